@@ -114,7 +114,9 @@ pub(crate) fn measure() -> Result<Tally> {
         tally += counts.judged(before.filter(|_| comparable));
     }
     if tally.failed > 0 {
-        println!("a count rose by more than {RISE_PERCENT_MAX} %: find the cause, or accept it with --update");
+        println!(
+            "a count rose by more than {RISE_PERCENT_MAX} %: find the cause, or accept it with --update"
+        );
     }
     Ok(tally)
 }

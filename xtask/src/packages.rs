@@ -1,7 +1,7 @@
 //! The Debian packages that tests and comparisons use, each with its reason, and their installation.
 //!
-//! None is needed to build or to run linerate. On a system without apt, or without the right to use it, the tests
-//! that need a missing program skip and say so.
+//! None is needed to build or run linerate. If a program is missing and apt is unavailable or needs root, the tests that use
+//! the program are skipped, and report it.
 
 use std::process::Command;
 
@@ -10,33 +10,33 @@ use anyhow::{Context, Result};
 use crate::policy::StartNothing;
 use crate::process;
 
-/// A package, the program that shows whether it is there, and what it is for.
+/// A package, a program that shows whether it is installed, and its purpose.
 #[derive(Clone, Copy, Debug)]
 pub struct Package(&'static str, &'static str, &'static str);
 
-/// All that any command here uses.
+/// The packages of all commands.
 pub const ALL: &[Package] = &[
     Package("libiscsi-bin", "iscsi-test-cu", "the conformance suite and small clients"),
-    Package("tgt", "tgtd", "the peer that conformance and speed are compared with"),
-    Package("istgt", "istgt", "another target that our initiator must get along with"),
+    Package("tgt", "tgtd", "the target to compare conformance and speed with"),
+    Package("istgt", "istgt", "another target, to test our initiator with"),
     Package("fio", "fio", "load with verification on attached volumes"),
     Package("bonnie++", "bonnie++", "a file system under load on an attached volume"),
     Package("xfsprogs", "mkfs.xfs", "a second file system on attached volumes"),
-    Package("e2fsprogs", "mkfs.ext4", "the first one"),
-    Package("fuse3", "fusermount3", "attaches volumes without being root"),
-    Package("ethtool", "ethtool", "links without segmentation offload, for HyperSCSI beside iSCSI"),
+    Package("e2fsprogs", "mkfs.ext4", "the first file system"),
+    Package("fuse3", "fusermount3", "attaches volumes without root"),
+    Package("ethtool", "ethtool", "disables segmentation offload to compare HyperSCSI with iSCSI"),
     Package("tshark", "tshark", "decodes every PDU of the interop tests"),
     Package("qemu-utils", "qemu-img", "qemu-img and qemu-io as initiators"),
     Package("qemu-block-extra", "", "QEMU's iscsi:// driver, a module of qemu-utils"),
     Package("libnbd-bin", "nbdcopy", "another NBD client: nbdinfo, nbdcopy, nbdfuse"),
-    Package("python3-libnbd", "nbdsh", "NBD requests one by one, illegal ones too"),
+    Package("python3-libnbd", "nbdsh", "sends single NBD requests, including illegal ones"),
     Package("nbd-client", "nbd-client", "sets up the kernel's NBD client in the guest"),
     Package("sg3-utils", "sg_persist", "SCSI commands by the guest's kernel"),
     Package("dmsetup", "dmsetup", "several paths to one LUN in the guest"),
-    Package("qemu-system-x86", "qemu-system-x86_64", "the computer that the guest's kernel runs in"),
+    Package("qemu-system-x86", "qemu-system-x86_64", "the emulated machine for the guest's kernel"),
     Package("nbdkit", "nbdkit", "an NBD server with filters that delay, fail and restrict"),
-    Package("vblade", "vblade", "an AoE server that our client must get along with"),
-    Package("aoetools", "aoeping", "AoE probes and configuration by other people's programs"),
+    Package("vblade", "vblade", "an AoE server, to test our client with"),
+    Package("aoetools", "aoeping", "AoE probes and configuration by third-party programs"),
     Package("open-iscsi", "iscsiadm", "discovery by the Linux initiator's tool"),
     Package("ceph-mon", "ceph-mon", "a Ceph cluster of one node, for RBD volumes: its monitor"),
     Package("ceph-mgr", "ceph-mgr", "its manager"),
@@ -50,19 +50,20 @@ pub const ALL: &[Package] = &[
         "pins server and client to their cores, enters namespaces, makes loop devices",
     ),
     Package("prometheus", "promtool", "reads metrics as Prometheus does"),
-    Package("strace", "strace", "shows that a flush reaches the system's sync calls"),
-    Package("valgrind", "valgrind", "counts what a command costs in instructions"),
-    Package("chromium", "chromium", "lays reports out, to see that nothing overlaps"),
-    Package("lintian", "lintian", "looks at the Debian package"),
+    Package("strace", "strace", "shows that a flush issues the kernel's sync calls"),
+    Package("valgrind", "valgrind", "counts the instructions of a command"),
+    Package("chromium", "chromium", "renders reports, to check that nothing overlaps"),
+    Package("lintian", "lintian", "checks the Debian package"),
     Package("dpkg-dev", "dpkg-shlibdeps", "finds the libraries that the Debian package depends on"),
-    Package("binutils", "strip", "takes symbols out of the packaged program"),
+    Package("binutils", "strip", "strips symbols from the packaged program"),
     Package("procps", "sysctl", "sets the namespace's congestion control"),
 ];
 
-/// Installs what is missing of these with apt-get, which starts none of their daemons, or says what to do and carries on without.
+/// Installs missing packages with apt-get, without starting their daemons. If that is not possible, prints what to do, and
+/// succeeds.
 ///
 /// # Errors
-/// Only if apt-get could be run and failed.
+/// apt-get was run and failed.
 pub fn ensure(packages: &[Package]) -> Result<()> {
     let missing: Vec<&Package> = packages.iter().filter(|package| !present(package)).collect();
     if missing.is_empty() {
@@ -74,14 +75,14 @@ pub fn ensure(packages: &[Package]) -> Result<()> {
     }
     let obstacle = match (process::installed("apt-get"), rustix::process::geteuid().is_root()) {
         (true, true) => return install(&names),
-        (false, _) => "this system has no apt-get: install the programs by its own means",
+        (false, _) => "this system has no apt-get: install the programs with its package manager",
         (true, false) => "not root: run `sudo apt-get install` with the names above",
     };
-    println!("{obstacle}; what needs them is skipped");
+    println!("{obstacle}; tests that need them are skipped");
     Ok(())
 }
 
-/// A package without a program of its own is asked for by name.
+/// A package without a program is looked up by name.
 fn present(&Package(name, program, _): &Package) -> bool {
     if !program.is_empty() {
         return process::installed(program);
@@ -96,12 +97,12 @@ fn install(names: &[&str]) -> Result<()> {
     let _policy = StartNothing::in_force()?;
     let mut command = apt_get(&["install", "--yes", "--quiet", "--no-install-recommends"]);
     command.args(names);
-    process::succeed(command).context("installing the packages that tests use")
+    process::succeed(command).context("installing the packages for tests")
 }
 
 fn apt_get(arguments: &[&str]) -> Command {
     let mut command = Command::new("apt-get");
-    // tshark's installation asks whether users other than root may capture; the answer stays the default, no.
+    // tshark's installation asks whether users other than root may capture; this keeps the default, no.
     command.args(arguments).env("DEBIAN_FRONTEND", "noninteractive");
     command
 }

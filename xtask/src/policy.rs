@@ -1,7 +1,7 @@
-//! A policy under which packages that are installed start nothing.
+//! A policy that keeps newly installed packages from starting daemons.
 //!
-//! Debian's packages start their daemons when they are installed, unless `/usr/sbin/policy-rc.d` says that they may not (exit code
-//! 101: the Debian policy manual, section 9.3.3, and invoke-rc.d(8)). Tests start the daemons that they need themselves.
+//! Debian's packages start their daemons on installation, unless `/usr/sbin/policy-rc.d` forbids it with exit code 101 (Debian
+//! policy manual, section 9.3.3, and invoke-rc.d(8)). Tests start the daemons that they need.
 
 use std::fs;
 use std::io;
@@ -12,15 +12,14 @@ use anyhow::{Context, Result};
 
 const PATH: &str = "/usr/sbin/policy-rc.d";
 
-/// Its second line shows whose it is, should a run be killed before it restores the file of before.
-const SCRIPT: &str =
-    "#!/bin/sh\n# Made by `cargo xtask packages` for as long as it installs: nothing is started.\nexit 101\n";
+/// Its second line identifies the file, in case a run is killed before it restores the previous one.
+const SCRIPT: &str = "#!/bin/sh\n# Temporary file of `cargo xtask packages`: keeps new packages from starting daemons.\nexit 101\n";
 
-/// In force until it is dropped, which restores the policy of before.
+/// In force until dropped, which restores the previous policy.
 #[derive(Debug)]
 pub(crate) struct StartNothing {
     path: PathBuf,
-    /// Where the file of before waits, if there was one.
+    /// The path of the previous file, if there was one.
     before: PathBuf,
 }
 
@@ -28,12 +27,12 @@ impl StartNothing {
     /// Sets the policy of this machine.
     pub(crate) fn in_force() -> Result<StartNothing> {
         StartNothing::at(Path::new(PATH))
-            .with_context(|| format!("writing {PATH}, so that nothing is started"))
+            .with_context(|| format!("writing {PATH}, which keeps daemons from starting"))
     }
 
     fn at(path: &Path) -> io::Result<StartNothing> {
         let before = path.with_extension("d-before-linerate");
-        // One of ours was left by a run that was killed: what was there before it waits already.
+        // If the file is ours, an earlier run was killed, and had already moved the previous file.
         if path.exists() && fs::read(path)? != SCRIPT.as_bytes() {
             fs::rename(path, &before)?;
         }
@@ -51,7 +50,7 @@ impl Drop for StartNothing {
             renamed => renamed,
         };
         if let Err(error) = restored {
-            println!("{} could not be restored: {error}", self.path.display());
+            println!("cannot restore {}: {error}", self.path.display());
         }
     }
 }
@@ -62,7 +61,7 @@ mod tests {
 
     use super::*;
 
-    /// A folder in which a policy may lie, removed when dropped.
+    /// A directory for a policy, removed when dropped.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -83,7 +82,7 @@ mod tests {
 
     impl Drop for Folder {
         fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0); // what is left in /tmp is harmless
+            let _ = fs::remove_dir_all(&self.0); // a leftover in /tmp is harmless
         }
     }
 

@@ -1,4 +1,4 @@
-//! Running other programs: to their end, within a time, or in the background until dropped.
+//! Runs other programs: to completion, with a time limit, or in the background until dropped.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
@@ -14,19 +14,19 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::workspace;
 
-/// The cargo that runs us, with these arguments, in the workspace's root.
+/// A cargo command in the workspace's root, with the cargo that runs this program.
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(workspace::root());
     command
 }
 
-/// Whether a program of this name is on the PATH or where Debian keeps a system's programs.
+/// Whether a program of this name is on the PATH or in Debian's directories for system programs.
 pub fn installed(program: &str) -> bool {
     found(program).is_some()
 }
 
-/// Where a program of this name is, if it is [`installed`].
+/// The path of a program, if it is [`installed`].
 pub fn found(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let everywhere = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
@@ -53,14 +53,14 @@ pub fn capture(mut command: Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The same with a name and arguments.
+/// Like [`capture`], with a name and arguments.
 pub fn run(program: impl AsRef<OsStr>, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(program);
     command.args(arguments);
     capture(command)
 }
 
-/// Fails unless all these programs are installed.
+/// Fails unless all of these programs are installed.
 pub fn require(programs: &[impl AsRef<str>]) -> Result<()> {
     let missing: Vec<&str> =
         programs.iter().map(AsRef::as_ref).filter(|program| !installed(program)).collect();
@@ -68,18 +68,18 @@ pub fn require(programs: &[impl AsRef<str>]) -> Result<()> {
     Ok(())
 }
 
-/// How a program ended that was given a limited time.
+/// How a program with a time limit ended.
 #[derive(Debug)]
 pub enum Ended {
-    /// By itself.
+    /// It exited.
     Exited(ExitStatus),
-    /// By a signal: it crashed.
+    /// It was terminated by a signal.
     Crashed(i32),
-    /// By us, when its time was up.
+    /// It was killed at its time limit.
     OutOfTime,
 }
 
-/// Runs a program, both outputs collected in one text, and kills it when its time is up.
+/// Runs a program, and kills it at its time limit. Returns both of its outputs as one text.
 pub fn within(limit: Duration, mut command: Command) -> Result<(Ended, String)> {
     let shown = shown(&command);
     let mut child = command
@@ -94,7 +94,7 @@ pub fn within(limit: Duration, mut command: Command) -> Result<(Ended, String)> 
     Ok((ended, text.concat()))
 }
 
-/// Waits for a child until its time is up, then kills it.
+/// Waits for a child until its time limit, then kills it.
 fn end_within(limit: Duration, child: &mut Child) -> Result<Ended> {
     let deadline = Instant::now() + limit;
     loop {
@@ -110,12 +110,12 @@ fn end_within(limit: Duration, child: &mut Child) -> Result<Ended> {
     }
 }
 
-/// Kills the children of a process; returns how many there were.
+/// Kills the children of a process, and returns their number.
 pub fn kill_children(parent: u32) -> Result<usize> {
     let mut killed = 0;
     for entry in std::fs::read_dir("/proc")? {
         let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-        // `PID (NAME) STATE PARENT …`, where a name may have any character.
+        // `PID (NAME) STATE PARENT …`, where a name can contain any character.
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
         if fields.split(' ').nth(1) == Some(&parent.to_string())
@@ -127,24 +127,24 @@ pub fn kill_children(parent: u32) -> Result<usize> {
     Ok(killed)
 }
 
-/// Reads a pipe to its end on a thread of its own, so that a talkative program never blocks.
+/// Reads a pipe to its end on a separate thread, so that a program with much output never blocks.
 fn collect(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<String> {
     thread::spawn(move || {
         let mut bytes = Vec::new();
-        let _ = pipe.read_to_end(&mut bytes); // what was read before an error is what there is
+        let _ = pipe.read_to_end(&mut bytes); // after an error, the data read so far is used
         String::from_utf8_lossy(&bytes).into_owned()
     })
 }
 
-/// A program in the background, ended when this is dropped: asked first, killed if it will not.
+/// A program in the background. When this is dropped, it is terminated, and killed if it does not exit in time.
 #[derive(Debug)]
 pub struct Background {
-    /// The process, which ends with this value.
+    /// The process, terminated when this value is dropped.
     pub child: Child,
 }
 
 impl Background {
-    /// How long a server may take to stop: the 10 s that linerate promises, and a little.
+    /// Time limit for a server to shut down: Linerate's limit of 10 s, with a margin.
     const GRACE: Duration = Duration::from_secs(12);
 
     /// Starts a program.
@@ -154,33 +154,32 @@ impl Background {
         Ok(Background { child })
     }
 
-    /// Starts a program whose input is written, and whose output is read, by the caller.
+    /// Starts a program with its standard input and output connected to the caller.
     pub fn start_piped(command: &mut Command) -> Result<Background> {
         let shown = shown(command);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         Ok(Background { child: child.with_context(|| format!("cannot run {shown}"))? })
     }
 
-    /// Starts a server of ours, and waits for its line `ready`. What it prints after that is read and dropped, so that it
-    /// never blocks on us.
+    /// Starts our server, and waits for its line `ready`. Later output is read and discarded, so that the server never blocks.
     pub fn start_ready(command: &mut Command) -> Result<Background> {
         let mut background = Background::start(command.stdout(Stdio::piped()))?;
         await_ready(background.child.stdout.take().context("the server's standard output")?)?;
         Ok(background)
     }
 
-    /// Its process id.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Lets it do nothing (SIGSTOP) until [`Background::resume`]. Nothing is left to do about an error: then it has
-    /// ended, and whoever needs it will find out.
+    /// Stops the process (SIGSTOP) until [`Background::resume`]. An error is ignored: it means that the process has exited,
+    /// which the next use of it reveals.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Continues the process (SIGCONT).
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
@@ -191,18 +190,18 @@ impl Background {
         }
     }
 
-    /// Ends it at once (SIGKILL).
+    /// Kills the process (SIGKILL).
     pub fn kill(&mut self) {
-        let _ = self.child.kill(); // an error means that it has ended already
+        let _ = self.child.kill(); // an error means that it has already exited
         let _ = self.child.wait();
     }
 
-    /// Asks it to end (SIGTERM), and kills it when it does not in time.
+    /// Terminates the process (SIGTERM), and kills it if it does not exit in time.
     pub fn stop(&mut self) {
         let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else { return };
         if matches!(self.child.try_wait(), Ok(None)) && kill_process(pid, Signal::TERM).is_ok() {
-            self.resume(); // who is paused would not hear of it
-            let _ = end_within(Self::GRACE, &mut self.child); // nothing is left to do about an error here
+            self.resume(); // a stopped process would not handle SIGTERM
+            let _ = end_within(Self::GRACE, &mut self.child); // an error cannot be handled here
         }
     }
 }
@@ -213,27 +212,27 @@ impl Drop for Background {
     }
 }
 
-/// How long a server may take from its start to the line `ready`.
+/// Time limit for a server to print the line `ready`.
 const START: Duration = Duration::from_secs(20);
 
 fn await_ready(stdout: ChildStdout) -> Result<()> {
     let (sender, lines) = mpsc::channel();
     thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            let _ = sender.send(line); // nobody listens any more once it was ready
+            let _ = sender.send(line); // fails after `ready`, when the receiver is gone
         }
     });
     loop {
         match lines.recv_timeout(START) {
             Ok(line) if line == "ready" => return Ok(()),
             Ok(_) => {}
-            Err(RecvTimeoutError::Timeout) => bail!("the server did not say `ready` within {START:?}"),
-            Err(RecvTimeoutError::Disconnected) => bail!("the server ended before it was ready"),
+            Err(RecvTimeoutError::Timeout) => bail!("the server did not print `ready` within {START:?}"),
+            Err(RecvTimeoutError::Disconnected) => bail!("the server exited before it was ready"),
         }
     }
 }
 
-/// A command line as a person would type it, for messages.
+/// A command line as typed in a shell, for messages.
 fn shown(command: &Command) -> String {
     let program =
         Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();

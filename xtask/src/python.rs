@@ -1,7 +1,8 @@
-//! The Python module: a wheel that maturin builds below `target/`, installed into an environment there, and tested by pytest.
+//! The Python module: maturin builds a wheel below `target/`, pip installs it into a virtual environment there, and pytest
+//! tests it.
 //!
-//! The module is no part of the workspace, so that nothing else needs Python. Here it shares the workspace's target folder
-//! and profile: what both use is built once.
+//! The module is not part of the workspace, so that nothing else needs Python. It shares the workspace's target directory
+//! and profile, so that common dependencies are built once.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -20,7 +21,7 @@ pub(crate) fn run() -> Result<Verdict> {
     Ok(tally.verdict())
 }
 
-/// Builds the module and counts what its tests say. Skipped, with the reason, where Python or its packages are missing.
+/// Builds the module and counts its test results. Skipped, with the reason, if Python or its packages are missing.
 pub(crate) fn measure() -> Result<Tally> {
     let folder = folder();
     let environment = match Environment::ready(&folder) {
@@ -36,7 +37,7 @@ pub(crate) fn measure() -> Result<Tally> {
     environment.test(&folder)
 }
 
-/// Builds what [`measure`] tests.
+/// Builds the module for [`measure`].
 pub(crate) fn build() -> Result<()> {
     let folder = folder();
     Environment::ready(&folder)?.build(&folder)
@@ -46,33 +47,33 @@ fn folder() -> PathBuf {
     workspace::root().join("python")
 }
 
-/// Where the wheel is left, for whoever wants to install it.
+/// The directory of the built wheel.
 fn wheels() -> PathBuf {
     workspace::root().join("target/python-wheels")
 }
 
-/// A virtual environment of Python's.
+/// A Python virtual environment.
 struct Environment {
     path: PathBuf,
 }
 
-/// What PyO3's stable ABI is chosen for (python/Cargo.toml), and `requires-python` of python/pyproject.toml.
+/// The version of PyO3's stable ABI (python/Cargo.toml), and of `requires-python` in python/pyproject.toml.
 const VERSION_AT_LEAST: &str = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))";
 
 impl Environment {
-    /// One with maturin, pytest and numpy in it, of the versions that `python/tests/requirements.txt` names.
+    /// An environment with maturin, pytest and numpy, in the versions of `python/tests/requirements.txt`.
     fn ready(folder: &Path) -> Result<Environment> {
         let why = "Python 3.11 or later with venv is missing (apt-get install python3-venv)";
         process::run("python3", &["-c", VERSION_AT_LEAST]).context(why)?;
         let environment = Environment { path: workspace::root().join("target/python") };
         let path = environment.path.display().to_string();
         if !environment.path.join("bin/pip").exists() {
-            process::run("python3", &["-m", "venv", &path]).context("the virtual environment")?;
+            process::run("python3", &["-m", "venv", &path]).context("creating the virtual environment")?;
         }
         let requirements = folder.join("tests/requirements.txt").display().to_string();
         let install = ["install", "--quiet", "--disable-pip-version-check", "--requirement", &requirements];
         process::run(environment.program("pip"), &install)
-            .context("pip cannot install what the tests use")?;
+            .context("pip cannot install the packages for the tests")?;
         Ok(environment)
     }
 
@@ -87,7 +88,7 @@ impl Environment {
             std::fs::remove_dir_all(&wheels).context("removing earlier wheels")?;
         }
         let mut maturin = Command::new(self.program("maturin"));
-        // Built for this machine, whose C library may be newer than that of any manylinux.
+        // Built for this machine, whose C library can be newer than that of any manylinux tag.
         maturin
             .args(["build", "--locked", "--quiet", "--strip", "--compatibility", "linux", "--out"])
             .arg(&wheels);
@@ -102,13 +103,13 @@ impl Environment {
         process::succeed(pip).context("installing the wheel")
     }
 
-    /// Shows what pytest prints, and reads its last line.
+    /// Runs pytest, shows its output, and reads the counts from its last line.
     fn test(&self, folder: &Path) -> Result<Tally> {
         let mut pytest = Command::new(self.program("python"));
         pytest.args(["-m", "pytest", "--quiet", "-p", "no:cacheprovider", "-rs"]).current_dir(folder);
         pytest.env("LINERATE_BIN", workspace::root().join("target/debug/linerate"));
         pytest.env("PYTHONDONTWRITEBYTECODE", "1");
-        // The tests, and the programs that they start, import the installed wheel and not the sources in this folder.
+        // The tests and their child processes import the installed wheel, not the sources in this directory.
         pytest.env("PYTHONSAFEPATH", "1");
         let mut child = pytest.stdout(Stdio::piped()).spawn().context("cannot run pytest")?;
         let stdout = child.stdout.take().context("pytest's output")?;

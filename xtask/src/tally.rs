@@ -1,4 +1,4 @@
-//! How much passed, failed and was skipped, and the one line that says so.
+//! Counts of passed, failed and skipped checks, and the line that reports them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,12 +6,12 @@ use std::thread;
 
 use derive_more::{AddAssign, Display};
 
-/// Whether what a command checks holds. An `Err` beside it means that it could not be found out.
+/// The result of a check. An `Err` instead of a verdict means that the check could not be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It holds.
+    /// The check passes.
     Holds,
-    /// It does not hold.
+    /// The check fails.
     Fails,
 }
 
@@ -21,13 +21,13 @@ impl Verdict {
         if holds { Verdict::Holds } else { Verdict::Fails }
     }
 
-    /// Both hold.
+    /// Holds if both hold.
     pub fn and(self, other: Verdict) -> Verdict {
         if self == Verdict::Holds { other } else { self }
     }
 }
 
-/// Counts of single tests. Its display is the closing line that continuous integration reads.
+/// Counts of tests. It is displayed as the final line, which continuous integration reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AddAssign, Display)]
 #[display("{passed} passed, {failed} failed, {skipped} skipped")]
 pub struct Tally {
@@ -40,7 +40,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// One check that holds or does not.
+    /// One check with this verdict.
     pub fn of(verdict: Verdict) -> Tally {
         match verdict {
             Verdict::Holds => Tally { passed: 1, ..Tally::default() },
@@ -53,8 +53,8 @@ impl Tally {
         Tally { skipped: 1, ..Tally::default() }
     }
 
-    /// Makes checks that each keep a core busy, one on each core. Each returns what it has printed, which is shown when it ends,
-    /// and added to `failed` if it failed.
+    /// Makes checks that each keep a core busy, one per core. Each check returns its output, which is shown when it ends, and
+    /// also added to `failed` if it failed.
     pub fn of_busy<T: Sync>(
         checks: &[T],
         make: impl Fn(&T) -> (Verdict, String) + Sync,
@@ -115,7 +115,7 @@ mod tests {
         made.sort_unstable();
         assert_eq!((made, tally.passed, tally.failed), (checks, 16, 4));
         let told: BTreeSet<&str> = failed.lines().collect();
-        assert_eq!(told, BTreeSet::from(["0", "5", "10", "15"]), "what failed is told again");
+        assert_eq!(told, BTreeSet::from(["0", "5", "10", "15"]), "failures are repeated");
     }
 
     #[test]

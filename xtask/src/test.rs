@@ -1,6 +1,6 @@
-//! The whole test run, in the order in which it fails fastest, ending with one line of totals.
+//! The complete test run, ordered to fail as early as possible, with one final line of totals.
 //!
-//! A step that fails does not stop the next: whoever reads the output wants all of it at once.
+//! After a failed step, the next steps still run, so that one run reports all failures.
 
 use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
@@ -27,15 +27,15 @@ use xtask::tally::{Tally, Verdict};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Every conformance test in every configuration, instead of each where it is needed
+    /// Run every conformance test in every configuration, not only in those that need it
     #[arg(long)]
     full: bool,
-    /// Seconds for each fuzz target: with a dozen of them, a minute, and as much again to build them
+    /// Seconds for each fuzz target; a dozen targets take about a minute, and the same again to build
     #[arg(long, default_value_t = 5)]
     fuzz_seconds: u64,
 }
 
-/// Installs what is missing, then runs every step.
+/// Installs missing packages, then runs every step.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     space::ensure()?;
     packages::ensure(packages::ALL)?;
@@ -62,7 +62,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     for (name, step) in steps {
         println!("== {name}");
         let begun = Instant::now();
-        // A step that could not be made has failed.
+        // A step that cannot run has failed.
         let tally = step().unwrap_or_else(|error| {
             let message = format!("{name}: {error:#}\n");
             print!("{message}");
@@ -78,7 +78,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         }
         sum += tally;
     }
-    // Last, because a log that is cut is cut at its beginning.
+    // Last, because truncated logs lose their beginning.
     print!("{}", failures.take());
     println!("times: {}", times.join(", "));
     if !failed_steps.is_empty() {
@@ -91,7 +91,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     Ok(sum.verdict())
 }
 
-/// Every workspace: the program's, and those that need more than Rust to build.
+/// Checks all workspaces: the program's, and those that need more than Rust to build.
 fn format() -> Result<Tally> {
     let mut tally = checked(&["fmt", "--all", "--check"])?;
     for manifest in ["fuzz/Cargo.toml", "python/Cargo.toml"] {
@@ -112,27 +112,27 @@ fn conformance(full: bool) -> Result<Tally> {
     let options = if full { conformance::Options::full() } else { conformance::Options::quick() };
     let (mut tally, verdict) = conformance::measure(&options)?;
     if tally.verdict() != verdict {
-        tally += Tally::of(verdict); // nothing failed, but something passed nowhere
+        tally += Tally::of(verdict); // nothing failed, but a test passed in no configuration
     }
     Ok(tally)
 }
 
-/// With no test ended for longer, one waits for what will not come. The longest takes a minute, two on a loaded machine.
+/// If no test ends within this time, a test hangs. The longest takes a minute, or two on a loaded machine.
 const SILENCE_MAX: Duration = Duration::from_mins(8);
 
-/// `cargo test` over the workspace: unit, documentation and integration tests, counted from what it prints. What failed
-/// is told in `failed`. A test that hangs ends its own binary alone.
+/// Runs `cargo test` over the workspace: unit, documentation and integration tests, counted from its output. The output of
+/// failures is added to `failed`. If a test hangs, only its own binary is killed.
 fn cargo_test(fuzz_seconds: u64, failed: &mut String) -> Result<Tally> {
-    // Built first, since a test waits for no build, and with the examples, which tests run. Cargo prints each crate that it
-    // compiles, so that nobody takes the minutes of a build for a standstill.
+    // Built first, including the examples, which tests run: a build must not count as a hanging test. Cargo prints each crate
+    // that it compiles, so that a build of several minutes does not look like a hang.
     process::succeed(process::cargo(&["test", "--workspace", "--no-run"]))?;
     thread::spawn(move || build_ahead(fuzz_seconds));
     let mut command = process::cargo(&["test", "--workspace", "--no-fail-fast"]);
-    // Most tests wait for processes and clocks most of the time.
+    // Most tests spend most of their time waiting for processes and clocks.
     let cores = thread::available_parallelism().map_or(1, usize::from);
     command.env("RUST_TEST_THREADS", (2 * cores).to_string());
     let mut child = command.stdout(Stdio::piped()).spawn().context("cannot run cargo test")?;
-    let stdout = child.stdout.take().context("cargo test's output")?;
+    let stdout = child.stdout.take().context("the output of cargo test")?;
     let (heard, lines) = mpsc::channel();
     thread::spawn(move || BufReader::new(stdout).lines().try_for_each(|line| heard.send(line)));
     let mut failures = Failures::default();
@@ -165,10 +165,10 @@ fn cargo_test(fuzz_seconds: u64, failed: &mut String) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Builds what later steps run, in the time in which the tests wait. A step whose build is under way waits for it, and one whose
-/// build failed builds again and says why.
+/// Builds for later steps while the tests wait. A step whose build is still running waits for it; a step whose build failed
+/// builds again, and then reports the error.
 fn build_ahead(fuzz_seconds: u64) {
-    // Of this thread alone, and of what it starts.
+    // Applies only to this thread and its child processes.
     if rustix::process::nice(19).is_err() {
         return;
     }
@@ -178,22 +178,22 @@ fn build_ahead(fuzz_seconds: u64) {
     let _ = python::build();
 }
 
-/// What the tests that failed have printed: thousands of lines stand between it and the end, where people look.
+/// The output of failed tests. It is repeated at the end, where people look: otherwise thousands of lines follow it.
 #[derive(Default)]
 struct Failures {
     lines: Vec<String>,
-    /// Whether the test whose output is being heard has more of it.
+    /// Whether the current lines are the output of a failed test.
     under_way: bool,
-    /// Tests that take long, and have not ended.
+    /// Slow tests that have not ended.
     slow: Vec<String>,
 }
 
-/// Of each failure: its message, and the beginning of its backtrace.
+/// Lines to keep of each failure: its message, and the beginning of its backtrace.
 const FAILURE_LINES_MAX: usize = 12;
 
 impl Failures {
-    /// Takes a line of cargo's. What a test printed stands under `---- NAME stdout ----`, until the next one's or the list
-    /// of names.
+    /// Processes a line of cargo's output. The output of a test starts at `---- NAME stdout ----`, and ends at that of the
+    /// next test or at the list of names.
     fn hear(&mut self, line: &str) {
         if line.starts_with("---- ") {
             self.under_way = true;
@@ -216,10 +216,11 @@ impl Failures {
         }
     }
 
-    /// Nothing was heard for [`SILENCE_MAX`].
+    /// Reports that there was no output for [`SILENCE_MAX`].
     fn hung(&mut self) {
         let (time, tests) = (SILENCE_MAX.as_secs(), self.slow.join(", "));
-        let told = format!("no test ended for {time} s, and their binary was killed; under way: {tests}\n");
+        let told =
+            format!("no test ended within {time} s, so the test binary was killed; running tests: {tests}\n");
         print!("{told}");
         self.lines.push(told);
         self.slow.clear();
@@ -265,6 +266,6 @@ mod tests {
         heard.iter().for_each(|line| failures.hear(line));
         failures.hear("test two ... ok");
         failures.hung();
-        assert!(failures.told().trim_end().ends_with("under way: one, two::more"));
+        assert!(failures.told().trim_end().ends_with("running tests: one, two::more"));
     }
 }

@@ -1,4 +1,4 @@
-//! Where things lie in the source tree, and what `cargo metadata` says of it.
+//! Paths in the source tree, and its `cargo metadata`.
 
 use std::path::{Path, PathBuf};
 
@@ -7,13 +7,13 @@ use serde::Deserialize;
 
 use crate::process;
 
-/// The root of the source tree: the folder above this crate's.
+/// The root of the source tree: the parent of this crate's directory.
 pub fn root() -> &'static Path {
-    // xtask lies directly under the root, so its manifest's folder has a parent.
+    // xtask is directly below the root, so its manifest's directory has a parent.
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
-/// Where cargo puts what it builds; `CARGO_TARGET_DIR` is obeyed.
+/// Cargo's target directory, by default or by `CARGO_TARGET_DIR`.
 pub fn target_directory() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(directory) => root().join(directory),
@@ -21,16 +21,16 @@ pub fn target_directory() -> PathBuf {
     }
 }
 
-/// The profile of the packaged program, and its folder. It costs a tenth fewer instructions a command than `release`, which
-/// builds in a fraction of the time.
+/// The profile of the packaged program, and its directory. Compared with `release`, which builds in a fraction of the time,
+/// it saves a tenth of the instructions per command.
 pub const SHIPPED: &str = "shipped";
 
-/// Builds the program that is packaged and measured, and returns its path.
+/// Builds the program for packages and measurements, and returns its path.
 pub fn release_binary() -> Result<PathBuf> {
     binary(&["--profile", SHIPPED], SHIPPED)
 }
 
-/// The same as the tests have it: at once there, slower, and with assertions.
+/// Builds the program as tests use it, and returns its path: builds faster, but runs slower and with assertions.
 pub fn test_binary() -> Result<PathBuf> {
     binary(&[], "debug")
 }
@@ -41,7 +41,7 @@ fn binary(options: &[&str], folder: &str) -> Result<PathBuf> {
     Ok(target_directory().join(folder).join("linerate"))
 }
 
-/// The part of `cargo metadata` that tidy reads.
+/// The parts of `cargo metadata` that tidy reads.
 #[derive(Debug, Deserialize)]
 pub struct Metadata {
     /// The packages of the workspace.
@@ -59,20 +59,20 @@ pub struct Package {
     pub dependencies: Vec<Dependency>,
 }
 
-/// What a member depends on, for building, testing or its build script.
+/// A dependency of a member, for its code, its tests or its build script.
 #[derive(Debug, Deserialize)]
 pub struct Dependency {
     /// The name of the package.
     pub name: String,
-    /// Set for what lies in this source tree.
+    /// Set for packages of this source tree.
     pub path: Option<PathBuf>,
-    /// `dev` or `build`; `None` for what the program itself imports.
+    /// `dev` or `build`; `None` for dependencies of the program itself.
     pub kind: Option<String>,
 }
 
-/// Asks cargo about the workspace's own members.
+/// Reads the metadata of the workspace's own members.
 pub fn metadata() -> Result<Metadata> {
     let output =
         process::capture(process::cargo(&["metadata", "--no-deps", "--offline", "--format-version", "1"]))?;
-    serde_json::from_str(&output).context("reading what cargo metadata printed")
+    serde_json::from_str(&output).context("reading the output of cargo metadata")
 }
