@@ -1,7 +1,7 @@
-//! A package that is installed, used, removed and purged in a root of its own: nothing of it reaches this machine.
+//! Installs, uses, removes and purges a package in a separate root directory, without affecting this machine.
 //!
-//! dpkg runs the package's scripts with `$DPKG_ROOT` instead of in a chroot (`--force-script-chrootless`), which would need a
-//! whole system in that root.
+//! dpkg runs the package's scripts with `$DPKG_ROOT` (`--force-script-chrootless`). A chroot would need a complete system in
+//! that root directory.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,7 @@ use xtask::process;
 use xtask::tally::{Tally, Verdict};
 use xtask::workspace;
 
-/// A root with a package database in it, and nothing else.
+/// A root directory that initially contains only a package database and the files for users.
 struct Root {
     path: PathBuf,
 }
@@ -35,7 +35,7 @@ pub(super) fn run(package: &Path) -> Result<Tally> {
         check("remove", root.remove());
         check("purge", root.purge());
     } else {
-        println!("skipped: only root can give files to the server's user");
+        println!("skipped: only root can change the owner of files to the server's user");
         tally += Tally::skipped();
     }
     if process::installed("lintian") {
@@ -61,7 +61,7 @@ impl Root {
             fs::create_dir_all(path.join(folder))?;
         }
         fs::write(path.join("var/lib/dpkg/status"), "")?;
-        // dpkg and its scripts take this for the users of the system.
+        // dpkg and its scripts read the system's users from these files.
         fs::write(path.join("etc/passwd"), "root:x:0:0:root:/root:/bin/sh\n")?;
         fs::write(path.join("etc/group"), "root:x:0:\n")?;
         Ok(Root { path: path.to_owned() })
@@ -69,7 +69,7 @@ impl Root {
 
     fn dpkg(&self, arguments: &[&str]) -> Result<String> {
         let mut dpkg = Command::new("dpkg");
-        // What linerate depends on is not in this root.
+        // The packages that linerate depends on are not in this root directory.
         dpkg.args(["--force-script-chrootless", "--force-depends", "--root"]).arg(&self.path).args(arguments);
         let path = std::env::var("PATH").unwrap_or_default();
         dpkg.env("PATH", format!("{path}:/usr/sbin:/sbin")).env("DEBIAN_FRONTEND", "noninteractive");
@@ -77,7 +77,7 @@ impl Root {
     }
 
     fn there(&self, file: &str) -> Result<()> {
-        ensure!(self.path.join(file).is_file(), "there is no {file}");
+        ensure!(self.path.join(file).is_file(), "{file} is missing");
         Ok(())
     }
 
@@ -98,9 +98,9 @@ impl Root {
         super::COMPLETIONS.iter().try_for_each(|(_, file)| self.there(file))?;
         let user = fs::read_to_string(self.path.join("etc/passwd"))?;
         let user = user.lines().find(|line| line.starts_with("linerate:")).context("no user linerate")?;
-        let number: u32 = user.split(':').nth(2).context("its number")?.parse()?;
+        let number: u32 = user.split(':').nth(2).context("the user's ID")?.parse()?;
         let configuration = fs::metadata(self.path.join(CONFIGURATION))?;
-        ensure!(configuration.uid() == number, "the configuration belongs to {}", configuration.uid());
+        ensure!(configuration.uid() == number, "the configuration belongs to user {}", configuration.uid());
         ensure!(
             configuration.mode() & 0o777 == 0o600,
             "the configuration has the mode {:o}",
@@ -112,13 +112,16 @@ impl Root {
     fn is_usable(&self) -> Result<()> {
         let program = self.path.join(PROGRAM);
         let version = process::run(&program, &["--version"])?;
-        ensure!(version.trim() == concat!("linerate ", env!("CARGO_PKG_VERSION")), "it says it is {version}");
+        ensure!(
+            version.trim() == concat!("linerate ", env!("CARGO_PKG_VERSION")),
+            "unexpected version: {version}"
+        );
         let serve = ["serve", "--check", "--volume", "disk=ram:1MiB", "--config"];
         let configuration = self.path.join(CONFIGURATION).display().to_string();
         let said = process::run(&program, &[&serve[..], &[&configuration]].concat())?;
         ensure!(said.contains("the configuration is good"), "{said}");
         if !process::installed("systemd-analyze") {
-            println!("systemd-analyze is missing: the units are not looked at");
+            println!("systemd-analyze is missing: the units are not checked");
             return Ok(());
         }
         for unit in ["linerate.service", "linerate-attach@disk1.service"] {
@@ -126,7 +129,7 @@ impl Root {
             verify.args(["verify", "--man=no"]).arg("--root").arg(&self.path).arg(unit);
             let output = verify.output()?;
             let said = String::from_utf8_lossy(&output.stderr);
-            // This root has neither the system's own units nor a shell.
+            // This root directory has neither the system's own units nor a shell.
             let is_ours =
                 |line: &&str| !line.contains("sysinit.target not found") && !line.contains("/bin/sh");
             let ours: Vec<&str> =
@@ -136,7 +139,7 @@ impl Root {
         Ok(())
     }
 
-    /// What an administrator has written stays.
+    /// Removes the package. Changes made by an administrator must be kept.
     fn remove(&self) -> Result<()> {
         let written = "# changed by an administrator\n";
         fs::write(self.path.join(CONFIGURATION), written)?;
@@ -146,18 +149,18 @@ impl Root {
         self.gone("usr/lib/systemd/system/linerate.service")?;
         ensure!(
             fs::read_to_string(self.path.join(CONFIGURATION))? == written,
-            "the configuration is another"
+            "the configuration has changed"
         );
         Ok(())
     }
 
-    /// The configuration goes, and volumes do not.
+    /// Purges the package. This must delete the configuration, but not volumes.
     fn purge(&self) -> Result<()> {
         let said = self.dpkg(&["--purge", "linerate"])?;
         ensure!(said.contains("keeping /var/lib/linerate"), "{said}");
         self.gone("etc/linerate")?;
         self.gone("usr/share/doc/linerate")?;
-        ensure!(self.path.join("var/lib/linerate").is_dir(), "the state is gone");
+        ensure!(self.path.join("var/lib/linerate").is_dir(), "the state directory was deleted");
         Ok(())
     }
 }

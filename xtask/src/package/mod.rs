@@ -1,7 +1,7 @@
 //! `cargo xtask package`: a Debian package of the program, its units, manual, completions, configuration and documents.
 //!
-//! Nothing is needed but Debian's own tools: a folder that looks like the root of a system is put together under
-//! `target/debian`, and `dpkg-deb` makes the package of it. [`check`] installs it into a root of its own, and removes it.
+//! It needs only Debian's own tools. The files are collected under `target/debian` in the layout of a root file system, from
+//! which `dpkg-deb` builds the package. [`check`] installs it into a separate root directory, and removes it.
 
 mod check;
 
@@ -18,15 +18,15 @@ use xtask::workspace;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Installs the package into a root of its own, removes and purges it there, and has lintian look at it
+    /// Install, remove and purge the package in a separate root directory, and check it with lintian
     #[arg(long)]
     check: bool,
-    /// Takes the binary that tests use, which is there at once and slower
+    /// Package the debug build that tests use, which builds faster but runs slower
     #[arg(long)]
     debug: bool,
 }
 
-/// Makes the package, and says where it is.
+/// Builds the package, and prints its path.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let package = make(options.debug)?;
     println!("{}", package.display());
@@ -38,7 +38,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     Ok(tally.verdict())
 }
 
-/// The check with the binary of the tests. Skipped, with the reason, where Debian's tools are missing.
+/// Checks a package of the tests' binary. Skipped, with the reason, if Debian's tools are missing.
 pub(crate) fn measure() -> Result<Tally> {
     if let Err(error) = process::require(TOOLS) {
         println!("skipped: {error:#}");
@@ -52,12 +52,12 @@ const TOOLS: &[&str] = &["dpkg", "dpkg-deb", "dpkg-shlibdeps", "strip", "gzip"];
 /// `CARGO_PKG_VERSION` is the workspace's.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");
 
-/// A file of the source tree, where it is in the package, and its mode.
+/// Files of the source tree, with their paths in the package and their modes.
 const FILES: &[(&str, &str, u32)] = &[
     ("contrib/linerate.service", "usr/lib/systemd/system/linerate.service", 0o644),
     ("contrib/linerate-attach@.service", "usr/lib/systemd/system/linerate-attach@.service", 0o644),
     ("contrib/linerate.sysusers", "usr/lib/sysusers.d/linerate.conf", 0o644),
-    // It may hold secrets; linerate.postinst gives it to the server's user.
+    // It can contain secrets; postinst changes its owner to the server's user.
     ("contrib/debian/linerate.toml", "etc/linerate/linerate.toml", 0o600),
     ("contrib/debian/postinst", "DEBIAN/postinst", 0o755),
     ("contrib/debian/prerm", "DEBIAN/prerm", 0o755),
@@ -71,7 +71,7 @@ const FILES: &[(&str, &str, u32)] = &[
     ("contrib/grafana/linerate.json", "usr/share/doc/linerate/examples/grafana/linerate.json", 0o644),
 ];
 
-/// A shell, and where it looks for completions.
+/// Shells, and their paths for completions.
 const COMPLETIONS: &[(&str, &str)] = &[
     ("bash", "usr/share/bash-completion/completions/linerate"),
     ("zsh", "usr/share/zsh/vendor-completions/_linerate"),
@@ -84,7 +84,7 @@ fn make(debug: bool) -> Result<PathBuf> {
     let folder = workspace::target_directory().join("debian");
     let root = folder.join("root");
     if folder.exists() {
-        fs::remove_dir_all(&folder).context("the package of before")?;
+        fs::remove_dir_all(&folder).context("removing the previous package")?;
     }
     for (from, to, mode) in FILES {
         put(
@@ -109,7 +109,7 @@ fn make(debug: bool) -> Result<PathBuf> {
         ])
         .arg(&root)
         .arg(&package);
-    // The same source makes the same package.
+    // For reproducible packages.
     build.env("SOURCE_DATE_EPOCH", commit_time("%ct")?).stdout(std::process::Stdio::null());
     process::succeed(build)?;
     Ok(package)
@@ -118,7 +118,7 @@ fn make(debug: bool) -> Result<PathBuf> {
 /// Manual, completions, documents, licence and changelog.
 fn texts(root: &Path, binary: &Path) -> Result<()> {
     let manual = root.join("usr/share/man");
-    // The pages of other sections go beside it.
+    // This also creates the directories of other sections.
     process::run(binary, &["man", &manual.join("man1").display().to_string()])?;
     for section in fs::read_dir(&manual)? {
         for page in fs::read_dir(section?.path())? {
@@ -150,7 +150,7 @@ fn texts(root: &Path, binary: &Path) -> Result<()> {
 
 const MAINTAINER: &str = "The Linerate contributors <linerate@users.noreply.github.com>";
 
-/// As Debian writes it, with both licences.
+/// Both licences, in Debian's format.
 fn copyright() -> Result<String> {
     let text = fs::read_to_string(workspace::root().join("LICENSE-MIT"))?;
     let body =
@@ -168,9 +168,9 @@ fn copyright() -> Result<String> {
     ))
 }
 
-/// What dpkg is told. The libraries that the program needs, and their versions, are found by dpkg-shlibdeps.
+/// The control file for dpkg. dpkg-shlibdeps finds the libraries that the program needs, and their versions.
 fn control(folder: &Path, root: &Path) -> Result<String> {
-    // It wants the source package's control file where it is started.
+    // dpkg-shlibdeps reads the source package's control file in its working directory.
     put(
         &folder.join("debian/control"),
         b"Source: linerate\n\nPackage: linerate\nArchitecture: any\n",
@@ -179,7 +179,7 @@ fn control(folder: &Path, root: &Path) -> Result<String> {
     let mut libraries = Command::new("dpkg-shlibdeps");
     libraries.current_dir(folder).args(["-O", "root/usr/bin/linerate"]).stderr(std::process::Stdio::null());
     let said = process::capture(libraries).context("finding the libraries that linerate needs")?;
-    let depends = said.trim().strip_prefix("shlibs:Depends=").context("what dpkg-shlibdeps found")?;
+    let depends = said.trim().strip_prefix("shlibs:Depends=").context("the output of dpkg-shlibdeps")?;
     let bytes = installed_bytes(root)?;
     Ok(format!(
         "Package: linerate\nVersion: {VERSION}\nArchitecture: {}\nMaintainer: {MAINTAINER}\nInstalled-Size: {}\n\
@@ -187,8 +187,8 @@ fn control(folder: &Path, root: &Path) -> Result<String> {
          Homepage: https://github.com/linerate/linerate\n\
          Description: IP SAN in one program: iSCSI target, initiator and benchmarks\n \
          Serves block storage over iSCSI, attaches LUNs of any target as files,\n \
-         copies them, measures storage and says why it is slow. It needs no kernel\n \
-         module.\n",
+         copies them, measures storage and finds out why it is slow. It needs no\n \
+         kernel module.\n",
         architecture()?,
         bytes.div_ceil(1024)
     ))
@@ -198,7 +198,7 @@ fn architecture() -> Result<String> {
     Ok(process::run("dpkg", &["--print-architecture"])?.trim().to_owned())
 }
 
-/// When the last commit was made, in this format of git's.
+/// The time of the last commit, in one of git's formats.
 fn commit_time(format: &str) -> Result<String> {
     let mut git = Command::new("git");
     git.current_dir(workspace::root()).args(["log", "-1", &format!("--format={format}")]);
@@ -216,14 +216,14 @@ fn stripped(binary: &Path, to: &Path) -> Result<()> {
     Ok(fs::set_permissions(to, fs::Permissions::from_mode(0o755))?)
 }
 
-/// Writes a file, whatever the umask is, and the folders above it.
+/// Writes a file with this mode, whatever the umask, and creates its parent directories.
 fn put(path: &Path, bytes: &[u8], mode: u32) -> Result<()> {
     fs::create_dir_all(path.parent().context("a folder")?)?;
     fs::write(path, bytes).with_context(|| path.display().to_string())?;
     Ok(fs::set_permissions(path, fs::Permissions::from_mode(mode))?)
 }
 
-/// Without name and time in it, as lintian wants it.
+/// Compresses a file, without the name and time in its header, as lintian requires.
 fn compressed(path: &Path) -> Result<()> {
     fs::set_permissions(path, fs::Permissions::from_mode(0o644))?;
     process::run("gzip", &["-9", "-n", &path.display().to_string()]).map(drop)

@@ -1,5 +1,5 @@
-//! A LUN or volume as a file of this machine (`linerate attach`), as a block device over it, and as a file system on
-//! that. Needs root, /dev/fuse and loop devices.
+//! A LUN or volume attached as a local file (`linerate attach`), a block device over the file, and a file system on that
+//! device. Needs root, /dev/fuse and loop devices.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use super::Placement;
 use crate::process;
 use crate::workspace;
 
-/// A loop device over an attached volume, or over a file; both are gone when this is dropped.
+/// A loop device over an attached volume or over a file; both are removed when this is dropped.
 #[derive(Debug)]
 pub struct Attached {
     binary: Option<PathBuf>,
@@ -23,12 +23,13 @@ pub struct Attached {
 #[derive(Debug)]
 pub struct Mounted {
     folder: PathBuf,
-    /// Below the file system, and so dropped behind it.
+    /// Underlies the file system, and so is dropped after it.
     attached: Attached,
 }
 
 impl Attached {
-    /// Attaches it, and puts a loop device over the file that does not cache what the file's process would get.
+    /// Attaches the volume, and creates a loop device over its file. The device uses direct I/O, so that all requests reach
+    /// the process that serves the file.
     pub fn to(volume: &str, binary: &Path, placement: &Placement) -> Result<Attached> {
         ensure!(Path::new("/dev/fuse").exists(), "/dev/fuse is missing");
         let file = temporary("attached")?.join("disk");
@@ -40,7 +41,7 @@ impl Attached {
         Ok(attached)
     }
 
-    /// A new file of this machine instead, to compare with.
+    /// A new local file instead of a volume, for comparison.
     pub fn file(bytes: u64) -> Result<Attached> {
         let file = temporary("file")?.join("disk");
         fs::File::create(&file)?.set_len(bytes)?;
@@ -55,7 +56,7 @@ impl Attached {
         Ok(())
     }
 
-    /// The process behind the file, which has detached itself from who started it.
+    /// The process that serves the file. It has detached itself from its parent.
     pub fn pid(&self) -> Result<u32> {
         let file = self.file.display().to_string();
         let is_it = |pid: &u32| {
@@ -68,25 +69,25 @@ impl Attached {
 
     /// The block device.
     pub fn device(&self) -> &str {
-        self.device.as_deref().unwrap_or_default() // set by `to`, which alone makes one that anybody sees
+        self.device.as_deref().unwrap_or_default() // set by both constructors
     }
 }
 
 impl Drop for Attached {
     fn drop(&mut self) {
         if let Some(device) = &self.device {
-            let _ = process::run("losetup", &["--detach", device]); // what is left is seen by `losetup`
+            let _ = process::run("losetup", &["--detach", device]); // `losetup` lists leftovers
         }
         if let Some(binary) = &self.binary {
             let detach = ["detach", "--force", &self.file.display().to_string()];
-            let _ = process::run(binary, &detach); // nothing is attached if that is what failed
+            let _ = process::run(binary, &detach); // fails if the file was never attached
         }
         let _ = self.file.parent().map(fs::remove_dir_all);
     }
 }
 
 impl Mounted {
-    /// Makes an ext4 on it, and mounts that.
+    /// Creates an ext4 file system on it, and mounts that.
     pub fn on(attached: Attached) -> Result<Mounted> {
         let folder = temporary("mounted")?;
         process::run("mkfs.ext4", &["-q", attached.device()])?;
@@ -94,14 +95,14 @@ impl Mounted {
         Ok(Mounted { folder, attached })
     }
 
-    /// Unmounts it, and has its file system checked.
+    /// Unmounts it, and checks its file system.
     pub fn check(self) -> Result<()> {
         process::run("umount", &[&self.folder.display().to_string()])?;
         let found = process::run("e2fsck", &["-fn", self.attached.device()]);
         found.map(drop).context("the file system is damaged")
     }
 
-    /// Where it is mounted.
+    /// The mount point.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -117,7 +118,7 @@ impl Drop for Mounted {
     }
 }
 
-/// A folder that nobody else uses.
+/// A new, unused directory.
 fn temporary(name: &str) -> Result<PathBuf> {
     let parent = workspace::target_directory().join("xtask");
     let name = |number| format!("{name}-{}-{number}", std::process::id());

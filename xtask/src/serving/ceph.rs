@@ -1,5 +1,5 @@
-//! A Ceph cluster of one node on the loopback: a monitor, a manager and an object server that keeps its data in memory, below one
-//! folder. It needs no user, no key and no other machine.
+//! A one-node Ceph cluster on the loopback, in one directory: a monitor, a manager, and an object server that stores its data
+//! in memory. It needs no user, no key and no other machine.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,10 +13,10 @@ use super::free_port;
 use crate::process::{self, Background};
 use crate::workspace;
 
-/// What it needs, by name.
+/// The programs that it needs.
 pub const PROGRAMS: &[&str] = &["ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "rbd", "monmaptool"];
 
-/// Every data path as short as it can be: no authentication, no copy, no cache at the clients.
+/// The shortest data paths: no authentication, no replication, no client cache.
 const CONFIGURATION: &str = "\
 [global]
 fsid = FSID
@@ -52,14 +52,14 @@ osd objectstore = memstore
 memstore device bytes = 2147483648
 ";
 
-/// For each step of its start, beside other work.
+/// Time limit for each step of its start, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A running cluster with the pool `rbd`, ended when dropped.
+/// A running cluster with the pool `rbd`, stopped when dropped.
 #[derive(Debug)]
 pub struct Ceph {
     folder: PathBuf,
-    // Ended in this order.
+    // Stopped in this order.
     daemons: Vec<Background>,
 }
 
@@ -87,34 +87,34 @@ impl Ceph {
         ceph.until("osd create", |ceph| ceph.run("ceph", &["osd", "create", &osd]).is_ok())?;
         ceph.run("ceph-osd", &["-i", "0", "--mkfs", "--osd-uuid", &osd])?;
         ceph.daemon("ceph-osd", "0")?;
-        // One that begins before it knows the cluster's number is refused by the monitor, and ends.
+        // An object server that starts before it has the cluster's ID is rejected by the monitor, and exits.
         ceph.until("the object server", |ceph| {
             if ceph.daemons.last_mut().is_some_and(|osd| matches!(osd.child.try_wait(), Ok(Some(_)))) {
                 ceph.daemons.pop();
-                let _ = ceph.daemon("ceph-osd", "0"); // looked at again
+                let _ = ceph.daemon("ceph-osd", "0"); // the next iteration checks it
             }
             ceph.run("ceph", &["osd", "stat"]).is_ok_and(|told| told.contains("1 up"))
         })?;
         ceph.until("the pool", |ceph| ceph.run("ceph", &["osd", "pool", "create", "rbd", "8"]).is_ok())?;
         ceph.run("rbd", &["pool", "init", "rbd"])?;
-        // The object server first: it tells the monitor that it ends.
+        // Stop the object server first, because it reports its shutdown to the monitor.
         ceph.daemons.reverse();
         Ok(ceph)
     }
 
-    /// The specification of a volume in it: an image of the pool `rbd`, and options.
+    /// The specification of a volume: an image of the pool `rbd`, and options.
     pub fn volume(&self, image: &str, options: &str) -> String {
         format!("rbd:rbd/{image}?conf={}{options}", self.configuration().display())
     }
 
-    /// A command with this cluster as its own.
+    /// A command that uses this cluster.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("CEPH_CONF", self.configuration()).current_dir(&self.folder);
         command
     }
 
-    /// What a command says that succeeds.
+    /// Runs a command, which must succeed, and returns its output.
     pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         let mut command = self.command(program);
         command.args(arguments);
@@ -137,7 +137,7 @@ impl Ceph {
         let begun = Instant::now();
         while !is_done(self) {
             if begun.elapsed() > PATIENCE {
-                bail!("Ceph does not start ({what}): see {}", self.folder.join("output").display());
+                bail!("Ceph did not start ({what}): see {}", self.folder.join("output").display());
             }
             thread::sleep(Duration::from_millis(200));
         }
@@ -148,8 +148,8 @@ impl Ceph {
 impl Drop for Ceph {
     fn drop(&mut self) {
         for mut daemon in self.daemons.drain(..) {
-            daemon.kill(); // what it keeps is below the folder
+            daemon.kill(); // all of its data is in the directory
         }
-        let _ = fs::remove_dir_all(&self.folder); // it lies under target/, and a leftover harms nobody
+        let _ = fs::remove_dir_all(&self.folder); // a leftover under target/ is harmless
     }
 }

@@ -1,4 +1,4 @@
-//! Files that servers serve and programs measure.
+//! Image files for servers and measurements.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,28 +8,28 @@ use anyhow::{Context, Result};
 
 use crate::workspace;
 
-/// A file, gone when dropped.
+/// A file, deleted when dropped.
 #[derive(Debug)]
 pub struct Image(PathBuf);
 
 impl Image {
-    /// In memory (/dev/shm): a device that takes next to no time.
+    /// In memory (/dev/shm): a device with almost no latency.
     pub fn in_memory(name: &str) -> Image {
         Image(PathBuf::from(format!("/dev/shm/linerate-xtask-{name}-{}.img", std::process::id())))
     }
 
-    /// On the disk that this source tree lies on.
+    /// On the disk of the target directory.
     pub fn on_disk(name: &str) -> Image {
         let folder = workspace::target_directory().join("xtask");
         Image(folder.join(format!("{name}-{}.img", std::process::id())))
     }
 
-    /// Writes every byte of it, so that nobody reads holes.
+    /// Writes the whole file, so that reads never find holes.
     pub fn written(self, bytes: u64) -> Result<Image> {
         write(&self.0, bytes).map(|()| self)
     }
 
-    /// Makes it a hole of this size.
+    /// Creates it as a hole of this size.
     pub fn sparse(self, bytes: u64) -> Result<Image> {
         let file = File::create(&self.0).and_then(|file| file.set_len(bytes));
         file.with_context(|| self.0.display().to_string())?;
@@ -44,11 +44,11 @@ impl Image {
 
 impl Drop for Image {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0); // it has this process's number in its name
+        let _ = fs::remove_file(&self.0); // its name contains this process's ID, so a leftover conflicts with nothing
     }
 }
 
-/// Writes a file of this size, to the disk.
+/// Writes a file of this size, and flushes it to the disk.
 pub fn write(path: &Path, bytes: u64) -> Result<()> {
     let write = || {
         fs::create_dir_all(path.parent().unwrap_or(path))?;
@@ -59,7 +59,7 @@ pub fn write(path: &Path, bytes: u64) -> Result<()> {
     write().with_context(|| path.display().to_string())
 }
 
-/// Brings a file into the page cache.
+/// Reads a file into the page cache.
 pub fn cache(path: &Path) -> Result<()> {
     let read = File::open(path).and_then(|mut file| io::copy(&mut file, &mut io::sink()));
     read.map(drop).with_context(|| path.display().to_string())

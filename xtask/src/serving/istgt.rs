@@ -1,4 +1,4 @@
-//! istgt, another peer: a daemon with one file-backed LUN.
+//! istgt, another target for comparison: a daemon with one file-backed LUN.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,16 +18,16 @@ use crate::workspace;
 pub struct Istgt {
     server: Background,
     port: u16,
-    /// Its configuration and what it writes besides.
+    /// The directory of its configuration and its other files.
     folder: PathBuf,
-    /// Removed behind the server.
+    /// Deleted after the server has stopped.
     _image: Image,
 }
 
 const BASE: &str = "iqn.2026-01.io.linerate";
 
 impl Istgt {
-    /// Serves a file of this size in memory (/dev/shm), all of it written.
+    /// Serves a fully written file of this size in memory (/dev/shm).
     pub fn start(size_bytes: u64, placement: &Placement) -> Result<Istgt> {
         let port = free_port()?;
         let folder = workspace::target_directory().join(format!("xtask/istgt-{}-{port}", std::process::id()));
@@ -44,13 +44,13 @@ impl Istgt {
         Ok(istgt)
     }
 
-    /// What it is and how it is set up here, for the reports.
+    /// Its version and configuration, for reports.
     pub fn version() -> String {
         let version = process::run("istgt", &["-V"]).unwrap_or_default();
         format!("{}, one file on /dev/shm", version.trim())
     }
 
-    /// It is in the placement's namespace, and so is whoever can ask.
+    /// Waits until it accepts connections. The probe must run in the placement's namespace.
     fn await_listener(&self, placement: &Placement) -> Result<()> {
         let probe = Placement { core: None, ..placement.clone() };
         for _ in 0..200 {
@@ -77,12 +77,13 @@ impl Serving for Istgt {
 
 impl Drop for Istgt {
     fn drop(&mut self) {
-        self.server.kill(); // it may take seconds to end in good order, and nothing of it is kept
+        self.server.kill(); // an orderly exit can take seconds, and none of its state is kept
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-/// As its example has it, with a deeper queue and no pings meanwhile. It knows no InitialR2T=No; immediate data it takes.
+/// Its example configuration, with a deeper queue and without NOP-Ins during a run. It does not support InitialR2T=No, but
+/// accepts immediate data.
 fn configuration(folder: &Path, image: &Path, port: u16, size_bytes: u64) -> String {
     format!(
         "[Global]\n  NodeBase \"{BASE}\"\n  PidFile {folder}/pid\n  MediaDirectory {folder}\n  LogFacility \"local7\"\n\

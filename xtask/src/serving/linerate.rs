@@ -1,4 +1,4 @@
-//! `linerate serve` in the background: started with volumes and listeners, waited for, stopped when dropped.
+//! `linerate serve` in the background: starts with volumes and listeners, is ready when returned, and stops when dropped.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,18 +13,18 @@ use super::{Placement, Serving, free_port};
 use crate::process::Background;
 use crate::workspace;
 
-/// A server of ours, ready to be logged in to.
+/// Our server, ready for logins.
 #[derive(Debug)]
 pub struct Linerate {
     server: Background,
     ports: Vec<u16>,
     state: PathBuf,
-    /// From its start to the line `ready`.
+    /// Time from the start to the line `ready`.
     pub started_in: Duration,
 }
 
 impl Linerate {
-    /// Serves volumes (`NAME=SPEC`, where `{state}` is the server's own folder) on as many ports of the loopback as asked for.
+    /// Serves volumes (`NAME=SPEC`, where `{state}` is the server's state directory) on `listeners` ports of the loopback.
     pub fn start(
         binary: &Path,
         volumes: &[String],
@@ -36,7 +36,7 @@ impl Linerate {
         Linerate::start_with(binary, &options, listeners, placement)
     }
 
-    /// The same, with any options of `linerate serve`.
+    /// Like [`Linerate::start`], with any options of `linerate serve`.
     pub fn start_with(
         binary: &Path,
         options: &[String],
@@ -49,10 +49,10 @@ impl Linerate {
         Linerate::start_in(state, binary, options, ports, placement)
     }
 
-    /// Stops, and starts again with what was kept.
+    /// Restarts the server with its state directory.
     pub fn restart(mut self, binary: &Path, options: &[String], placement: &Placement) -> Result<Linerate> {
         self.server.stop();
-        let state = std::mem::take(&mut self.state); // or it would be removed with what is dropped here
+        let state = std::mem::take(&mut self.state); // otherwise dropping `self` would delete it
         let ports = self.ports.iter().map(|_| free_port()).collect::<Result<Vec<u16>>>()?;
         Linerate::start_in(state, binary, options, ports, placement)
     }
@@ -85,12 +85,12 @@ impl Linerate {
         Ok(Linerate { server, ports, state, started_in: begin.elapsed() })
     }
 
-    /// Where its first listener is.
+    /// The address of its first listener.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.ports[0])
     }
 
-    /// The URL of LUN 0 of a volume's target, by the listener of that number.
+    /// The URL of LUN 0 of a volume's target, by one of the listeners.
     pub fn url_of(&self, volume: &str, listener: usize) -> String {
         format!("iscsi://127.0.0.1:{}/iqn.2026-01.io.linerate:{volume}/0", self.ports[listener])
     }
@@ -101,10 +101,10 @@ impl Linerate {
     }
 }
 
-/// The limit for a new set of a few hundred MiB in memory.
+/// Time limit for the initial resync of a set of a few hundred MiB in memory.
 const IN_SYNC: Duration = Duration::from_mins(1);
 
-/// Waits until the set that a server has as this volume is in sync.
+/// Waits until a server's RAID volume is in sync.
 pub fn await_sync(binary: &Path, control: &Path, volume: &str) -> Result<()> {
     let begun = Instant::now();
     loop {
@@ -133,7 +133,7 @@ impl Drop for Linerate {
     fn drop(&mut self) {
         self.server.stop();
         if !self.state.as_os_str().is_empty() {
-            let _ = fs::remove_dir_all(&self.state); // it lies under target/, and a leftover harms nobody
+            let _ = fs::remove_dir_all(&self.state); // a leftover under target/ is harmless
         }
     }
 }

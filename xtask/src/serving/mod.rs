@@ -1,4 +1,4 @@
-//! Servers to test and to measure: ours, tgt, istgt and those of NBD.
+//! Servers for tests and measurements: ours, tgt, istgt, NBD servers and a Ceph cluster.
 
 pub mod attached;
 pub mod ceph;
@@ -24,22 +24,22 @@ pub trait Serving {
     fn process(&self) -> &Background;
 }
 
-/// Where a program runs: in a network namespace, on one core, or simply here.
+/// Where a program runs: in a network namespace, on one core, or without restriction.
 #[derive(Clone, Debug, Default)]
 pub struct Placement {
-    /// The network namespace; none is that of this process.
+    /// The network namespace; by default, that of this process.
     pub namespace: Option<String>,
     /// The core that it is bound to.
     pub core: Option<usize>,
 }
 
 impl Placement {
-    /// The command line that runs the program there. Each wrapper replaces itself by what it wraps, so the process id
-    /// is the program's own.
+    /// A command that runs the program there. Each wrapper executes the next command in its own process, so the process ID is
+    /// that of the program.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut words: Vec<std::ffi::OsString> = Vec::new();
         if let Some(namespace) = &self.namespace {
-            // Not `ip netns exec`: that hides from everybody else what a program mounts.
+            // Not `ip netns exec`, which hides the program's mounts from other processes.
             words.extend(["nsenter".into(), format!("--net=/run/netns/{namespace}").into()]);
         }
         if let Some(core) = self.core {
@@ -52,7 +52,7 @@ impl Placement {
     }
 }
 
-/// A port of the loopback that nothing listens on now.
+/// A port on the loopback that is currently unused.
 pub fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on the loopback")?;
     Ok(listener.local_addr()?.port())

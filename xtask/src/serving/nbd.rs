@@ -11,12 +11,12 @@ use super::linerate::Linerate;
 use super::{Placement, Serving, free_port};
 use crate::process::{self, Background};
 
-/// A server that runs.
+/// A running server.
 #[derive(Debug)]
 pub struct Nbd {
     server: Server,
     url: String,
-    /// Removed behind the server.
+    /// Deleted after the server has stopped.
     _image: Option<Image>,
 }
 
@@ -27,7 +27,7 @@ enum Server {
 }
 
 impl Nbd {
-    /// `linerate serve` with a volume of memory.
+    /// `linerate serve` with a RAM volume.
     pub fn linerate(binary: &Path, bytes: u64, options: &[String], placement: &Placement) -> Result<Nbd> {
         let port = free_port()?;
         let own = [
@@ -36,12 +36,12 @@ impl Nbd {
             "--listen".to_owned(),
             format!("nbd://127.0.0.1:{port}"),
         ];
-        // iSCSI beside it is what has a listener to wait for.
+        // It also serves iSCSI, on the listener that `start_with` requires.
         let server = Linerate::start_with(binary, &[&own, options].concat(), 1, placement)?;
         Ok(Nbd { server: Server::Ours(server), url: format!("nbd://127.0.0.1:{port}/vol0"), _image: None })
     }
 
-    /// nbdkit with its plugin for memory.
+    /// nbdkit with its memory plugin.
     pub fn nbdkit(bytes: u64, options: &[String], placement: &Placement) -> Result<Nbd> {
         let port = free_port()?;
         let mut command = placement.command("nbdkit");
@@ -50,7 +50,7 @@ impl Nbd {
         Nbd::other(Background::start(&mut command)?, port, None, placement)
     }
 
-    /// qemu-nbd with a file in memory (/dev/shm), all of it written.
+    /// qemu-nbd with a fully written file in memory (/dev/shm).
     pub fn qemu(bytes: u64, options: &[String], placement: &Placement) -> Result<Nbd> {
         let port = free_port()?;
         let image = Image::in_memory(&format!("qemu-nbd-{port}")).written(bytes)?;
@@ -60,7 +60,7 @@ impl Nbd {
         Nbd::other(Background::start(&mut command)?, port, Some(image), placement)
     }
 
-    /// What others are, for the reports.
+    /// The versions of the other servers, for reports.
     pub fn versions() -> String {
         let of = |program: &str| {
             let said = process::run(program, &["--version"]).unwrap_or_default();
@@ -84,7 +84,7 @@ impl Nbd {
             }
             thread::sleep(Duration::from_millis(20));
         }
-        bail!("{} does not answer", nbd.url)
+        bail!("{} does not respond", nbd.url)
     }
 }
 

@@ -1,4 +1,4 @@
-//! tgt, the peer: a daemon of its own beside any the system may run, with one file-backed thin LUN.
+//! tgt, for comparison: a separate daemon with one file-backed thin LUN, independent of any that the system runs.
 
 use std::fs;
 use std::process::Stdio;
@@ -28,11 +28,11 @@ impl Tgt {
         Tgt::start_over("rdwr", size_bytes, placement)
     }
 
-    /// The same over another of its stores (`tgtadm --bstype`).
+    /// Like [`Tgt::start`], with another backing store (`tgtadm --bstype`).
     pub fn start_over(store: &str, size_bytes: u64, placement: &Placement) -> Result<Tgt> {
         let port = free_port()?;
         let image = Image::in_memory(&format!("tgt-{port}")).sparse(size_bytes)?;
-        let control = port % 32_000 + 1; // the name of its control socket, which tgtd wants below 32768
+        let control = port % 32_000 + 1; // number of its control socket, which must be below 32768
         let mut command = placement.command("tgtd");
         command.args(["--foreground", "--control-port", &control.to_string()]);
         command.args(["--iscsi", &format!("portal=127.0.0.1:{port}")]);
@@ -43,7 +43,7 @@ impl Tgt {
         Ok(tgt)
     }
 
-    /// What it is and how it is set up here, for the reports.
+    /// Its version and configuration, for reports.
     pub fn version() -> String {
         let version = process::run("tgtd", &["--version"]).unwrap_or_default();
         format!("tgt {}, one file on /dev/shm, thin provisioned", version.trim())
@@ -56,7 +56,7 @@ impl Tgt {
             }
             thread::sleep(Duration::from_millis(50));
         }
-        bail!("tgtd does not answer tgtadm on its control port {}", self.control)
+        bail!("tgtd does not respond to tgtadm on its control port {}", self.control)
     }
 
     fn export(&self, store: &str) -> Result<()> {
@@ -78,7 +78,7 @@ impl Tgt {
 }
 
 impl Serving for Tgt {
-    /// tgt keeps LUN 0 for its controller.
+    /// tgt reserves LUN 0 for its controller.
     fn url(&self) -> String {
         format!("iscsi://127.0.0.1:{}/{NAME}/1", self.port)
     }
@@ -90,7 +90,7 @@ impl Serving for Tgt {
 
 impl Drop for Tgt {
     fn drop(&mut self) {
-        self.server.kill(); // tgtd does not end on SIGTERM while it has targets, and nothing of it is kept
+        self.server.kill(); // tgtd ignores SIGTERM while it has targets; none of its state is kept
         let control = format!("/var/run/tgtd/socket.{}", self.control);
         let _ = fs::remove_file(format!("{control}.lock"));
         let _ = fs::remove_file(control);

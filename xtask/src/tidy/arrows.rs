@@ -1,9 +1,10 @@
-//! Who may import whom. The table is ARCHITECTURE.md's; what is not in it is forbidden, for tests as for the code.
+//! Permitted imports between crates. The table is that of ARCHITECTURE.md; all other imports are faults, including those of
+//! tests.
 
 use super::Fault;
 use xtask::workspace::{Dependency, Metadata, Package};
 
-/// A crate and the crates of this tree that it may import, without the `linerate-` that their packages begin with.
+/// Each crate and the crates of this tree that it may import, without their packages' prefix `linerate-`.
 const ARROWS: &[(&str, &str)] = &[
     ("block", ""),
     ("iscsi", ""), // a CDB is opaque bytes to a transport
@@ -14,63 +15,64 @@ const ARROWS: &[(&str, &str)] = &[
     ("hyperscsi", ""),
     ("scsi", "foreign"),
     ("reactor", "block"),
-    // The tests of every crate may import it, and nothing that is shipped.
+    // Only tests may import it, those of every crate; shipped code may not.
     (TESTKIT, "block reactor"),
     ("tls", "foreign reactor"),
     ("volume", "block"),
     ("disk-contents", "block"),
-    // Members are devices; no network, no file.
+    // Members are devices: it needs neither network nor files.
     ("raid", "block"),
-    // Its logical unit is the SCSI face of a volume.
+    // Presents a volume as a SCSI logical unit.
     ("logical-unit", "scsi block volume"),
     ("host", "block reactor"),
-    // What front ends share knows none of them, and no protocol.
+    // Code shared by all front ends, independent of each and of any protocol.
     ("front-end-core", "block volume reactor"),
-    // What front ends that carry SCSI share.
+    // Code shared by front ends that carry SCSI.
     ("scsi-session", "block volume logical-unit reactor front-end-core"),
-    // Neither host (the binary joins them) nor each other: a gateway is a target over a device that is a remote LUN.
+    // Front ends import neither host (the binary combines them) nor each other: a gateway is a target over a device that is
+    // a remote LUN.
     ("iscsi-server", "block volume logical-unit iscsi reactor front-end-core scsi-session"),
     ("nbd-server", "block volume nbd reactor tls front-end-core"),
     ("aoe-server", "block volume aoe reactor front-end-core"),
     ("hyperscsi-server", "block volume logical-unit hyperscsi reactor front-end-core scsi-session"),
     ("failover", "block reactor"),
-    // Volumes for how times are written; channels for LUNs by several sessions.
+    // `volume` for the format of times; `failover` for LUNs over several sessions.
     ("iscsi-client", "scsi block volume failover iscsi reactor"),
     ("nbd-client", "block volume failover nbd reactor tls"),
-    // The server is for its tests: both ends on one simulated Ethernet.
+    // The server is for tests, with both ends on a simulated Ethernet.
     ("aoe-client", "block volume failover aoe reactor front-end-core aoe-server"),
-    // Its LUNs are the initiator's, over another protocol. Its tests serve one of memory.
+    // Its LUNs are the initiator's, over another protocol. Its tests serve a LUN in memory.
     ("hyperscsi-client", "block volume hyperscsi scsi logical-unit reactor host iscsi-client"),
-    // It gives a session a thread and a world of its own, for programs that have another runtime.
+    // Runs each session on its own thread and runtime environment, for programs with another runtime.
     ("blocking", "block reactor host iscsi-client"),
-    // The one place where specifications meet a system and a network: `volume` knows neither.
+    // Opens specifications on a system and a network; `volume` depends on neither.
     (
         "backends",
         "block volume disk-contents raid failover iscsi reactor host tls iscsi-client nbd-client aoe-client \
          hyperscsi-client",
     ),
-    // On nothing: when to stop a run is decided by it, so the workloads stand on it.
+    // No imports: it decides when a run stops, so the workloads depend on it.
     ("stats", ""),
-    // A server needs a world, and its volumes may be remote: what joins them is here, so that `front_end_core` and `iscsi_server` know
-    // neither.
+    // Combines a server with a runtime environment and with volumes, which can be remote, so that `front_end_core` and
+    // `iscsi_server` depend on neither.
     (
         "daemon",
         "block volume disk-contents logical-unit foreign readable iscsi nbd aoe hyperscsi reactor host tls front-end-core scsi-session \
          iscsi-server nbd-server aoe-server hyperscsi-server backends",
     ),
-    // It offloads to a target that has both ends, and makes files with holes.
+    // Offloads to a target that has both source and destination, and creates sparse files.
     ("copy", "block volume disk-contents reactor host iscsi-client backends"),
-    // `host` is for its tests: what it mounts is behind FUSE. Volumes for what is attached by a specification.
+    // `host` is for tests, because its mounts go through FUSE. `volume` for volumes attached by specification.
     ("attach", "block volume reactor host iscsi-client backends"),
-    // What commands of the program and `environment` both print of targets and LUNs.
+    // Information on targets and LUNs, printed by commands of the program and by `environment`.
     ("inspect", "block volume foreign readable iscsi reactor iscsi-client nbd-client backends"),
     ("published", ""),
-    // Blocks for what a disk is.
+    // `block` for the properties of a disk.
     ("model", "block stats published"),
     ("bench", "block volume readable reactor stats published model"),
-    // Orders and news have plans and records in them; `host` is for its tests.
+    // Its messages contain plans and records; `host` is for tests.
     ("agent", "reactor host bench"),
-    // Of this machine and of any storage that can be named.
+    // Describes this machine and any storage that a location can specify.
     (
         "environment",
         "block volume foreign readable iscsi reactor host iscsi-client backends inspect model bench",
@@ -79,16 +81,16 @@ const ARROWS: &[(&str, &str)] = &[
         "diagnose",
         "block disk-contents foreign readable iscsi reactor host iscsi-client nbd-client backends stats model bench environment",
     ),
-    // Volumes for how sizes are written.
+    // `volume` for the format of sizes.
     ("report", "volume foreign readable stats published model bench diagnose"),
     ("lab", "block reactor host"),
-    // It opens storage and makes threads, which `bench` does not. Clients may work on a host of a lab. Reports
-    // lie in the folder of a record.
+    // Opens storage and starts threads, which `bench` does not. Clients can run on a host of a lab. Reports are stored in the
+    // directory of a record.
     (
         "bench-runner",
         "block volume disk-contents foreign readable reactor host iscsi-client backends stats published bench environment agent report lab",
     ),
-    // The only measurement that brings its own target: nothing of it leaves the process.
+    // The only measurement with its own target; it runs within the process.
     (
         "wan",
         "block volume logical-unit iscsi hyperscsi reactor host front-end-core iscsi-server nbd-server hyperscsi-server iscsi-client backends \
@@ -99,23 +101,23 @@ const ARROWS: &[(&str, &str)] = &[
         "block volume disk-contents logical-unit foreign readable iscsi aoe hyperscsi reactor host front-end-core iscsi-server daemon iscsi-client blocking backends \
          inspect copy attach stats published model bench agent environment diagnose report lab bench-runner wan",
     ),
-    // Both ends over memory, in a program of its own that builds fast: never shipped.
+    // Both ends, connected through memory, in a separate program that builds fast. Not shipped.
     ("instructions", "block volume logical-unit reactor host front-end-core iscsi-server iscsi-client"),
-    // A whole world: never shipped.
+    // Simulates a complete environment. Not shipped.
     (
         "sim",
         "block volume scsi logical-unit iscsi reactor host front-end-core iscsi-server nbd-server nbd-client iscsi-client testkit",
     ),
-    // Every test run builds it first, so it imports none of the others.
+    // Every test run builds it first, so it imports no other crate.
     ("xtask", ""),
-    // It builds the paths of the diagnosis' matrix, reads what a diagnosis prints, and times a digest by itself.
+    // Builds the paths of the diagnosis matrix, parses diagnoses, and measures the speed of a digest.
     ("measurements", "block lab stats model published diagnose iscsi xtask"),
 ];
 
-/// What only tests import.
+/// The crate that only tests import.
 const TESTKIT: &str = "testkit";
 
-/// Imports that the table does not allow, and crates that it does not know.
+/// Imports that the table does not permit, and crates that are not in it.
 pub(super) fn faults(metadata: &Metadata) -> Vec<Fault> {
     metadata.packages.iter().flat_map(of_package).collect()
 }
@@ -135,7 +137,7 @@ fn of_package(package: &Package) -> Vec<Fault> {
     .collect()
 }
 
-/// A package as the table names it.
+/// The name of a package in the table.
 fn short(package: &str) -> &str {
     package.strip_prefix("linerate-").unwrap_or(package)
 }
@@ -188,11 +190,11 @@ mod tests {
 
     #[test]
     fn no_arrow_of_the_table_closes_a_circle() {
-        // Each may import only what stands above it, once xtask and the order of the table are taken for granted.
+        // A crate may import only crates above it in the table.
         for (at, (name, allowed)) in ARROWS.iter().enumerate() {
             for import in allowed.split_whitespace() {
                 let above = ARROWS[..at].iter().any(|(other, _)| *other == import);
-                assert!(above, "{name} imports {import}, which stands below it");
+                assert!(above, "{name} imports {import}, which is not above it");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Every dependency on others' code is declared once, at the root, and has its reason in docs/dependencies.md.
+//! Every third-party dependency is declared once, in the root manifest, and has a reason in docs/dependencies.md.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use super::Fault;
 use xtask::workspace::Metadata;
 
-/// Dependencies without a reason, reasons without a dependency, and dependencies declared elsewhere than the root.
+/// Dependencies without a reason, reasons without a dependency, and dependencies not declared in the root manifest.
 pub(super) fn faults(root: &Path, metadata: &Metadata) -> Result<Vec<Fault>> {
     let page = fs::read_to_string(root.join("docs/dependencies.md")).context("docs/dependencies.md")?;
     let manifest = fs::read_to_string(root.join("Cargo.toml")).context("Cargo.toml")?;
@@ -28,7 +28,7 @@ fn declared(manifest: &str) -> Result<BTreeSet<String>> {
     theirs(table).context("Cargo.toml has no [workspace.dependencies]")
 }
 
-/// Those of the Python module, which is a workspace of its own.
+/// The third-party dependencies of the Python module, which is a separate workspace.
 fn of_python(manifest: &str) -> Result<BTreeSet<String>> {
     let manifest: toml::Table = manifest.parse().context("python/Cargo.toml")?;
     theirs(manifest.get("dependencies")).context("python/Cargo.toml has no [dependencies]")

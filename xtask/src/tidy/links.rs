@@ -1,4 +1,4 @@
-//! Links between the documents: each names a file of the tree, and a heading of it.
+//! Links between the documents: each must lead to an existing file, and to an existing heading if it has an anchor.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use super::{Fault, prose};
 
-/// Links that lead nowhere, and pages that docs/SUMMARY.md does not list.
+/// Broken links, and pages that docs/SUMMARY.md does not list.
 pub(super) fn faults(root: &Path) -> Result<Vec<Fault>> {
     let mut faults = Vec::new();
     let summary = fs::read_to_string(root.join("docs/SUMMARY.md")).context("docs/SUMMARY.md")?;
@@ -49,10 +49,10 @@ fn fault(folder: &Path, page: &Path, link: &str) -> Option<String> {
         return None;
     }
     let text = fs::read_to_string(&target).unwrap_or_default();
-    (!anchors(&text).contains(anchor)).then(|| format!("links to {link}, and there is no such heading"))
+    (!anchors(&text).contains(anchor)).then(|| format!("links to {link}, but that heading does not exist"))
 }
 
-/// The anchors of the headings, as GitHub and mdBook make them.
+/// The anchors of the headings, as GitHub and mdBook generate them.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     for line in prose::without_code(text) {

@@ -1,9 +1,8 @@
-//! The rules of the source tree that a compiler does not hold: which crate may import which, where `unsafe` may
-//! stand, what pure code may not touch, a reason for each dependency, lock files that fit, how long files are, links between
-//! documents, and prose.
+//! Rules of the source tree that a compiler does not enforce: imports between crates, places for `unsafe`, limits on pure
+//! code, reasons for dependencies, up-to-date lock files, file lengths, links between documents, and prose.
 //!
-//! Each rule is a function from what was read to the faults found, so that each is tested here on its own, and the
-//! same functions run over the real tree both as `cargo xtask tidy` and as a test.
+//! Each rule is a function from file contents to faults, so it can be tested separately. The same functions check the real
+//! tree, both in `cargo xtask tidy` and in tests.
 
 mod arrows;
 mod dependencies;
@@ -19,11 +18,11 @@ use xtask::process;
 use xtask::tally::Verdict;
 use xtask::workspace;
 
-/// A rule broken somewhere.
+/// A violation of a rule.
 #[derive(Debug, PartialEq, Eq, Display)]
 #[display("{place}: {what}")]
 pub(crate) struct Fault {
-    /// A file of the tree, with `:line` where there is one, or a crate's name.
+    /// A file of the tree, with `:line` if known, or the name of a crate.
     place: String,
     what: String,
 }
@@ -35,12 +34,12 @@ pub(crate) struct Options {
     ratchet: bool,
 }
 
-/// Prints the faults, and the files a reader may find long.
+/// Prints the faults, and notes long files.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let root = workspace::root();
     let files = sources::read(root)?;
     for (path, lines) in sources::long(&files) {
-        println!("note: {path} has {lines} lines, more than the {} a file should have", sources::LONG);
+        println!("note: {path} has {lines} lines; a file should have up to {}", sources::LONG);
     }
     let prose = prose::count(root, &files)?;
     print!("{}", prose::summary(&prose));
@@ -66,13 +65,14 @@ fn faults(files: &[sources::Source]) -> Result<Vec<Fault>> {
     Ok(faults)
 }
 
-/// Whether the lock file of a workspace of its own, which a build of the root's does not touch, has fallen behind the crates.
+/// Checks that the lock file of a separate workspace is up to date with the crates; builds of the root workspace do not
+/// update it.
 fn lock_fault(folder: &str) -> Option<Fault> {
     let manifest = format!("{folder}/Cargo.toml");
     let ask = ["metadata", "--locked", "--format-version", "1", "--manifest-path", &manifest];
     let error = process::capture(process::cargo(&ask)).err()?;
-    let mended_by = format!("cargo metadata --manifest-path {manifest}");
-    Some(Fault { place: format!("{folder}/Cargo.lock"), what: format!("{error:#} (`{mended_by}` mends it)") })
+    let update = format!("cargo metadata --manifest-path {manifest}");
+    Some(Fault { place: format!("{folder}/Cargo.lock"), what: format!("{error:#} (`{update}` updates it)") })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! The prose of documents, documentation comments and messages: words that translated text is full of, and long sentences.
+//! The prose of documents, documentation comments and messages: words typical of translated text, and long sentences.
 //!
-//! `xtask/prose.toml` has the counts that were accepted last. A count that rises is a fault; one that has fallen is stored by
-//! `cargo xtask tidy --ratchet`, so that it stays down. docs/glossary.md has the terms to use.
+//! `xtask/prose.toml` contains the last accepted counts. A higher count is a fault. `cargo xtask tidy --ratchet` stores lower
+//! counts, which then become the limits. For the terms to use, see docs/glossary.md.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,8 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::Fault;
 use super::sources::Source;
 
-/// Words of two meanings, clauses in the place of nouns, and idioms that English does not have. Lower case; a space is any white
-/// space.
+/// Ambiguous words, clauses used as nouns, and foreign idioms. Lower case; a space matches any white space.
 const AVOIDED: &[&str] = &[
     "anew",
     "as it is",
@@ -39,7 +38,7 @@ const AVOIDED: &[&str] = &[
     "whoever",
 ];
 
-/// A sentence of more words is long.
+/// A sentence with more words is long.
 const LONG_WORDS: usize = 30;
 
 /// Counts of one kind of text.
@@ -55,7 +54,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Counts paragraphs of plain text.
+    /// Counts the words of plain-text paragraphs.
     fn of<'a>(paragraphs: impl IntoIterator<Item = &'a str>) -> Counts {
         let mut counts = Counts::default();
         for paragraph in paragraphs {
@@ -106,7 +105,7 @@ pub(super) fn count(root: &Path, sources: &[Source]) -> Result<Prose> {
     Ok(Prose::from([("documents", documents), ("comments", of(of_comments)), ("messages", of(of_messages))]))
 }
 
-/// The pages that people write: those below docs/measured are generated.
+/// The hand-written pages; those below docs/measured are generated.
 pub(super) fn pages(root: &Path) -> Result<Vec<PathBuf>> {
     let mut pages = Vec::new();
     for folder in ["", "docs", "docs/design"] {
@@ -122,7 +121,7 @@ pub(super) fn pages(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(pages)
 }
 
-/// The lines of a page, with empty ones in the place of code.
+/// The lines of a page, with code replaced by empty lines.
 pub(super) fn without_code(page: &str) -> impl Iterator<Item = &str> {
     let mut is_code = false;
     page.lines().map(move |line| {
@@ -132,7 +131,7 @@ pub(super) fn without_code(page: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Without code, tables and headings.
+/// Counts a document without its code, tables and headings.
 fn of_document(text: &str) -> Counts {
     let mut prose = String::new();
     for line in without_code(text) {
@@ -150,7 +149,7 @@ fn of_document(text: &str) -> Counts {
     Counts::of(prose.split("\n\n"))
 }
 
-/// Documentation comments, which are the help of commands too.
+/// Counts documentation comments, which include the help of commands.
 fn of_comments(source: &str) -> Counts {
     let text: Vec<&str> = source
         .lines()
@@ -162,7 +161,7 @@ fn of_comments(source: &str) -> Counts {
     of_document(&text.join("\n"))
 }
 
-/// String literals of several words outside tests: errors, log lines and reports.
+/// Counts string literals of several words outside tests: errors, log lines and reports.
 fn of_messages(source: &str) -> Counts {
     let code = source.split("#[cfg(test)]").next().unwrap_or_default();
     let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
@@ -170,7 +169,7 @@ fn of_messages(source: &str) -> Counts {
     Counts::of(literals.filter(|text| text.split_whitespace().count() > 2))
 }
 
-/// The counts that were accepted last.
+/// The last accepted counts.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Ratchet {
@@ -201,7 +200,7 @@ impl Ratchet {
         ]
     }
 
-    /// A fault for each count that has risen.
+    /// A fault for each count above its limit.
     pub(super) fn faults(mut self, prose: &Prose) -> Vec<Fault> {
         let mut faults = Vec::new();
         for (kind, limit) in self.limits() {
@@ -210,7 +209,8 @@ impl Ratchet {
                 [("words to avoid", now.avoided, limit.avoided), ("long sentences", now.long, limit.long)]
             {
                 if now > limit {
-                    let what = format!("{now} {what} in {kind}, {limit} before; see xtask/src/tidy/prose.rs");
+                    let what =
+                        format!("{now} {what} in {kind}, up from {limit}; see xtask/src/tidy/prose.rs");
                     faults.push(Fault { place: PATH.to_owned(), what });
                 }
             }
@@ -218,7 +218,7 @@ impl Ratchet {
         faults
     }
 
-    /// Keeps the counts that have fallen.
+    /// Lowers the limits to the current counts.
     pub(super) fn lowered(mut self, prose: &Prose) -> Ratchet {
         for (kind, limit) in self.limits() {
             limit.avoided = limit.avoided.min(prose[kind].avoided);
@@ -230,7 +230,7 @@ impl Ratchet {
     pub(super) fn store(&self, root: &Path) -> Result<()> {
         let path = path(root);
         let text = format!(
-            "# Counts of prose, which only fall: `cargo xtask tidy --ratchet` stores lower ones.\n\n{}",
+            "# Limits on prose counts, which can only fall: `cargo xtask tidy --ratchet` stores lower counts.\n\n{}",
             toml::to_string(self)?
         );
         fs::write(&path, text).with_context(|| path.display().to_string())
@@ -243,7 +243,7 @@ fn path(root: &Path) -> PathBuf {
     root.join(PATH)
 }
 
-/// A line for each kind of text.
+/// One line for each kind of text.
 pub(super) fn summary(prose: &Prose) -> String {
     let line = |(kind, counts): (&&str, &Counts)| {
         let Counts { avoided, long, sentences, words } = counts;

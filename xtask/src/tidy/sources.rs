@@ -1,5 +1,5 @@
-//! Rules on the text of source files. They are plain searches, and so is their idea of Rust: a comment's text does
-//! not count, and what follows a file's `#[cfg(test)]` is test code, because tests stand last.
+//! Rules on the text of source files. They are plain text searches with a simple model of Rust: comments do not count, and
+//! everything after a file's `#[cfg(test)]` is test code, because tests come last.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,18 +8,18 @@ use anyhow::{Context, Result};
 
 use super::Fault;
 
-/// A file longer than this is worth a look; it is no fault, since a long table is fine.
+/// Files with more lines are noted, but are not faults: a long table is fine.
 pub(super) const LONG: usize = 500;
 
 /// A Rust file of the tree.
 #[derive(Debug)]
 pub(super) struct Source {
-    /// From the root, with `/`.
+    /// The path from the root, with `/`.
     pub(super) path: String,
     pub(super) text: String,
 }
 
-/// Every Rust file of crates and xtask, and of the fuzz targets.
+/// Every Rust file of the crates, measurements, xtask and fuzz targets.
 pub(super) fn read(root: &Path) -> Result<Vec<Source>> {
     let mut paths = Vec::new();
     for part in ["crates", "measurements", "xtask", "fuzz"] {
@@ -31,7 +31,7 @@ pub(super) fn read(root: &Path) -> Result<Vec<Source>> {
 
 fn collect(directory: &Path, into: &mut Vec<PathBuf>) -> Result<()> {
     if !directory.is_dir() {
-        return Ok(()); // fuzz may not exist yet
+        return Ok(()); // fuzz is optional
     }
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
@@ -50,7 +50,7 @@ fn read_one(root: &Path, path: &Path) -> Result<Source> {
     Ok(Source { path, text })
 }
 
-/// The files longer than [`LONG`], and how long they are.
+/// The files longer than [`LONG`], with their lengths.
 pub(super) fn long(files: &[Source]) -> impl Iterator<Item = (&str, usize)> {
     files
         .iter()
@@ -58,7 +58,7 @@ pub(super) fn long(files: &[Source]) -> impl Iterator<Item = (&str, usize)> {
         .filter(|(_, lines)| *lines > LONG)
 }
 
-/// What pure crates may not name: they are handed bytes, completions and the time, and hand out wishes.
+/// Names that pure code must not use: its inputs are bytes, completions and the time, and its outputs are requests.
 const IMPURE: &[&str] = &[
     "std::net",
     "std::fs",
@@ -71,7 +71,7 @@ const IMPURE: &[&str] = &[
     "println!",
 ];
 
-/// The crates whose code turns values into values.
+/// The crates whose code only computes values from values.
 const PURE: &[&str] = &[
     "crates/storage/block/src/",
     "crates/storage/volume/src/",
@@ -91,7 +91,7 @@ const PURE: &[&str] = &[
     "crates/measure/report/src/",
 ];
 
-/// Names that say nothing.
+/// Uninformative file names.
 const EMPTY_NAMES: &[&str] = &["common.rs", "utils.rs", "util.rs", "helpers.rs", "misc.rs"];
 
 /// The faults of one file.
@@ -99,8 +99,10 @@ pub(super) fn faults(source: &Source) -> Vec<Fault> {
     let mut faults = of_lines(source);
     let name = source.path.rsplit('/').next().unwrap_or_default();
     if EMPTY_NAMES.contains(&name) || name.contains("_manager") {
-        faults
-            .push(Fault { place: source.path.clone(), what: "a file's name says what is in it".to_owned() });
+        faults.push(Fault {
+            place: source.path.clone(),
+            what: "a file's name must describe its content".to_owned(),
+        });
     }
     if !source.path.starts_with("xtask/src/tidy") && names_absent_page(&source.text) {
         faults.push(Fault {
@@ -111,19 +113,19 @@ pub(super) fn faults(source: &Source) -> Vec<Fault> {
     if !source.text.starts_with("//!") && !is_test_file(&source.path) {
         faults.push(Fault {
             place: source.path.clone(),
-            what: "begins without saying what it is for".to_owned(),
+            what: "does not start with a description of its purpose".to_owned(),
         });
     }
     faults
 }
 
-/// Pages from which the code was written, and which do not ship with it.
+/// Whether the text cites reference pages, which are not part of this tree.
 fn names_absent_page(text: &str) -> bool {
     let is_reference = |word: &str| word.starts_with("reference/") && word.ends_with(".md");
     text.split(|letter: char| letter.is_whitespace() || "`(),;:".contains(letter)).any(is_reference)
 }
 
-/// Files of nothing but tests, or of what tests of several files need, are introduced where they are declared.
+/// Whether a file contains only tests or helpers of tests. Such a file is described where it is declared.
 fn is_test_file(path: &str) -> bool {
     let named = ["/tests.rs", "/testing.rs"].iter().any(|name| path.ends_with(name));
     let within = ["/tests/", "/testing/"].iter().any(|folder| path.contains(folder));
@@ -143,23 +145,23 @@ fn of_lines(source: &Source) -> Vec<Fault> {
     faults
 }
 
-/// What is wrong with one line's code.
+/// The faults of one line of code.
 fn of_code(path: &str, code: &str, is_test: bool) -> Vec<String> {
     if path.starts_with("xtask/src/tidy") {
-        return Vec::new(); // these files name what they forbid
+        return Vec::new(); // these files contain the forbidden names
     }
     let mut found = Vec::new();
     if !path.starts_with("crates/runtime/host/") && allows_unsafe(code) {
-        found.push("unsafe code has its home in crates/runtime/host".to_owned());
+        found.push("unsafe code belongs in crates/runtime/host".to_owned());
     }
     for unfinished in ["todo!(", "unimplemented!(", "dbg!("] {
         if code.contains(unfinished) {
-            found.push(format!("{}) is not finished code", unfinished));
+            found.push(format!("{}) is unfinished code", unfinished));
         }
     }
     let is_pure = !is_test && PURE.iter().any(|pure| path.starts_with(pure)) && !is_test_file(path);
     if is_pure && let Some(name) = IMPURE.iter().find(|name| code.contains(**name)) {
-        found.push(format!("pure code does not touch {name}"));
+        found.push(format!("pure code must not use {name}"));
     }
     found
 }
@@ -184,7 +186,7 @@ mod tests {
         let text = "//! A file.\nfn f() {\n    unsafe { g() }\n}\n";
         assert_eq!(
             faults_of("crates/wire/iscsi/src/f.rs", text),
-            ["crates/wire/iscsi/src/f.rs:3: unsafe code has its home in crates/runtime/host"]
+            ["crates/wire/iscsi/src/f.rs:3: unsafe code belongs in crates/runtime/host"]
         );
         assert!(faults_of("crates/runtime/host/src/f.rs", text).is_empty());
     }
