@@ -1,53 +1,53 @@
-//! The volumes that the suite's tests need between them, one server each.
+//! The configurations that the suite's tests need, each with its own server.
 
 use super::cunit::Test;
 
-/// 100 MiB: enough for the largest transfer of the suite, small enough to be overwritten at once.
+/// 100 MiB: enough for the largest transfer of the suite, and quick to overwrite.
 pub(super) const SIZE_BYTES: u64 = 100 << 20;
 
 /// A server to run tests against.
 #[derive(Debug)]
 pub(super) struct Configuration {
     pub(super) name: &'static str,
-    /// What a reader of the page should know of it.
+    /// Its description on the page.
     pub(super) what: &'static str,
-    /// Its volume's specification; `{state}` is the server's own folder, `{far}` the URL of [`Configuration::far`]'s,
-    /// and `{rbd}` an image of a Ceph cluster that is started for it.
+    /// Its volume's specification. `{state}` is the server's state directory, `{far}` the URL of the volume in
+    /// [`Configuration::far`], and `{rbd}` an image of a Ceph cluster that is started for it.
     pub(super) volume: &'static str,
-    /// What another server of ours serves, to which this one is a gateway.
+    /// A volume of a second server of ours, to which this server is a gateway.
     pub(super) far: Option<&'static str>,
-    /// Portals; with two, the tool gets both as paths to the same logical unit.
+    /// Number of portals; with two, the tool uses both as paths to the same logical unit.
     pub(super) listeners: usize,
-    /// Families, or `Family.Test`, that need this configuration: what a quick run does here.
+    /// Families, or `Family.Test`, that need this configuration; a quick run includes only these.
     needed_by: &'static [&'static str],
-    /// Whether anything else is worth running here.
+    /// Whether even a full run includes only those tests.
     only_needed: bool,
-    /// What the tool may do to the medium.
+    /// Permitted changes to the medium.
     medium: Medium,
-    /// Only where it is named (`--configuration`), since it takes minutes.
+    /// Run only if named with `--configuration`, since it takes minutes.
     pub(super) is_long: bool,
 }
 
-/// What the tool may do to a configuration's medium.
+/// Permitted changes to a configuration's medium.
 #[derive(Debug)]
 enum Medium {
-    /// Anything.
+    /// All changes.
     Writable,
-    /// Nothing: the tool is not given leave (`--dataloss`), and skips the tests that ask for it.
+    /// None: without `--dataloss`, the tool skips the tests that require it.
     Protected {
-        /// Tests that must ask for it here, and write nothing or must fail to.
+        /// Tests that run with `--dataloss` here, because they write nothing or test that writes fail.
         destructive: &'static [&'static str],
-        /// Tests that write without asking: they have no business here.
+        /// Tests that write even without `--dataloss`, and so cannot run here.
         unfit: &'static [&'static str],
     },
 }
 
-/// Names, by their beginnings.
+/// Whether a test's name starts with any of these prefixes.
 fn begins_with_any(test: &Test, prefixes: &[&str]) -> bool {
     prefixes.iter().any(|prefix| test.name().starts_with(prefix))
 }
 
-/// One portal, and a medium that may be written.
+/// Defaults: one portal, and a writable medium.
 const USUAL: Configuration = Configuration {
     name: "",
     what: "",
@@ -60,11 +60,11 @@ const USUAL: Configuration = Configuration {
     is_long: false,
 };
 
-/// The slow one first, because it takes longest and is mostly waiting.
+/// `slow` comes first, because it takes longest and mostly waits.
 pub(super) const ALL: &[Configuration] = &[
     Configuration {
         name: "slow",
-        what: "every request takes 200 ms: for the one test that needs a SANITIZE to take seconds",
+        what: "every request takes 200 ms, for the one test that needs a SANITIZE to take seconds",
         volume: "delay:200ms:[ram:100MiB]",
         needed_by: &["Sanitize.Reset"],
         only_needed: true,
@@ -74,12 +74,12 @@ pub(super) const ALL: &[Configuration] = &[
         name: "plain",
         what: "512-byte logical and physical blocks, thin provisioned",
         volume: "ram:100MiB?physical=512",
-        needed_by: &[""], // every name begins so
+        needed_by: &[""], // matches every name
         ..USUAL
     },
     Configuration {
         name: "thick",
-        what: "as plain, but no space can be given back: for WRITE SAME to the end of the medium",
+        what: "as `plain`, but not thin provisioned, for WRITE SAME to the end of the medium",
         volume: "ram:100MiB?physical=512&thick",
         needed_by: &["WriteSame10", "WriteSame16", "Unmap", "Inquiry"],
         only_needed: true,
@@ -101,14 +101,14 @@ pub(super) const ALL: &[Configuration] = &[
     },
     Configuration {
         name: "file",
-        what: "a sparse file behind it, thin provisioned: UNMAP punches holes",
+        what: "a sparse file, thin provisioned: UNMAP punches holes",
         volume: "file:{state}/disk.img?size=100MiB&physical=512",
         needed_by: &["Inquiry", "Unmap", "WriteSame10", "WriteSame16", "GetLBAStatus", "Sanitize.BlockErase"],
         ..USUAL
     },
     Configuration {
         name: "read-only",
-        what: "write protected; tests that write are left to the others, but for those of the protection itself",
+        what: "write-protected; of the tests that write, only those of the protection itself run",
         volume: "ram:100MiB?physical=512&read-only",
         needed_by: &["ReadOnly"],
         medium: Medium::Protected {
@@ -134,7 +134,7 @@ pub(super) const ALL: &[Configuration] = &[
     },
     Configuration {
         name: "gateway",
-        what: "a LUN of another server as `plain`, over iSCSI",
+        what: "a LUN of another server, like `plain`, over iSCSI",
         volume: "{far}",
         far: Some("ram:100MiB?physical=512"),
         needed_by: &["Read16", "Write16", "CompareAndWrite", "Unmap", "WriteSame16", "Reserve6"],
@@ -142,7 +142,7 @@ pub(super) const ALL: &[Configuration] = &[
     },
     Configuration {
         name: "rbd",
-        what: "an image of a Ceph cluster of one node, 512-byte logical and physical blocks",
+        what: "an image of a one-node Ceph cluster, 512-byte logical and physical blocks",
         volume: "{rbd}&size=100MiB&physical=512",
         is_long: true,
         ..USUAL
@@ -169,7 +169,7 @@ impl Configuration {
     }
 }
 
-/// Their names, for messages.
+/// The names of all configurations, for messages.
 pub(super) fn names() -> String {
     ALL.iter().map(|configuration| configuration.name).collect::<Vec<_>>().join(", ")
 }

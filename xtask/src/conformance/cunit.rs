@@ -1,4 +1,4 @@
-//! `iscsi-test-cu` as a program: what it has registered, one test's run, and what its output means.
+//! Runs `iscsi-test-cu`: lists its registered tests, runs one test, and interprets its output.
 
 use std::process::Command;
 use std::time::Duration;
@@ -16,32 +16,32 @@ pub(super) struct Test {
 }
 
 impl Test {
-    /// `Family.Test`, the tool's own name for it.
+    /// `Family.Test`, its name in the tool.
     pub(super) fn name(&self) -> String {
         format!("{}.{}", self.family, self.test)
     }
 }
 
-/// How one test ended, with the tool's own words where it has any.
+/// The outcome of one test, with the tool's message if any.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "outcome", content = "reason")]
 pub(super) enum Outcome {
     Passed,
     Failed(String),
     Skipped(String),
-    /// It did not end in its time.
+    /// It did not end within its time limit.
     Hung,
-    /// The tool itself died of a signal.
+    /// The tool was terminated by a signal.
     Crashed(i32),
 }
 
-/// Longer than the slowest test that ends: reservation and reset tests sleep for three seconds a few times.
+/// Time limit of a test, above the slowest: reservation and reset tests sleep for three seconds several times.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Sanitize.Reset waits for the operation's end in steps of a minute.
+/// Time limit of Sanitize.Reset, which polls for the end of the operation once a minute.
 const SANITIZE_LIMIT: Duration = Duration::from_secs(240);
 
-/// Every test once: the family ALL holds those of all others.
+/// Every test once: the family ALL contains those of all others.
 pub(super) fn registered() -> Result<Vec<Test>> {
     let mut command = Command::new("iscsi-test-cu");
     command.arg("--list");
@@ -58,7 +58,7 @@ fn listed(list: &str) -> Vec<Test> {
     names.map(|(family, test)| Test { family: family.to_owned(), test: test.to_owned() }).collect()
 }
 
-/// Runs one test in a process of its own.
+/// Runs one test in a separate process.
 pub(super) fn run(test: &Test, urls: &[String], may_lose_data: bool) -> Result<Outcome> {
     let mut command = Command::new("iscsi-test-cu");
     command.arg("--allow-sanitize").arg(format!("--test=ALL.{}", test.name()));
@@ -75,7 +75,7 @@ pub(super) fn run(test: &Test, urls: &[String], may_lose_data: bool) -> Result<O
     })
 }
 
-/// The meaning of an exit code and what was printed. The tool exits with 0 for a skipped test too.
+/// Interprets an exit code and the output. The tool also exits with 0 for a skipped test.
 fn judged(success: bool, output: &str) -> Outcome {
     let ran = output.contains("Tests completed with return value");
     match (success, ran, said(output, "[SKIPPED]")) {
@@ -86,7 +86,7 @@ fn judged(success: bool, output: &str) -> Outcome {
     }
 }
 
-/// The first failed assertion, and before it what the tool said of it.
+/// The tool's message, and the first failed assertion.
 fn failure(output: &str) -> String {
     let assertion = output.lines().map(str::trim).find(|line| line.starts_with("1. ")).unwrap_or_default();
     let assertion = assertion.trim_start_matches("1. ").split_whitespace().collect::<Vec<_>>().join(" ");
@@ -96,7 +96,7 @@ fn failure(output: &str) -> String {
     }
 }
 
-/// What follows a mark in the output, the first time; an assertion's source that quotes one does not count.
+/// The text after the first occurrence of a mark in the output. Marks quoted in an assertion's source do not count.
 fn said(output: &str, mark: &str) -> Option<String> {
     let mut lines = output.lines().filter(|line| !line.contains("CU_"));
     lines.find_map(|line| line.split_once(mark)).map(|(_, after)| after.trim().to_owned())

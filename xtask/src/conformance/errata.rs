@@ -1,9 +1,9 @@
-//! Tests that are themselves wrong, and passes that mean nothing: `conformance.toml`, read.
+//! Reads `conformance.toml`: tests that are themselves wrong, and vacuous passes.
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-/// All that is known to be wrong with the suite.
+/// All known bugs of the suite.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Errata {
@@ -13,36 +13,36 @@ pub(super) struct Errata {
     vacuous: Vec<Vacuous>,
 }
 
-/// A test whose failure says nothing about the target.
+/// A test whose failure does not indicate a bug of the target.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Wrong {
     pub(super) test: String,
-    /// Where it is wrong; empty is everywhere.
+    /// The configurations in which it is wrong; empty means all.
     pub(super) configurations: Vec<String>,
-    /// Whether the tool may die of it as well.
+    /// Whether it can also crash the tool.
     #[serde(default)]
     pub(super) crashes: bool,
     pub(super) clause: String,
     pub(super) why: String,
 }
 
-/// A test that returns without a word where it does not apply.
+/// A test that passes without reporting a skip where it does not apply.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Vacuous {
     test: String,
-    /// Where its pass is one.
+    /// The configurations in which its pass is meaningful.
     meaningful: Vec<String>,
 }
 
 impl Errata {
-    /// What is kept beside this program's source.
+    /// The errata from xtask/conformance.toml, compiled into this program.
     pub(super) fn built_in() -> Result<Errata> {
         toml::from_str(include_str!("../../conformance.toml")).context("xtask/conformance.toml")
     }
 
-    /// The entry that says a test is wrong in a configuration.
+    /// The entry for a test that is wrong in a configuration.
     pub(super) fn wrong(&self, test: &str, configuration: &str) -> Option<&Wrong> {
         let here = |wrong: &&Wrong| {
             wrong.configurations.is_empty() || wrong.configurations.iter().any(|name| name == configuration)
@@ -50,12 +50,12 @@ impl Errata {
         self.wrong.iter().filter(|wrong| wrong.test == test).find(here)
     }
 
-    /// Whether no configuration can show that the test holds.
+    /// Whether the test can pass in no configuration.
     pub(super) fn wrong_everywhere(&self, test: &str) -> bool {
         self.wrong.iter().any(|wrong| wrong.test == test && wrong.configurations.is_empty())
     }
 
-    /// Whether a pass in this configuration shows anything.
+    /// Whether a pass in this configuration is meaningful.
     pub(super) fn is_meaningful(&self, test: &str, configuration: &str) -> bool {
         let entry = self.vacuous.iter().find(|vacuous| vacuous.test == test);
         entry.is_none_or(|vacuous| vacuous.meaningful.iter().any(|name| name == configuration))

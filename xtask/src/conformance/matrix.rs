@@ -1,4 +1,4 @@
-//! Every test's outcome in every configuration, and what follows from them.
+//! The outcome of every test in every configuration, and the resulting verdict.
 
 use std::collections::BTreeMap;
 
@@ -25,20 +25,20 @@ impl Column {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cell {
     Pass,
-    /// A pass without meaning here.
+    /// A meaningless pass: the test does not apply here.
     Vacuous,
     Fail,
     Skip,
     Hang,
     Crash,
-    /// A failure that is the test's own fault.
+    /// A failure caused by a bug of the test.
     Wrong,
     /// Not run in this configuration.
     Absent,
 }
 
 impl Cell {
-    /// As it stands in the tables.
+    /// Its text in the tables.
     pub(super) fn word(self) -> &'static str {
         match self {
             Cell::Pass => "pass",
@@ -57,7 +57,7 @@ impl Cell {
     }
 }
 
-/// The whole.
+/// All outcomes.
 #[derive(Debug, Serialize)]
 pub(super) struct Matrix {
     #[serde(serialize_with = "as_names")]
@@ -76,7 +76,7 @@ impl Matrix {
         Matrix { tests, columns, errata }
     }
 
-    /// What a test came to in a configuration.
+    /// The result of a test in a configuration.
     pub(super) fn cell(&self, test: &Test, column: &Column) -> Cell {
         let name = test.name();
         let wrong = self.errata.wrong(&name, &column.name);
@@ -93,41 +93,41 @@ impl Matrix {
         }
     }
 
-    /// How many tests of a column came to this. A vacuous pass is a pass in the tool's own count.
+    /// The number of tests in a column with this result. The tool itself counts a vacuous pass as a pass.
     pub(super) fn count(&self, column: &Column, cell: Cell) -> usize {
         self.tests.iter().filter(|test| self.cell(test, column) == cell).count()
     }
 
-    /// The columns that are ours to answer for.
+    /// The columns that affect the verdict.
     fn own(&self) -> impl Iterator<Item = &Column> {
         self.columns.iter().filter(|column| column.name != "tgt")
     }
 
-    /// Whether a test is shown to hold somewhere.
+    /// Whether a test passes in some configuration.
     pub(super) fn holds_somewhere(&self, test: &Test) -> bool {
         self.own().any(|column| self.cell(test, column) == Cell::Pass)
     }
 
-    /// Tests and configurations where something failed that is not the test's own fault.
+    /// Tests and configurations with failures that are not bugs of the test.
     pub(super) fn failures(&self) -> Vec<(&Test, &Column)> {
         let everywhere = self.tests.iter().flat_map(|test| self.own().map(move |column| (test, column)));
         everywhere.filter(|(test, column)| self.cell(test, column).is_failure()).collect()
     }
 
-    /// Registered tests that no configuration shows to hold, except those wrong everywhere.
+    /// Registered tests that pass in no configuration, except those that are wrong everywhere.
     pub(super) fn never_passed(&self) -> Vec<&Test> {
         let unshown = self.tests.iter().filter(|test| !self.holds_somewhere(test));
         unshown.filter(|test| !self.errata.wrong_everywhere(&test.name())).collect()
     }
 
-    /// Entries of the errata that a pass has refuted.
+    /// Entries of the errata that a pass has disproved.
     pub(super) fn refuted(&self) -> Vec<(&Test, &Column)> {
         let everywhere = self.tests.iter().flat_map(|test| self.own().map(move |column| (test, column)));
         let passed = everywhere.filter(|(test, column)| self.cell(test, column) == Cell::Pass);
         passed.filter(|(test, column)| self.errata.wrong(&test.name(), &column.name).is_some()).collect()
     }
 
-    /// Each test counted once: passed if it holds somewhere and fails nowhere.
+    /// Each test counted once: passed if it passes somewhere and fails nowhere.
     pub(super) fn tally(&self) -> Tally {
         let mut tally = Tally::default();
         for test in &self.tests {
@@ -141,7 +141,7 @@ impl Matrix {
         tally
     }
 
-    /// Nothing may fail; and where every configuration was there, every test must hold somewhere.
+    /// Fails if any test failed. In a complete run, every test must also pass somewhere.
     pub(super) fn verdict(&self, is_complete: bool) -> Verdict {
         let holds = self.failures().is_empty() && (!is_complete || self.never_passed().is_empty());
         Verdict::of(holds)

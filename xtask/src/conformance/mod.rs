@@ -1,9 +1,8 @@
-//! libiscsi's `iscsi-test-cu` against a server of ours, in every configuration that its tests need, and against tgt
-//! in the same way.
+//! libiscsi's `iscsi-test-cu` against our server, in every configuration that its tests need, and against tgt.
 //!
-//! Each test runs in a process of its own, so that a hang or a crash is one test's and no state of the tool's is
-//! shared. What the tool says is taken as it is: exit code, `[SKIPPED]`, or a pass. A test that is itself wrong is
-//! named, with the clause that shows it, in `conformance.toml`.
+//! Each test runs in a separate process, so that a hang or crash affects only one test, and tests share no state of the tool.
+//! The tool's result counts unchanged: its exit code, `[SKIPPED]`, or a pass. Tests that are themselves wrong are listed in
+//! `conformance.toml`, with the clause that proves it.
 
 mod configuration;
 mod cunit;
@@ -34,28 +33,28 @@ use xtask::workspace;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Test another server instead of ours: its LUN's URL, twice for two paths. ALL DATA ON IT IS LOST
+    /// Test a LUN of another server, by its URL; give two URLs for two paths. ALL DATA ON IT IS LOST
     #[arg(long, value_name = "URL")]
     target: Vec<String>,
-    /// Only tests whose name (Family.Test) contains this
+    /// Run only tests whose name (Family.Test) contains TEXT
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
-    /// Only this configuration; may be repeated
+    /// Run only this configuration; can be repeated
     #[arg(long, value_name = "NAME")]
     configuration: Vec<String>,
-    /// Every test on the plain volume, and in other configurations only those that need them; of a debug build
+    /// Run every test on the plain volume, and in other configurations only tests that need them; uses a debug build
     #[arg(long)]
     quick: bool,
     /// Use this binary instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// Leave out the column for tgt
+    /// Skip tgt
     #[arg(long)]
     no_tgt: bool,
 }
 
 impl Options {
-    /// What the whole test run asks for.
+    /// The options of the complete test run.
     pub(crate) fn quick() -> Options {
         Options {
             target: Vec::new(),
@@ -67,23 +66,23 @@ impl Options {
         }
     }
 
-    /// Everything there is.
+    /// All tests in all configurations.
     pub(crate) fn full() -> Options {
         Options { quick: false, no_tgt: false, ..Options::quick() }
     }
 
-    /// Whether this is everything there is, so that the page can be written from it.
+    /// Whether all tests run in all configurations, so that the page can be written.
     fn is_complete(&self) -> bool {
         self.target.is_empty() && self.only.is_none() && self.configuration.is_empty() && !self.quick
     }
 }
 
-/// Runs, prints the table, writes the page and its numbers.
+/// Runs the tests, prints the table, and writes the page and its numbers.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     measure(options).map(|(_, verdict)| verdict)
 }
 
-/// The same, with the number of tests that hold, fail, and were skipped everywhere.
+/// Like [`run`], and also counts the tests that passed, failed, or were skipped everywhere.
 pub(crate) fn measure(options: &Options) -> Result<(Tally, Verdict)> {
     process::require(&["iscsi-test-cu"])?;
     let errata = Errata::built_in()?;
@@ -105,18 +104,18 @@ fn chosen_tests(options: &Options) -> Result<Vec<Test>> {
     if let Some(text) = &options.only {
         tests.retain(|test| test.name().contains(text.as_str()));
     }
-    ensure!(!tests.is_empty(), "no registered test has that name: see `iscsi-test-cu --list`");
+    ensure!(!tests.is_empty(), "no registered test matches: see `iscsi-test-cu --list`");
     Ok(tests)
 }
 
-/// Where a column's results come from.
+/// The source of a column's results.
 #[derive(Clone, Copy, Debug)]
 enum Job {
     Ours(&'static Configuration),
     Tgt,
 }
 
-/// All configurations, as many at a time as there are cores: most of a test's time is waiting.
+/// Runs all configurations, one per core at a time: most of a test's time is waiting.
 fn ours(options: &Options, tests: &[Test]) -> Result<Vec<Column>> {
     let jobs = jobs(options)?;
     let binary = binary_for(&jobs, options)?;
@@ -138,7 +137,7 @@ fn ours(options: &Options, tests: &[Test]) -> Result<Vec<Column>> {
     done.into_iter().map(|(_, column)| column).collect()
 }
 
-/// The server of ours, built if it is needed. A test run has one already.
+/// Our server, built if it is needed. A test run has already built it.
 fn binary_for(jobs: &[Job], options: &Options) -> Result<PathBuf> {
     if let Some(binary) = &options.binary {
         return Ok(binary.clone());
@@ -154,7 +153,7 @@ fn take(waiting: &Mutex<VecDeque<(usize, Job)>>) -> Option<(usize, Job)> {
     locked(waiting).pop_front()
 }
 
-/// A lock that a panicking worker cannot take from the others: what it guards is whole at every moment.
+/// Locks a mutex even if a worker panicked with it: the guarded data is always consistent.
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
@@ -162,7 +161,11 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 fn jobs(options: &Options) -> Result<Vec<Job>> {
     for name in &options.configuration {
         let known = configuration::ALL.iter().any(|configuration| configuration.name == name);
-        ensure!(known || name == "tgt", "no configuration is called {name}: {}", configuration::names());
+        ensure!(
+            known || name == "tgt",
+            "unknown configuration {name}; the configurations are {}",
+            configuration::names()
+        );
     }
     let named = |name: &str| options.configuration.iter().any(|one| one == name);
     let wanted = |name: &str| options.configuration.is_empty() || named(name);
@@ -202,10 +205,10 @@ fn one_column(job: Job, binary: &Path, tests: &[Test], options: &Options) -> Res
     }
 }
 
-/// Somebody's server, as it is.
+/// Another server, in its current configuration.
 fn given(options: &Options, tests: &[Test]) -> Result<Column> {
     if options.target.len() > 2 {
-        bail!("two paths at most");
+        bail!("up to two paths are supported");
     }
     column("given", &options.target, tests, |_| true, |_| true)
 }

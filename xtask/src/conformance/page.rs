@@ -7,7 +7,7 @@ use super::cunit::{Outcome, Test};
 use super::matrix::{Cell, Column, Matrix};
 use xtask::serving::tgt::Tgt;
 
-/// What a person at a terminal wants to see: the counts, and everything that is wrong.
+/// The summary for a terminal: the counts, and all problems.
 pub(super) fn for_terminal(matrix: &Matrix) -> String {
     let mut text = summary(matrix);
     for (test, column) in matrix.failures() {
@@ -33,9 +33,7 @@ pub(super) fn for_terminal(matrix: &Matrix) -> String {
 pub(super) fn markdown(matrix: &Matrix) -> String {
     let mut page = String::from(INTRODUCTION);
     let _ = writeln!(page, "{}\n\n{}", headline(matrix), summary(matrix));
-    page.push_str(
-        "`wrong` counts failures of tests that are themselves wrong there; they are listed below.\n\n",
-    );
+    page.push_str("`wrong` counts failures of tests that are themselves wrong; they are listed below.\n\n");
     page.push_str(&configurations(matrix));
     page.push_str(&families(matrix));
     page.push_str(&wrong_tests(matrix));
@@ -46,10 +44,10 @@ pub(super) fn markdown(matrix: &Matrix) -> String {
 const INTRODUCTION: &str = "\
 # Conformance
 
-libiscsi 1.19's `iscsi-test-cu`, every registered test in a process of its own, over every configuration that its
-tests need. `cargo xtask conformance` runs this and writes this page; `cargo xtask conformance --target URL` does the
-same to any other target (its data is lost). What the tool says is taken as it is: an exit code other than 0 is a
-failure, `[SKIPPED]` in its output a skip, the rest a pass.
+All registered tests of libiscsi 1.19's `iscsi-test-cu`, each in a separate process, in every configuration that the
+tests need. `cargo xtask conformance` runs the tests and writes this page; `cargo xtask conformance --target URL` tests
+any other target (its data is lost). The tool's results are unchanged: an exit code other than 0 is a failure,
+`[SKIPPED]` in its output a skip, and anything else a pass.
 
 ";
 
@@ -57,14 +55,14 @@ fn headline(matrix: &Matrix) -> String {
     let holding = matrix.tests.iter().filter(|test| matrix.holds_somewhere(test)).count();
     let wrong = matrix.tests.iter().filter(|test| matrix.errata.wrong_everywhere(&test.name())).count();
     format!(
-        "**{holding} of {} registered tests pass in at least one configuration, {} failures in any, {wrong} of the \
-         tests cannot pass against any target.**",
+        "**{holding} of {} registered tests pass in at least one configuration; failures: {}; tests that cannot pass \
+         against any target: {wrong}.**",
         matrix.tests.len(),
         matrix.failures().len(),
     )
 }
 
-/// Outcomes counted, one line a configuration.
+/// Counts of outcomes, one line per configuration.
 fn summary(matrix: &Matrix) -> String {
     let mut text = String::from("| configuration | pass | fail | skip | hang | crash | wrong | not run |\n");
     text.push_str("|---|---:|---:|---:|---:|---:|---:|---:|\n");
@@ -87,7 +85,7 @@ fn summary(matrix: &Matrix) -> String {
 }
 
 fn configurations(matrix: &Matrix) -> String {
-    let mut text = String::from("## Configurations\n\n| name | volume | what it is |\n|---|---|---|\n");
+    let mut text = String::from("## Configurations\n\n| name | volume | description |\n|---|---|---|\n");
     for configuration in configuration::ALL {
         let _ = writeln!(
             text,
@@ -102,9 +100,9 @@ fn configurations(matrix: &Matrix) -> String {
     text
 }
 
-/// How much of each family passes where.
+/// The passes of each family in each configuration.
 fn families(matrix: &Matrix) -> String {
-    let mut text = String::from("## Families\n\nTests passed, of those run.\n\n");
+    let mut text = String::from("## Families\n\nTests passed and tests run.\n\n");
     text.push_str(&header("family", matrix));
     let mut families: Vec<&str> = matrix.tests.iter().map(|test| test.family.as_str()).collect();
     families.dedup(); // the tool lists a family's tests together
@@ -142,7 +140,7 @@ fn wrong_tests(matrix: &Matrix) -> String {
 
 fn every_test(matrix: &Matrix) -> String {
     let mut text = String::from(
-        "## Every test\n\n`(pass)`: the tool passes a test that does not apply there without a word. Empty: not run there.\n\n",
+        "## Every test\n\n`(pass)`: the test does not apply, but passes without reporting a skip. Empty: not run.\n\n",
     );
     text.push_str(&header("test", matrix));
     for test in &matrix.tests {
@@ -160,17 +158,17 @@ fn header(first: &str, matrix: &Matrix) -> String {
     format!("| {first} | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()))
 }
 
-/// What the tool said of a failure.
+/// The tool's message for a failure.
 fn reason(test: &Test, column: &Column) -> String {
     match column.outcomes.get(&test.name()) {
         Some(Outcome::Failed(reason) | Outcome::Skipped(reason)) => reason.clone(),
         Some(Outcome::Hung) => "did not end".to_owned(),
-        Some(Outcome::Crashed(signal)) => format!("iscsi-test-cu died of signal {signal}"),
+        Some(Outcome::Crashed(signal)) => format!("iscsi-test-cu was terminated by signal {signal}"),
         Some(Outcome::Passed) | None => String::new(),
     }
 }
 
-/// Why a test passed nowhere, in the tool's words, each reason once.
+/// The tool's reasons why a test passed nowhere, without duplicates.
 fn skipped_because(matrix: &Matrix, test: &Test) -> String {
     let mut reasons: Vec<String> = matrix.columns.iter().map(|column| reason(test, column)).collect();
     reasons.retain(|reason| !reason.is_empty());

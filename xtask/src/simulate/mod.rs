@@ -1,4 +1,6 @@
-//! Simulated worlds: `crates/runtime/sim` runs them, here it is built and told what to do.
+//! Builds and runs the simulation, `crates/runtime/sim`.
+//!
+//! A *world* is one simulated environment: a server, initiators, networks and disks. It is determined by its seed.
 
 use std::fs;
 use std::process::Command;
@@ -14,34 +16,34 @@ mod mutations;
 
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Options {
-    /// The one world of this seed, step by step
+    /// Show the world of this seed, step by step
     #[arg(long, conflicts_with_all = ["hours", "minimize", "rate"])]
     seed: Option<u64>,
-    /// World after world, for so long
+    /// Run one world after another for this time
     #[arg(long, conflicts_with = "minimize")]
     hours: Option<f64>,
-    /// The first seed of --hours; by the clock if it is left out
+    /// First seed of --hours [default: from the clock]
     #[arg(long, requires = "hours")]
     from: Option<u64>,
-    /// The smallest world with the same kind of fault as that of this seed
+    /// Find the smallest world with the same kind of fault as the world of this seed
     #[arg(long)]
     minimize: Option<u64>,
-    /// What a second of as many commands as possible costs, with this seed
+    /// Measure the cost of one second at the maximum command rate, with this seed
     #[arg(long, value_name = "SEED", conflicts_with_all = ["hours", "minimize"])]
     rate: Option<u64>,
-    /// Puts a fault back into a copy of the tree, and holds if it is found; `all` for one after the other
+    /// Inject a known bug into a copy of the tree, and pass if it is found; `all` tries each bug in turn
     #[arg(long, value_name = "NAME", conflicts_with_all = ["seed", "minimize"])]
     mutate: Option<String>,
-    /// What the worlds are to be without, such as Crashes or DiskTrouble; may be repeated
+    /// Disable a part of the worlds, such as Crashes or DiskTrouble; can be repeated
     #[arg(long, value_name = "PART")]
     without: Vec<String>,
-    /// What the worlds are to have besides: Nbd, for simple NBD clients on the initiators' volumes, OurNbd, for ours,
-    /// Breaks, for sessions of our initiator that break after each login, or Floods, for peers that never stop sending
+    /// Enable a part of the worlds: Nbd (simple NBD clients on the initiators' volumes), OurNbd (our NBD clients), Breaks
+    /// (sessions of our initiator that break after each login) or Floods (peers that never stop sending)
     #[arg(long, value_name = "PART")]
     with: Vec<String>,
 }
 
-/// A tenth of an hour, if nothing is said.
+/// Default of --hours: six minutes.
 const HOURS: f64 = 0.1;
 
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
@@ -64,23 +66,23 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     Ok(Verdict::of(process::succeed(command).is_ok()))
 }
 
-/// As the simulation is told of them.
+/// The simulation's options for these parts.
 fn parts_told(parts: &[String]) -> Vec<String> {
     parts.iter().map(|part| format!("--with={part}")).collect()
 }
 
-/// The first of the seeds that nobody has seen yet.
+/// A first seed that no earlier run has used.
 fn by_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs())
 }
 
-/// Worlds from this seed on, for so long.
+/// The command to run worlds from the seed `first` for `seconds`.
 fn new_worlds(first: u64, seconds: u64) -> Vec<String> {
     vec!["many".to_owned(), first.to_string(), seconds.to_string()]
 }
 
-/// What each run of the tests plays: worlds that nobody has seen yet, those that have found something, and the beginnings of these by
-/// two builds. What failed is told in `failed` as well.
+/// The simulations of each test run: new worlds, worlds that have found bugs, and the beginnings of the latter in two builds.
+/// The output of failures is also added to `failed`.
 pub(crate) fn measure(failed: &mut String) -> Result<Tally> {
     process::succeed(build())?;
     let mut checks = Vec::new();
@@ -98,11 +100,11 @@ pub(crate) fn measure(failed: &mut String) -> Result<Tally> {
     Ok(Tally::of_busy(&checks, Check::made, failed))
 }
 
-/// A check that each run of the tests makes.
+/// A check of each test run.
 enum Check {
-    /// A fast build finds nothing in these worlds.
+    /// A fast build finds no fault in these worlds.
     Worlds(Vec<String>),
-    /// Two builds agree on the worlds of these seeds, with these parts.
+    /// Two builds have the same output for the worlds of these seeds, with these parts.
     Builds(Vec<String>, Vec<String>),
 }
 
@@ -111,7 +113,7 @@ impl Check {
         match self {
             Check::Worlds(words) => {
                 let mut command = simulate(Build::Fast);
-                // The seed is printed; replaying it shows the backtrace.
+                // The output contains the seed; replaying it shows the backtrace.
                 command.args(words).env("RUST_BACKTRACE", "0");
                 match process::within(CHECK_MAX, command) {
                     Ok((Ended::Exited(status), told)) => (Verdict::of(status.success()), told),
@@ -131,14 +133,14 @@ impl Check {
     }
 }
 
-/// For worlds that never end.
+/// Time limit, in case a world never ends.
 const CHECK_MAX: Duration = Duration::from_mins(15);
 
-/// CPU time for worlds that nobody has seen yet, without NBD clients and with each kind of them.
+/// CPU time for new worlds: without NBD clients, and with each kind of NBD client.
 const NEW_SECONDS: u64 = 40;
 const NEW_NBD_SECONDS: u64 = 20;
 
-/// The seeds that have found something in worlds with these parts, which stand behind them.
+/// The seeds that have found bugs in worlds with these parts, which follow each seed in the file.
 fn seeds(parts: &[String]) -> Result<Vec<String>> {
     let path = workspace::root().join("crates/runtime/sim/seeds.txt");
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -149,11 +151,11 @@ fn seeds(parts: &[String]) -> Result<Vec<String>> {
             (!seed.is_empty() && with.split_whitespace().eq(parts)).then(|| seed.to_owned())
         })
         .collect();
-    ensure!(!seeds.is_empty(), "{}: no seed", path.display());
+    ensure!(!seeds.is_empty(), "{} contains no seed for these parts", path.display());
     Ok(seeds)
 }
 
-/// Two builds that have nothing in common but the source.
+/// Two independent builds of the same source.
 #[derive(Clone, Copy)]
 enum Build {
     Fast,
@@ -162,7 +164,7 @@ enum Build {
 
 const PACKAGE: [&str; 4] = ["--package", "linerate-sim", "--bin", "simulate"];
 
-/// Builds what [`measure`] plays the worlds with.
+/// Builds the simulation for [`measure`].
 pub(crate) fn build() -> Command {
     process::cargo(&[&["build", "--profile", "simulation"], &PACKAGE[..]].concat())
 }
@@ -175,14 +177,14 @@ fn simulate(build: Build) -> Command {
     process::cargo(&[&["run", "--profile", profile], &PACKAGE[..], &["--"]].concat())
 }
 
-/// What the beginnings of these worlds come to.
+/// The output of the beginnings of these worlds.
 fn printed(build: Build, seeds: &[String], parts: &[String]) -> Result<String> {
     let mut command = simulate(build);
     command.args(["print", "2000"]).args(seeds).args(parts_told(parts));
     process::capture(command)
 }
 
-/// The worlds of a mutation are those from seed 1 on, so that its time can be measured again.
+/// Tries mutations. Their worlds start at seed 1 by default, so that the time to find a mutation is repeatable.
 fn mutate(name: &str, options: &Options) -> Result<Verdict> {
     let chosen = match name {
         "all" => mutations::all().collect(),
@@ -197,5 +199,5 @@ fn mutate(name: &str, options: &Options) -> Result<Verdict> {
     Ok(Verdict::of(missed == 0))
 }
 
-/// A fault has to be found within five minutes.
+/// Time limit to find a mutation.
 const MUTATION_SECONDS: u64 = 300;

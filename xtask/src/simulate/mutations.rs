@@ -1,7 +1,6 @@
-//! Faults that are put back into a copy of the tree, one at a time: the simulation has to find them.
+//! Known bugs, injected into a copy of the tree one at a time: the simulation must find them.
 //!
-//! A mutation is a piece of text that is there once, and what stands there instead. A test keeps the list in step with the
-//! code.
+//! A mutation is a text that occurs once in the code, and its replacement. A test keeps the list in step with the code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,11 +12,11 @@ use xtask::process;
 use xtask::tally::Verdict;
 use xtask::workspace;
 
-/// A fault.
+/// An injected bug.
 #[derive(Debug)]
 pub(super) struct Mutation {
     pub(super) name: &'static str,
-    /// What the server does by it.
+    /// Its effect on the server.
     what: &'static str,
     file: &'static str,
     from: &'static str,
@@ -27,14 +26,14 @@ pub(super) struct Mutation {
 const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "copy-through-resets",
-        what: "EXTENDED COPY is no task of its destination: what ends tasks there does not find it",
+        what: "EXTENDED COPY is not a task of its destination, so aborts and resets there miss it",
         file: "crates/serve/logical_unit/src/access.rs",
         from: "self.others.get().map_or(&[], |others| others)",
         to: "self.others.get().map_or(&[], |others| &others[..0])",
     },
     Mutation {
         name: "told-when-built",
-        what: "a nexus counts as told of lost writes when the answer is built, not when it is acknowledged",
+        what: "lost writes count as reported to a nexus when the response is built, not when it is acknowledged",
         file: "crates/serve/logical_unit/src/access.rs",
         from: "self.watch.reported_losses.set(losses);",
         to: "self.unit.note(|state| {
@@ -44,28 +43,28 @@ const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "flush-that-lies",
-        what: "lost writes are told to the initiator alone whose flush found them out",
+        what: "lost writes are reported only to the initiator whose flush detected them",
         file: "crates/serve/logical_unit/src/unit.rs",
         from: "is_untold.then_some(losses)",
         to: "(is_untold && losses == 0).then_some(losses)",
     },
     Mutation {
         name: "flush-that-does-nothing",
-        what: "SYNCHRONIZE CACHE ends GOOD, and the device is not asked",
+        what: "SYNCHRONIZE CACHE returns GOOD without flushing the device",
         file: "crates/storage/volume/src/persistent_state.rs",
         from: "let flushed = self.device.flush().await;",
         to: "let flushed = Ok(());",
     },
     Mutation {
         name: "starved-command",
-        what: "a command that waits for memory is forgotten when there is some",
+        what: "a command waiting for memory never starts when memory becomes available",
         file: "crates/serve/scsi_session/src/commands.rs",
         from: "while let Some((id, job)) = self.commands_mut().waiting_for_memory.pop_front() {",
         to: "while let Some((id, job)) = self.commands_mut().waiting_for_memory.pop_front().filter(|_| false) {",
     },
     Mutation {
         name: "shared-compare-and-write",
-        what: "COMPARE AND WRITE does not have its blocks alone",
+        what: "COMPARE AND WRITE does not lock its blocks exclusively",
         file: "crates/serve/logical_unit/src/command/atomic.rs",
         from: "let _excluded = access.locks().exclude(extent).await;
         let (expected, written)",
@@ -74,21 +73,21 @@ const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "late-write-behind-a-reset",
-        what: "a reset is answered although the device still has a write that was given up",
+        what: "a reset completes while the device is still executing an abandoned write",
         file: "crates/storage/volume/src/lib.rs",
         from: "let _ = self.device.quiesced().await;",
         to: "",
     },
     Mutation {
         name: "write-beside-one-given-up",
-        what: "blocks of a write that was given up are free for others while the device still has it",
+        what: "blocks of an abandoned write are unlocked while the device is still executing it",
         file: "crates/serve/logical_unit/src/access.rs",
         from: "self.access.unit.volume().lock_until_quiesced(extent);",
         to: "let _ = extent;",
     },
     Mutation {
         name: "reader-that-does-not-read",
-        what: "a peer that takes no data keeps its memory and its blocks for as long as it likes",
+        what: "a peer that does not read its data keeps its memory and locked blocks indefinitely",
         file: "crates/serve/iscsi/src/slow_peers.rs",
         from: "        if let Some(link) = self.link(id) {
             link.cut_slow();",
@@ -97,116 +96,116 @@ const MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "preempt-that-aborts-nothing",
-        what: "PREEMPT AND ABORT lets the tasks of the preempted nexus run on",
+        what: "PREEMPT AND ABORT does not abort the tasks of the preempted nexus",
         file: "crates/serve/scsi_session/src/commands.rs",
         from: "server.abort(AbortOrder { volume, owners: Owners::These(nexuses), spared: Some(by) }).await;",
         to: "let _ = (volume, nexuses);",
     },
     Mutation {
         name: "early-data-lost",
-        what: "data that overtook their command on another connection are dropped",
+        what: "data that overtook its command on another connection is dropped",
         file: "crates/serve/iscsi/src/session.rs",
         from: "self.land(task, offset, &bytes)",
         to: "drop((task, offset, bytes))",
     },
     Mutation {
         name: "other-portal-group",
-        what: "our initiator takes a login in another portal group for one that has ended what was under way",
+        what: "our initiator assumes that a login to another portal group has ended its outstanding commands",
         file: "crates/remote/iscsi/src/open.rs",
         from: "let how = if leading.is_same_port(&self.leading) { Restart::Reinstated } else { Restart::Moved };",
         to: "let how = Restart::Reinstated;",
     },
     Mutation {
         name: "unmap-beside-write",
-        what: "blocks of a volume in memory into which data are received count as unused, and UNMAP passes them over",
+        what: "blocks of a RAM volume that are receiving data count as unused, and UNMAP skips them",
         file: "crates/runtime/host/src/ram/memory.rs",
         from: "if received > 0 {",
         to: "if received > piece.len() {",
     },
     Mutation {
         name: "reservation-save",
-        what: "a registration that is aborted while it is saved is on disk and not in memory",
+        what: "a registration that is aborted while being saved is on disk but not in memory",
         file: "crates/serve/logical_unit/src/reservations/mod.rs",
         from: "    unit.commit();\n    unit.volume().save_reservations",
         to: "    unit.volume().save_reservations",
     },
     Mutation {
         name: "reservation-not-saved",
-        what: "a registration that is to survive a restart is not saved",
+        what: "a registration that must survive a restart is not saved",
         file: "crates/storage/volume/src/persistent_state.rs",
         from: "state.save(saved.to_bytes()).await.map_err(|_| Unsaved)",
         to: "Ok(drop((state, saved)))",
     },
     Mutation {
         name: "logout-that-fails-requests",
-        what: "requests fail while our session is logged out at the target's wish",
+        what: "requests fail while our session is logged out at the target's request",
         file: "crates/remote/iscsi/src/inner/mod.rs",
         from: "Err(SubmitError::NotConnected) if self.will_reconnect() => {",
         to: "Err(SubmitError::NotConnected) if self.will_reconnect() && self.connections.is_empty() => {",
     },
     Mutation {
         name: "copy-that-ends-without-a-word",
-        what: "a copy that ends with a reset of its destination is not answered",
+        what: "a copy that is ended by a reset of its destination gets no response",
         file: "crates/serve/iscsi/src/session.rs",
         from: "            is_copy\n        });",
         to: "            false\n        });",
     },
     Mutation {
         name: "abort-that-ends-nothing",
-        what: "a command that is aborted runs on behind the answer",
+        what: "an aborted command keeps running after the response",
         file: "crates/serve/scsi_session/src/commands.rs",
         from: "self.task.abort();",
         to: "drop(self.task);",
     },
 ];
 
-/// Those of NBD, which are looked for in worlds with NBD clients.
+/// Mutations of NBD, to be found in worlds with NBD clients.
 const NBD_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "nbd-flush-that-does-nothing",
-        what: "an NBD flush succeeds, and the device is not asked",
+        what: "an NBD flush succeeds without flushing the device",
         file: "crates/serve/nbd/src/carry_out.rs",
         from: "RequestKind::Flush, None, || self.volume().flush()).await;",
         to: "RequestKind::Flush, None, || async { Ok(()) }).await;",
     },
     Mutation {
         name: "nbd-fua-that-does-nothing",
-        what: "a write with FUA is answered when it is in a cache",
+        what: "a write with FUA is acknowledged when it is in a cache",
         file: "crates/serve/nbd/src/carry_out.rs",
         from: "if is_volatile && request.flags & command::FUA != 0 {",
         to: "if is_volatile && request.flags & command::FUA == u16::MAX {",
     },
     Mutation {
         name: "nbd-flush-that-lies",
-        what: "an NBD flush does not tell of writes that were lost",
+        what: "an NBD flush does not report lost writes",
         file: "crates/serve/nbd/src/carry_out.rs",
         from: "match self.losses_told.replace(losses) == losses {",
         to: "match self.losses_told.replace(losses) <= losses {",
     },
     Mutation {
         name: "nbd-write-through-the-gate",
-        what: "what the gate once permitted an NBD client stays permitted",
+        what: "a request once permitted to an NBD client stays permitted",
         file: "crates/serve/front_end_core/src/requests.rs",
         from: "if known != generation {",
         to: "if known == u64::MAX {",
     },
     Mutation {
         name: "nbd-preempt-that-aborts-nothing",
-        what: "PREEMPT AND ABORT lets requests of NBD clients run on that its reservation forbids",
+        what: "PREEMPT AND ABORT does not abort NBD requests that its reservation forbids",
         file: "crates/serve/nbd/src/front_end.rs",
         from: "client.requests.abort_reserved();",
         to: "",
     },
     Mutation {
         name: "nbd-write-beside-one-given-up",
-        what: "blocks of an NBD write that was given up are free for others while the device still has it",
+        what: "blocks of an abandoned NBD write are unlocked while the device is still executing it",
         file: "crates/serve/front_end_core/src/requests.rs",
         from: "self.requests.volume.lock_until_quiesced(extent);",
         to: "let _ = extent;",
     },
     Mutation {
         name: "nbd-reply-before-the-write",
-        what: "an NBD write is answered while the device still has it",
+        what: "an NBD write is acknowledged while the device is still executing it",
         file: "crates/serve/nbd/src/carry_out.rs",
         from: "let write = || device.write(extent, data, durability);
         let written = self.requests.ask(ticket, RequestKind::Change, Some(extent), write).await;",
@@ -216,7 +215,7 @@ const NBD_MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "nbd-requests-behind-the-end",
-        what: "requests of an NBD connection that has ended run on",
+        what: "requests of a closed NBD connection keep running",
         file: "crates/serve/nbd/src/front_end.rs",
         from: "let end = connection.run().await;
                     client.requests.abort();",
@@ -224,11 +223,11 @@ const NBD_MUTATIONS: &[Mutation] = &[
     },
 ];
 
-/// Those that are looked for in worlds with our NBD client.
+/// Mutations to be found in worlds with our NBD client.
 const OUR_NBD_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "nbd-connection-that-lives-on",
-        what: "a lost connection that its client names is not ended",
+        what: "a lost connection identified by its client is not closed",
         file: "crates/serve/nbd/src/channels.rs",
         from: "entry.has_to_end.store(true, SeqCst);
                 true",
@@ -237,32 +236,32 @@ const OUR_NBD_MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "nbd-loss-that-is-not-noted",
-        what: "our NBD client has unflushed writes, and forgets that the server was restarted",
+        what: "our NBD client has unflushed writes, but does not record that the server restarted",
         file: "crates/remote/failover/src/channels.rs",
         from: "if self.ledger.borrow_mut().note_loss() {",
         to: "if self.ledger.borrow().has_unflushed() {",
     },
 ];
 
-/// Those of RAID sets: the model check of its members with bad sectors, and the scenes of lost blocks, have to find them.
+/// Mutations of RAID sets, to be found by the model check of members with bad sectors and by the tests of lost blocks.
 const RAID_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "lost-read",
-        what: "a block that a member does not have is read from it",
+        what: "a block that is lost on a member is read from it",
         file: "crates/storage/raid/src/members/lost.rs",
         from: "let first = self.lost.lock().blocks.first_of(index, extent.lba.0..extent.lba.0 + extent.blocks.0)?;",
         to: "let first = self.lost.lock().blocks.first_of(index, extent.lba.0..extent.lba.0)?;",
     },
     Mutation {
         name: "lost-unrecorded",
-        what: "the list of lost blocks is not recorded with how far a rebuild is",
+        what: "the list of lost blocks is not recorded with the progress of a rebuild",
         file: "crates/storage/raid/src/members/mod.rs",
         from: "let lost = self.lost.lock().recorded();",
         to: "let lost = crate::lost::LostBlocks::default();",
     },
     Mutation {
         name: "lost-acknowledged",
-        what: "a write of a lost block is acknowledged before a record has the block off the list",
+        what: "a write to a lost block is acknowledged before its removal from the list is recorded",
         file: "crates/storage/raid/src/write.rs",
         from: "protected.finish();
         self.members.settle_healed().await?;",
@@ -270,76 +269,76 @@ const RAID_MUTATIONS: &[Mutation] = &[
     },
     Mutation {
         name: "lost-replayed",
-        what: "parity is lost while the journal has a record with parity of before, which takes it off the list after a crash",
+        what: "parity is lost while the journal has a record with older parity, whose replay removes it from the list",
         file: "crates/storage/raid/src/write.rs",
         from: "journal.empty(None).await?;",
         to: "let _ = journal;",
     },
     Mutation {
         name: "lost-parity-kept",
-        what: "parity that does not fit a write beside blocks that cannot be read counts as right",
+        what: "parity that became inconsistent by a write next to unreadable blocks counts as correct",
         file: "crates/storage/raid/src/write.rs",
         from: "self.lose_parity(stripe, &lost).await?;",
         to: "let _ = &lost;",
     },
     Mutation {
         name: "mirror-read-before-it-is-synchronised",
-        what: "a read is answered by one of two copies that a crash has left different, and the other is read later",
+        what: "of two copies that differ after a crash, one read returns the first and a later read the other",
         file: "crates/storage/raid/src/read.rs",
         from: "if self.is_unsynced(piece.stripe) && !self.profile.read_only {",
         to: "if self.is_unsynced(piece.stripe) && self.profile.read_only {",
     },
     Mutation {
         name: "comeback-of-a-cleared-bit",
-        what: "a bit of the write-intent bitmap is cleared before a member that has failed is noted to miss its region",
+        what: "a bit of the write-intent bitmap is cleared before it is recorded that a failed member misses the region",
         file: "crates/storage/raid/src/intent.rs",
         from: "let regions = state.regions.keys().chain(&state.unsynced).copied().collect();",
         to: "let regions = state.unsynced.iter().copied().collect();",
     },
     Mutation {
         name: "comeback-without-a-note",
-        what: "a write of a region that a failed member misses begins before the bit of that is on stable storage",
+        what: "a write to a region that a failed member misses starts before that bit is on stable storage",
         file: "crates/storage/raid/src/intent.rs",
         from: "let is_on_disk = self.state.lock().missed.on_disk.contains(&number);",
         to: "let is_on_disk = true;",
     },
     Mutation {
         name: "comeback-read-too-early",
-        what: "a member that comes back counts as rebuilt in a region that it has missed",
+        what: "a returning member counts as rebuilt in a region that it missed",
         file: "crates/storage/raid/src/intent.rs",
         from: "!state.missed.is_tracking || state.missed.regions.contains(&(stripe / self.region_stripes))",
         to: "!state.missed.is_tracking || stripe > self.stripes()",
     },
 ];
 
-/// Those that are looked for in worlds where sessions of our initiator break after each login.
+/// Mutations to be found in worlds where sessions of our initiator break after each login.
 const BREAKS_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "login-that-is-success",
-        what: "a login counts as a success however soon its session breaks: the next one comes as soon as it can",
+        what: "a login counts as successful however soon its session breaks, so the next login follows immediately",
         file: "crates/remote/iscsi/src/open.rs",
         from: "lived.is_some_and(|lived| lived < STEADY)",
         to: "lived.is_some_and(|lived| lived > STEADY)",
     },
     Mutation {
         name: "request-without-end",
-        what: "a request that is sent again in each session has no time of its own",
+        what: "a request that is resent in each new session has no timeout",
         file: "crates/remote/iscsi/src/lun.rs",
         from: "self.within_its_time(self.try_again(info, cdb, bytes, epoch, ended)).await",
         to: "self.try_again(info, cdb, bytes, epoch, ended).await",
     },
 ];
 
-/// Those that are looked for in worlds where peers never stop sending.
+/// Mutations to be found in worlds where peers never stop sending.
 const FLOODS_MUTATIONS: &[Mutation] = &[Mutation {
     name: "poll-without-budget",
-    what: "a task receives and sends as long as its peer does, and its core does nothing else",
+    what: "a task receives and sends for as long as its peer does, and blocks its core",
     file: "crates/runtime/reactor/src/executor.rs",
     from: "core.budget.set(core.budget.get().saturating_sub(CALL_BYTES.saturating_add(bytes)));",
     to: "let _ = (core, bytes);",
 }];
 
-/// All of them.
+/// All mutations.
 pub(super) fn all() -> impl Iterator<Item = &'static Mutation> {
     let of_nbd = NBD_MUTATIONS.iter().chain(OUR_NBD_MUTATIONS);
     let of_worlds = MUTATIONS.iter().chain(of_nbd).chain(BREAKS_MUTATIONS).chain(FLOODS_MUTATIONS);
@@ -348,19 +347,21 @@ pub(super) fn all() -> impl Iterator<Item = &'static Mutation> {
 
 pub(super) fn named(name: &str) -> Result<&'static Mutation> {
     let known = || all().map(|mutation| mutation.name).collect::<Vec<_>>().join(", ");
-    all().find(|mutation| mutation.name == name).with_context(|| format!("{name}: known are {}", known()))
+    all()
+        .find(|mutation| mutation.name == name)
+        .with_context(|| format!("unknown mutation {name}; the mutations are {}", known()))
 }
 
 impl Mutation {
-    /// The text of its file, with the fault.
+    /// The text of its file, with the bug.
     fn mutated(&self, root: &Path) -> Result<String> {
         let text = fs::read_to_string(root.join(self.file)).with_context(|| self.file)?;
         let count = text.matches(self.from).count();
-        ensure!(count == 1, "{}: its place is there {count} times in {}", self.name, self.file);
+        ensure!(count == 1, "{}: its text occurs {count} times in {}", self.name, self.file);
         Ok(text.replace(self.from, self.to))
     }
 
-    /// Whether the simulation of a tree with this fault reports anything within `seconds`, beginning at `seed`.
+    /// Holds if the simulation of a tree with this bug reports a fault within `seconds`, starting at `seed`.
     pub(super) fn try_out(&self, seed: u64, seconds: u64) -> Result<Verdict> {
         println!("{}: {}", self.name, self.what);
         let tree = tree()?;
@@ -386,8 +387,8 @@ impl Mutation {
             }
         }
         let status = command.status().context("the mutant")?;
-        // It does not run because of its arguments: that is no fault that was found.
-        ensure!(status.code() != Some(2), "{}: the simulation was not played", self.name);
+        // Exit code 2 means wrong arguments, not a fault.
+        ensure!(status.code() != Some(2), "{}: the simulation did not run", self.name);
         if status.success() {
             println!("{}: not found", self.name);
             return Ok(Verdict::Fails);
@@ -395,7 +396,7 @@ impl Mutation {
         Ok(Verdict::Holds)
     }
 
-    /// The same of the tests of RAID.
+    /// Like [`Mutation::try_out`], with the tests of RAID.
     fn try_out_on_raid(&self, tree: &Path) -> Result<Verdict> {
         let tests = ["test", "--package", "linerate-raid", "--test", "it"];
         let cargo = |arguments: &[&str]| {
@@ -415,11 +416,11 @@ impl Mutation {
     }
 }
 
-/// A fresh copy of what the simulation is built from.
+/// A fresh copy of the sources of the simulation.
 fn tree() -> Result<PathBuf> {
     let root = workspace::root();
     let tree = workspace::target_directory().join("xtask/mutant");
-    let _ = fs::remove_dir_all(&tree); // of an earlier mutation, if there was one
+    let _ = fs::remove_dir_all(&tree); // of an earlier mutation, if any
     fs::create_dir_all(&tree)?;
     let mut list = Command::new("git");
     list.current_dir(root).args([
