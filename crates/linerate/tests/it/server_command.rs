@@ -222,7 +222,7 @@ fn a_server_without_a_file_says_that_it_will_not_last() {
     assert!(added.status.success() && added.said.contains("until the server ends"), "{added:?}");
     server(&served, &["remove", "one"]).expect_success();
     let last = server(&served, &["remove", "two"]);
-    assert!(!last.status.success() && last.said.contains("nothing to serve"), "{}", last.said);
+    assert!(!last.status.success() && last.said.contains("is the last volume"), "{}", last.said);
     let masked = server(&served, &["add", "three=ram:2MiB", "--initiator", "iqn.2026-01.com.example:i"]);
     assert!(masked.said.contains("no configuration file"), "{}", masked.said);
     served.signal("HUP");

@@ -27,6 +27,9 @@ fn refused(text: &str, marked: &str, says: &str) {
 fn mistakes_are_pointed_at_with_the_remedy() {
     refused("ram:1X", "1X", "unknown unit `X`; known are `B`, `kB`");
     refused("rom:1GiB", "rom", "unknown kind of volume `rom`; did you mean `ram`?");
+    refused("disk.img?size=1GiB", "disk.img", "for a file, write `file:./disk.img`");
+    refused("images/disk", "images/disk", "for a file, write `file:./images/disk`");
+    refused("vm1.img:1GiB", "vm1.img", "known are `ram`");
     refused("ram:1GiB?blok=4096", "blok", "did you mean `block`?");
     refused(
         "ram:1GiB?compress",

@@ -233,6 +233,9 @@ impl Changed {
                 let start_options = start_options.with_volume(volume, &read(spec)?);
                 Ok(Changed { start_options, file: None, lasts: Some(lasts) })
             }
+            (Change::Remove { .. }, true, None) if start_options.volumes.len() == 1 => {
+                Err(format!("{volume} is the last volume; a server without a configuration file needs one"))
+            }
             (Change::Remove { .. }, true, _) => Ok(on_command_line(start_options.without_volume(volume))),
             (Change::Resize { bytes, .. }, true, _) => {
                 start_options.with_size(volume, Bytes(*bytes)).map(on_command_line)

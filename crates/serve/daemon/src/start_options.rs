@@ -8,7 +8,7 @@ use backends::Failure;
 use front_end_core::ListenAddress;
 use volume::spec::{Bytes, Spec};
 
-use crate::config::file::{ConfigFile, no_size, with_size};
+use crate::config::file::{ConfigFile, resized};
 use crate::config::values::{Gather, Poll, Unfit, VolumeName};
 use crate::config::{Beside, Config, Configured, FrontEndKind, FrontEnds, Volume};
 
@@ -175,7 +175,7 @@ impl StartOptions {
         let Some(volume) = self.volumes.iter().find(|volume| volume.name == *name) else {
             return Ok(self.clone());
         };
-        let sized = with_size(&volume.spec.to_string(), size).ok_or_else(|| no_size(name))?;
+        let sized = resized(name, &volume.spec.to_string(), size)?;
         Ok(self.with_spec(name, &backends::parse(&sized).map_err(|error| error.to_string())?))
     }
 

@@ -135,7 +135,7 @@ impl ConfigFile {
     /// # Errors
     /// There is no such volume, or its specification has no size, as a sentence.
     pub(crate) fn with_size(&self, name: &VolumeName, size: Bytes) -> Result<ConfigFile, String> {
-        self.with_spec(name, |spec| with_size(spec, size).ok_or_else(|| no_size(name)))
+        self.with_spec(name, |spec| resized(name, spec, size))
     }
 
     /// Changes the specification of a volume.
@@ -178,8 +178,19 @@ pub(crate) fn with_size(spec: &str, size: Bytes) -> Option<String> {
     Some(format!("{}{size}{}", &spec[..start], &rest[end..]))
 }
 
+/// The specification of a volume, with another size.
+///
+/// # Errors
+/// A sentence: the volume has no size, or cannot have this one. It names no column, because users did not type
+/// this specification.
+pub(crate) fn resized(name: &VolumeName, spec: &str, size: Bytes) -> Result<String, String> {
+    let sized = with_size(spec, size).ok_or_else(|| no_size(name))?;
+    backends::parse(&sized).map_err(|error| error.sentence().to_owned())?;
+    Ok(sized)
+}
+
 /// Why a volume's size cannot be set.
-pub(crate) fn no_size(name: &VolumeName) -> String {
+fn no_size(name: &VolumeName) -> String {
     format!(
         "volume {name} has no size=: `resize` enlarges files that have one; a file without follows its length \
          (truncate -s), and other volumes have a fixed size"

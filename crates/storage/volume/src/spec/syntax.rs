@@ -238,7 +238,11 @@ fn kind(grammar: Grammar, input: &mut Input<'_>) -> Parsed<&'static Kind> {
     if name.text.is_empty() {
         return wrong(name.at, "a volume is missing here; write one such as ram:1GiB or file:/data/vm1.img");
     }
-    let hint = hint(&name.text, &grammar.names());
+    let is_path = !input.starts_with(':') && name.text.contains(['.', '/']);
+    let hint = match is_path && grammar.kind("file").is_some() {
+        true => format!("; for a file, write `file:./{}`", name.text),
+        false => hint(&name.text, &grammar.names()),
+    };
     wrong(name.at, format!("unknown kind of volume `{}`{hint}", name.text))
 }
 
