@@ -51,7 +51,7 @@ enum RaidCommand {
         /// Set, such as 'raid5:64KiB:[file:/disk1/a,file:/disk2/b,nbd://san3/c]'
         #[arg(value_name = "SPEC", value_parser = parse)]
         set: Spec,
-        /// Name, for people
+        /// Display name of the set
         #[arg(long, default_value = "")]
         name: String,
         /// Volume that automatically replaces a failed member; repeatable

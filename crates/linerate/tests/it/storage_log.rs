@@ -149,7 +149,7 @@ fn a_full_file_system_is_told_in_the_operating_systems_words() {
     let write = peer.begin(0, &write_10(0, data.len(), false), Moves::Out(data.clone()));
     assert_eq!(peer.answer(write).sense_key(), 7, "DATA PROTECT: no space");
     let lines = wait_for_lines(server, 1);
-    let begin = "ERROR front_end_core::storage: storage fails volume=\"orders\" cause=\"no space left for the device's data: \
+    let begin = "ERROR front_end_core::storage: storage fails volume=\"orders\" cause=\"no space left in the underlying storage: \
         No space left on device (os error 28)\"";
     assert_eq!(lines, [begin]);
     File::create(&other).expect("emptied");

@@ -64,9 +64,8 @@ pub fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> {
     });
     let left_out = leave_out(&mut suite, ragged);
     if suite.cells().next().is_none() {
-        let sentence = format!(
-            "no request length of this is a multiple of the storage's block, which has {block} bytes"
-        );
+        let sentence =
+            format!("the storage has blocks of {block} bytes, and no requested length is a multiple of that");
         return Err(Failure::refused(sentence));
     }
     if !left_out.is_empty() {

@@ -78,7 +78,7 @@ async fn between(
     let notes = [destination.note(source.bytes), destination::remark(options, source, destination)];
     notes.into_iter().flatten().for_each(|note| observer.note(&note));
     if start > 0 {
-        observer.note(&format!("going on at {}", Bytes(start)));
+        observer.note(&format!("resuming at {}", Bytes(start)));
     }
     let offload = offload(options, source, destination, observer).await;
     let clock = Instant::now();

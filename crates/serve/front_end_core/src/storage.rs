@@ -241,7 +241,7 @@ pub(crate) mod tests {
     use super::*;
 
     const FULL: Option<StorageError> = Some(StorageError { error: DeviceError::NoSpace, os_error: Some(28) });
-    const CAUSE: &str = "no space left for the device's data: No space left on device (os error 28)";
+    const CAUSE: &str = "no space left in the underlying storage: No space left on device (os error 28)";
 
     fn lines(looks: impl IntoIterator<Item = StorageCondition>) -> Vec<(u64, LogLine)> {
         let (begin, mut observed) = (Instant::now(), Observed::default());

@@ -418,7 +418,7 @@ impl From<DeviceError> for Failed {
             // reservation by another host.
             DeviceError::ReadOnly => Failed(Errno::Eio, "the device has become read-only"),
             DeviceError::Reserved => Failed(Errno::Eperm, "the device is reserved by another host"),
-            DeviceError::NoSpace => Failed(Errno::Enospc, "no space left for the device's data"),
+            DeviceError::NoSpace => Failed(Errno::Enospc, "no space left in the underlying storage"),
             DeviceError::Unreadable(_) => Failed(Errno::Eio, "a block could not be read"),
             DeviceError::Unwritable(_) => Failed(Errno::Eio, "a block could not be written"),
             DeviceError::NotReady => Failed(Errno::Eio, "the device is not ready"),

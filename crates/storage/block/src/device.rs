@@ -262,7 +262,7 @@ pub enum DeviceError {
     #[display("the device cannot do this")]
     Unsupported,
     /// A thin device, or the storage below it, is full.
-    #[display("no space left for the device's data")]
+    #[display("no space left in the underlying storage")]
     NoSpace,
     /// Data at this block could not be read.
     #[display("block {} could not be read", _0.0)]

@@ -323,7 +323,7 @@ impl fmt::Display for Checked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Checked { blocks, newer, wrong, first_failure } = self;
         match first_failure {
-            None => write!(f, "{blocks} blocks are as acknowledged, {newer} of them newer"),
+            None => write!(f, "{blocks} blocks are as acknowledged or newer ({newer} are newer)"),
             Some(first) => write!(f, "{wrong} of {blocks} blocks are NOT as acknowledged: {first}"),
         }
     }

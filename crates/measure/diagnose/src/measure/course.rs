@@ -294,7 +294,7 @@ fn loads(options: &Options, device: &Device, writable: Option<Part>) -> Result<V
     };
     if let Some(own) = options.own.filter(|own| !fits(own)) {
         return Err(Failure::refused(format!(
-            "requests of {} bytes do not fit: the storage has blocks of {block} bytes, and {} bytes of them",
+            "requests of {} bytes do not fit the storage, which has blocks of {block} bytes and {} bytes in total",
             own.block_bytes,
             geometry.bytes()
         )));
