@@ -389,7 +389,7 @@ impl fmt::Display for LeftOut {
             LeftOut::Stale { member, found_generation, newest } => write!(
                 f,
                 "it was member {member} until generation {found_generation}, and the set continued without it (generation \
-                 {newest}): its data are old. Add it again to have it rebuilt"
+                 {newest}): its data is old. Add it again to rebuild it"
             ),
             LeftOut::OldJournal { found_generation, newest } => write!(
                 f,
@@ -521,55 +521,47 @@ impl fmt::Display for Refusal {
         match self {
             Refusal::NoDisks => write!(f, "no disks were given; name the members of the set"),
             Refusal::NotAMember { disk, reason } => {
-                write!(f, "{disk} is not a member of a set: {reason}. Leave it out")
+                write!(f, "{disk} is not a member of a set: {reason}. Omit it")
             }
             Refusal::SeveralSets { sets } => {
-                write!(f, "the disks are of {} sets (", sets.len())?;
+                write!(f, "the disks belong to {} sets (", sets.len())?;
                 for (at, set) in sets.iter().enumerate() {
                     write!(f, "{}{set}", if at == 0 { "" } else { ", " })?;
                 }
-                write!(f, "); name those of one")
+                write!(f, "); name the disks of one")
             }
             Refusal::Duplicate { disks: [one, other], member } => write!(
                 f,
-                "{one} and {other} are both member {member}: one is a copy of the other. Leave out the copy, which \
-                 may be older"
+                "{one} and {other} are both member {member}: one is a copy of the other. Omit the copy, which may be \
+                 older"
             ),
             Refusal::TwoHistories { disk, set } => write!(
                 f,
-                "{disk} and the other disks of set {set} have gone on without each other, and each may hold writes \
-                 that the other lacks. Start the set without {disk}, or with it alone, and add the rest again to \
-                 have it rebuilt: what only the rest holds is lost then"
+                "{disk} and the other disks of set {set} were used without each other, so each side may have writes \
+                 that are missing on the other. Start the set without {disk}, or with it alone, and add the rest \
+                 again to rebuild it: writes that only the rest has are then lost"
             ),
             Refusal::TooSmall { disk, bytes, needed } => write!(
                 f,
-                "{disk} has {bytes} bytes, and as a member it had at least {needed}: its end is missing. Leave it \
-                 out, and replace it"
+                "{disk} has {bytes} bytes, and as a member it had at least {needed}: its end is missing. Omit \
+                 it, and replace it"
             ),
             Refusal::BlockSize { disk, block_bytes, needed } => write!(
                 f,
                 "{disk} has blocks of {block_bytes} bytes, and as a member it had {needed}. Attach it as before"
             ),
             Refusal::TooManyLacking { level, missing, stale } => {
-                write!(
-                    f,
-                    "{level} cannot give its data: {} {} missing",
-                    Members(missing),
-                    is_or_are(missing)
-                )?;
+                write!(f, "{level} is incomplete: {} {} missing", Members(missing), is_or_are(missing))?;
                 match stale {
                     0 => write!(f, ". Attach enough of them"),
-                    1 => write!(f, ", and one disk is there whose data are old. Attach enough of the others"),
-                    _ => write!(
-                        f,
-                        ", and {stale} disks are there whose data are old. Attach enough of the others"
-                    ),
+                    1 => write!(f, ", and the data of one disk is old. Attach enough of the others"),
+                    _ => write!(f, ", and the data of {stale} disks is old. Attach enough of the others"),
                 }
             }
             Refusal::NoJournal { clean, is_old } => {
                 write!(f, "the device with the journal is missing")?;
                 if *is_old {
-                    write!(f, ", and what was given is an old copy of it")?;
+                    write!(f, ", and the given one is an old copy of it")?;
                 }
                 f.write_str(match clean {
                     true => ". The set was closed, and nothing is lost with it: attach it",
@@ -580,8 +572,8 @@ impl fmt::Display for Refusal {
             }
             Refusal::DirtyAndDegraded { missing } => write!(
                 f,
-                "the set was not closed, it has no journal, and {} {} missing: what was on it would be computed from \
-                 stripes that may be incomplete. Attach it",
+                "the set was not closed, it has no journal, and {} {} missing: its data would be reconstructed from \
+                 stripes that may be inconsistent. Attach it",
                 Members(missing),
                 is_or_are(missing)
             ),
@@ -596,7 +588,7 @@ impl fmt::Display for Refusal {
                 let disk = disk.as_deref().unwrap_or("a disk that is not here");
                 write!(
                     f,
-                    "member {member} ({disk}) is in set {one} and in set {other}. Leave out the disks of one"
+                    "member {member} ({disk}) is in set {one} and in set {other}. Omit the disks of one"
                 )
             }
         }

@@ -68,7 +68,7 @@ fn a_stale_member_is_left_out_and_its_data_are_not_used() {
     let refused = refusal(&[disk(&after, 1), disk(&before, 2)]);
     let said = refused.to_string();
     assert!(
-        said.starts_with("RAID 5 cannot give its data: member 1 (02020202-") && said.contains("are old"),
+        said.starts_with("RAID 5 is incomplete: member 1 (02020202-") && said.contains("is old"),
         "{said}"
     );
 }
