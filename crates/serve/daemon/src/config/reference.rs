@@ -1,4 +1,4 @@
-//! The documented configuration file: [`TEXT`] is an example with every section and key, each with a comment,
+//! The documented configuration file: [`TEXT`] is an example with every section and key, each below a comment,
 //! and [`sections`] combines it with the keys that the parser accepts.
 
 use super::known_keys;
@@ -51,15 +51,13 @@ pub fn sections() -> Vec<Section> {
             }
         } else if let Some(comment) = line.strip_prefix("# ") {
             add(&mut above, comment);
-        } else if let Some(comment) = line.trim_start().strip_prefix("# ").filter(|_| line.starts_with(' ')) {
-            sections[current].keys.iter_mut().last().into_iter().for_each(|key| add(&mut key.text, comment));
-        } else if let Some((name, value)) = line.trim_start_matches('#').split_once(" = ") {
-            let (example, text) = value.split_once(" # ").unwrap_or((value, ""));
+        } else if let Some((name, example)) = line.trim_start_matches('#').split_once(" = ") {
+            let text = std::mem::take(&mut above);
             let keys = &mut sections[current].keys;
             if !keys.iter().any(|key| key.name == name) {
                 let kind = kind(&sections[current].heading, name);
-                let (example, text) = (example.trim().to_owned(), text.trim().to_owned());
-                sections[current].keys.push(Key { name: name.to_owned(), kind, example, text });
+                let (name, example) = (name.to_owned(), example.trim().to_owned());
+                sections[current].keys.push(Key { name, kind, example, text });
             }
         }
     }
