@@ -247,7 +247,7 @@ fn a_mistake_changes_neither_what_is_served_nor_the_file() {
         (&["resize", "x", "1GiB"], "there is no volume x"),
         (&["resize", "a", "1GiB"], "has no size="),
         (&["resize", "f", "512KiB"], "only volumes of files can be resized"),
-        (&["resize", "f", "1048577"], "1MiB is"),
+        (&["resize", "f", "1048577"], "linerate: 1048577B is not a whole number of 512-byte blocks; 1MiB is"),
     ] {
         let refused = server(&served, words);
         assert_eq!(refused.status.code(), Some(2), "{words:?}: {}", refused.said);

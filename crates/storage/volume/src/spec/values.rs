@@ -325,8 +325,8 @@ impl BlockShape {
         if size.0.is_multiple_of(block) {
             return Ok(size);
         }
-        let below = Bytes(size.0 - size.0 % block);
-        wrong(format!("{size} is not a whole number of {block}-byte blocks; {below} is"))
+        let near = Bytes((size.0 - size.0 % block).max(block));
+        wrong(format!("{size} is not a whole number of {block}-byte blocks; {near} is"))
     }
 
     /// The geometry of a device of this size.
