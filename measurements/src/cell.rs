@@ -1,4 +1,4 @@
-//! A cell: one workload, which is what its name says.
+//! A cell: one workload, specified by its name.
 
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
@@ -13,18 +13,18 @@ pub(crate) struct Cell {
     pub(crate) block_bytes: u64,
     /// Outstanding requests of each session.
     pub(crate) depth: u32,
-    /// Of each client thread.
+    /// Sessions of each client thread.
     pub(crate) sessions: u32,
     pub(crate) clients: u32,
     /// The percentage of reads: 0, 50 or 100.
     pub(crate) reads: u8,
     pub(crate) is_random: bool,
-    /// Requests a second of all together, if not as many as they can.
+    /// Requests per second in total, if limited.
     pub(crate) rate: Option<f64>,
 }
 
 impl Cell {
-    /// As `linerate bench` is told it.
+    /// The arguments of `linerate bench`.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let random = if self.is_random { 100 } else { 0 };
         format!(
@@ -44,21 +44,21 @@ impl Cell {
 impl TryFrom<String> for Cell {
     type Error = anyhow::Error;
 
-    /// `LENGTH [random|sequential read|write|mixed], depth N, N sessions, N sessions of depth N, N clients, N/s`: in any order
-    /// behind the first; what is left out is 1, and a sequential read as often as possible.
+    /// `LENGTH [random|sequential read|write|mixed], depth N, N sessions, N sessions of depth N, N clients, N/s`, in any order
+    /// after the first part. Omitted numbers are 1; the default is a sequential read at an unlimited rate.
     fn try_from(name: String) -> Result<Cell> {
         let mut parts = name.split(", ");
         let words: Vec<&str> = parts.next().unwrap_or_default().split(' ').collect();
         let (number, unit, pattern) = match words[..] {
             [number, unit] => (number, unit, ["sequential", "read"]),
             [number, unit, places, direction] => (number, unit, [places, direction]),
-            _ => bail!("`{name}` does not begin as `4 KiB random read` does"),
+            _ => bail!("`{name}` does not start like `4 KiB random read`"),
         };
         let unit_bytes = match unit {
             "B" => 1,
             "KiB" => 1 << 10,
             "MiB" => 1 << 20,
-            _ => bail!("`{unit}` in `{name}` is none of B, KiB, MiB"),
+            _ => bail!("`{unit}` in `{name}` is not B, KiB or MiB"),
         };
         let is_random = match pattern[0] {
             "random" => true,
@@ -69,7 +69,7 @@ impl TryFrom<String> for Cell {
             "read" => 100,
             "mixed" => 50,
             "write" => 0,
-            word => bail!("`{word}` in `{name}` is none of read, write, mixed"),
+            word => bail!("`{word}` in `{name}` is not read, write or mixed"),
         };
         let block_bytes = number.parse::<u64>().with_context(|| name.clone())? * unit_bytes;
         let (mut depth, mut sessions, mut clients, mut rate) = (1, 1, 1, None);
@@ -83,14 +83,14 @@ impl TryFrom<String> for Cell {
                     (sessions, depth) = (number(count)?, number(each)?);
                 }
                 [word] if word.ends_with("/s") => rate = Some(f64::from(number(&word[..word.len() - 2])?)),
-                _ => bail!("`{part}` in `{name}` says neither depth, sessions, clients nor a rate"),
+                _ => bail!("`{part}` in `{name}` is not a depth, sessions, clients or a rate"),
             }
         }
         Ok(Cell { block_bytes, depth, sessions, clients, reads, is_random, rate, name })
     }
 }
 
-/// Another run. A field that is missing is that of the run it is compared with.
+/// A run to compare with. A missing field is the same as in the compared run.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Beside {

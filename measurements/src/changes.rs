@@ -1,6 +1,6 @@
-//! `cargo measure changes`: how long two initiators' requests take while the configuration of their server changes. It is the
-//! test of the same name, optimised, with more changes: those that are drawn, what is checked after each, and the loads stand
-//! in `crates/linerate/tests/it/changes`.
+//! `cargo measure changes`: the latency of two initiators' requests while the configuration of their server changes. It runs
+//! the test of the same name, optimised and with more changes. The changes, the checks after each and the loads are in
+//! `crates/linerate/tests/it/changes`.
 
 use anyhow::Result;
 
@@ -10,18 +10,18 @@ use xtask::tally::Verdict;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How many changes
+    /// Number of changes
     #[arg(long, default_value_t = 200)]
     count: u64,
-    /// What their order, and everything else that is drawn, comes from
+    /// Seed of the order of changes and of all other random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Not optimised: at once there, and slower
+    /// Use a debug build, which builds faster but runs slower
     #[arg(long)]
     debug: bool,
 }
 
-/// Prints each change and, in the end, the longest request of each load beside the longest delay of a thread of this machine.
+/// Prints each change and finally, for each load, its longest request and the longest delay of a thread on this machine.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     packages::ensure(packages::ALL)?;
     let build: &[&str] = if options.debug { &[] } else { &["--release"] };

@@ -1,5 +1,5 @@
-//! What the levels of RAID cost beside each other: an example of `linerate-raid` measures sets over members in memory, with no server
-//! and no network.
+//! Compares the costs of RAID levels: an example of `linerate-raid` measures sets over members in memory, without a server or
+//! a network.
 
 use std::process::{Command, Stdio};
 
@@ -18,27 +18,26 @@ fn measure(_: &Site, options: &Options) -> Result<Found> {
         if options.quick { (&[], "debug") } else { (&["--profile", workspace::SHIPPED], workspace::SHIPPED) };
     let words = ["build", "--package", "linerate-raid", "--example", "device"];
     process::succeed(process::cargo(&[&words[..], build].concat()))
-        .context("building the program that measures")?;
+        .context("building the measuring program")?;
     let mut command = Command::new(workspace::target_directory().join(folder).join("examples/device"));
-    // Members lie in huge pages, as RAM volumes do.
+    // Members use huge pages, as RAM volumes do.
     command.env("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
     command.args(options.quick.then_some("--quick")).stderr(Stdio::inherit());
-    let output = command.output().context("the program that measures")?;
+    let output = command.output().context("running the measuring program")?;
     let tables = String::from_utf8(output.stdout).context("its tables")?;
-    // 1 says that a goal was missed.
-    ensure!(matches!(output.status.code(), Some(0 | 1)), "the program that measures: {}", output.status);
+    // Exit code 1 means that a goal was missed.
+    ensure!(matches!(output.status.code(), Some(0 | 1)), "the measuring program: {}", output.status);
     let missed = if output.status.success() { 0.0 } else { 1.0 };
     let goals = vec![Judged::at_most("the program's own goals are missed", missed, 0.0)];
     Ok(Found { heading: "Levels", text: format!("{TEXT}\n{tables}"), goals, figures: json!(tables) })
 }
 
 const TEXT: &str = "\
-`cargo measure raid --part levels` measures this and writes this section, and fails if a goal is missed. Sets of strips of 64 KiB over members of 64 MiB of \
-memory, asked by one thread on one core, one request at a time (`crates/storage/raid/examples/device`). All sets take turns in each of \
-seven rounds. Figures are medians, ratios the medians of the ratios of a round, and all time is CPU time: a request in memory waits for \
-nothing, so that it is the time the request takes on a machine with nothing else to do. A sequential request is a stripe (of RAID 1, \
-256 KiB), and GB/s are of the users' data. A journal has 32 MiB on each of two members (RAID 5) or three (RAID 6), in memory or in files \
-in /dev/shm that are synchronised with each record; one of its own is a single file. The last line is the least that such a file can cost: a \
-`pwritev2` of the length of a record (a head of a block, data, and parity: 8.5 KiB), without a set. Nothing lies before or behind a set: no cache, \
-no server.
+`cargo measure raid --part levels` measures and writes this section, and fails if a goal is missed. The sets have strips of 64 KiB over members of 64 MiB in \
+memory. One thread on one core sends one request at a time (`crates/storage/raid/examples/device`). Each of seven rounds measures all sets \
+in turn. Figures are medians, ratios are medians of the ratios within a round, and all time is CPU time: a request in memory does not wait, \
+so this is also its duration on an otherwise idle machine. A sequential request is one stripe (for RAID 1, 256 KiB), and GB/s count user \
+data. A journal has 32 MiB on each of two members (RAID 5) or three (RAID 6), in memory or in files in /dev/shm that are synchronised with \
+each record; a separate journal is a single file. The last line is the minimum cost of such a file: a `pwritev2` of the length of a record \
+(a one-block header, data, and parity: 8.5 KiB), without a set. There is no cache or server above or below a set.
 ";

@@ -1,4 +1,5 @@
-//! What the figures depend on besides the programs, and what processes use of the machine, as the kernel counts it (proc(5)).
+//! The properties of the machine that affect the figures, and the CPU time and memory of processes as counted by the kernel
+//! (proc(5)).
 
 use std::fs;
 use std::io::ErrorKind;
@@ -6,7 +7,7 @@ use std::io::ErrorKind;
 use anyhow::{Context, Result};
 use rustix::io::Errno;
 
-/// Its cores and what they are.
+/// The number and model of its cores.
 pub(crate) fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     format!("{cores} cores, {}", processor())
@@ -31,16 +32,15 @@ pub(crate) fn load() -> f64 {
 
 /// User and system time of all threads of a running process, in seconds, in steps of 10 ms.
 pub(crate) fn cpu_s(pid: u32) -> Result<f64> {
-    seconds(&pid.to_string(), OWN).context("the server has ended")
+    seconds(&pid.to_string(), OWN).context("the server has terminated")
 }
 
-/// The same of all programs that we have started and that have ended. The kernel adds them when we wait for them.
+/// Like [`cpu_s`], for all child processes that have ended. The kernel adds their times when we wait for them.
 pub(crate) fn children_cpu_s() -> Result<f64> {
     seconds("self", CHILDREN)
 }
 
-/// utime and stime, which are fields 14 and 15, and cutime and cstime behind them; the first field behind the program's
-/// name is number 3.
+/// utime and stime are fields 14 and 15, followed by cutime and cstime. The first field after the program's name is number 3.
 const OWN: usize = 14 - 3;
 const CHILDREN: usize = 16 - 3;
 
@@ -50,7 +50,8 @@ fn seconds(process: &str, field: usize) -> Result<f64> {
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// The program's name stands in brackets and may hold anything, brackets and spaces too: fields count from behind it.
+/// The program's name is in parentheses and can contain any character, including parentheses and spaces, so fields are counted
+/// from its end.
 fn ticks(stat: &str, field: usize) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ').skip(field);
@@ -59,12 +60,12 @@ fn ticks(stat: &str, field: usize) -> Option<u64> {
     Some(user + system)
 }
 
-/// Memory of a process's own, in bytes: what no other process has and no file can give back.
+/// Private memory of a process in bytes: neither shared with other processes nor backed by a file.
 pub(crate) fn own_memory(pid: u32) -> Result<u64> {
     memory(pid, "Anonymous:")
 }
 
-/// Proportional set size in bytes: its own memory, and its share of what it has with others (the program's code).
+/// Proportional set size in bytes: private memory, plus a share of shared memory such as the program's code.
 pub(crate) fn proportional_memory(pid: u32) -> Result<u64> {
     memory(pid, "Pss:")
 }
@@ -74,14 +75,14 @@ fn memory(pid: u32, field: &str) -> Result<u64> {
     field_kib(&text, field).map(|kib| kib << 10).context("smaps_rollup")
 }
 
-/// CPU time of all threads that a process has now, in seconds, to the nanosecond: the steps of [`cpu_s`] are too coarse where almost
-/// nothing happens.
+/// CPU time of all current threads of a process, in seconds, with nanosecond resolution: [`cpu_s`] is too coarse for an almost
+/// idle process.
 pub(crate) fn threads_cpu_s(pid: u32) -> Result<f64> {
     let mut nanoseconds = 0;
     for task in fs::read_dir(format!("/proc/{pid}/task")).context("the server has ended")? {
         let text = match fs::read_to_string(task?.path().join("schedstat")) {
             Ok(text) => text,
-            // The thread has ended since the listing: ESRCH if the file was open by then.
+            // The thread has ended since the listing; the error is ESRCH if the file was already open.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => continue,
             Err(error) => return Err(error).context("schedstat"),

@@ -1,7 +1,7 @@
 //! Comparisons of Linerate with its peers and its goals, run as `cargo measure COMMAND`. Each command writes its page in
 //! docs/measured. Nothing here is shipped.
 //!
-//! A command that has goals ends with a non-zero exit code if one was missed.
+//! A command with goals exits with a non-zero code if it misses one.
 
 mod cell;
 mod changes;
@@ -37,49 +37,49 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// The server's speed and CPU, compared with tgt
+    /// Compare the server's speed and CPU time with tgt
     Peers(runner::Options),
-    /// The NBD server compared with nbdkit and qemu-nbd, the NBD client with libnbd
+    /// Compare the NBD server with nbdkit and qemu-nbd, and the NBD client with libnbd
     Nbd(runner::Options),
-    /// The initiator's speed and CPU, compared with libiscsi
+    /// Compare the initiator's speed and CPU time with libiscsi
     Clients(runner::Options),
-    /// The cost of digests in speed and CPU, on long requests and on short ones
+    /// Measure the cost of digests in speed and CPU time, for long and short requests
     Digests(runner::Options),
-    /// Sessions, LUNs, memory, fairness, longest waits and cores, with goals
+    /// Measure scaling: sessions, LUNs, memory, fairness, longest waits and cores, with goals
     Scale(runner::Options),
-    /// `linerate bench` compared with fio on the same storage
+    /// Compare `linerate bench` with fio on the same storage
     Fio(runner::Options),
-    /// File volumes compared with a volume in memory, fio and tgt
+    /// Compare file volumes with a RAM volume, fio and tgt
     Volumes(runner::Options),
-    /// The cost of each RAID level, and of journals in programs
+    /// Measure the cost of each RAID level, and of journals in programs
     Raid(runner::Options),
-    /// Requests to a Ceph image, compared with `rbd bench` and fio's rbd engine
+    /// Compare requests to a Ceph image with `rbd bench` and fio's rbd engine
     Rbd(runner::Options),
-    /// Document 004's tables: one disk, one server, three, and levels of RAID
+    /// Measure document 004's tables: one disk, one server, three servers, and RAID levels
     Cern(runner::Options),
-    /// HyperSCSI compared with iSCSI, several servers, sessions and cores, and a link shared with TCP
+    /// Compare HyperSCSI with iSCSI: several servers, sessions and cores, and a link shared with TCP
     Hyperscsi(runner::Options),
-    /// Document 003's configuration: a gateway between two storage networks, at wire speed
+    /// Measure document 003's configuration: a gateway between two storage networks, at wire speed
     Gateway(runner::Options),
-    /// An NBD client with four channels over two links that fail, and a server that is restarted and killed
+    /// Measure failover: an NBD client with four channels over two failing links, and a server that is restarted and killed
     Failover(runner::Options),
-    /// Every suite of `linerate bench` on every kind of storage
+    /// Run every suite of `linerate bench` on every kind of storage
     Suites(suites::Options),
-    /// What `linerate diagnose` says of paths with a planted cause, and of healthy ones
+    /// Check `linerate diagnose` on paths with a planted cause and on healthy paths
     DiagnoseMatrix(diagnosis::Options),
-    /// The tables of measurements by `linerate bench --suite wan`
+    /// Write the tables of measurements made with `linerate bench --suite wan`
     Wan(wan::Options),
-    /// Real processes for hours, with a server that is killed, stopped and cut off, and disks that fail
+    /// Run real processes for hours, with a server that is killed, stopped and disconnected, and with failing disks
     Soak(soak::Options),
-    /// The longest requests of two initiators while the configuration of their server changes 200 times
+    /// Measure the longest requests of two initiators while their server's configuration changes 200 times
     Changes(changes::Options),
-    /// Notes when the machine takes a core away (for scale)
+    /// Record times when the machine withdraws a core (for scale)
     #[command(hide = true)]
     Pauses(pauses::Options),
-    /// Takes a core for a part of the time (for diagnose-matrix)
+    /// Keep a core busy for part of the time (for diagnose-matrix)
     #[command(hide = true)]
     Burn(diagnosis::disturb::BurnOptions),
-    /// Stands in front of a target and sends what it says in pieces (for diagnose-matrix)
+    /// Forward a target's PDUs in separate pieces (for diagnose-matrix)
     #[command(hide = true)]
     Forward(diagnosis::disturb::ForwardOptions),
 }

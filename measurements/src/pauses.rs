@@ -1,5 +1,5 @@
-//! When the machine takes a core away: a thread that does nothing but look at the clock notes how long it did not run.
-//! Neither a server nor a client can answer meanwhile, so this bounds what latencies a machine allows at all.
+//! Times when the machine withdraws a core: a thread polls the clock, and records when it did not run. Neither a server nor a
+//! client can respond during a pause, so pauses bound the latencies that are possible on a machine.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,17 +16,17 @@ pub(crate) struct Options {
     seconds: f64,
 }
 
-/// The shortest that is noted, in microseconds: longer than any interrupt should take.
+/// Minimum pause to record, in microseconds: longer than any interrupt should take.
 const SHORTEST_US: f64 = 15.0;
 
-/// A time in which a thread that wanted to run did not, in microseconds since it began.
+/// A period in which a runnable thread did not run, in microseconds since the start.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 struct Pause {
     begin_us: f64,
     end_us: f64,
 }
 
-/// Looks at the clock, and prints the pauses as JSON.
+/// Polls the clock, and prints the pauses as JSON.
 pub(crate) fn run(options: &Options) -> Result<()> {
     println!("{}", serde_json::to_string(&watch(Duration::from_secs_f64(options.seconds)))?);
     Ok(())
@@ -47,8 +47,8 @@ fn watch(time: Duration) -> Vec<Pause> {
     pauses
 }
 
-/// What the pauses of these cores alone would do to requests that come at equal distances, `rate` a second, to a server that
-/// takes 1/`capacity` of a second for each.
+/// The latencies that the pauses of these cores alone would cause, for requests that arrive at equal intervals, `rate` per
+/// second, at a server that needs 1/`capacity` seconds for each.
 pub(crate) fn alone(cores: &[usize], rate: f64, capacity: f64, seconds: f64) -> Result<Figures> {
     let pauses = of_cores(cores, seconds)?;
     let waits = waits_us(&pauses, rate, capacity, seconds);
@@ -62,9 +62,9 @@ pub(crate) fn alone(cores: &[usize], rate: f64, capacity: f64, seconds: f64) -> 
     ]))
 }
 
-/// The pauses of several cores at the same time, in their order: each stands for all, since a request needs both ends.
+/// The pauses of several cores at the same time, in order. A pause of any core counts, since a request needs both ends.
 fn of_cores(cores: &[usize], seconds: f64) -> Result<Vec<Pause>> {
-    let program = std::env::current_exe().context("our own program")?;
+    let program = std::env::current_exe().context("the path of this program")?;
     let begin = |core: &usize| -> Result<Child> {
         let mut command: Command = Placement { core: Some(*core), ..Placement::default() }.command(&program);
         command.args(["pauses", "--seconds", &seconds.to_string()]).stdout(Stdio::piped());
@@ -81,8 +81,8 @@ fn of_cores(cores: &[usize], seconds: f64) -> Result<Vec<Pause>> {
     Ok(pauses)
 }
 
-/// How long requests would wait for a server without any fault but the machine's pauses, in microseconds, sorted:
-/// they come at equal distances, `rate` a second for so many seconds, and each takes 1/`capacity` of a second.
+/// The waiting times in microseconds, sorted, if pauses of the machine were the only delays. Requests arrive at equal
+/// intervals, `rate` per second for `seconds`, and each takes 1/`capacity` seconds.
 fn waits_us(pauses: &[Pause], rate: f64, capacity: f64, seconds: f64) -> Vec<f64> {
     let (between_us, service_us) = (1e6 / rate, 1e6 / capacity);
     let mut coming = pauses.iter().peekable();
@@ -91,7 +91,7 @@ fn waits_us(pauses: &[Pause], rate: f64, capacity: f64, seconds: f64) -> Vec<f64
         let arrival_us = number as f64 * between_us;
         let mut done_us = free_us.max(arrival_us) + service_us;
         while let Some(pause) = coming.next_if(|pause| pause.begin_us < done_us) {
-            // One that ended before the server had anything to do delayed nobody.
+            // A pause that ended while the server was idle delays no request.
             let begin_us = pause.begin_us.max(done_us - service_us);
             done_us += (pause.end_us - begin_us).max(0.0);
         }

@@ -1,11 +1,11 @@
-//! Numbers drawn at random, the same for the same seed.
+//! Random numbers, reproducible by their seed.
 
 pub(crate) struct Random(block::Random);
 
 impl Random {
-    /// What has this name draws its own numbers with a seed, and others in each repeat.
+    /// A generator with its own sequence for each seed, name and repeat.
     pub(crate) fn new(seed: u64, name: &str, repeat: u32) -> Random {
-        // FNV-1a, so that they do not depend on what else draws.
+        // FNV-1a of the name, so that the sequence does not depend on other generators.
         let name = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
         });
@@ -16,7 +16,7 @@ impl Random {
         self.0.next()
     }
 
-    /// From `low` to `high`, to two digits: every repeat can be told to people.
+    /// A number from `low` to `high`, rounded to two digits so that it is easy to read.
     pub(crate) fn between(&mut self, low: f64, high: f64) -> f64 {
         let value = low + self.0.fraction() * (high - low);
         let places = if value >= 10.0 {
@@ -26,7 +26,7 @@ impl Random {
         } else {
             2
         };
-        // What is printed with so many places reads back as a number, and prints as short again.
+        // Parsing the rounded text gives a number that prints equally short.
         format!("{value:.places$}").parse().unwrap_or(value)
     }
 

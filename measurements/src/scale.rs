@@ -90,14 +90,14 @@ fn memory(server: &Linerate) -> Result<(u64, u64)> {
 
 const LUNS: usize = 4096;
 
-/// 4,096 LUNs: how soon a server with them is ready, whether initiators see them all, and their memory.
+/// 4,096 LUNs: the time until a server is ready, the number of LUNs that an initiator finds, and their memory.
 fn luns(site: &Site, _: &Options) -> Result<Found> {
     let empty = own_memory(pid(&serve(site, &["--volume", "ram0=ram:16MiB"])?))?;
     let mut text = format!(
-        "`cargo measure scale --part luns`: a configuration file with {LUNS} RAM volumes. The first start draws an identity \
-         for each volume and puts it on the disk; later ones read it. Memory is the server's own, above that of a server \
-         with one LUN, nothing written and nobody logged in.\n\n\
-         | shown as | first start, s | later start, s | seen by an initiator | bytes for each LUN |\n|---|---:|---:|---:|---:|\n"
+        "`cargo measure scale --part luns`: a configuration file with {LUNS} RAM volumes. The first start generates an identity \
+         for each volume and stores it on the disk; later starts read it. Memory is the server's private memory, above that of \
+         a server with one LUN, without written data or sessions.\n\n\
+         | presented as | first start, s | later start, s | LUNs found by an initiator | bytes per LUN |\n|---|---:|---:|---:|---:|\n"
     );
     let (mut goals, mut figures) = (Vec::new(), Vec::new());
     for (name, is_one) in [("one target with all", true), ("a target for each", false)] {
@@ -112,7 +112,7 @@ fn luns(site: &Site, _: &Options) -> Result<Found> {
         let each = own_memory(pid(&later))?.saturating_sub(empty) / LUNS as u64;
         let seen = luns_seen(is_one, site, &later)?;
         drop(later);
-        let _ = fs::remove_file(&path); // a leftover under target/ harms nobody
+        let _ = fs::remove_file(&path); // a leftover under target/ is harmless
         let _ = writeln!(text, "| {name} | {first_s:.2} | {later_s:.2} | {seen} | {each} |");
         goals.push(Judged::at_most(format!("seconds to the first start, {name}"), first_s, 2.0));
         goals.push(Judged::at_most(format!("seconds to a later start, {name}"), later_s, 2.0));
@@ -136,7 +136,7 @@ fn luns_configuration(is_one: bool) -> String {
     }
 }
 
-/// How many of them an initiator finds.
+/// The number of LUNs that an initiator finds.
 fn luns_seen(is_one: bool, site: &Site, server: &Linerate) -> Result<usize> {
     let mut command = linerate(site)?;
     match is_one {
@@ -145,7 +145,7 @@ fn luns_seen(is_one: bool, site: &Site, server: &Linerate) -> Result<usize> {
     };
     let answer: Value = serde_json::from_str(&process::capture(command)?)?;
     let list = answer[if is_one { "luns" } else { "targets" }].as_array();
-    // REPORT LUNS names the well-known logical units too, which have no number.
+    // REPORT LUNS also lists the well-known logical units, which have no number.
     let is_counted = |entry: &&Value| match is_one {
         true => entry["lun"].as_str().is_some_and(|lun| lun.parse::<u32>().is_ok()),
         false => entry["name"].is_string(),
@@ -157,32 +157,32 @@ const BUSY_SESSIONS: u64 = 16;
 const DEPTH: u64 = 128;
 const BLOCK_BYTES: u64 = 4096;
 
-/// The memory of commands under way: reads that a device keeps because it hangs.
+/// The memory of outstanding commands: reads on a hanging device.
 fn commands(site: &Site, _: &Options) -> Result<Found> {
     let with = |depth| memory_with(site, depth);
     let (few, many) = (with(1)?, with(DEPTH)?);
     let each = many.saturating_sub(few) / (BUSY_SESSIONS * (DEPTH - 1));
     let beside = each.saturating_sub(BLOCK_BYTES);
     let text = format!(
-        "`cargo measure scale --part commands`: reads of {BLOCK_BYTES} bytes of a volume that hangs \
-         (`fault:[null:1GiB]`, `linerate server fault`), {BUSY_SESSIONS} sessions, 1 and {DEPTH} under way in each. A RAM volume's data are sent from \
-         where they lie and take no buffer; a file's take one as long as they are.\n\n\
-         | commands under way | memory of the server's own, KiB |\n|---:|---:|\n| {BUSY_SESSIONS} | {} |\n| {} | {} |\n\n\
-         That is {each} bytes for each command, of which {BLOCK_BYTES} are its data. What commands may hold is bounded: 256 \
-         MiB of data in a session, 1 GiB in all (`staging`), and 256 commands in a session (`window`), so 1,000 sessions \
-         with full windows hold at most 1 GiB of data and {} MiB beside.\n",
+        "`cargo measure scale --part commands`: reads of {BLOCK_BYTES} bytes from a hanging volume (`fault:[null:1GiB]`, \
+         `linerate server fault`), with {BUSY_SESSIONS} sessions and 1 or {DEPTH} outstanding commands in each. Data of a RAM \
+         volume is sent from its memory without a buffer; data of a file needs a buffer of its length.\n\n\
+         | outstanding commands | private memory of the server, KiB |\n|---:|---:|\n| {BUSY_SESSIONS} | {} |\n| {} | {} |\n\n\
+         Each command uses {each} bytes, {BLOCK_BYTES} of them for its data. The memory of commands is limited to 256 MiB of \
+         data per session, 1 GiB of data in total (`staging`), and 256 commands per session (`window`). So 1,000 sessions with \
+         full windows use up to 1 GiB for data and {} MiB in addition.\n",
         few >> 10,
         BUSY_SESSIONS * DEPTH,
         many >> 10,
         (beside * 256 * 1000) >> 20,
     );
-    let goals = vec![Judged::at_most("bytes for each command beside its data", beside as f64, 4096.0)];
+    let goals = vec![Judged::at_most("bytes for each command without its data", beside as f64, 4096.0)];
     let figures =
         json!({"sessions": BUSY_SESSIONS, "depth": DEPTH, "own_bytes": [few, many], "bytes_each": each});
     Ok(Found { heading: "Memory of commands", text, goals, figures })
 }
 
-/// Memory of the server's own while every session has `depth` commands under way.
+/// The server's private memory while every session has `depth` outstanding commands.
 fn memory_with(site: &Site, depth: u64) -> Result<u64> {
     let server = serve(site, &["--volume", "ram0=fault:[null:1GiB]"])?;
     let workload = format!("--sessions {BUSY_SESSIONS} --depth {depth} --rate 4000 --seconds 60");
@@ -191,8 +191,8 @@ fn memory_with(site: &Site, depth: u64) -> Result<u64> {
         .and_then(|()| switch(site, &server, "hang"))
         .and_then(|()| wait_for(BUSY_SESSIONS * depth, || in_flight(site, &server)))
         .and_then(|()| own_memory(pid(&server)));
-    client.kill(); // it is not asked for its report
-    switch(site, &server, "pass")?; // or the server would wait for it at its end
+    client.kill(); // its report is not needed
+    switch(site, &server, "pass")?; // otherwise the server would wait for the device when it shuts down
     memory
 }
 
@@ -217,7 +217,7 @@ fn linerate(site: &Site) -> Result<Command> {
     Ok(site.place(None)?.command(&site.binary))
 }
 
-/// Begins a load in the background.
+/// Starts a load in the background.
 fn load(site: &Site, server: &Linerate, volume: &str, options: &str) -> Result<Background> {
     let mut command = linerate(site)?;
     command.args(["bench", &server.url_of(volume, 0), "--json", "--allow-write", "--yes"]);
@@ -225,7 +225,7 @@ fn load(site: &Site, server: &Linerate, volume: &str, options: &str) -> Result<B
     Background::start(&mut command)
 }
 
-/// Who is logged in, as the server itself tells it.
+/// The current sessions, from the server.
 fn sessions(site: &Site, server: &Linerate) -> Result<Vec<Value>> {
     let mut command = linerate(site)?;
     command.args(["server", "sessions", "--json", "--control"]).arg(server.control());
@@ -233,10 +233,10 @@ fn sessions(site: &Site, server: &Linerate) -> Result<Vec<Value>> {
     told["sessions"].as_array().cloned().context("linerate server sessions")
 }
 
-/// How long all logins, or all commands, may take until they are there.
+/// Time limit until all sessions are logged in, or all commands are outstanding.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Waits until there are so many.
+/// Waits until `count` reaches `wanted`.
 fn wait_for(wanted: u64, count: impl Fn() -> Result<u64>) -> Result<()> {
     let end = Instant::now() + LIMIT;
     while count()? < wanted {

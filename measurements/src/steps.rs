@@ -1,5 +1,5 @@
-//! A verified load while things happen to its links and servers, one step after the other: what the links carried, the longest
-//! pause of each step, and whether everything that was read was right.
+//! A verified load during a sequence of events on its links and servers. Measures the throughput of the links and the longest
+//! pause in each step, and checks all data that is read.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -21,10 +21,10 @@ use crate::server::{CLIENT_CORE, Server, Site};
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Steps {
-    /// The links of the client that are shown.
+    /// The client's links to show.
     #[serde(default)]
     links: Vec<usize>,
-    /// A longer pause, in seconds, has no reason as long as there is a server.
+    /// Maximum pause in seconds while a server is available.
     pause_max: Option<f64>,
     list: Vec<Step>,
 }
@@ -33,13 +33,13 @@ pub(crate) struct Steps {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Step {
     what: String,
-    /// Its length, as a multiple of the table's seconds.
+    /// Its duration, as a multiple of the table's seconds.
     #[serde(default = "once")]
     times: f64,
     /// `link N MBIT`, `link N nothing`, `link N down`, `link N up`, `start NAME`, `kill NAME`, `drop NAME`.
     #[serde(default)]
     events: Vec<String>,
-    /// Its pause has no limit.
+    /// The limit on pauses does not apply to it.
     #[serde(default)]
     unbounded: bool,
 }
@@ -48,20 +48,20 @@ fn once() -> f64 {
     1.0
 }
 
-/// What came of a step.
+/// The measurements of a step.
 struct Passed {
     seconds: f64,
-    /// Bytes by each link.
+    /// Bytes carried by each link.
     bytes: Vec<u64>,
     /// The longest time in which no link carried a byte of a request.
     silence_s: f64,
 }
 
 const LOOK: Duration = Duration::from_millis(20);
-/// No request of the load is shorter than a packet; less is acknowledgements, probes, and attempts to connect.
+/// Every request of the load fills at least a packet; smaller amounts are acknowledgements, probes and connection attempts.
 const QUIET_BYTES: u64 = 1500;
 
-/// The figures of all servers as text, and the goals: nothing is wrong, and no pause is too long.
+/// The figures of all servers as text, and the goals: no wrong data, no errors, and no long pause.
 pub(crate) fn measure(
     steps: &Steps,
     servers: &[Server],
@@ -100,7 +100,7 @@ pub(crate) fn measure(
 }
 
 impl Steps {
-    /// Lets all of it happen, and returns what `linerate bench` says in the end.
+    /// Runs all steps, and returns their measurements and the result of `linerate bench`.
     fn pass(
         &self,
         server: &Server,
@@ -118,7 +118,7 @@ impl Steps {
         let mut load = Background::start(&mut command)?;
         let watch = |step| self.watch(step, world, load.pid(), step_s);
         let passed = self.list.iter().map(watch).collect::<Result<Vec<_>>>()?;
-        // It waits in the pipe, in which it has room.
+        // The result is in the pipe, whose capacity is large enough.
         let mut said = String::new();
         load.child.stdout.take().context("bench's standard output")?.read_to_string(&mut said)?;
         Ok((passed, serde_json::from_str(&said).with_context(|| format!("bench: {said}"))?))
@@ -130,7 +130,7 @@ impl Steps {
         let (mut last, mut since, mut silence) = (before.clone(), begun, Duration::ZERO);
         while begun.elapsed().as_secs_f64() < step.times * step_s {
             thread::sleep(LOOK);
-            // It ends a little before the last step where a server took its time to start.
+            // If a server was slow to start, the load ends shortly before the last step.
             let Some(now) = self.bytes(load) else { break };
             if now.iter().zip(&last).any(|(now, last)| now - last > QUIET_BYTES) {
                 since = Instant::now();
@@ -142,7 +142,7 @@ impl Steps {
         Ok(Passed { seconds: begun.elapsed().as_secs_f64(), bytes, silence_s })
     }
 
-    /// What each shown link has carried in both directions, as the host of the load counts it; nothing once the load has ended.
+    /// Bytes carried by each shown link in both directions, counted on the host of the load; `None` once the load has ended.
     fn bytes(&self, load: u32) -> Option<Vec<u64>> {
         let text = fs::read_to_string(format!("/proc/{load}/net/dev")).ok()?;
         Some(self.links.iter().map(|number| carried(&text, *number)).collect())
@@ -182,7 +182,7 @@ fn happen(event: &str, world: &mut World) -> Result<()> {
         ["start", name] => world.start_daemon(name),
         ["kill", name] => world.kill_daemon(name),
         ["drop", name] => world.drop_connection(name),
-        _ => bail!("`{event}` is no event"),
+        _ => bail!("`{event}` is not an event"),
     }
 }
 

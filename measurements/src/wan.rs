@@ -1,6 +1,6 @@
-//! The tables of docs/measured/wan.md, out of measurements that were made with `linerate bench --suite wan --out DIR`.
+//! The tables of docs/measured/wan.md, from measurements made with `linerate bench --suite wan --out DIR`.
 //!
-//! The report is made again by the program as it is now, so that the page has the record's numbers in today's words.
+//! The current program generates the reports again, so that the page has the recorded numbers in the current wording.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub(crate) struct Options {
     /// Directories that `linerate bench --suite wan --out DIR` wrote; each becomes a section
     #[arg(value_name = "DIR", required = true)]
     directories: Vec<PathBuf>,
-    /// The program that makes the reports [default: a release build]
+    /// Program that generates the reports [default: a release build]
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
 }
@@ -26,7 +26,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         let folder = directory.display().to_string();
         let report = process::run(&program, &["report", &folder, "--format", "markdown"])?;
         let section = Section::of(&report)
-            .with_context(|| format!("{} holds no record of the suite wan", directory.display()))?;
+            .with_context(|| format!("{} contains no record of the suite wan", directory.display()))?;
         document::write_section("wan", &section.heading, &section.body)?;
     }
     Ok(Verdict::Holds)
@@ -40,7 +40,7 @@ struct Section {
 }
 
 impl Section {
-    /// What is in a report between the facts of the machine and the list of all cells, one heading deeper.
+    /// The part of a report between the facts on the machine and the list of all cells, with headings one level deeper.
     fn of(report: &str) -> Option<Section> {
         let title = report.lines().next()?.strip_prefix("# wan on a lab with a link of ")?;
         let measured = report.lines().nth(2)?;
