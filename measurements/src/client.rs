@@ -1,9 +1,8 @@
-//! The programs that measure: our own `linerate bench`, fio, `rbd bench`, two with libiscsi inside
-//! (`iscsi-perf` and `qemu-img bench`), two that copy whole exports (`linerate copy` and libnbd's `nbdcopy`), and two that measure
-//! this machine alone.
+//! The measuring programs. Most generate load: `linerate bench`, fio, `rbd bench`, and two that use libiscsi (`iscsi-perf` and
+//! `qemu-img bench`). Two copy whole exports (`linerate copy` and libnbd's `nbdcopy`), and two measure only this machine.
 //!
-//! Each is measured by the same clock: its rate is what it says itself, its CPU time what the kernel says of the whole process, its
-//! start and its login included.
+//! All are measured alike: the rate is reported by the program, and its CPU time is that of the whole process according to the
+//! kernel, including startup and login.
 
 use std::hint::black_box;
 use std::process::{Child, Command, Stdio};
@@ -26,17 +25,17 @@ use crate::server::{CLIENT_CORE, SERVER_CORE, Site, Target, VOLUME_BYTES};
 pub(crate) struct Client {
     pub(crate) name: String,
     pub(crate) program: Program,
-    /// Of the program.
+    /// Options of the program.
     #[serde(default)]
     options: Vec<String>,
-    /// What is appended to the URL of a LUN: `?data-digest=crc32c`.
+    /// Keys appended to the URL of a LUN: `?data-digest=crc32c`.
     #[serde(default)]
     keys: String,
-    /// What the storage is put into, at `{}`: `buffered:1MiB:[{}]`.
+    /// Layers above the storage, which replaces `{}`: `buffered:1MiB:[{}]`.
     layer: Option<String>,
-    /// It makes no more requests a second than this.
+    /// Limit on requests per second.
     pub(crate) rate: Option<Rate>,
-    /// The requests of a millisecond at once, as Iometer's transfer delay makes them.
+    /// Send the requests of each millisecond in one burst, as with Iometer's transfer delay.
     #[serde(default)]
     bursts: bool,
     /// Options of a second `linerate bench` that runs at the same time.
@@ -52,7 +51,7 @@ pub(crate) struct Rate {
     pub(crate) of: Beside,
 }
 
-/// Who measures.
+/// A measuring program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Program {
@@ -63,44 +62,44 @@ pub(crate) enum Program {
     RbdBench,
     Copy,
     Nbdcopy,
-    /// How long CRC32C takes for a cell's bytes, which are in the cache; no storage.
+    /// Time of CRC32C over a cell's bytes in the cache, without storage.
     Crc32c,
-    /// What the machine's pauses alone would do to requests at the rate; no storage.
+    /// Latencies that the machine's pauses alone would cause at the rate, without storage.
     Pauses,
 }
 
-/// A cell that is measured for about so many seconds, at a rate if there is one.
+/// A cell to measure for about `seconds`, optionally at a limited rate.
 #[derive(Clone, Copy)]
 pub(crate) struct Measurement<'a> {
     pub(crate) cell: &'a Cell,
     pub(crate) target: &'a Target,
     pub(crate) site: &'a Site,
-    /// The part of the storage that is used, if not all.
+    /// The part of the storage to use; empty for all of it.
     pub(crate) span: &'a str,
     pub(crate) rate: Option<f64>,
     pub(crate) seconds: f64,
 }
 
-/// What a program says of its run.
+/// A program's report on its run.
 #[derive(Debug, Default, PartialEq)]
 struct Report {
     ios: u64,
     figures: Figures,
 }
 
-/// Long enough that what came before is in no cache.
+/// Long enough to remove the effects of earlier runs from all caches.
 const WARM_UP_SECONDS: f64 = 0.2;
 
 impl Client {
-    /// `linerate bench` as it is.
+    /// `linerate bench` without options.
     pub(crate) fn bench_only() -> Vec<Client> {
         let (options, keys, layer, rate, bursts, other_load) = Default::default();
         let name = "bench".to_owned();
         vec![Client { name, program: Program::Bench, options, keys, layer, rate, bursts, other_load }]
     }
 
-    /// iscsi-perf has no writes, neither of both with libiscsi inside more than one session, and who copies goes from the
-    /// beginning to the end.
+    /// Whether the program supports a cell. iscsi-perf cannot write; the two that use libiscsi have only one session; copies are
+    /// sequential.
     pub(crate) fn can(&self, cell: &Cell) -> bool {
         match self.program {
             Program::IscsiPerf => cell.is_read() && cell.sessions == 1,
@@ -115,7 +114,7 @@ impl Client {
         match self.program {
             Program::Crc32c => return Ok(crc32c(cell)),
             Program::Pauses => {
-                let rate = rate.context("pauses have no rate of their own")?;
+                let rate = rate.context("pauses need a rate")?;
                 let capacity = rate / self.rate.as_ref().map_or(1.0, |rate| rate.share);
                 return pauses::alone(&[SERVER_CORE, CLIENT_CORE], rate, capacity, seconds);
             }
@@ -128,9 +127,9 @@ impl Client {
         let places = asked.target.places.iter().map(place).collect();
         let target = &Target { places, ..asked.target.clone() };
         let asked = Measurement { target, ..asked };
-        // A copy is one of a whole export, and its own warm-up.
+        // A copy transfers a whole export, and needs no warm-up.
         if !matches!(self.program, Program::Copy | Program::Nbdcopy) {
-            let _ = self.run(Measurement { seconds: WARM_UP_SECONDS, ..asked }); // an error comes again
+            let _ = self.run(Measurement { seconds: WARM_UP_SECONDS, ..asked }); // an error will recur in the measurement
         }
         let before = (target.server_cpu_s()?, machine::children_cpu_s()?);
         let Report { ios, mut figures } = self.run(asked)?;
@@ -184,7 +183,7 @@ impl Client {
             true => None,
             false => Some(start(&target.places[0], &self.other_load)?),
         };
-        // Several places at the same time, by a process for each.
+        // A process for each place, concurrently.
         let clients = target.places.iter().map(|place| start(place, &words)).collect::<Result<Vec<_>>>()?;
         let reports: Vec<Result<Report>> = clients.into_iter().map(ours).collect();
         let other = other.map(ours);
@@ -228,16 +227,16 @@ impl Client {
                 command.args([&format!("--size={VOLUME_BYTES}"), &format!("--{file}={}", target.file)])
             }
         };
-        // Places may come twice, as ours do. Of the data a little is new in each request (scramble_buffers, fio's default),
-        // as of ours is; with refill_buffers it would be the making of data that is measured.
+        // As in ours, positions can repeat, and each request changes a little of its data (scramble_buffers, fio's default).
+        // With refill_buffers, generating data would dominate the measurement.
         command.args(["--norandommap", "--lat_percentiles=1", "--clat_percentiles=0"]);
-        command.args((target.engine == "null").then_some("--thread")); // a process of its own is no part of a request
+        command.args((target.engine == "null").then_some("--thread")); // otherwise each request would cross processes
         command.args(&self.options);
         fio_said(&process::capture(command)?, cell)
     }
 }
 
-/// What both of ours print with `--json`, as far as it is used here.
+/// The parts of the output of `linerate bench --json` that are used here.
 #[derive(Debug, Deserialize)]
 struct Ours {
     iops: f64,
@@ -261,7 +260,7 @@ struct Thread {
     iops: f64,
 }
 
-/// Waits for a client of ours.
+/// Waits for `linerate bench`, and reads its report.
 fn ours(client: Child) -> Result<Report> {
     let output = client.wait_with_output()?;
     let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -278,7 +277,7 @@ fn said_by_ours(output: &str) -> Result<Report> {
     Ok(Report { ios: ours.ios, figures })
 }
 
-/// How evenly several at the same time were served.
+/// Figures of fairness among concurrent clients.
 fn shares(rates: &[f64]) -> Figures {
     let Some((jain, last)) = stats::jain(rates).zip(rates.last()) else { return Figures::new() };
     Figures::from([
@@ -297,19 +296,19 @@ impl Latency {
     }
 }
 
-/// Of a program that says no more than this.
+/// The report of a program that prints only its rate.
 fn of_rate(iops: f64, ios: u64) -> Report {
     Report { ios, figures: Figures::from([(Figure::Iops, iops)]) }
 }
 
-/// The word behind the last `mark` of what a program printed, as a number.
+/// The number after the last `mark` in the output of a program.
 fn number_after(output: &str, mark: &str) -> Result<f64> {
     let number =
         output.rsplit_once(mark).and_then(|(_, after)| after.split_whitespace().next()?.parse().ok());
     number.filter(|number| *number > 0.0).with_context(|| format!("it printed: {output}"))
 }
 
-/// It counts in whole seconds, and prints one line over and over.
+/// iscsi-perf measures whole seconds, and prints the same line repeatedly.
 fn iscsi_perf(Measurement { cell, target, seconds, .. }: Measurement<'_>) -> Result<Report> {
     let seconds = seconds.ceil();
     let mut command = target.placement.command("iscsi-perf");
@@ -319,7 +318,7 @@ fn iscsi_perf(Measurement { cell, target, seconds, .. }: Measurement<'_>) -> Res
     Ok(of_rate(iops, (iops * seconds) as u64))
 }
 
-/// A program that wants a number of requests, not of seconds: a first run of a few tells how many those are.
+/// Runs a program that takes a number of requests instead of a duration. A short first run determines the number.
 fn by_count(
     asked: Measurement<'_>,
     first: u64,
@@ -330,12 +329,12 @@ fn by_count(
     Ok(of_rate(run(asked, count)?, count))
 }
 
-/// Its requests follow each other at a step. One of about 0.618 times the volume, in whole requests, scatters them over
-/// all of it as evenly as random places would be, and no two that are near in time are near in place.
+/// `qemu-img bench` advances by a fixed step. A step of about 0.618 times the volume, in whole requests, spreads requests as
+/// evenly as random positions. Requests that are close in time are then far apart on the volume.
 fn qemu_img(Measurement { cell, target, .. }: Measurement<'_>, count: u64) -> Result<f64> {
     let blocks = VOLUME_BYTES / cell.block_bytes;
     let step = match cell.is_random {
-        true => ((blocks * 618 / 1000) | 1) * cell.block_bytes, // odd: it comes to every block
+        true => ((blocks * 618 / 1000) | 1) * cell.block_bytes, // odd, so that it reaches every block
         false => cell.block_bytes,
     };
     let mut command = target.placement.command("qemu-img");
@@ -365,7 +364,7 @@ fn image(target: &Target) -> &str {
     place.rsplit('/').next().unwrap_or_default()
 }
 
-/// What fio prints, as far as it is used here.
+/// The parts of fio's output that are used here.
 #[derive(Debug, Deserialize)]
 struct FioReport {
     jobs: Vec<FioJob>,
@@ -401,7 +400,7 @@ struct FioPercentiles {
 }
 
 fn fio_said(output: &str, cell: &Cell) -> Result<Report> {
-    // A note may stand in front of it.
+    // A note can precede the JSON.
     let begin = output.find('{').unwrap_or(0);
     let report: FioReport =
         serde_json::from_str(&output[begin..]).with_context(|| format!("it printed: {output}"))?;
@@ -415,10 +414,10 @@ fn fio_said(output: &str, cell: &Cell) -> Result<Report> {
     Ok(report)
 }
 
-/// What is written: less than an export, so that a copy into one is about as short as one out of it.
+/// Size of a written copy: smaller than an export, so that writing one takes about as long as reading one.
 const WRITTEN_BYTES: u64 = 256 << 20;
 
-/// Reads go to nowhere, and what is written comes from a file in memory.
+/// Runs copies: reads from the export to a null device, or writes to the export from a file in memory.
 fn copied(program: Program, options: &[String], asked: Measurement<'_>) -> Result<Report> {
     let Measurement { cell, target, seconds, .. } = asked;
     let (bytes, image) = match cell.is_read() {
@@ -452,12 +451,12 @@ fn copied(program: Program, options: &[String], asked: Measurement<'_>) -> Resul
     Ok(of_rate(ios as f64 / begin.elapsed().as_secs_f64(), ios))
 }
 
-/// The fastest of so many slots counts: others on the machine can only make it slower.
+/// Number of slots, of which the fastest counts: other work on the machine only slows it down.
 const SLOTS: usize = 25;
-/// Long beside the clock's own cost.
+/// Long compared with the cost of reading the clock.
 const SLOT: Duration = Duration::from_micros(400);
 
-/// Sums a second, and how long one takes.
+/// The rate of checksums, and the time of one.
 fn crc32c(cell: &Cell) -> Figures {
     let data: Vec<u8> = (0..cell.block_bytes).map(|at| (at * 31 / 7) as u8).collect();
     let seconds = (0..SLOTS).map(|_| slot(&data)).fold(f64::INFINITY, f64::min);
@@ -465,7 +464,7 @@ fn crc32c(cell: &Cell) -> Figures {
     Figures::from([(Figure::Iops, 1.0 / seconds), (Figure::MbPerS, mb_per_s), (Figure::SumNs, seconds * 1e9)])
 }
 
-/// Seconds for each sum, over one slot.
+/// Seconds per checksum, over one slot.
 fn slot(data: &[u8]) -> f64 {
     const AT_ONCE: u32 = 16;
     let (begun, mut sums) = (Instant::now(), 0);

@@ -1,10 +1,10 @@
-//! What is measured in a run, and what came of the rounds: medians and spreads.
+//! The figures of a run, and their medians and spreads over the rounds.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// One figure of a run. CPU time is user and system time of all threads of a process, for each request.
+/// One figure of a run. CPU time is the user and system time of all threads of a process, per request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Figure {
@@ -20,21 +20,21 @@ pub(crate) enum Figure {
     ServerSPerGib,
     ClientSPerGib,
     IopsPerClientCpu,
-    /// The share of the time that the process ran for, in percent.
+    /// CPU time of the process in percent of the elapsed time.
     ServerBusy,
     ClientBusy,
-    /// Of one CRC32C.
+    /// Time of one CRC32C.
     SumNs,
-    /// Jain's index of the client threads' shares: 1 when all have the same, 1/N when one has all.
+    /// Jain's index of the client threads' shares: 1 if all are equal, 1/N if one thread has everything.
     Jain,
     SlowestClient,
     FastestClient,
     LastClient,
-    /// Of the other load at the same time.
+    /// IOPS of the other, concurrent load.
     OtherIops,
-    /// The share of the time that the machine took a core away for, in percent.
+    /// Percentage of time for which the machine withdrew a core.
     Away,
-    /// What document 004 prints for the same storage and test, and our rate as a multiple of its.
+    /// The figures of document 004 for the same storage and test, and our rate as a multiple.
     PrintedMbPerS,
     PrintedClientBusy,
     TimesPrinted,
@@ -44,7 +44,7 @@ pub(crate) enum Figure {
 pub(crate) type Figures = BTreeMap<Figure, f64>;
 
 impl Figure {
-    /// Its heading in a table, and how many places it is printed with.
+    /// Its heading in a table, and the number of decimal places.
     pub(crate) fn column(self) -> (&'static str, usize) {
         match self {
             Figure::Iops => ("IOPS", 0),
@@ -75,7 +75,7 @@ impl Figure {
     }
 }
 
-/// Adds what follows from the rate and the CPU time.
+/// Adds the figures derived from the rate and the CPU time.
 pub(crate) fn complete(figures: &mut Figures, block_bytes: u64) {
     let bytes = block_bytes as f64;
     let iops = figures.get(&Figure::Iops).copied();
@@ -96,7 +96,7 @@ pub(crate) fn complete(figures: &mut Figures, block_bytes: u64) {
     figures.extend(both.map(|(server, client)| (Figure::BothUsPerIo, server + client)));
 }
 
-/// The median of each figure by itself.
+/// The median of each figure, independently.
 pub(crate) fn median(rounds: &[Figures]) -> Figures {
     let of = |figure: &Figure| middle(rounds.iter().filter_map(|round| round.get(figure).copied()).collect());
     rounds.iter().flat_map(BTreeMap::keys).filter_map(|figure| Some((*figure, of(figure)?))).collect()
@@ -144,7 +144,7 @@ impl Judged {
         Judged { what: what.into(), found, bound: Bound::AtLeast(limit) }
     }
 
-    /// Whether it was found.
+    /// Whether the goal was reached.
     pub(crate) fn is_reached(&self) -> bool {
         match self.bound {
             Bound::AtMost(limit) => self.found <= limit,
@@ -162,12 +162,12 @@ impl Judged {
     }
 }
 
-/// A row for each; nothing for none.
+/// A table with a row for each goal; empty without goals.
 pub(crate) fn rows(goals: &[Judged]) -> String {
     if goals.is_empty() {
         return String::new();
     }
-    let head = "| goal | asked | found | |\n|---|---|---:|---|\n";
+    let head = "| goal | limit | found | |\n|---|---|---:|---|\n";
     goals.iter().fold(head.to_owned(), |text, goal| text + &goal.row()) + "\n"
 }
 

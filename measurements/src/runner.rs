@@ -1,10 +1,10 @@
-//! The runner of all comparisons: tables of cells, servers and clients (`table`, measurements/tables/NAME.toml), and scenes that are
-//! written out because they count something and compare nothing. To measure something else is to write it into a table.
+//! The runner of all comparisons: tables of cells, servers and clients (`table`, measurements/tables/NAME.toml), and parts
+//! written in Rust, which measure without comparing. To add a measurement, add it to a table.
 //!
-//! Without a scene everything runs in a network namespace made for it, with its own loopback and cubic congestion control: what a
-//! machine's default does to a loopback is no property of a program. The server has core 0 for itself, the client
-//! core 1, unless the table says otherwise. Each server is started afresh and filled in each round, and measured while every
-//! other is gone or paused; who goes first changes with every round.
+//! Without a scene, everything runs in a separate network namespace with its own loopback and cubic congestion control, since
+//! the machine's default is not a property of a program. By default, the server is pinned to core 0 and the client to core 1.
+//! In each round, each server is started and its volume filled. It is measured while all other servers are terminated or
+//! paused. The order changes with every round.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -24,53 +24,53 @@ use crate::server::{Site, Started};
 use crate::steps;
 use crate::table::{self, Run, Table};
 
-/// A part of a command that is no table, by its name.
+/// A part of a command that is not a table, with its name.
 pub(crate) type Part = (&'static str, fn(&Site, &Options) -> Result<Found>);
 
-/// What came of such a part.
+/// The results of such a part.
 pub(crate) struct Found {
     /// The heading of its section.
     pub(crate) heading: &'static str,
-    /// How it was measured, and the table.
+    /// The description of the measurement, and its table.
     pub(crate) text: String,
     pub(crate) goals: Vec<Judged>,
     pub(crate) figures: Value,
 }
 
-/// So many a page needs at least.
+/// Minimum number of rounds for a page.
 const ROUNDS: usize = 5;
 
-/// What every measurement can be told.
+/// Options of all measurements.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only cells whose name contains this; may be repeated
+    /// Measure only cells whose name contains TEXT; can be repeated
     #[arg(long, value_name = "TEXT")]
     cells: Vec<String>,
-    /// Only these servers or kinds of storage
+    /// Measure only these servers or kinds of storage
     #[arg(long, value_name = "NAME", value_delimiter = ',', visible_aliases = ["storage", "served"])]
     servers: Vec<String>,
-    /// Only these clients
+    /// Measure only with these clients
     #[arg(long, value_name = "NAME", value_delimiter = ',', visible_alias = "client")]
     clients: Vec<String>,
-    /// Only these parts, where there are several
+    /// Measure only these parts of the command
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     part: Vec<String>,
-    /// Rounds; each figure is the median of them
+    /// Number of rounds; figures are medians
     #[arg(long, default_value_t = ROUNDS)]
     rounds: usize,
-    /// Seconds for each figure in each round [default: 0.5 to 3, by the table]
+    /// Seconds for each figure in each round [default: 0.5 to 3, depending on the table]
     #[arg(long)]
     seconds: Option<f64>,
-    /// Leave the page in docs as it is
+    /// Do not write the page in docs
     #[arg(long)]
     dry: bool,
-    /// One short round by a debug build, to see that it runs: its figures say nothing, and the page stays as it is
+    /// Run one short round with a debug build, as a test; its figures are meaningless, and the page is not written
     #[arg(long)]
     pub(crate) quick: bool,
-    /// A linerate that was built before, instead of building it
+    /// Use this linerate binary instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// Which fio; Debian's has no libiscsi engine
+    /// The fio program; Debian's has no libiscsi engine
     #[arg(long, value_name = "PROGRAM", default_value = "fio")]
     fio: PathBuf,
 }
@@ -82,12 +82,12 @@ impl Options {
         Site::new(self.binary.clone().map_or_else(build, Ok)?, self.fio.clone())
     }
 
-    /// Whether a part is wanted.
+    /// Whether a part is selected.
     fn has_part(&self, name: &str) -> bool {
         table::has(&self.part, name)
     }
 
-    /// Whether the page may be written: everything was measured, often enough, and nobody minds.
+    /// Whether to write the page: everything was measured, with enough rounds, and no option forbids it.
     fn is_for_the_page(&self) -> bool {
         let is_all = self.cells.is_empty() && self.servers.is_empty() && self.clients.is_empty();
         is_all && self.rounds >= ROUNDS && !self.dry && !self.quick
@@ -103,8 +103,8 @@ impl Options {
     }
 }
 
-/// Measures the tables and the other parts of a command, prints them, writes their sections and all rounds' numbers. Holds if every
-/// goal is reached.
+/// Measures the tables and other parts of a command, prints them, and writes their sections and the numbers of all rounds.
+/// Holds if every goal is reached.
 pub(crate) fn run(command: &str, options: &Options, parts: &[Part]) -> Result<Verdict> {
     let tables = table::tables(command)?;
     let part = |table: &Table| table.name.split_once('-').map_or(String::new(), |(_, part)| part.to_owned());
@@ -116,7 +116,7 @@ pub(crate) fn run(command: &str, options: &Options, parts: &[Part]) -> Result<Ve
     let mut site = options.site()?;
     let mut verdict = Verdict::Holds;
     for table in tables.iter().filter(|table| options.has_part(&part(table))) {
-        site.world = None; // the last table's ends before this one's begins
+        site.world = None; // the previous table's scene ends before the next one starts
         site.world = table.scene.as_ref().map(|scene| World::build(scene, &site.binary)).transpose()?;
         let goals = one(command, table, &mut site, options).with_context(|| table.name.clone())?;
         verdict = verdict.and(Verdict::of(goals.iter().all(Judged::is_reached)));
@@ -134,7 +134,7 @@ pub(crate) fn run(command: &str, options: &Options, parts: &[Part]) -> Result<Ve
     Ok(verdict)
 }
 
-/// Prints a section, and keeps it and its figures.
+/// Prints a section, and stores it and its figures.
 fn publish(
     command: &str,
     name: &str,
@@ -163,7 +163,7 @@ fn one(command: &str, table: &Table, site: &mut Site, options: &Options) -> Resu
         return Ok(goals);
     }
     let mut runs = table.runs(&options.cells, &options.servers, &options.clients);
-    ensure!(!runs.is_empty(), "none of that is in the table");
+    ensure!(!runs.is_empty(), "the table has no such combination");
     without_engines(table, &mut runs, site, &setting)?;
     println!("{}: {} figures: {}", table.name, runs.len() * options.rounds(), page::cells(table, &runs));
     let mut results = Results { setting, runs: BTreeMap::new() };
@@ -177,7 +177,7 @@ fn one(command: &str, table: &Table, site: &mut Site, options: &Options) -> Resu
     Ok(goals)
 }
 
-/// What document 004 prints for a run, and our figures beside it.
+/// Adds the published figures of document 004 for a run, and our rate as a multiple.
 fn add_printed(figures: &mut Figures, run: Run, table: &Table) {
     let printed = |metric: &str| {
         let system = table.servers[run.server].published.as_ref()?;
@@ -195,7 +195,7 @@ fn add_printed(figures: &mut Figures, run: Run, table: &Table) {
     }
 }
 
-/// Leaves out what this fio has no engine for.
+/// Removes the runs for which this fio has no engine.
 fn without_engines(table: &Table, runs: &mut BTreeSet<Run>, site: &Site, setting: &Setting) -> Result<()> {
     let is_fio = |run: &Run| table.clients[run.client].program == Program::Fio;
     if runs.iter().any(is_fio) {
@@ -230,8 +230,8 @@ impl Round<'_> {
         }
     }
 
-    /// Each cell with all of these servers and their clients, one right after the other: what the machine does meanwhile,
-    /// it does to all.
+    /// Measures each cell with all of these servers and their clients in succession, so that changes of the machine affect all
+    /// of them alike.
     fn servers(&self, servers: &[usize], site: &mut Site, results: &mut Results) -> Result<()> {
         let mut started = BTreeMap::new();
         for &server in servers {
@@ -249,7 +249,7 @@ impl Round<'_> {
                 .copied()
                 .collect();
             let mut runs = in_turn(&runs, self.number);
-            // Whose rate depends on another's comes behind it.
+            // Runs whose rate depends on another run come last.
             runs.sort_by_key(|run| self.table.clients[run.client].rate.is_some());
             for run in runs {
                 let Some(running) = started.get(&run.server) else { continue };
@@ -261,7 +261,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// One figure; nothing if it depends on a rate that was not measured.
+    /// The figures of one run; `None` if it depends on a rate that was not measured.
     fn one(&self, run: Run, server: &Started, site: &Site, results: &Results) -> Result<Option<Figures>> {
         let (cell, client) = (&self.table.cells[run.cell], &self.table.clients[run.client]);
         let rate = match &client.rate {
@@ -286,7 +286,7 @@ impl Round<'_> {
     }
 }
 
-/// Who goes first changes with every round, so that a machine that grows slower is unjust to all alike.
+/// Rotates the order by one each round, so that a machine that becomes slower affects all alike.
 fn in_turn<T: Copy>(everybody: &[T], round: usize) -> Vec<T> {
     let mut order = everybody.to_vec();
     order.rotate_left(round % everybody.len().max(1));

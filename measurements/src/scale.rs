@@ -1,5 +1,5 @@
-//! The memory and the time that a server takes for much of everything: idle sessions, LUNs, commands under way. These count what is
-//! there, and compare nothing; the other parts of `cargo measure scale` are tables (measurements/tables/scale-*.toml).
+//! The memory and time that a server needs for many idle sessions, LUNs and outstanding commands. These parts of `cargo measure
+//! scale` do not compare servers; the other parts are tables (measurements/tables/scale-*.toml).
 
 use std::fmt::Write as _;
 use std::fs;
@@ -25,10 +25,10 @@ const IDLE_SESSIONS: u64 = 1000;
 /// Long enough for two of the initiator's NOPs in each session, which it sends every 5 s.
 const WATCHED: Duration = Duration::from_secs(12);
 
-/// 1,000 sessions that do nothing: memory and CPU time of the server.
+/// 1,000 idle sessions: memory and CPU time of the server.
 fn idle(site: &Site, _: &Options) -> Result<Found> {
     let server = serve(site, &["--volume", "ram0=ram:1GiB"])?;
-    thread::sleep(Duration::from_secs(1)); // what belongs to the start is over
+    thread::sleep(Duration::from_secs(1)); // until startup work is done
     let cpu_without = cpu_share(&server)?;
     let before = memory(&server)?;
     let begin = Instant::now();
@@ -41,17 +41,17 @@ fn idle(site: &Site, _: &Options) -> Result<Found> {
         thread::sleep(Duration::from_secs(2));
         Ok((cpu_share(&server)?, memory(&server)?))
     });
-    drop(client); // ended as a person would, so that it logs out
+    drop(client); // terminated with SIGTERM, so that it logs out
     let (cpu_with, after) = watched?;
     let each = |before: u64, after: u64| after.saturating_sub(before) as f64 / 1024.0 / IDLE_SESSIONS as f64;
     let (own, proportional) = (each(before.0, after.0), each(before.1, after.1));
     let text = format!(
-        "`cargo measure scale --part idle`: {IDLE_SESSIONS} sessions of our initiator with one connection each and a RAM \
-         volume, with default settings: one request a second over all of them, and a NOP every 5 s in each. Logged in \
-         one after the other in {:.1} s. Memory is what `/proc/PID/smaps_rollup` says before and with them (the kernel's \
-         sockets are not in it), CPU time what `schedstat` says of all threads over {} s.\n\n\
-         | | without sessions | with {IDLE_SESSIONS} | for each session |\n|---|---:|---:|---:|\n\
-         | memory of the server's own, KiB | {} | {} | {own:.1} |\n\
+        "`cargo measure scale --part idle`: {IDLE_SESSIONS} sessions of our initiator to a RAM volume, each with one \
+         connection and default settings: one request per second over all sessions, and a NOP every 5 s in each. The logins, \
+         one after another, took {:.1} s. Memory is from `/proc/PID/smaps_rollup` before and with the sessions (it excludes the \
+         kernel's sockets); CPU time is from `schedstat` of all threads over {} s.\n\n\
+         | | without sessions | with {IDLE_SESSIONS} | per session |\n|---|---:|---:|---:|\n\
+         | private memory of the server, KiB | {} | {} | {own:.1} |\n\
          | proportional set size, KiB | {} | {} | {proportional:.1} |\n\
          | CPU time, % of a core | {:.3} | {:.3} | {:.5} |\n",
         took.as_secs_f64(),
@@ -65,7 +65,7 @@ fn idle(site: &Site, _: &Options) -> Result<Found> {
         (cpu_with - cpu_without) * 100.0 / IDLE_SESSIONS as f64,
     );
     let goals = vec![
-        Judged::at_most("KiB for each idle session", own.max(proportional), 64.0),
+        Judged::at_most("KiB per idle session", own.max(proportional), 64.0),
         Judged::at_most("% of a core without sessions", cpu_without * 100.0, 0.5),
         Judged::at_most(format!("% of a core with {IDLE_SESSIONS} idle sessions"), cpu_with * 100.0, 0.5),
     ];
@@ -76,14 +76,14 @@ fn idle(site: &Site, _: &Options) -> Result<Found> {
     Ok(Found { heading: "1,000 idle sessions", text, goals, figures })
 }
 
-/// CPU time for each second of [`WATCHED`].
+/// CPU time per second, over [`WATCHED`].
 fn cpu_share(server: &Linerate) -> Result<f64> {
     let (begin, before) = (Instant::now(), threads_cpu_s(pid(server))?);
     thread::sleep(WATCHED);
     Ok((threads_cpu_s(pid(server))? - before) / begin.elapsed().as_secs_f64())
 }
 
-/// The server's own, and its proportional set size.
+/// The server's private memory, and its proportional set size.
 fn memory(server: &Linerate) -> Result<(u64, u64)> {
     Ok((own_memory(pid(server))?, proportional_memory(pid(server))?))
 }

@@ -1,8 +1,8 @@
-//! The scene of a table: hosts on this machine, links of a rate between them, servers that run for all of the measurement, and RAID
-//! sets over what they serve.
+//! The scene of a table: hosts on this machine, rate-limited links between them, servers that run during the whole measurement,
+//! and RAID sets over their volumes.
 //!
-//! Hosts are network namespaces, links pairs of interfaces (veth(4)) with the kernel's token buckets (tc-tbf(8)). The lab's wires
-//! delay, lose and reorder, but are threads that would want the cores of what is measured here.
+//! Hosts are network namespaces. Links are pairs of interfaces (veth(4)) with the kernel's token buckets (tc-tbf(8)). The lab's
+//! wires, which can delay, lose and reorder, are not used: their threads would compete for the measured cores.
 
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
@@ -20,29 +20,29 @@ use xtask::serving::ceph::Ceph;
 use xtask::serving::linerate::{Linerate, await_sync};
 use xtask::workspace;
 
-/// What a table says of its scene. In its texts `{NAME}` stands for one of `names`, `{folder}` for a folder on the disk, `{shm}`
-/// for one in memory, and `{ceph:IMAGE}` for an image of the Ceph cluster.
+/// The scene of a table. In its texts, `{NAME}` stands for one of `names`, `{folder}` for a directory on the disk, `{shm}` for
+/// one in memory, and `{ceph:IMAGE}` for an image of the Ceph cluster.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub(crate) struct Scene {
     pub(crate) names: BTreeMap<String, String>,
-    /// Without links everything runs on this machine as it is. Link N is the interface `linkN` at both ends, with the addresses
-    /// 10.88.N.1 and 10.88.N.2.
+    /// Link N is the interface `linkN` at both ends, with the addresses 10.88.N.1 and 10.88.N.2. Without links, everything runs
+    /// in this machine's own network namespace.
     links: Vec<Link>,
-    /// A host that is a switch between its links.
+    /// A host that acts as a switch between its links.
     switch: Option<String>,
-    /// More addresses: host, link and address.
+    /// Additional addresses: host, link and address.
     addresses: Vec<(String, usize, String)>,
     /// The host of the clients.
     client: String,
     daemons: Vec<Daemon>,
     sets: Vec<Set>,
-    /// Storage that is written before it is read, for so many seconds each.
+    /// Storage to fill before measuring, for `fill_seconds` each.
     fill: Vec<String>,
     fill_seconds: f64,
-    /// The size of the file `{folder}/disk.img`, for servers that make none.
+    /// The size of the file `{folder}/disk.img`, for servers that do not create one.
     disk_mib: u64,
-    /// Images of 256 MiB of a Ceph cluster of one node.
+    /// Images of 256 MiB in a one-node Ceph cluster.
     ceph_images: Vec<String>,
 }
 
@@ -50,18 +50,19 @@ pub(crate) struct Scene {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Link {
     ends: [String; 2],
-    /// Without a rate it has no limit.
+    /// The rate; unlimited by default.
     mbit: Option<f64>,
     mtu: Option<u32>,
-    /// The ends cut and join no segments: each is a packet.
+    /// Disables segmentation and receive offload at both ends, so that each segment is a packet.
     #[serde(default)]
     no_offload: bool,
-    /// The first end cuts what it sends into segments itself, so that a queue behind it sees them one by one.
+    /// The first end splits its data into segments itself, so that the queue after it gets single segments.
     #[serde(default)]
     segments_alone: bool,
 }
 
-/// A server in each of these hosts. In its texts `{host}` is the host, `{link}` and `{last}` the interfaces of its first and last link.
+/// A server on each of these hosts. In its texts, `{host}` is the host, and `{link}` and `{last}` are the interfaces of its first
+/// and last link.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Daemon {
@@ -76,7 +77,7 @@ struct Daemon {
     volumes: Vec<String>,
     #[serde(default)]
     options: Vec<String>,
-    /// What it logs is kept in `{folder}/NAME.log`.
+    /// Writes its log to `{folder}/NAME.log`.
     #[serde(default)]
     log: bool,
 }
@@ -93,17 +94,17 @@ enum DaemonProgram {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Set {
     set: String,
-    /// Of `linerate raid create`.
+    /// Options of `linerate raid create`.
     #[serde(default)]
     options: Vec<String>,
-    /// What it is called once it is there, if not the same.
+    /// Its specification once created, if different.
     opened: Option<String>,
     /// Wait until it is in sync.
     #[serde(default)]
     sync: bool,
 }
 
-/// A scene that has been built; gone when dropped.
+/// A running scene, removed when dropped.
 #[derive(Debug)]
 pub(crate) struct World {
     binary: PathBuf,
@@ -114,15 +115,15 @@ pub(crate) struct World {
     ends: Vec<[String; 2]>,
     texts: Vec<(String, String)>,
     folders: [PathBuf; 2],
-    /// The folder on the disk stays.
+    /// Whether to keep the directory on the disk.
     pub(crate) keep: bool,
 }
 
-/// A link's buffer, as a switch's port has, and two segments of the longest kind that the kernel sends in one piece.
+/// The buffer of a link, as in a port of a switch, with a burst of two maximum-size segments of the kernel.
 const BUCKET: [&str; 4] = ["latency", "10ms", "burst", "128kb"];
-/// A bucket in which no packet has room.
+/// A bucket too small for any packet.
 const NOTHING: [&str; 6] = ["rate", "8kbit", "latency", "1ms", "burst", "10b"];
-/// The limit for the start of nbdkit, on a machine that has other work.
+/// Time limit for nbdkit to start on a loaded machine.
 const START_MAX: Duration = Duration::from_secs(60);
 
 impl World {
@@ -183,7 +184,7 @@ impl World {
         let ceph = Ceph::start()?;
         for image in images {
             ceph.run("rbd", &["create", "--size", SIZE, image])?;
-            // Reads find data, and no object is new.
+            // Fill the image, so that reads find data and writes create no objects.
             let fill = ["bench", "--io-type", "write", "--io-size", "1M", "--io-threads", "4"];
             ceph.run("rbd", &[&fill[..], &["--io-total", SIZE, image]].concat())?;
             self.texts.push((format!("{{ceph:{image}}}"), ceph.volume(image, "")));
@@ -247,7 +248,7 @@ impl World {
         Some(self.ceph.as_ref()?.run("ceph", &["--version"]).ok()?.trim().to_owned())
     }
 
-    /// What a link carries, in both directions; `None` is nothing.
+    /// Sets the rate of a link in both directions; `None` blocks all traffic.
     pub(crate) fn set_rate(&self, number: usize, mbit: Option<f64>) -> Result<()> {
         let rate = mbit.map(|mbit| format!("{:.0}bit", mbit * 1e6));
         let limits: Vec<&str> = match &rate {
@@ -285,7 +286,7 @@ impl World {
     pub(crate) fn resolve(&self, text: &str) -> String {
         let replace = |text: String, (name, with): &(String, String)| text.replace(name.as_str(), with);
         let once = self.texts.iter().fold(text.to_owned(), replace);
-        self.texts.iter().fold(once, replace) // a name may stand in the text of another
+        self.texts.iter().fold(once, replace) // a text can contain the name of another
     }
 
     fn on_host(&self, daemon: &Daemon, host: &str) -> Daemon {
@@ -309,7 +310,7 @@ impl World {
         let (host, place) = (&daemon.hosts[0], self.place(&daemon.hosts[0], daemon.core)?);
         if matches!(daemon.program, DaemonProgram::Nbdkit) {
             let listening = self.folders[0].join(format!("nbdkit-{host}.pid"));
-            let _ = fs::remove_file(&listening); // there is none before the first start
+            let _ = fs::remove_file(&listening); // does not exist before the first start
             let mut command = place.command("nbdkit");
             command.arg("--foreground").arg("--pidfile").arg(&listening).args(&daemon.options);
             let nbdkit = Background::start(&mut command)?;
@@ -346,14 +347,14 @@ impl World {
         process::capture(command)?;
         if set.sync {
             let opened = set.opened.as_ref().map_or(spec, |opened| self.resolve(opened));
-            // Only a server rebuilds: a client that reads does not.
+            // Only a server resynchronises the set, not a reading client.
             let server = Linerate::start(&self.binary, &[format!("set={opened}")], 1, &client)?;
             await_sync(&self.binary, &server.control(), "set")?;
         }
         Ok(())
     }
 
-    /// The processes of the daemons of these names.
+    /// The process IDs of the named daemons.
     pub(crate) fn pids(&self, names: &[String]) -> Vec<u32> {
         let named = self.daemons.iter().filter(|(daemon, _)| names.contains(&daemon.name));
         named.filter_map(|(_, running)| Some(running.as_ref()?.pid())).collect()
@@ -361,17 +362,17 @@ impl World {
 
     pub(crate) fn start_daemon(&mut self, name: &str) -> Result<()> {
         let at = self.daemon(name)?;
-        self.daemons[at].1 = None; // asked to end, if it runs
+        self.daemons[at].1 = None; // terminated, if it is running
         self.daemons[at].1 = Some(self.start(&self.daemons[at].0)?);
         Ok(())
     }
 
-    /// Its process, if it runs.
+    /// The process of a daemon, if it is running.
     pub(crate) fn process(&self, name: &str) -> Option<&Background> {
         self.daemons[self.daemon(name).ok()?].1.as_ref()
     }
 
-    /// Where it has its control socket.
+    /// The path of a daemon's control socket.
     pub(crate) fn control(&self, name: &str) -> Result<PathBuf> {
         Ok(self.state(&self.daemons[self.daemon(name)?].0).join("control"))
     }
@@ -382,11 +383,11 @@ impl World {
 
     pub(crate) fn kill_daemon(&mut self, name: &str) -> Result<()> {
         let at = self.daemon(name)?;
-        self.daemons[at].1.take().context("a server that runs")?.kill();
+        self.daemons[at].1.take().context("the server is not running")?.kill();
         Ok(())
     }
 
-    /// Has a server end one connection of an NBD client, without a word to the client.
+    /// Makes a server close one connection of an NBD client without notifying the client.
     pub(crate) fn drop_connection(&self, name: &str) -> Result<()> {
         let daemon = &self.daemons[self.daemon(name)?].0;
         let server = |arguments: &[&str]| {
@@ -407,9 +408,9 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        while self.daemons.pop().is_some() {} // a gateway, which is later, before what it uses
+        while self.daemons.pop().is_some() {} // in reverse order: a gateway stops before the servers that it uses
         for folder in self.folders.iter().skip(usize::from(self.keep)) {
-            let _ = fs::remove_dir_all(folder); // a leftover has this process's number, and harms nobody
+            let _ = fs::remove_dir_all(folder); // a leftover has this process's ID in its name, and is harmless
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What is measured: servers of every make, and storage without one.
+//! The measured storage: servers of all kinds, and storage without a server.
 
 use std::path::PathBuf;
 use std::thread;
@@ -26,72 +26,72 @@ use crate::scene::World;
 pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) program: Make,
-    /// Of `linerate serve`.
+    /// Options of `linerate serve`.
     #[serde(default)]
     pub(crate) options: Vec<String>,
-    /// What `linerate serve` serves, or which file is measured. `{disk}` is a written file on this machine's disk,
-    /// `{cached}` the same in the page cache, `{memory}` one in /dev/shm; all servers of a measurement share them.
+    /// The volume for `linerate serve`, or the file to measure. `{disk}` is a fully written file on this machine's disk,
+    /// `{cached}` the same file in the page cache, and `{memory}` a file in /dev/shm; all servers of a measurement share them.
     pub(crate) volume: Option<String>,
-    /// Of the scene's storage. Several are measured at the same time, by a client each.
+    /// URLs of the scene's storage. Several are measured concurrently, each by its own client.
     #[serde(default)]
     pub(crate) urls: Vec<String>,
-    /// The daemons of the scene whose CPU time is the server's.
+    /// The daemons of the scene whose CPU time counts as the server's.
     #[serde(default)]
     busy: Vec<String>,
-    /// Its row in document 004: what the system's name ends with.
+    /// Its row in document 004, by the end of the system's name.
     pub(crate) published: Option<String>,
-    /// tgt's (`tgtadm --bstype`).
+    /// The backing store of tgt (`tgtadm --bstype`).
     pub(crate) store: Option<String>,
-    /// Whether it and its clients have a core each; otherwise all of them have all cores.
+    /// Whether server and clients are pinned to one core each; otherwise they share all cores.
     #[serde(default = "yes")]
     pub(crate) pinned: bool,
 }
 
-/// Whose server, or what else.
+/// The kind of a server or of storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Make {
     Tgt,
     Istgt,
     Linerate,
-    /// Ours by NBD, and other NBD servers.
+    /// Our server over NBD.
     LinerateNbd,
     Nbdkit,
     QemuNbd,
-    /// Nothing: what a client takes for itself.
+    /// The null device, which measures the client alone.
     Null,
-    /// A file or device, without the page cache and without a server.
+    /// A local file or device with direct I/O, without a server.
     File,
-    /// A LUN of `linerate serve`, attached, as a block device.
+    /// An attached LUN of `linerate serve` as a block device.
     Attached,
-    /// A file in an ext4 on such a device.
+    /// A file in an ext4 file system on such a device.
     Ext4,
     /// Storage of the table's scene.
     Place,
 }
 
-/// Where and with what everything runs.
+/// The environment of a measurement: programs, namespace and files.
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) binary: PathBuf,
     pub(crate) fio: PathBuf,
     pub(crate) namespace: Namespace,
-    /// Of a table that has one.
+    /// The scene of the current table, if any.
     pub(crate) world: Option<World>,
     files: Files,
 }
 
-/// Made when they are first asked for.
+/// Files created on first use.
 #[derive(Debug, Default)]
 struct Files {
     disk: Option<Image>,
     memory: Option<Image>,
 }
 
-/// One that runs, stopped when dropped.
+/// A running server or storage, stopped when dropped.
 pub(crate) struct Started {
     target: Target,
-    // In the order of dropping: first what stands on the server.
+    // Dropped in this order: the storage over the server first.
     _storage: Option<Storage>,
     serving: Option<Box<dyn Serving>>,
 }
@@ -101,17 +101,17 @@ enum Storage {
     Ext4(#[expect(dead_code, reason = "is there to be dropped")] Mounted),
 }
 
-/// What a client must know of it.
+/// How a client accesses the storage.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// As `linerate bench` calls it.
+    /// Its specifications for `linerate bench`.
     pub(crate) places: Vec<String>,
-    /// As fio calls it, and by which of its engines.
+    /// Its name for fio, and fio's engine.
     pub(crate) file: String,
     pub(crate) engine: &'static str,
     /// The server's processes.
     pub(crate) servers: Vec<u32>,
-    /// Where the client runs.
+    /// The placement of the client.
     pub(crate) placement: Placement,
 }
 
@@ -132,7 +132,7 @@ impl Site {
         Ok(Site { binary, fio, namespace: Namespace::create()?, world: None, files: Files::default() })
     }
 
-    /// In the namespace or with the clients of the scene, on one core or on all.
+    /// The placement in the namespace or on the scene's client host, on one core or on all.
     pub(crate) fn place(&self, core: Option<usize>) -> Result<Placement> {
         match &self.world {
             Some(world) => world.client(core),
@@ -140,7 +140,7 @@ impl Site {
         }
     }
 
-    /// The same text with the scene's texts, and the names of files in place of `{disk}`, `{cached}` and `{memory}`.
+    /// Replaces the scene's names, and `{disk}`, `{cached}` and `{memory}` by the paths of files.
     fn resolve(&mut self, text: &str) -> Result<String> {
         let mut resolved = self.world.as_ref().map_or(text.to_owned(), |world| world.resolve(text));
         for (mark, on_disk, is_cached) in
@@ -158,7 +158,7 @@ impl Site {
                 None => file.insert(new("measured").written(VOLUME_BYTES)?),
             };
             if is_cached {
-                image::cache(image.path())?; // direct writes have put it out of there
+                image::cache(image.path())?; // direct writes have evicted it
             }
             resolved = resolved.replace(mark, &image.path().display().to_string());
         }
@@ -167,7 +167,7 @@ impl Site {
 }
 
 impl Server {
-    /// One of this make with nothing said of it.
+    /// A server of this kind with default settings.
     pub(crate) fn of(name: &str, program: Make) -> Server {
         let name = name.to_owned();
         let (options, urls, busy) = Default::default();
@@ -184,18 +184,18 @@ impl Server {
         }
     }
 
-    /// fio's engine for it.
+    /// The engine of fio for it.
     pub(crate) fn engine(&self) -> &'static str {
         match self.program {
             Make::Null => "null",
             Make::File | Make::Attached | Make::Ext4 => "io_uring",
-            Make::Place => "rbd", // the only one of them that fio measures
+            Make::Place => "rbd", // the only such storage that fio measures
             Make::Tgt | Make::Istgt | Make::Linerate => "libiscsi",
             Make::LinerateNbd | Make::Nbdkit | Make::QemuNbd => "nbd",
         }
     }
 
-    /// Starts it, and sees to it that all of its volume is written.
+    /// Starts it, and fills its volume.
     pub(crate) fn start(&self, site: &mut Site) -> Result<Started> {
         self.started(site).with_context(|| format!("starting {}", self.name))
     }
@@ -237,12 +237,12 @@ impl Server {
                 let server = linerate()?;
                 let mounted = Mounted::on(attach(&server)?)?;
                 let file = mounted.folder().join("measured.img");
-                image::write(&file, VOLUME_BYTES / 2)?; // the file system wants some of it
+                image::write(&file, VOLUME_BYTES / 2)?; // the file system needs part of the space
                 let started = Started::file(&file.display().to_string(), client);
                 Ok(started.over(Storage::Ext4(mounted), server))
             }
             Make::Tgt => {
-                let store = self.store.as_deref().unwrap_or("rdwr"); // which it takes if nobody says
+                let store = self.store.as_deref().unwrap_or("rdwr"); // its default
                 let tgt = Tgt::start_over(store, VOLUME_BYTES, &place)?;
                 Started::serving(tgt, client).filled()
             }
@@ -260,22 +260,22 @@ impl Server {
     }
 }
 
-/// A server that has used no CPU time for so long is idle.
+/// A server that uses no CPU time for this period is idle.
 const QUIET: Duration = Duration::from_millis(300);
-/// One that always looks for requests never is.
+/// Limit on waiting for this: a server that polls continuously is never idle.
 const SETTLES_WITHIN: Duration = Duration::from_secs(30);
 
 impl Started {
     fn serving(server: impl Serving + 'static, client: Placement) -> Started {
         let url = server.url();
-        // A colon separates fio's files.
+        // fio separates file names by colons.
         let mut started = Started::without(url.clone(), &url.replace(':', "\\:"), "libiscsi", client);
         started.target.servers = vec![server.process().pid()];
         started.serving = Some(Box::new(server));
         started
     }
 
-    /// All of its export written.
+    /// An NBD server with its export filled.
     fn nbd(server: Nbd, client: Placement) -> Result<Started> {
         let url = server.url();
         let mut started = Started::serving(server, client);
@@ -297,9 +297,9 @@ impl Started {
         Started { _storage: Some(storage), serving: Some(Box::new(server)), ..self }
     }
 
-    /// Writes the whole volume, so that no server reads holes; with QEMU's initiator, which is nobody's here.
+    /// Writes the whole volume, so that no server reads holes. Uses QEMU's initiator, which is not one of the measured clients.
     fn filled(self) -> Result<Started> {
-        const PIECE_MIB: u64 = 256; // qemu-io holds it in memory
+        const PIECE_MIB: u64 = 256; // qemu-io keeps it in memory
         let mut command = self.target.placement.command("qemu-io");
         command.args(["--format", "raw"]);
         for at in (0..VOLUME_BYTES >> 20).step_by(PIECE_MIB as usize) {
@@ -310,8 +310,8 @@ impl Started {
         self.settled()
     }
 
-    /// Waits until the server has nothing left to do: ours moves what was written to huge pages for a while, and would be measured
-    /// with that beside its requests.
+    /// Waits until the server is idle: after writes, our server moves data to huge pages for some time, which would distort the
+    /// measurement.
     fn settled(self) -> Result<Started> {
         let (begin, mut before) = (Instant::now(), self.target.server_cpu_s()?);
         while begin.elapsed() < SETTLES_WITHIN {
@@ -325,7 +325,7 @@ impl Started {
         Ok(self)
     }
 
-    /// The same by the kernel, to a block device.
+    /// Fills a block device through the kernel.
     fn fill_file(&self) -> Result<()> {
         let to = format!("of={}", self.target.file);
         let dd = ["if=/dev/zero", &to, "bs=1M", "oflag=direct", "count=1024"];
@@ -337,7 +337,7 @@ impl Started {
         &self.target
     }
 
-    /// Lets its server do nothing until [`Started::resume`].
+    /// Pauses its server until [`Started::resume`].
     pub(crate) fn pause(&self) {
         self.process().map(Background::pause);
     }
@@ -352,7 +352,7 @@ impl Started {
 }
 
 impl Target {
-    /// The CPU time of all its processes.
+    /// The CPU time of all of the server's processes.
     pub(crate) fn server_cpu_s(&self) -> Result<f64> {
         self.servers.iter().map(|pid| machine::cpu_s(*pid)).sum()
     }

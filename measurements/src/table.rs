@@ -1,7 +1,7 @@
-//! The tables of what is measured, measurements/tables/NAME.toml: cells, servers, clients, and what is asked for.
+//! The tables of measurements, measurements/tables/NAME.toml: cells, servers, clients and goals.
 //!
-//! A cell's name is all there is to say of it: `4 KiB random read, depth 32`. The table's other cells, servers and clients
-//! are combined with each other, all with all if no `measure` says otherwise.
+//! A cell is specified by its name: `4 KiB random read, depth 32`. All cells, servers and clients of a table are combined,
+//! unless `measure` selects combinations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -18,37 +18,37 @@ use crate::scene::Scene;
 use crate::server::Server;
 use crate::steps::Steps;
 
-/// A section of the page of the command that has its name.
+/// A section of its command's page.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Table {
-    /// The file's, without `.toml`.
+    /// The name of its file, without `.toml`.
     #[serde(skip)]
     pub(crate) name: String,
     pub(crate) heading: String,
     /// The text before the figures. `{tgt}`, `{istgt}`, `{nbd}`, `{fio}` and `{ceph}` stand for the versions of these programs.
     pub(crate) about: String,
-    /// For each figure in each round, if nobody says.
+    /// Default duration of each figure in each round.
     pub(crate) seconds: f64,
-    /// All servers are started together, and paused but for the one that is measured. Otherwise one starts when the one
-    /// before it has ended.
+    /// Start all servers together, and pause all except the one that is measured. By default, each server starts after the
+    /// previous one has terminated.
     #[serde(default)]
     pub(crate) together: bool,
-    /// Programs, beside those of a namespace.
+    /// Required programs, in addition to those for a namespace.
     #[serde(default)]
     pub(crate) needs: Vec<String>,
-    /// The part of the storage that is used; empty for all of it.
+    /// The part of the storage to use; empty for all of it.
     #[serde(default = "whole_volume")]
     pub(crate) span: String,
-    /// Hosts, links and servers that run for all of the table.
+    /// Hosts, links and servers for the whole table.
     pub(crate) scene: Option<Scene>,
-    /// Events during one verified load of each server, in place of rounds.
+    /// Events during one verified load of each server, instead of rounds.
     pub(crate) steps: Option<Steps>,
     #[serde(default)]
     pub(crate) columns: Vec<Figure>,
     #[serde(default)]
     pub(crate) multiples: Vec<Multiples>,
-    /// The name that the published rows have for a cell.
+    /// The test name in the published rows, by cell.
     #[serde(default)]
     pub(crate) published: BTreeMap<String, String>,
     pub(crate) cells: Vec<Cell>,
@@ -61,7 +61,7 @@ pub(crate) struct Table {
     pub(crate) goals: Vec<Goal>,
 }
 
-/// One more table: a figure of these servers, or of all, as a multiple of one server's.
+/// An additional table: a figure of these servers, or of all, as a multiple of one server's.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Multiples {
@@ -75,18 +75,18 @@ fn whole_volume() -> String {
     crate::server::VOLUME_BYTES.to_string()
 }
 
-/// What is measured with what. A list that is empty is all there are; of a cell a part of its name is enough.
+/// Combinations to measure. An empty list means all; a cell can be selected by a part of its name.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 struct Selection {
     servers: Vec<String>,
     clients: Vec<String>,
     cells: Vec<String>,
-    /// Only if one of its clients was asked for by name.
+    /// Only if one of its clients was selected by name.
     if_named: bool,
 }
 
-/// What is asked for. Each list that is empty means all there are; of a cell a part of its name is enough.
+/// A goal. An empty list means all; a cell can be selected by a part of its name.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct Goal {
@@ -97,9 +97,9 @@ pub(crate) struct Goal {
     #[serde(default)]
     pub(crate) cells: Vec<String>,
     pub(crate) figure: Figure,
-    /// The figure is divided by this one of the same run.
+    /// Divides the figure by this one of the same run.
     pub(crate) over: Option<Figure>,
-    /// The figure is divided by that of each of these, or by the sum of theirs.
+    /// Divides the figure by that of each of these runs, or by their sum.
     #[serde(default)]
     pub(crate) beside: Vec<Beside>,
     #[serde(default)]
@@ -108,7 +108,7 @@ pub(crate) struct Goal {
     pub(crate) at_most: Option<Limit>,
 }
 
-/// The same for all cells, or one for each that it names.
+/// One limit for all cells, or a limit for each named cell.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(crate) enum Limit {
@@ -116,7 +116,7 @@ pub(crate) enum Limit {
     ByCell(BTreeMap<String, f64>),
 }
 
-/// A cell, a server and a client, by their numbers in the table. In the order of the page.
+/// A cell, a server and a client, by their indices in the table. Sorted as on the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Run {
     pub(crate) cell: usize,
@@ -148,7 +148,7 @@ impl Table {
         Ok(table)
     }
 
-    /// Every name that it uses must be one that it has.
+    /// Checks that every name that is used is defined.
     fn check(&self) -> Result<()> {
         let servers = self
             .measure
@@ -158,7 +158,7 @@ impl Table {
             .chain(self.others().filter_map(|it| it.server.as_ref()))
             .chain(self.multiples.iter().flat_map(|it| it.servers.iter().chain([&it.of])));
         for name in servers {
-            self.server(name).with_context(|| format!("no server is called {name}"))?;
+            self.server(name).with_context(|| format!("there is no server {name}"))?;
         }
         let clients = self
             .measure
@@ -167,7 +167,7 @@ impl Table {
             .chain(self.goals.iter().flat_map(|it| &it.clients))
             .chain(self.others().filter_map(|it| it.client.as_ref()));
         for name in clients {
-            self.client(name).with_context(|| format!("no client is called {name}"))?;
+            self.client(name).with_context(|| format!("there is no client {name}"))?;
         }
         let limits = self.goals.iter().flat_map(|goal| [&goal.at_least, &goal.at_most]).flatten();
         let by_cell = limits.filter_map(|limit| match limit {
@@ -177,29 +177,29 @@ impl Table {
         let published = self.published.keys();
         for name in self.others().filter_map(|it| it.cell.as_ref()).chain(by_cell.flatten()).chain(published)
         {
-            self.cell(name).with_context(|| format!("no cell is called {name}"))?;
+            self.cell(name).with_context(|| format!("there is no cell {name}"))?;
         }
         let parts = self.measure.iter().flat_map(|it| &it.cells);
         for part in parts.chain(self.goals.iter().flat_map(|goal| &goal.cells)) {
             ensure!(
                 self.cells.iter().any(|cell| has_part(std::slice::from_ref(part), &cell.name)),
-                "no cell has {part} in its name"
+                "no cell's name contains {part}"
             );
         }
         let servers = self.servers.iter().map(|server| &server.name);
         for name in servers.chain(self.clients.iter().map(|client| &client.name)) {
-            ensure!(!name.contains(','), "a comma in {name} would part it on a command line");
+            ensure!(!name.contains(','), "{name} contains a comma, which separates names on command lines");
         }
         for goal in &self.goals {
             ensure!(
                 goal.at_least.is_some() != goal.at_most.is_some(),
-                "a goal is either at-least or at-most"
+                "a goal needs either at-least or at-most"
             );
         }
         Ok(())
     }
 
-    /// All other runs that it names.
+    /// All runs that others are compared with.
     fn others(&self) -> impl Iterator<Item = &Beside> {
         let rates = self.clients.iter().filter_map(|client| Some(&client.rate.as_ref()?.of));
         self.goals.iter().flat_map(|goal| &goal.beside).chain(rates)
@@ -217,7 +217,7 @@ impl Table {
         self.cells.iter().position(|cell| cell.name == name)
     }
 
-    /// Everything to be measured, if only these cells (a part of the name is enough), servers and clients are wanted.
+    /// The runs to measure, restricted to these cells (by a part of their names), servers and clients.
     pub(crate) fn runs(&self, cells: &[String], servers: &[String], clients: &[String]) -> BTreeSet<Run> {
         let everything = [Selection::default()];
         let selections = if self.measure.is_empty() { &everything[..] } else { &self.measure };
@@ -256,12 +256,13 @@ impl Table {
     }
 }
 
-/// Whether this name is one of them, where none means all.
+/// Whether `names` contains this name; an empty list means all.
 pub(crate) fn has(names: &[String], name: &str) -> bool {
     names.is_empty() || names.iter().any(|one| one == name)
 }
 
-/// Whether this name contains one of them, where none means all. A number is taken whole: `4 KiB` is no part of `64 KiB`.
+/// Whether this name contains one of `parts`; an empty list means all. Numbers match only as a whole: `4 KiB` does not match
+/// `64 KiB`.
 pub(crate) fn has_part(parts: &[String], name: &str) -> bool {
     let is_digit = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_digit());
     let is_whole = |at: usize, part: &str| {
@@ -331,6 +332,6 @@ mod tests {
         };
         assert_eq!(Table::parse("x", &text("a")).expect("a table").runs(&[], &[], &[]).len(), 1);
         let error = Table::parse("x", &text("c")).expect_err("there is no c").to_string();
-        assert_eq!(error, "no server is called c");
+        assert_eq!(error, "there is no server c");
     }
 }
