@@ -58,8 +58,8 @@ impl Default for FlushLedger {
 }
 
 impl FlushLedger {
-    /// A ledger with this counter. Whoever learns of a loss of acknowledged writes may count it there: the
-    /// next flush reports it.
+    /// A ledger with this counter. A loss of acknowledged writes may be counted there directly: the next flush
+    /// reports it.
     pub fn counting(losses: LossCounter) -> FlushLedger {
         let reported = losses.get().count();
         FlushLedger { next: 1, written: 0, flushed: 0, losses, reported }
