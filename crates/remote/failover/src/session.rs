@@ -282,7 +282,7 @@ impl<T: Transport> Shared<T> {
     async fn make_room(self: &Rc<Self>) -> Result<(), FailedOf<T>> {
         let mark = self.mark();
         match self.unreported_flush().await {
-            Err(Failed::Server(_)) => self.flushed(mark),
+            Err(failed) if failed.may_lose_changes::<T::Link>() => self.flushed(mark),
             ended => ended,
         }
     }
@@ -496,7 +496,7 @@ impl<T: Transport> Shared<T> {
         let (flush, reply) = self.ended_flush(request).await?;
         let answer = match &reply {
             Ok(_) => Ok(()),
-            Err(Failed::Server(_)) => Err(DeviceError::WritesLost),
+            Err(failed) if failed.may_lose_changes::<T::Link>() => Err(DeviceError::WritesLost),
             Err(_) => Err(DeviceError::NotReady),
         };
         let told = self.ledger.borrow_mut().report(flush, answer);
@@ -552,7 +552,7 @@ impl<T: Transport> FlushTask<T> {
         let noted = match &ended {
             Ok(_) => Some(Ok(())),
             // The ledger also fails concurrent flushes.
-            Err(Failed::Server(_)) => Some(Err(DeviceError::WritesLost)),
+            Err(failed) if failed.may_lose_changes::<T::Link>() => Some(Err(DeviceError::WritesLost)),
             Err(_) => None, // whether anything was flushed is not known
         };
         if let Some(answer) = noted {
@@ -637,8 +637,8 @@ pub struct Untold(Option<LossCounter>);
 impl Untold {
     /// Wraps `answer`: if it reports lost writes and is dropped without being [taken](Untold::told), the loss
     /// is counted again, for the next flush.
-    pub fn of<R, E>(answer: &Result<R, Failed<E>>, losses: &LossCounter) -> Untold {
-        let tells = matches!(answer, Err(Failed::Server(_) | Failed::WritesLost));
+    pub fn of<L: Link, R>(answer: &Result<R, Failed<L::Error>>, losses: &LossCounter) -> Untold {
+        let tells = answer.as_ref().is_err_and(|failed| failed.may_lose_changes::<L>());
         Untold(tells.then(|| losses.clone()))
     }
 

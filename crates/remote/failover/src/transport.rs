@@ -69,6 +69,17 @@ pub enum Failed<E> {
     JournalFile,
 }
 
+impl<E> Failed<E> {
+    /// Whether a flush over a link `L` that fails like this may have lost acknowledged changes.
+    pub(crate) fn may_lose_changes<L: Link<Error = E>>(&self) -> bool {
+        match self {
+            Failed::Server(error) => !L::is_rejection(error),
+            Failed::WritesLost => true,
+            Failed::Lost | Failed::TimedOut | Failed::JournalFile => false,
+        }
+    }
+}
+
 /// How a connection was lost.
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum Loss {
@@ -102,6 +113,10 @@ pub trait Link: 'static {
 
     /// Whether the reply to a [read](Transport::read) of a change's bytes shows the result of the change.
     fn shows(change: &Self::Request, reply: &Self::Reply) -> bool;
+
+    /// Whether a server that replies with this error has not executed the request. With any other error, a
+    /// flush may have lost acknowledged changes.
+    fn is_rejection(error: &Self::Error) -> bool;
 
     /// Whether it is lost.
     fn is_lost(&self) -> bool;

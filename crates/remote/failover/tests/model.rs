@@ -353,6 +353,10 @@ impl Link for Wire {
         matches!(change, Asked::Write(_, version, _) if reply.iter().all(|found| found == version))
     }
 
+    fn is_rejection((): &()) -> bool {
+        false
+    }
+
     fn is_lost(&self) -> bool {
         self.inner.borrow().loss.is_some()
     }

@@ -224,7 +224,7 @@ impl RemoteExport {
         let losses = self.losses.clone();
         let work = async move |channels: Rc<Channels<Export>>| {
             let flushed = channels.ask(Asked::order(Command::Flush, 0, (0, 0))).await.map(drop);
-            let untold = Untold::of(&flushed, &losses);
+            let untold = Untold::of::<Link, _>(&flushed, &losses);
             (flushed, untold)
         };
         let (flushed, untold) = self.channels.with(work).await.ok_or(DeviceError::NotReady)?;
@@ -243,10 +243,10 @@ impl RemoteExport {
             (Ok(Errno::Eperm), _) if self.profile.read_only => DeviceError::ReadOnly,
             (Ok(Errno::Eperm), _) if self.session.channel.is_some() => DeviceError::Reserved,
             // A foreign server has no reservations: it rejects changes, or its file system does.
-            (Ok(Errno::Eperm), Access::Write(_)) => DeviceError::ReadOnly,
+            (Ok(Errno::Eperm), Access::Write(_) | Access::Flush) => DeviceError::ReadOnly,
             (Ok(Errno::Eperm), Access::Read(extent)) => DeviceError::Unreadable(extent.lba),
             (Ok(Errno::Enospc), _) => DeviceError::NoSpace,
-            // The ledger has counted a loss, whatever the error: no other error reports it.
+            // The ledger has counted a loss (`Link::is_rejection`), so the error must report it.
             (_, Access::Flush) => DeviceError::WritesLost,
             (Ok(Errno::Enomem | Errno::Eshutdown), _) => DeviceError::NotReady,
             (Ok(Errno::Eio), Access::Read(extent)) => DeviceError::Unreadable(extent.lba),

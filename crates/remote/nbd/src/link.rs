@@ -223,6 +223,11 @@ impl failover::Link for Link {
         content.zip(reply.buffer.as_deref()).is_some_and(|(content, read)| content.is_shown_by(read))
     }
 
+    /// No sync fails with these, so a server that sends them has rejected the request.
+    fn is_rejection(error: &u32) -> bool {
+        matches!(Errno::try_from(*error), Ok(Errno::Eperm | Errno::Eshutdown))
+    }
+
     fn is_lost(&self) -> bool {
         self.inner.borrow().loss.is_some()
     }
@@ -725,13 +730,11 @@ impl Receiver {
 
 /// Whether this error may be the only report of a loss of earlier acknowledged writes. A server that syncs
 /// after a write with FUA replies with the error of the sync, which can be any: ENOSPC stands for EDQUOT too,
-/// and EINVAL for numbers unknown to the protocol. Therefore all errors count, as they do for a flush, except
-/// EPERM and ESHUTDOWN: no sync fails with them, and a server that sends them has not executed the request.
+/// and EINVAL for numbers unknown to the protocol. Therefore all errors count that count for a flush.
 /// A Linerate server replies only for the write itself, and reports losses to the flushes of every
 /// connection, so its errors do not count (`Link::begin`).
 fn may_report_losses(request: &Request, error: u32) -> bool {
-    let is_rejected = matches!(Errno::try_from(error), Ok(Errno::Eperm | Errno::Eshutdown));
-    request.flags & command::FUA != 0 && !is_rejected
+    request.flags & command::FUA != 0 && !<Link as failover::Link>::is_rejection(&error)
 }
 
 /// The position of `bytes` bytes at `offset` of the export in a read's buffer, which is allocated for the

@@ -154,7 +154,7 @@ impl MultipathLun {
         let losses = self.losses.clone();
         let work = async move |channels: Rc<Channels<Portals>>| {
             let flushed = channels.ask(asked).await.map(drop);
-            let untold = Untold::of(&flushed, &losses);
+            let untold = Untold::of::<Path, _>(&flushed, &losses);
             (flushed, untold)
         };
         let (flushed, untold) = self.channels.with(work).await.ok_or(DeviceError::NotReady)?;

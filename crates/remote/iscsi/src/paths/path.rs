@@ -289,6 +289,10 @@ impl Link for Path {
         failover::Request::content(change).is_some_and(|content| content.is_shown_by(read))
     }
 
+    fn is_rejection(error: &DeviceError) -> bool {
+        *error == DeviceError::Reserved
+    }
+
     fn is_lost(&self) -> bool {
         self.inner.borrow().loss.is_some()
     }

@@ -214,20 +214,24 @@ fn without_fua_a_stable_write_fails_only_for_losses_since_it_began() {
     });
 }
 
-/// A flush that the server has not carried out may have been the only one to report a loss.
+/// There was an earlier loss as well. A rejected flush neither finds nor reports one.
 #[test]
 fn no_error_of_a_flush_hides_a_loss() {
-    for (error, flushed) in [
-        (Errno::Eio, DeviceError::WritesLost),
-        (Errno::Einval, DeviceError::WritesLost),
-        (Errno::Enomem, DeviceError::WritesLost),
-        (Errno::Eperm, DeviceError::WritesLost),
-        (Errno::Enospc, DeviceError::NoSpace),
+    for (is_linerate, error, flushed, next) in [
+        (false, Errno::Eio, DeviceError::WritesLost, Ok(())),
+        (false, Errno::Einval, DeviceError::WritesLost, Ok(())),
+        (false, Errno::Enomem, DeviceError::WritesLost, Ok(())),
+        (false, Errno::Enospc, DeviceError::NoSpace, Ok(())),
+        (false, Errno::Eperm, DeviceError::ReadOnly, LOST),
+        (true, Errno::Eperm, DeviceError::Reserved, LOST),
     ] {
-        with_export(WITH_FUA, false, async |server, device| {
+        with_export(WITH_FUA, is_linerate, async |server, device| {
             assert_eq!(write(&device, Durability::Cached).await, Ok(()));
+            device.losses.count();
             server.sync_error.set(Some(error));
-            assert_eq!((device.flush().await, device.flush().await), (Err(flushed), Ok(())), "{error:?}");
+            assert_eq!((device.flush().await, device.flush().await), (Err(flushed), next), "{error:?}");
+            assert_eq!(device.losses(), Losses::counted(1 + u64::from(next.is_ok())), "{error:?}");
+            assert_eq!(device.flush().await, Ok(()), "{error:?}");
         });
     }
 }
@@ -237,7 +241,7 @@ fn no_error_of_a_flush_hides_a_loss() {
 fn a_report_that_arrives_nowhere_is_repeated() {
     let losses = LossCounter::default();
     for (is_told, counted) in [(true, 0), (false, 1)] {
-        let untold = Untold::of(&Err::<(), _>(Failed::<u32>::WritesLost), &losses);
+        let untold = Untold::of::<Link, ()>(&Err(Failed::WritesLost), &losses);
         if is_told {
             untold.told()
         } else {
