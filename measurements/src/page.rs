@@ -1,4 +1,4 @@
-//! A table's figures as a section of its command's page and as JSON, and what was asked for, with whether it was found.
+//! A table's figures as a section of its command's page and as JSON, and the results of its goals.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -23,7 +23,7 @@ use crate::table::{Goal, Limit, Multiples, Run, Table, has, has_part};
 pub(crate) struct Setting {
     pub(crate) machine: String,
     pub(crate) kernel: String,
-    /// What else the machine did when it began, in processes that want to run (the load average of a minute).
+    /// Other load on the machine at the start, in runnable processes (the load average of one minute).
     pub(crate) load: f64,
     pub(crate) congestion: String,
     pub(crate) rounds: usize,
@@ -32,19 +32,19 @@ pub(crate) struct Setting {
     pub(crate) istgt: String,
     /// nbdkit and qemu-nbd.
     pub(crate) nbd: String,
-    /// Empty if it is missing.
+    /// The version of fio; empty if it is missing.
     pub(crate) fio: String,
-    /// Of the scene's cluster, if it has one.
+    /// The version of the scene's Ceph cluster, if any.
     pub(crate) ceph: String,
 }
 
 impl Setting {
-    /// Looks around, and warns if the machine is not ours alone.
+    /// Collects the setting, and warns if the machine is not idle.
     pub(crate) fn look(site: &Site, rounds: usize, seconds: f64) -> Setting {
         let (load, namespace) = (machine::load(), &site.namespace);
         println!("network namespace {}: {}", namespace.name, namespace.congestion);
         if load > 0.5 {
-            println!("note: something else is running here (load {load:.1}); these figures will be too low");
+            println!("note: the machine has other load ({load:.1}); the figures will be too low");
         }
         Setting {
             machine: machine::machine(),
@@ -70,7 +70,7 @@ impl Setting {
     }
 }
 
-/// Everything measured of a table, a list of rounds for each run.
+/// The results of a table: a list of rounds for each run.
 #[derive(Debug)]
 pub(crate) struct Results {
     pub(crate) setting: Setting,
@@ -86,7 +86,7 @@ pub(crate) fn section(table: &Table, results: &Results, goals: &[Judged]) -> Str
     text + &figures(table, results)
 }
 
-/// How it was measured.
+/// The description of the measurement.
 pub(crate) fn about(table: &Table, setting: &Setting) -> String {
     let command = table.name.replacen('-', " --part ", 1);
     let versions = [
@@ -99,34 +99,34 @@ pub(crate) fn about(table: &Table, setting: &Setting) -> String {
     let own = versions.iter().fold(table.about.clone(), |text, (name, version)| text.replace(name, version));
     let Setting { rounds, seconds, congestion, .. } = setting;
     let others = match table.together {
-        true => "all servers are started together and paused (SIGSTOP) but for the one that is measured",
-        false => "each server is started when the one before it has ended",
+        true => "all servers are started together, and all except the measured one are paused (SIGSTOP)",
+        false => "each server is started after the previous one has terminated",
     };
     let places = match table.servers.iter().all(|server| server.pinned) {
-        true => "Server pinned to core 0, client to core 1",
-        false => "Where nothing else is said, server pinned to core 0, client to core 1",
+        true => "The server is pinned to core 0, the client to core 1",
+        false => "Unless stated otherwise, the server is pinned to core 0, the client to core 1",
     };
     let how = match (&table.scene, &table.steps) {
         (None, _) => format!(
-            "{places}, in a network namespace of their own ({congestion}). In each of {rounds} rounds every server is started afresh, \
-             all of its volume written, and left alone until it is idle; {others}. Each figure takes {seconds} s after 0.2 s that \
-             do not count, and another one comes first in every round."
+            "{places}, in a separate network namespace ({congestion}). In each of {rounds} rounds, every server is started, its \
+             volume is filled, and the measurement waits until the server is idle; {others}. Each figure takes {seconds} s after a \
+             warm-up of 0.2 s. The order changes with every round."
         ),
         (Some(_), None) => format!(
-            "Each figure takes {seconds} s after 0.2 s that do not count, in each of {rounds} rounds, in which another one comes first."
+            "Each figure takes {seconds} s after a warm-up of 0.2 s, in each of {rounds} rounds. The order changes with every round."
         ),
         (Some(_), Some(_)) => {
             return format!(
-                "`cargo measure {command}` measures this and writes this section. {}\n\n{}",
+                "`cargo measure {command}` measures and writes this section. {}\n\n{}",
                 own.trim(),
                 setting.line()
             );
         }
     };
     format!(
-        "`cargo measure {command}` measures this and writes this section. {}\n\n{how} Figures are medians of the rounds, ratios \
-         medians of the rounds' ratios. MB are 10^6 bytes. CPU time is the user and system time of a whole process for each request, \
-         the client's start and login included.\n\n{}",
+        "`cargo measure {command}` measures and writes this section. {}\n\n{how} Figures are medians of the rounds; ratios are \
+         medians of the rounds' ratios. MB are 10^6 bytes. CPU time is the user and system time of a whole process per request, \
+         including startup and login of the client.\n\n{}",
         own.trim(),
         setting.line()
     )
@@ -215,7 +215,7 @@ pub(crate) fn cells(table: &Table, runs: &BTreeSet<Run>) -> String {
     cells.into_iter().map(|cell| table.cells[cell].name.as_str()).collect::<Vec<_>>().join("; ")
 }
 
-/// All goals of a table in all runs that they are about, as far as these were measured.
+/// Judges all goals of a table in all measured runs to which they apply.
 pub(crate) fn judge(table: &Table, results: &Results) -> Vec<Judged> {
     table
         .goals
@@ -232,7 +232,7 @@ fn of_run(goal: &Goal, run: Run, table: &Table, results: &Results) -> Vec<Judged
     let limit = |limit: &Option<Limit>| limit.as_ref().and_then(|limit| limit.of(cell));
     let bound = limit(&goal.at_least).map(Bound::AtLeast).or(limit(&goal.at_most).map(Bound::AtMost));
     let Some(bound) = bound.filter(|_| is_meant) else { return Vec::new() };
-    // With the figure of each; none means that the run's own figure is judged.
+    // Groups of runs to compare with, and their figures; an empty group means that the run's own figure is judged.
     let groups: Vec<&[Beside]> = match (goal.beside.is_empty(), goal.sum) {
         (true, _) => vec![&[]],
         (false, true) => vec![&goal.beside],
@@ -244,14 +244,14 @@ fn of_run(goal: &Goal, run: Run, table: &Table, results: &Results) -> Vec<Judged
             .map(|beside| Some((beside.run(run, table)?, beside.figure.unwrap_or(goal.figure))))
             .collect::<Option<_>>()?;
         if others.contains(&(run, goal.figure)) {
-            return None; // nothing is beside itself
+            return None; // a run is not compared with itself
         }
         let found = results.ratio(run, &others, goal)?;
         let figure = goal.figure.column().0;
         let over = goal.over.map_or_else(String::new, |over| format!(" over {}", over.column().0));
         let names: Vec<String> = others.iter().map(|(other, _)| table.other(run, *other)).collect();
         let beside =
-            if names.is_empty() { String::new() } else { format!(" beside {}", names.join(" and ")) };
+            if names.is_empty() { String::new() } else { format!(" relative to {}", names.join(" and ")) };
         let what = format!("{}: {figure}{over} of {}{beside}", cell.name, table.name_of(run));
         Some(Judged { what, found, bound })
     };
@@ -272,7 +272,7 @@ impl Beside {
 }
 
 impl Table {
-    /// Server and client, where there are several.
+    /// The names of server and client, if there are several.
     pub(crate) fn name_of(&self, run: Run) -> String {
         let (server, client) = (&self.servers[run.server].name, &self.clients[run.client].name);
         match (self.servers.len() > 1, self.clients.len() > 1) {
@@ -282,7 +282,7 @@ impl Table {
         }
     }
 
-    /// What of the other run is not the same.
+    /// The differences of the other run.
     fn other(&self, run: Run, other: Run) -> String {
         let names = [
             (run.server != other.server).then(|| self.servers[other.server].name.clone()),
@@ -294,7 +294,7 @@ impl Table {
 }
 
 impl Results {
-    /// The median of the rounds' ratios: both sides of each were measured within seconds of each other.
+    /// The median of the rounds' ratios; both sides of each ratio were measured within seconds of each other.
     fn ratio(&self, run: Run, others: &[(Run, Figure)], goal: &Goal) -> Option<f64> {
         let of = |run: &Run, figure: Figure, round: usize| {
             let figures = self.runs.get(run)?.get(round)?;
@@ -313,7 +313,7 @@ impl Results {
         median(self.runs.get(&run)?).get(&figure).copied()
     }
 
-    /// How many times one run's figure another's is.
+    /// The median ratio of one run's figure to another's.
     fn times(&self, run: Run, other: Run, figure: Figure) -> Option<f64> {
         let [ours, theirs] = [self.runs.get(&run)?, self.runs.get(&other)?]
             .map(|rounds| rounds.iter().map(move |round| round.get(&figure)));
@@ -358,7 +358,7 @@ mod tests {
             .iter()
             .map(|(cell, server, rounds)| (Run { cell: *cell, server: *server, client: 0 }, rounds.to_vec()))
             .collect();
-        // The second goal's part of a name is in the first cell's too.
+        // The second goal selects cells by a part of a name that is also in the first cell's name.
         judge(&table, &Results { setting: Setting::default(), runs })
     }
 
@@ -369,9 +369,9 @@ mod tests {
     #[test]
     fn what_slows_a_round_down_for_all_changes_no_ratio() {
         let goals = judged(&[(0, 0, &rates(&[100.0, 50.0, 100.0])), (0, 1, &rates(&[700.0, 350.0, 700.0]))]);
-        assert_eq!(goals.len(), 1, "a goal that was not measured is none");
+        assert_eq!(goals.len(), 1, "unmeasured goals are omitted");
         assert!(goals[0].is_reached());
-        let row = "| 4 KiB random read, depth 32: IOPS of ours beside tgt | ≥ 6.9 | 7.000 | reached |\n";
+        let row = "| 4 KiB random read, depth 32: IOPS of ours relative to tgt | ≥ 6.9 | 7.000 | reached |\n";
         assert_eq!(goals[0].row(), row);
         let missed = judged(&[(0, 0, &rates(&[100.0])), (0, 1, &rates(&[600.0]))]);
         assert!(!missed[0].is_reached());

@@ -1,8 +1,8 @@
-//! Every suite on every kind of storage, by the real program: it must come to its end, and what it wrote must agree with
-//! itself. Writes docs/measured/suites.md.
+//! Runs every suite on every kind of storage with the real program. Each suite must complete, and its record must be
+//! consistent. Writes docs/measured/suites.md.
 //!
-//! Suites are made for disks and minutes; here they get a small span and a second or so for each run, by options that
-//! everybody has. So the figures say that a suite runs and is sane, not how fast anything is.
+//! Suites are designed for disks and take minutes. Here, ordinary options reduce them to a small span and about a second per
+//! run. The figures show that a suite works and is plausible, not the speed of the storage.
 
 use std::fmt::Write;
 use std::fs;
@@ -19,46 +19,46 @@ use crate::server::{Make, Server, Site, Started};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Only these suites
+    /// Run only these suites
     #[arg(long, value_name = "NAME")]
     suite: Vec<String>,
-    /// Only these kinds of storage
+    /// Use only these kinds of storage
     #[arg(long, value_name = "NAME", value_parser = STORAGE.map(|(name, _)| name))]
     storage: Vec<String>,
-    /// The part of the storage that is used, in MiB
+    /// Part of the storage to use, in MiB
     #[arg(long, default_value_t = 256)]
     span_mib: u64,
-    /// How long each run of each cell takes at most
+    /// Maximum seconds for each run of each cell
     #[arg(long, default_value_t = 0.5)]
     seconds: f64,
-    /// A linerate that was built before, instead of building it
+    /// Use this linerate binary instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// How often each cell is run at most; steady state needs five
+    /// Maximum number of runs of each cell; steady state needs five
     #[arg(long, default_value_t = 5)]
     repeats: u32,
-    /// Leave the page as it is
+    /// Do not write the page
     #[arg(long)]
     dry: bool,
 }
 
-/// The kinds of storage that people measure.
+/// The kinds of storage to measure.
 const STORAGE: [(&str, Make); 4] =
     [("linerate", Make::Linerate), ("tgt", Make::Tgt), ("file", Make::File), ("ext4", Make::Ext4)];
 
-/// What came of one suite on one kind of storage.
+/// The outcome of one suite on one kind of storage.
 #[derive(Debug)]
 struct Outcome {
     suite: String,
     storage: &'static str,
     wall_s: f64,
-    /// What it wrote, or why there is nothing.
+    /// Its record, or the error.
     record: Result<Record, String>,
-    /// What is wrong with that.
+    /// Inconsistencies in the record.
     doubts: Vec<String>,
 }
 
-/// Runs them, prints and writes the table. It holds if every suite came to its end everywhere, without a doubt.
+/// Runs the suites, and prints and writes the table. Holds if every suite completed everywhere with a consistent record.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     process::require(&["tgtd", "losetup", "mkfs.ext4", "qemu-io"])?;
     let binary = options.binary.clone().map_or_else(workspace::release_binary, Ok)?;
@@ -84,7 +84,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     Ok(Verdict::of(fine))
 }
 
-/// The names of all suites, as the program tells them.
+/// The names of all suites, from the program.
 fn names(binary: &Path) -> Result<Vec<String>> {
     let said = process::run(binary, &["bench", "--list"])?;
     let names: Vec<String> =
@@ -101,7 +101,7 @@ fn outcome(
     options: &Options,
 ) -> Result<Outcome> {
     let folder = workspace::target_directory().join(format!("xtask/suites/{name}-{suite}"));
-    let _ = fs::remove_dir_all(&folder); // of an earlier run, if there was one
+    let _ = fs::remove_dir_all(&folder); // of an earlier run, if any
     fs::create_dir_all(folder.parent().unwrap_or(&folder))?;
     let target = storage.target();
     let mut command = target.placement.command(binary);
@@ -119,7 +119,7 @@ fn outcome(
 }
 
 impl Outcome {
-    /// `fine`, or the first thing that is wrong.
+    /// `fine`, or the first problem.
     fn verdict(&self) -> String {
         match (&self.record, self.doubts.as_slice()) {
             (Err(why), _) => format!("FAILED: {why}"),
@@ -143,7 +143,7 @@ fn table(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// Five columns, from the number of cells on.
+/// Five columns, starting with the number of cells.
 fn figures(record: &Record) -> String {
     let best = record.runs.iter().map(CellRun::rates).fold(Rates::default(), |best, rates| Rates {
         iops: best.iops.max(rates.iops),
@@ -165,18 +165,17 @@ fn figures(record: &Record) -> String {
 /// The section of the page.
 fn section(outcomes: &[Outcome], setting: &Setting, options: &Options) -> String {
     format!(
-        "`cargo measure suites` runs this and writes this section. Each suite is the one that `linerate bench --suite NAME` \
-         runs, with three things reduced by options that everybody has: `--span {}MiB` instead of all of the storage (and \
-         of the gigabytes that some suites want), `--seconds {}` for each run of each cell, and `--repeats {}`. So the figures show that \
-         every suite comes to its end everywhere and is sane, not what the storage can do. Server on core 0, client on \
-         core 1, in a network namespace ({}). linerate has a RAM volume, tgt a file on /dev/shm; the file is on this machine's \
-         disk and the ext4 on a loop device over an attached LUN of `linerate serve`, both read and written with \
-         `O_DIRECT`.\n\n\
-         *Fine* means: exit code 0, the record has its end and every cell; no request failed; as many latencies as \
-         requests; samples add up to the run in requests, bytes and seconds; bytes fit the requests' lengths; nobody \
-         wrote who should read; no more under way than asked for; and the rate times the mean latency is the \
-         measured number under way, but for what the ends of a run make of it (Little's law). All of that is computed from `result.json` by code that shares \
-         nothing with the program.\n\n{}{}",
+        "`cargo measure suites` runs and writes this section. Each suite is that of `linerate bench --suite NAME`, reduced by \
+         three ordinary options: `--span {}MiB` instead of all of the storage (some suites need gigabytes), `--seconds {}` for \
+         each run of each cell, and `--repeats {}`. So the figures show that every suite completes everywhere and is plausible, \
+         not the speed of the storage. The server is on core 0, the client on core 1, in a network namespace ({}). linerate has \
+         a RAM volume, tgt a file on /dev/shm. The file is on this machine's disk, and the ext4 file system is on a loop device \
+         over an attached LUN of `linerate serve`; both are accessed with `O_DIRECT`.\n\n\
+         *Fine* means: the exit code is 0; the record is complete and has every cell; no request failed; the number of latencies \
+         equals the number of requests; samples add up to the run in requests, bytes and seconds; bytes match the requests' \
+         lengths; readers did not write, nor writers read; the queue depth was not exceeded; and the rate times the mean latency \
+         equals the measured number of outstanding requests, except for the effects at the ends of a run (Little's law). All of \
+         this is computed from `result.json` by code that is independent of the program.\n\n{}{}",
         options.span_mib,
         options.seconds,
         options.repeats,
@@ -186,8 +185,8 @@ fn section(outcomes: &[Outcome], setting: &Setting, options: &Options) -> String
     )
 }
 
-/// What is read of a `result.json`. These are types of our own, and all figures are computed here anew: a mistake of the
-/// program's own summary would be no help in finding it.
+/// The parts of a `result.json` that are read. The types are separate from the program's, and all figures are recomputed here,
+/// so that errors in the program's own summary are found.
 #[derive(Debug, Deserialize)]
 struct Record {
     ended: Option<String>,
@@ -262,7 +261,7 @@ struct Run {
 struct Flow {
     ios: u64,
     bytes: u64,
-    /// (nanoseconds, times).
+    /// (nanoseconds, number of requests).
     service: Vec<(u64, u64)>,
 }
 
@@ -287,7 +286,7 @@ impl Record {
         Ok(serde_json::from_str(&fs::read_to_string(path)?)?)
     }
 
-    /// All cells that were to be run.
+    /// All cells of the suite.
     fn cells(&self) -> impl Iterator<Item = &Cell> {
         self.suite.steps.iter().flat_map(|step| match step {
             Step::Measure { cells } => cells.as_slice(),
@@ -317,7 +316,7 @@ impl Run {
 }
 
 impl CellRun {
-    /// Requests a second and bytes a second read and written, of all clients together.
+    /// Requests per second, and bytes read and written per second, of all clients together.
     fn rates(&self) -> Rates {
         let sum = |of: fn(&Run) -> u64| -> f64 {
             let rate =
@@ -340,15 +339,15 @@ struct Rates {
     written_bytes: f64,
 }
 
-/// By how much rate times mean latency may differ from the measured number of requests under way beside what the ends
-/// of a run make of it: latencies are told to one part in a thousand.
+/// Permitted difference between the rate times the mean latency and the measured number of outstanding requests, in addition to
+/// the effects at the ends of a run. Latencies are recorded to one part in a thousand.
 const LITTLE_PERCENT: f64 = 1.0;
 
-/// Everything that is odd, in sentences.
+/// All inconsistencies of a record, as messages.
 fn doubts(record: &Record) -> Vec<String> {
     let mut doubts = Vec::new();
     if record.ended.is_none() {
-        doubts.push("the record has no end".to_owned());
+        doubts.push("the record is incomplete".to_owned());
     }
     for cell in record.cells() {
         let runs: Vec<_> = record.runs.iter().filter(|run| run.cell == cell.name).collect();
@@ -373,7 +372,7 @@ fn of_run(cell: &Cell, run: &CellRun) -> Vec<String> {
     for client in &run.clients {
         match cell.roles.iter().find(|role| role.name == client.role) {
             Some(role) => doubts.extend(of_client(role, client)),
-            None => doubts.push(format!("a client has the role {}, which is none", client.role)),
+            None => doubts.push(format!("a client has the unknown role {}", client.role)),
         }
     }
     doubts
@@ -385,7 +384,7 @@ fn of_client(role: &Role, client: &ClientRun) -> Vec<String> {
     let mut doubt = |odd: bool, what: String| doubts.extend(odd.then_some(what));
     doubt(run.errors > 0, format!("{} errors", run.errors));
     doubt(run.mismatches > 0, format!("{} blocks were wrong", run.mismatches));
-    doubt(run.ios() == 0 || run.seconds <= 0.0, "nothing was done".to_owned());
+    doubt(run.ios() == 0 || run.seconds <= 0.0, "no requests".to_owned());
     let kinds = || role.workload.accesses.iter();
     doubt(kinds().all(|access| access.read == 100) && run.writes.ios > 0, "a reader wrote".to_owned());
     doubt(kinds().all(|access| access.read == 0) && run.reads.ios > 0, "a writer read".to_owned());
@@ -397,7 +396,10 @@ fn of_client(role: &Role, client: &ClientRun) -> Vec<String> {
         doubt(!possible.contains(&flow.bytes), format!("{} {name} of {} bytes", flow.ios, flow.bytes));
     }
     let asked = f64::from(role.workload.depth) * f64::from(role.sessions);
-    doubt(run.under_way_mean > asked * 1.001, format!("{} under way of {asked}", run.under_way_mean));
+    doubt(
+        run.under_way_mean > asked * 1.001,
+        format!("{} outstanding requests, more than {asked}", run.under_way_mean),
+    );
     doubt(
         cpu.seconds > run.seconds * 1.2 * f64::from(cpu.cpus),
         format!("{} s of CPU time in {} s", cpu.seconds, run.seconds),
@@ -411,14 +413,13 @@ fn counted(flow: &Flow) -> u64 {
     flow.service.iter().map(|(_, times)| times).sum()
 }
 
-/// Samples are all of the run, one behind the other, but for a last piece of less than half their length, which is left
-/// out as noise.
+/// Checks that samples cover the whole run, in order. A last piece shorter than half a sample is omitted as noise.
 fn samples(run: &Run) -> Vec<String> {
     let mut doubts = Vec::new();
     let longest_s = run.samples.iter().map(|sample| sample.seconds).fold(0.0, f64::max);
     let left_s = run.seconds - run.samples.iter().map(|sample| sample.seconds).sum::<f64>();
     if !(-1e-6..longest_s * 0.501).contains(&left_s) {
-        doubts.push(format!("samples leave out {left_s} s of {} s", run.seconds));
+        doubts.push(format!("samples omit {left_s} s of {} s", run.seconds));
     }
     let sum = |of: fn(&Sample) -> u64| run.samples.iter().map(of).sum::<u64>();
     let told = (run.ios(), run.reads.bytes + run.writes.bytes);
@@ -429,17 +430,22 @@ fn samples(run: &Run) -> Vec<String> {
         doubts.push(format!("samples have {seen:?} requests and bytes, the run has {told:?}"));
     }
     if !run.samples.is_sorted_by(|one, next| one.at_s < next.at_s) {
-        doubts.push("samples are not in their order".to_owned());
+        doubts.push("samples are out of order".to_owned());
     }
     doubts
 }
 
-/// Little's law over the time that was counted. A request that ends in it counts whole, also what it took before, and one
-/// that does not end in it counts nothing: at each end as many as there may be under way, each for about the longest latency.
-/// What was not counted may have taken longer than all that was, hence twice that.
+/// Checks Little's law over the counted time. A request that completes in this time counts completely, even if it started
+/// earlier; one that completes later does not count. So at each end, up to all outstanding requests deviate, each by about the
+/// longest latency. Uncounted requests can be slower than all counted ones, hence the factor of two.
 fn little(asked: f64, run: &Run) -> Option<String> {
     let expected = run.ios() as f64 / run.seconds * run.latency_mean_s();
     let ends = 2.0 * asked * run.latency_max_s() / run.seconds;
     let odd = (expected - run.under_way_mean).abs() > ends + run.under_way_mean * LITTLE_PERCENT / 100.0;
-    odd.then(|| format!("rate times latency is {expected:.2}, under way were {:.2}", run.under_way_mean))
+    odd.then(|| {
+        format!(
+            "rate times latency is {expected:.2}, but the mean number of outstanding requests {:.2}",
+            run.under_way_mean
+        )
+    })
 }

@@ -1,4 +1,4 @@
-//! What disturbs a path, as programs of their own: `cargo measure burn` and `cargo measure forward`.
+//! Programs that disturb a path: `cargo measure burn` and `cargo measure forward`.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,14 +9,14 @@ use anyhow::{Context, Result};
 use rustix::process::getppid;
 use xtask::tally::Verdict;
 
-// `cargo measure burn`: a program that does nothing, busily, for a part of each period. It ends with its parent.
+// `cargo measure burn`: a program that spins for a part of each period. It exits with its parent.
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct BurnOptions {
-    /// How much of the time it takes, from 0 to 1
+    /// Fraction of each period to spin, from 0 to 1
     #[arg(long)]
     share: f64,
-    /// In periods of so many microseconds
+    /// Length of a period in microseconds
     #[arg(long)]
     period_us: u64,
 }
@@ -31,40 +31,40 @@ pub(crate) fn burn(options: &BurnOptions) -> Verdict {
             std::hint::spin_loop();
         }
         start += period;
-        // Whoever was late does not catch up: that would be one long burst.
+        // After a delay, do not catch up: that would be one long burst.
         start = start.max(Instant::now().checked_sub(period).unwrap_or(start));
         std::thread::sleep(start.saturating_duration_since(Instant::now()));
     }
     Verdict::Holds
 }
 
-// `cargo measure forward`: stands in front of a target and hands on what both sides say. What the target says it sends as
-// a careless one would: the header of each PDU by itself, and then its data.
+// `cargo measure forward`: forwards data between a client and a target. It sends the target's PDUs as an inefficient target
+// would: the header of each PDU separately, followed by its data.
 //
-// Without TCP_NODELAY the data then wait until the header is acknowledged (RFC 896), which its receiver puts off for
-// 40 ms because it has nothing to say before it has the data (RFC 1122, 4.2.3.2).
+// Without TCP_NODELAY, the data then waits until the header is acknowledged (RFC 896). The receiver delays this
+// acknowledgement by 40 ms, because it has nothing to send before it gets the data (RFC 1122, 4.2.3.2).
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ForwardOptions {
-    /// Where to listen
+    /// Address to listen on
     #[arg(long)]
     listen: SocketAddr,
-    /// Where the target is
+    /// Address of the target
     #[arg(long)]
     to: SocketAddr,
-    /// Leave TCP_NODELAY off, as sockets are made
+    /// Do not set TCP_NODELAY
     #[arg(long)]
     nagle: bool,
 }
 
-/// Serves until its parent goes away.
+/// Serves until its parent exits.
 pub(crate) fn forward(options: &ForwardOptions) -> Result<Verdict> {
     let listener = TcpListener::bind(options.listen).with_context(|| format!("{}", options.listen))?;
     println!("ready");
     let (to, nagle) = (options.to, options.nagle);
     thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
-            // A connection that cannot be made, or ends, is closed on the other side: that is all there is to say.
+            // If the connection to the target fails or ends, the client's connection is closed; nothing else needs to be done.
             let _ = join(client, to, nagle);
         }
     });
@@ -94,7 +94,7 @@ fn join(client: TcpStream, to: SocketAddr, nagle: bool) -> io::Result<()> {
 /// Basic header segment: RFC 7143 section 11.2.1.
 const BHS_BYTES: usize = 48;
 
-/// Hands on PDU by PDU, without digests, until the target ends: a header in one write, its data in another.
+/// Forwards PDUs without digests until the target closes: the header in one write, the data in another.
 fn in_pieces(mut target: impl Read, mut client: impl Write) -> io::Result<()> {
     let mut header = [0; BHS_BYTES];
     let mut data = Vec::new();
@@ -109,7 +109,8 @@ fn in_pieces(mut target: impl Read, mut client: impl Write) -> io::Result<()> {
     }
 }
 
-/// What follows a header: additional header segments, and data up to a multiple of four (section 11.2.1.4 and 11.2.1.5).
+/// The number of bytes after a header: additional header segments, and data padded to a multiple of four (sections 11.2.1.4 and
+/// 11.2.1.5).
 fn data_bytes(header: &[u8; BHS_BYTES]) -> usize {
     let [additional, high, middle, low] = [header[4], header[5], header[6], header[7]].map(usize::from);
     additional * 4 + ((high << 16) | (middle << 8) | low).next_multiple_of(4)
@@ -119,7 +120,7 @@ fn data_bytes(header: &[u8; BHS_BYTES]) -> usize {
 mod tests {
     use super::*;
 
-    /// Notes each write by itself.
+    /// Records each write separately.
     #[derive(Default)]
     struct Pieces(Vec<Vec<u8>>);
 

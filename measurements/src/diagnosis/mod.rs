@@ -1,9 +1,8 @@
-//! `cargo measure diagnose-matrix`: causes of slowness are planted, `linerate diagnose` is asked what is wrong, and what it
-//! says is compared with what was planted and with what mending it brings. Writes docs/measured/diagnose-matrix.md.
+//! `cargo measure diagnose-matrix`: plants causes of slowness, runs `linerate diagnose`, and compares its findings with the
+//! planted causes and with the gains from removing them. Writes docs/measured/diagnose-matrix.md.
 //!
-//! A repeat is two worlds ([`world::World`]): one with the cause and one without. Outcomes are kept below the target
-//! directory, each with what the diagnosis printed, so that a part of the matrix can be run again: the page is made of
-//! all that are there.
+//! A repeat has two environments ([`world::World`]): one with the cause and one without. Outcomes and evidence are stored below
+//! the target directory, so that a part of the matrix can be run again. The page is generated from all stored outcomes.
 
 pub(crate) mod disturb;
 mod page;
@@ -32,52 +31,52 @@ use xtask::workspace;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How often each cause is planted
+    /// Number of repeats of each cause
     #[arg(long, default_value_t = 10)]
     repeats: u32,
-    /// How many healthy paths there are
+    /// Number of healthy paths
     #[arg(long, default_value_t = 20)]
     healthy: u32,
-    /// Only these causes, as they are called in JSON (`nbd-medium` over NBD); `healthy` and `nbd-healthy` for paths without one
+    /// Only these causes, by their names in JSON (`nbd-medium` over NBD); `healthy` and `nbd-healthy` are paths without a cause
     #[arg(long, value_name = "CAUSE")]
     only: Vec<String>,
     /// Only this repeat of each
     #[arg(long)]
     repeat: Option<u32>,
-    /// Short diagnoses, as `linerate diagnose --quick` makes them
+    /// Run short diagnoses with `linerate diagnose --quick`
     #[arg(long)]
     quick: bool,
-    /// Rounds in which a gain is confirmed
+    /// Number of rounds to confirm a gain
     #[arg(long, default_value_t = 2)]
     rounds: u32,
-    /// What is drawn
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Diagnose nothing: measure what each cause does to a few loads, to see that it binds
+    /// Instead of diagnosing, measure the effect of each cause on a few loads, to check that it is the bottleneck
     #[arg(long)]
     loads: bool,
-    /// Leave out what is kept already, right or wrong
+    /// Skip cases that have a stored outcome, correct or wrong
     #[arg(long)]
     missing: bool,
-    /// Measure nothing: judge again what was measured before
+    /// Instead of measuring, judge the stored evidence again
     #[arg(long)]
     judge: bool,
     /// Use this binary instead of building one
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
-    /// What else readers of the page should know of the run
+    /// Additional note on the run for the page
     #[arg(long, value_name = "SENTENCE")]
     note: Vec<String>,
-    /// Leave the page as it is
+    /// Do not write the page
     #[arg(long)]
     dry: bool,
 }
 
-/// What is run: a plant with its repeat, or a healthy path.
+/// A case: a plant with its repeat, or a healthy path.
 #[derive(Clone, Copy)]
 enum Case {
     Plant(&'static Plant, u32),
-    /// Over NBD, or not.
+    /// Whether the path uses NBD, and its number.
     Healthy(bool, u32),
 }
 
@@ -96,7 +95,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     for name in &options.only {
         ensure!(
             known().any(|known| known == *name),
-            "{name} is none of {}",
+            "unknown cause {name}; the causes are {}",
             known().collect::<Vec<_>>().join(", ")
         );
     }
@@ -127,7 +126,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     }
 }
 
-/// Tells how it came out, and writes the page.
+/// Prints the summary, and writes the page.
 fn end(options: &Options, folder: &Path) -> Result<Verdict> {
     let outcomes = page::all(folder)?;
     println!("{}", page::summary(&outcomes));
@@ -137,7 +136,7 @@ fn end(options: &Options, folder: &Path) -> Result<Verdict> {
     Ok(verdict(&outcomes))
 }
 
-/// All of a repeat before the next one begins: whatever a machine does for a minute falls on many plants.
+/// All cases, by repeat: a disturbance of the machine for a minute then affects many plants.
 fn cases(options: &Options) -> Vec<Case> {
     let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
     let mut cases = Vec::new();
@@ -175,7 +174,7 @@ fn carry_out(case: Case, options: &Options, binary: &Path, folder: &Path) -> Out
     Outcome { planted, nbd, repeat, details, answer, predicted, confirmed }
 }
 
-/// What was said, what mending was to bring, and what it brought.
+/// The answer, and the predicted and confirmed gains.
 type Said = Result<(Answer, Option<Gain>, Option<Gain>)>;
 
 fn with_cause(
@@ -203,7 +202,7 @@ fn without_cause(scene: &Scene, name: &str, options: &Options, binary: &Path, fo
     Ok((Answer::of(&diagnosis), Gain::predicted(&diagnosis), None))
 }
 
-/// What was measured is kept: it can be judged again.
+/// Measures and judges a path. The evidence is stored, so that it can be judged again.
 fn diagnose(world: &World, options: &Options, folder: &Path, name: &str) -> Result<Diagnosis> {
     let text = world.evidence(&more(options))?;
     fs::write(folder.join(format!("{name}.evidence.json")), &text)?;
@@ -218,7 +217,7 @@ fn more(options: &Options) -> Vec<String> {
     if options.quick { vec!["--quick".to_owned()] } else { Vec::new() }
 }
 
-/// The load of the first finding, with the cause and without it.
+/// Measures the load of the first finding with the cause and without it.
 fn mended(
     world: &World,
     diagnosis: &Diagnosis,
@@ -228,16 +227,16 @@ fn mended(
     name: &str,
 ) -> Result<Option<Gain>> {
     let finding = diagnosis.findings.first().context("no finding")?;
-    let run = diagnosis.evidence.loads.get(finding.load).context("the finding's load is not there")?;
+    let run = diagnosis.evidence.loads.get(finding.load).context("the finding's load is missing")?;
     let load = run.load;
     let seconds = rate::seconds(&load, middle(run.bytes_per_s.clone()).unwrap_or(0.0));
-    // What chance loses, it loses unevenly: TCP's rate under losses differs by half from second to second.
+    // Random losses are uneven: TCP's rate varies by half from second to second.
     let rounds = if finding.cause == Cause::Loss { LOSS_ROUNDS * options.rounds } else { options.rounds };
     let rates = match cure {
         Cure::Trial => rate::confirm(world, world, &load, &rate::changed(&load, finding), rounds, seconds)?,
         Cure::Path(path) => {
             let cured = World::build(path, binary, &format!("{name}-cured"))?;
-            // `linerate bench` makes no durable writes, and its connections may go by other lanes.
+            // `linerate bench` has no durable writes, and its connections can use other lanes.
             if load.durable || finding.cause == Cause::SlowPath {
                 let other = judge(&cured.evidence(&more(options))?)?;
                 Rates {
@@ -254,7 +253,7 @@ fn mended(
 
 const LOSS_ROUNDS: u32 = 4;
 
-/// Judges again what was measured before, by the rules as they are now.
+/// Judges the stored evidence again, by the current rules.
 fn judge_again(folder: &Path) -> Result<()> {
     for outcome in page::all(folder)? {
         let name = outcome.name();
@@ -266,7 +265,7 @@ fn judge_again(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a plant does to loads, without a diagnosis.
+/// Measures the effect of a plant on loads, without a diagnosis.
 fn loads(case: Case, options: &Options, binary: &Path) -> Result<()> {
     let Case::Plant(plant, repeat) = case else { return Ok(()) };
     let name = plant.name();
@@ -284,7 +283,7 @@ fn loads(case: Case, options: &Options, binary: &Path) -> Result<()> {
     Ok(())
 }
 
-/// 95 of 100 right, and no false alarm.
+/// Holds if 95 % are correct, and there is no false alarm.
 fn verdict(outcomes: &[Outcome]) -> Verdict {
     let planted: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.planted.is_some()).collect();
     let right = planted.iter().filter(|outcome| outcome.is_right()).count();
@@ -294,7 +293,7 @@ fn verdict(outcomes: &[Outcome]) -> Verdict {
 
 fn line(name: &str, outcome: &Outcome) -> String {
     let mark = if outcome.is_right() { "right" } else { "WRONG" };
-    let far = if outcome.is_close() == Some(false) { ", but its gain" } else { "" };
+    let far = if outcome.is_close() == Some(false) { ", except for its gain" } else { "" };
     let gain = |gain: Option<Gain>| match gain.map(|gain| gain.ratio) {
         None => "-".to_owned(),
         Some(None) => "infinite".to_owned(),
@@ -302,7 +301,7 @@ fn line(name: &str, outcome: &Outcome) -> String {
     };
     let (predicted, confirmed) = (gain(outcome.predicted), gain(outcome.confirmed));
     let (answer, details) = (page::answered(&outcome.answer), &outcome.details);
-    format!("{mark}{far}: {name} ({details}): {answer}; gain {predicted} said, {confirmed} measured")
+    format!("{mark}{far}: {name} ({details}): {answer}; gain {predicted} predicted, {confirmed} measured")
 }
 
 fn setting(options: &Options) -> Vec<String> {
@@ -312,7 +311,7 @@ fn setting(options: &Options) -> Vec<String> {
     let mut lines = vec![
         format!("Machine: {}, Linux {}", machine::machine(), machine::kernel()),
         format!(
-            "{mode}, seed {}, {rounds} for each gain ({LOSS_ROUNDS} times as many where packets are lost)",
+            "{mode}, seed {}, {rounds} for each gain ({LOSS_ROUNDS} times as many with packet loss)",
             options.seed
         ),
     ];

@@ -1,4 +1,4 @@
-//! docs/measured/diagnose-matrix.md: what was planted, what was found, and what mending it brought.
+//! docs/measured/diagnose-matrix.md: planted causes, findings, and the gains from removing the causes.
 
 use std::fmt::Write;
 use std::fs;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::diagnosis::plants;
 use crate::diagnosis::plants::Plant;
 
-/// What was found first, as a column.
+/// The first finding, as a column.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Column {
     Found(Cause),
@@ -41,7 +41,7 @@ impl Column {
     }
 }
 
-/// The closing lines: how many were right, and how close the gains were.
+/// The summary: the number of correct findings, and the accuracy of the gains.
 pub(super) fn summary(outcomes: &[Outcome]) -> String {
     let (planted, healthy): (Vec<&Outcome>, Vec<&Outcome>) =
         outcomes.iter().partition(|outcome| outcome.planted.is_some());
@@ -50,7 +50,7 @@ pub(super) fn summary(outcomes: &[Outcome]) -> String {
     let compared: Vec<bool> = planted.iter().filter_map(|outcome| outcome.is_close()).collect();
     let close = compared.iter().filter(|close| **close).count();
     format!(
-        "first finding right in {right} of {} ({:.0} %); false alarms on healthy paths: {alarms} of {}; predicted gain within \
+        "first finding correct in {right} of {} ({:.0} %); false alarms on healthy paths: {alarms} of {}; predicted gain within \
          20 % of the confirmed one in {close} of {}",
         planted.len(),
         100.0 * right as f64 / planted.len().max(1) as f64,
@@ -59,7 +59,7 @@ pub(super) fn summary(outcomes: &[Outcome]) -> String {
     )
 }
 
-/// The whole page; `setting` says where and when, line by line.
+/// The whole page; `setting` contains lines on the machine and the options.
 pub(super) fn markdown(outcomes: &[Outcome], setting: &[String]) -> String {
     let mut page = INTRODUCTION.to_owned();
     // Writing into a String does not fail.
@@ -67,9 +67,9 @@ pub(super) fn markdown(outcomes: &[Outcome], setting: &[String]) -> String {
     for line in setting {
         let _ = writeln!(page, "- {line}");
     }
-    page.push_str("\n## What was planted, and what was found first\n\n");
+    page.push_str("\n## Planted causes and first findings\n\n");
     page.push_str(&confusion(outcomes));
-    page.push_str("\n## What mending it was said to bring, and brought\n\n");
+    page.push_str("\n## Predicted and confirmed gains\n\n");
     page.push_str(GAINS);
     page.push_str(&gains(outcomes));
     page.push_str(&wrong(outcomes));
@@ -81,22 +81,22 @@ pub(super) fn markdown(outcomes: &[Outcome], setting: &[String]) -> String {
 const INTRODUCTION: &str = "\
 # What `linerate diagnose` finds
 
-Causes of slowness are planted in paths of which everything is known: hosts in network namespaces, links of the lab
-([lab.md](../lab.md)), our own target, and for NBD our own server and nbdkit. Each repeat draws its own distance, rate and sizes from a range in which the cause is
-what binds. `linerate diagnose` is run against it as a user would, and knows nothing of what was planted. Healthy paths are
-among them. `cargo measure diagnose-matrix` does this and writes this page.
+Causes of slowness are planted in fully known paths: hosts in network namespaces, links of the lab ([lab.md](../lab.md)), our
+own target, and for NBD our own server and nbdkit. Each repeat chooses its own random distance, rate and sizes, from a range in
+which the cause is the bottleneck. `linerate diagnose` runs as for a user, without information on the planted cause. Some paths
+are healthy. `cargo measure diagnose-matrix` does this and writes this page.
 
 ";
 
 const GAINS: &str = "\
-The predicted gain is that of the first finding; the confirmed one is the same load, measured with the cause taken away
-over with it, in rounds that alternate. Medians of the repeats.
+The predicted gain is that of the first finding. The confirmed gain is the rate of the same load without the cause, divided by
+its rate with the cause, measured in alternating rounds. Figures are medians of the repeats.
 
 ";
 
 fn confusion(outcomes: &[Outcome]) -> String {
     let mut columns: Vec<Column> = plants::ALL.iter().map(|plant| Column::Found(plant.cause)).collect();
-    // What can be found and is never planted stands behind, if it was found.
+    // Findings that are never planted come last.
     columns.extend(outcomes.iter().map(|outcome| Column::of(&outcome.answer)));
     columns.extend([Column::Fine, Column::NotKnown, Column::Failed]);
     let mut shown: Vec<Column> = Vec::new();
@@ -137,7 +137,7 @@ fn rows(outcomes: &[Outcome]) -> Vec<(String, Vec<&Outcome>)> {
 
 fn gains(outcomes: &[Outcome]) -> String {
     let mut table =
-        "| planted | what | right | predicted | confirmed | within 20 % |\n|---|---|---:|---:|---:|---:|\n"
+        "| planted | description | correct | predicted | confirmed | within 20 % |\n|---|---|---:|---:|---:|---:|\n"
             .to_owned();
     for plant @ Plant { cause, nbd, what, .. } in plants::ALL {
         let of_row = |outcome: &&Outcome| (outcome.planted, outcome.nbd) == (Some(*cause), *nbd);
@@ -173,7 +173,7 @@ fn wrong(outcomes: &[Outcome]) -> String {
     if wrong.is_empty() {
         return String::new();
     }
-    let mut text = "\n## What was not right\n\n".to_owned();
+    let mut text = "\n## Wrong findings\n\n".to_owned();
     for outcome in wrong {
         let _ = writeln!(text, "- {} ({}): {}", planted(outcome), outcome.details, answered(&outcome.answer));
     }
@@ -182,7 +182,7 @@ fn wrong(outcomes: &[Outcome]) -> String {
 
 fn every(outcomes: &[Outcome]) -> String {
     let mut table =
-        "| planted | drawn | found | predicted | confirmed |\n|---|---|---|---:|---:|\n".to_owned();
+        "| planted | parameters | found | predicted | confirmed |\n|---|---|---|---:|---:|\n".to_owned();
     for outcome in outcomes {
         let (predicted, confirmed) = match outcome.gains() {
             Some((predicted, confirmed)) => (shown(predicted.ratio), shown(confirmed.ratio)),
@@ -223,45 +223,42 @@ fn shown(gain: Option<f64>) -> String {
     }
 }
 
-// What came of one repeat, as it is kept.
-
-/// What came of one repeat of one plant, or of one healthy path.
+/// The stored outcome of one repeat of a plant, or of one healthy path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Outcome {
-    /// What was planted; nothing on a healthy path.
+    /// The planted cause; `None` on a healthy path.
     pub(super) planted: Option<Cause>,
-    /// In a path to an NBD export.
+    /// Whether the path is to an NBD export.
     #[serde(default)]
     pub(super) nbd: bool,
     pub(super) repeat: u32,
-    /// What the repeat had drawn.
+    /// The random parameters of the repeat.
     pub(super) details: String,
     pub(super) answer: Answer,
-    /// The first finding's load, and what mending it was to bring: the new rate over the old one; none for an infinite
-    /// gain.
+    /// The first finding's load and predicted gain.
     pub(super) predicted: Option<Gain>,
-    /// What taking away what was planted brought.
+    /// The measured gain from removing the planted cause.
     pub(super) confirmed: Option<Gain>,
 }
 
-/// A gain of a load; none for an infinite one, where nothing went before.
+/// The gain of a load: the new rate divided by the old one. `None` is infinite: the old rate was zero.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Gain {
     pub(super) load: Load,
     pub(super) ratio: Option<f64>,
 }
 
-/// What a diagnosis said, as far as it is right or wrong.
+/// The result of a diagnosis, reduced to the parts that are judged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Answer {
-    /// It found these, the first of them first.
+    /// Findings, in order.
     Found(Vec<Cause>),
     /// Nothing is wrong.
     Fine,
-    /// Nothing was found, and not everything is explained.
+    /// No findings, but not everything is explained.
     NotKnown,
-    /// There was no diagnosis, for this reason.
+    /// No diagnosis, with the reason.
     Failed(String),
 }
 
@@ -274,7 +271,7 @@ impl Answer {
         }
     }
 
-    /// What it says is the first thing that is wrong.
+    /// The first finding.
     pub(super) fn first(&self) -> Option<Cause> {
         match self {
             Answer::Found(causes) => causes.first().copied(),
@@ -284,7 +281,7 @@ impl Answer {
 }
 
 impl Gain {
-    /// What the first finding says.
+    /// The predicted gain of the first finding.
     pub(super) fn predicted(diagnosis: &Diagnosis) -> Option<Gain> {
         let finding = diagnosis.findings.first()?;
         let load = diagnosis.evidence.loads.get(finding.load)?.load;
@@ -293,7 +290,7 @@ impl Gain {
 }
 
 impl Outcome {
-    /// The first finding is what was planted; on a healthy path nothing was found.
+    /// Whether the first finding is the planted cause, or there is no finding on a healthy path.
     pub(super) fn is_right(&self) -> bool {
         match (&self.answer, self.planted) {
             (Answer::Failed(_), _) => false,
@@ -301,13 +298,13 @@ impl Outcome {
         }
     }
 
-    /// The predicted gain and the confirmed one, if the right thing was found and mended.
+    /// The predicted and confirmed gains, if the right cause was found and removed.
     pub(super) fn gains(&self) -> Option<(Gain, Gain)> {
         let both = self.predicted.zip(self.confirmed).filter(|_| self.is_right());
         both.filter(|(predicted, confirmed)| predicted.load == confirmed.load)
     }
 
-    /// Whether the predicted gain is within a fifth of the confirmed one; nothing if there is nothing to compare.
+    /// Whether the predicted gain is within 20 % of the confirmed one; `None` if there is nothing to compare.
     pub(super) fn is_close(&self) -> Option<bool> {
         let (predicted, confirmed) = self.gains()?;
         Some(match (predicted.ratio, confirmed.ratio) {
@@ -316,13 +313,13 @@ impl Outcome {
         })
     }
 
-    /// The same with what is concluded now from what was measured then.
+    /// The same outcome with a new diagnosis of the stored evidence.
     pub(super) fn judged(&self, diagnosis: &Diagnosis) -> Outcome {
         let (answer, predicted) = (Answer::of(diagnosis), Gain::predicted(diagnosis));
         Outcome { answer, predicted, ..self.clone() }
     }
 
-    /// What it is called on the disk.
+    /// The name of its files.
     pub(super) fn name(&self) -> String {
         format!("{}-{:02}", crate::diagnosis::plants::named(self.planted, self.nbd), self.repeat)
     }
@@ -333,12 +330,12 @@ impl Outcome {
     }
 }
 
-/// Where the outcome of this name is kept.
+/// The file name of an outcome.
 pub(super) fn file(name: &str) -> String {
     format!("{name}.outcome.json")
 }
 
-/// Everything that is kept, in the order of plants and repeats.
+/// All stored outcomes, in the order of plants and repeats.
 pub(super) fn all(folder: &Path) -> Result<Vec<Outcome>> {
     let mut outcomes: Vec<Outcome> = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {

@@ -1,7 +1,7 @@
-//! The causes that are planted, each with the path that it is planted in and the same path without it.
+//! The planted causes, each with a path that has the cause and the same path without it.
 //!
-//! Each repeat draws its own distances, rates and sizes, from a range in which the cause is what binds: the
-//! model says so, and the numbers are in the comment of each plant.
+//! Each repeat chooses its own random distances, rates and sizes. According to the model, the cause is the bottleneck over the
+//! whole range; the numbers are in the comment of each plant.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use lab::{Conditions, Spread};
 use crate::diagnosis::world::{Burner, Forwarder, NbdServer, Scene};
 use crate::random::Random;
 
-/// A cause in a path, and the way out.
+/// A cause in a path, and its cure.
 pub(super) struct Planted {
-    /// What was drawn, for people.
+    /// The random parameters, human-readable.
     pub(super) details: String,
     pub(super) scene: Scene,
     pub(super) cure: Cure,
 }
 
-/// What takes the cause away.
+/// The removal of a cause.
 pub(super) enum Cure {
-    /// Another path in place of the planted one.
+    /// Another path instead of the planted one.
     Path(Box<Scene>),
-    /// Another load: what the finding itself would try.
+    /// Another load: the change that the finding proposes.
     Trial,
 }
 
@@ -36,9 +36,9 @@ impl Planted {
 /// One row of the matrix.
 pub(super) struct Plant {
     pub(super) cause: Cause,
-    /// In a path to an NBD export.
+    /// Whether the path is to an NBD export.
     pub(super) nbd: bool,
-    /// What is planted, in a few words.
+    /// A short description of the cause.
     pub(super) what: &'static str,
     pub(super) plant: fn(&mut Random) -> Planted,
 }
@@ -51,25 +51,25 @@ pub(super) const ALL: &[Plant] = {
         row(SmallBursts, "MaxBurstLength of 4 or 8 KiB, one R2T at a time, 20 to 30 ms away", small_bursts),
         row(SmallSegments, "MaxRecvDataSegmentLength of 512 bytes", small_segments),
         row(CommandWindow, "a command window of 1 or 2, 8 to 15 ms away", command_window),
-        row(Depth, "a client that asks one at a time, 2 to 10 ms away", depth),
+        row(Depth, "a client with one request at a time, 2 to 10 ms away", depth),
         row(LinkRate, "a link that fell back to a tenth of its rate", link_rate),
-        row(PathMtu, "interfaces of 9000 bytes, a path of 1500", path_mtu),
+        row(PathMtu, "interfaces with an MTU of 9000, a path with 1500", path_mtu),
         row(Loss, "0.5 to 2 % of packets lost", loss),
-        row(SlowPath, "two connections, one by a slow lane", slow_path),
+        row(SlowPath, "two connections, one on a slow lane", slow_path),
         row(Medium, "a medium that takes 2 to 10 ms, or has a low rate", storage_medium),
         row(Flush, "a flush that takes 10 to 40 ms", flush),
-        row(Misalignment, "writes of 512 bytes on blocks of 4 KiB, or across their ends", misalignment),
-        row(TargetCpu, "60 to 85 % of the target's core taken by others", target),
-        row(ClientCpu, "60 to 85 % of the client's core taken by others", client),
+        row(Misalignment, "writes of 512 bytes on blocks of 4 KiB, or across their boundaries", misalignment),
+        row(TargetCpu, "60 to 85 % of the target's core used by others", target),
+        row(ClientCpu, "60 to 85 % of the client's core used by others", client),
         row(DelayedAck, "a target that sends header and data separately, without TCP_NODELAY", delayed_ack),
         nbd_row(Medium, "NBD: nbdkit's filters delay reads by 4 to 20 ms, or limit their rate", nbd_medium),
         nbd_row(
             Connections,
-            "NBD: what one connection gives, by a TCP window of 32 to 64 KiB or by nbdkit's filter",
+            "NBD: the rate of one connection, limited by a TCP window of 32 to 64 KiB or by nbdkit's filter",
             connections,
         ),
-        nbd_row(TargetCpu, "NBD: 60 to 85 % of the server's core taken by others", server_cpu),
-        nbd_row(Tls, "NBD: TLS on loopback, a core for each end", tls),
+        nbd_row(TargetCpu, "NBD: 60 to 85 % of the server's core used by others", server_cpu),
+        nbd_row(Tls, "NBD: TLS on loopback, one core for each end", tls),
     ]
 };
 
@@ -82,35 +82,35 @@ const fn nbd_row(cause: Cause, what: &'static str, plant: fn(&mut Random) -> Pla
 }
 
 impl Plant {
-    /// What it is called on the command line: as its cause, and `nbd-medium` over NBD.
+    /// Its name on the command line: that of its cause, with the prefix `nbd-` over NBD.
     pub(super) fn name(&self) -> String {
         named(Some(self.cause), self.nbd)
     }
 }
 
-/// What a plant, or a healthy path, is called.
+/// The name of a plant, or of a healthy path.
 pub(super) fn named(cause: Option<Cause>, nbd: bool) -> String {
     let cause = cause.map_or_else(|| "healthy".to_owned(), name);
     if nbd { format!("nbd-{cause}") } else { cause }
 }
 
-/// A cause as it is called in JSON and on the command line.
+/// The name of a cause in JSON and on the command line.
 pub(super) fn name(cause: Cause) -> String {
     match serde_json::to_value(cause) {
         Ok(serde_json::Value::String(name)) => name,
-        // Unit variants are strings; anything else would show at once.
+        // Unit variants are strings; anything else would be obvious in the output.
         other => format!("{other:?}"),
     }
 }
 
-// What lies between the two hosts.
+// Causes on the link between the two hosts.
 
-/// A window each round trip: at most 64 KiB in 8 ms, 8 MB/s, where the link carries at least 12.
+/// One window per round trip: up to 64 KiB in 8 ms, or 8 MB/s, while the link carries 12 or more.
 fn tcp_window(random: &mut Random) -> Planted {
     let (kib, round_trip) = (random.one_of(&[32u64, 48, 64, 64]), random.between(10.0, 20.0));
     let megabits = random.one_of(&[100.0, 150.0, 200.0]);
     let reads = random.one_of(&[true, false]);
-    // What the kernel is asked for it doubles, and of that a half is window.
+    // The kernel doubles the requested size, and uses half of the result as the window.
     let scene = Scene::network(megabits, round_trip);
     let (scene, cured, whose) = if reads {
         (scene.clone().with_key("receive-buffer", kib << 10), scene, "ours")
@@ -123,7 +123,7 @@ fn tcp_window(random: &mut Random) -> Planted {
     Planted::new(format!("{kib} KiB, {whose}, {round_trip} ms, {megabits} Mbit/s"), scene, cured)
 }
 
-/// A cable of which two pairs are dead: a rate of a tenth, and the switch says so, or the person does.
+/// A cable with two broken pairs: the rate falls to a tenth. The rated speed comes from the user or from our interface.
 fn link_rate(random: &mut Random) -> Planted {
     let (built, fell) = random.one_of(&[(1000.0, 100.0), (1000.0, 100.0), (100.0, 10.0)]);
     let round_trip = random.between(0.2, 1.0);
@@ -132,18 +132,18 @@ fn link_rate(random: &mut Random) -> Planted {
     let mut scene = Scene::unknown_network(fell, round_trip);
     let how = if told {
         scene = scene.asking(["--link", &format!("{built}Mbit/s")]);
-        "said by the person"
+        "specified by the user"
     } else {
-        // It is the other end of the way that fell back: our own interface knows nothing of it.
+        // The far end of the path fell back, so our own interface still reports the full rate.
         if let Some(link) = &mut scene.link {
             link.reported_megabits = Some(built as u32);
         }
-        "said by our interface"
+        "reported by our interface"
     };
     Planted::new(format!("{fell} of {built} Mbit/s, {how}, {round_trip} ms"), scene, cured)
 }
 
-/// Jumbo frames at both ends, and a switch between that has not heard of them.
+/// Jumbo frames at both ends, and a switch between them without support for jumbo frames.
 fn path_mtu(random: &mut Random) -> Planted {
     let (interface, path) = (random.one_of(&[9000, 9000, 4000]), random.one_of(&[1500, 1500, 1400]));
     let (megabits, round_trip) = (random.one_of(&[100.0, 200.0]), random.between(0.2, 5.0));
@@ -159,7 +159,7 @@ fn path_mtu(random: &mut Random) -> Planted {
     Planted::new(details, with(path), with(interface))
 }
 
-/// By Mathis' rule a connection of cubic does a few MB/s there.
+/// By Mathis' rule, a connection with cubic reaches a few MB/s under these losses.
 fn loss(random: &mut Random) -> Planted {
     let (percent, round_trip) = (random.between(0.5, 2.0), random.between(2.0, 10.0));
     let megabits = random.one_of(&[100.0, 150.0, 200.0]);
@@ -172,7 +172,7 @@ fn loss(random: &mut Random) -> Planted {
     Planted::new(format!("{percent} %, {round_trip} ms, {megabits} Mbit/s"), scene, cured)
 }
 
-/// A bundle of two links, of which one has become long and narrow.
+/// A bundle of two links, one of which has become slower and longer.
 fn slow_path(random: &mut Random) -> Planted {
     let (megabits, round_trip) = (random.one_of(&[100.0, 200.0]), random.between(1.0, 3.0));
     let (share, further) = (random.between(0.1, 0.3), random.between(5.0, 15.0));
@@ -191,15 +191,15 @@ fn slow_path(random: &mut Random) -> Planted {
         })
     };
     let details = format!(
-        "{megabits} Mbit/s at {round_trip} ms beside {:.0} Mbit/s at {:.1} ms",
+        "{megabits} Mbit/s at {round_trip} ms, and {:.0} Mbit/s at {:.1} ms",
         megabits * share,
         round_trip + further
     );
     Planted::new(details, bundle(share, further), bundle(1.0, 0.0))
 }
 
-/// Nagle's algorithm at one end, delayed acknowledgements at the other: 40 ms for each answer that is shorter than a
-/// segment. With longer segments that is more of them.
+/// Nagle's algorithm at one end, delayed acknowledgements at the other: 40 ms for each response shorter than a segment. Longer
+/// segments affect more responses.
 fn delayed_ack(random: &mut Random) -> Planted {
     let (megabits, round_trip) = (random.one_of(&[100.0, 200.0, 400.0]), random.between(0.3, 2.0));
     let with = |nagle| {
@@ -210,8 +210,7 @@ fn delayed_ack(random: &mut Random) -> Planted {
     Planted::new(format!("{round_trip} ms, {megabits} Mbit/s, MTU 9000"), with(true), with(false))
 }
 
-// What was agreed on at login, and what the client asks.
-
+// Causes in negotiated keys, and in the client's load.
 /// A write of 4 KiB waits two round trips instead of one.
 fn solicitation(random: &mut Random) -> Planted {
     let (megabits, round_trip) = (random.one_of(&[100.0, 200.0, 400.0]), random.between(4.0, 15.0));
@@ -221,8 +220,8 @@ fn solicitation(random: &mut Random) -> Planted {
     Planted::new(format!("{round_trip} ms, {megabits} Mbit/s"), scene, cured)
 }
 
-/// 32 writes of 64 KiB at once, each in bursts of at most 8 KiB: 8 round trips of 20 ms for 64 KiB, so at most 13 MB/s,
-/// where a link of 200 Mbit/s carries 23.
+/// 32 outstanding writes of 64 KiB, each in bursts of up to 8 KiB: 8 round trips of 20 ms for 64 KiB, so up to 13 MB/s, while a
+/// link of 200 Mbit/s carries 23.
 fn small_bursts(random: &mut Random) -> Planted {
     let (kib, round_trip) = (random.one_of(&[4, 8, 8]), random.between(20.0, 30.0));
     let megabits = random.one_of(&[200.0, 250.0]);
@@ -232,7 +231,7 @@ fn small_bursts(random: &mut Random) -> Planted {
     Planted::new(format!("{kib} KiB, {round_trip} ms, {megabits} Mbit/s"), scene, cured)
 }
 
-/// Where no link is in the way, what each PDU costs is what counts.
+/// Without a link, the cost of each PDU is the bottleneck.
 fn small_segments(random: &mut Random) -> Planted {
     let bytes = random.one_of(&[512, 512, 768, 1024]);
     let (reads, writes) = random.one_of(&[(true, true), (true, false), (false, true)]);
@@ -255,7 +254,7 @@ fn small_segments(random: &mut Random) -> Planted {
     Planted::new(format!("{bytes} bytes, {which} (no. {number})"), scene, cured)
 }
 
-/// One or two commands of 64 KiB each round trip: at most 16 MB/s, where the link carries at least 23.
+/// One or two commands of 64 KiB per round trip: up to 16 MB/s, while the link carries 23 or more.
 fn command_window(random: &mut Random) -> Planted {
     let (window, round_trip) = (random.one_of(&[1, 1, 2]), random.between(8.0, 15.0));
     let megabits = random.one_of(&[200.0, 250.0]);
@@ -265,7 +264,7 @@ fn command_window(random: &mut Random) -> Planted {
     Planted::new(format!("{window} commands, {round_trip} ms, {megabits} Mbit/s"), scene, cured)
 }
 
-/// The person's own load: one request at a time, much shorter than what the link carries in a round trip.
+/// The user's own load: one request at a time, much smaller than the bandwidth-delay product.
 fn depth(random: &mut Random) -> Planted {
     let (block, round_trip) = (random.one_of(&["4KiB", "8KiB", "16KiB"]), random.between(2.0, 10.0));
     let megabits = random.one_of(&[100.0, 200.0]);
@@ -273,9 +272,9 @@ fn depth(random: &mut Random) -> Planted {
     Planted { details: format!("{block}, {round_trip} ms, {megabits} Mbit/s"), scene, cure: Cure::Trial }
 }
 
-// What the target keeps its data on.
+// Causes in the target's storage.
 
-/// Longer than the network takes, or slower than it.
+/// A medium with a longer latency or a lower rate than the network.
 fn storage_medium(random: &mut Random) -> Planted {
     let (megabits, round_trip) = (random.one_of(&[200.0, 400.0]), random.between(1.0, 3.0));
     let cured = Scene::network(megabits, round_trip);
@@ -293,7 +292,7 @@ fn storage_medium(random: &mut Random) -> Planted {
     Planted::new(format!("{how}, {round_trip} ms, {megabits} Mbit/s"), scene, cured)
 }
 
-/// A write cache that is slow to empty.
+/// A write cache that is slow to flush.
 fn flush(random: &mut Random) -> Planted {
     let (round_trip, ms) = (random.between(1.0, 5.0), random.between(10.0, 40.0));
     let megabits = random.one_of(&[100.0, 200.0]);
@@ -301,7 +300,7 @@ fn flush(random: &mut Random) -> Planted {
         let volume = format!("delay:0us:[ram:1GiB]?flush={:.0}us", flush * 1e3);
         Scene::network(megabits, round_trip).with_volume(volume).writable()
     };
-    // A good disk's: a flush that has power behind it.
+    // The cure is a disk with power-loss protection, whose flush takes no time.
     Planted::new(format!("{ms} ms, {round_trip} ms away, {megabits} Mbit/s"), with(ms), with(0.0))
 }
 
@@ -319,9 +318,9 @@ fn misalignment(random: &mut Random) -> Planted {
     Planted::new(format!("{block}, {ms} ms a request, {round_trip} ms away"), scene, cured)
 }
 
-// Who has the cores.
+// Causes in the CPUs.
 
-/// The two programs have a core each, so that what is taken from one is not taken from the other.
+/// The two programs use different cores, so that a burner affects only one of them.
 const SERVER: usize = 0;
 const CLIENT: usize = 1;
 
@@ -339,7 +338,7 @@ fn client(random: &mut Random) -> Planted {
     taken_from(random, CLIENT, |scene| scene)
 }
 
-/// By somebody who goes first, for a part of each period, of the ends that `made` makes.
+/// Burns a core with priority for a part of each period, in the scene from `made`.
 fn taken_from(random: &mut Random, core: usize, made: fn(Scene) -> Scene) -> Planted {
     let (share, ms) = (random.between(0.6, 0.85), random.between(3.0, 12.0));
     let period = Duration::from_secs_f64(ms / 1e3);
@@ -347,15 +346,15 @@ fn taken_from(random: &mut Random, core: usize, made: fn(Scene) -> Scene) -> Pla
     Planted::new(format!("{:.0} % of each {ms} ms", share * 100.0), scene, made(apart()))
 }
 
-/// Causes over NBD: what differs from iSCSI's, and storage once more behind a server of others.
+/// Causes over NBD: those that differ from iSCSI's, and storage behind a third-party server.
 impl Scene {
-    /// The same path, with our server of NBD at its end.
+    /// The same path with our NBD server.
     fn over_nbd(mut self) -> Scene {
         self.server.nbd = Some(NbdServer::Linerate { tls: false });
         self
     }
 
-    /// With nbdkit, 1 GiB of memory, and these filters with their parameters.
+    /// The same path with nbdkit, 1 GiB of memory, and these filters with their parameters.
     fn over_nbdkit(mut self, filters: &[String]) -> Scene {
         let names = filters.iter().filter(|argument| argument.starts_with("--"));
         let parameters = filters.iter().filter(|argument| !argument.starts_with("--"));
@@ -366,7 +365,7 @@ impl Scene {
     }
 }
 
-/// nbdkit's filters that delay each read, or let so many bytes a second through.
+/// nbdkit's filters that delay each read, or limit the rate.
 fn nbd_medium(random: &mut Random) -> Planted {
     let (megabits, round_trip) = (random.one_of(&[200.0, 400.0]), random.between(1.0, 3.0));
     let (filters, how) = match random.one_of(&[true, true, false]) {
@@ -376,7 +375,7 @@ fn nbd_medium(random: &mut Random) -> Planted {
         }
         false => {
             let rate = random.between(40.0, 80.0).round();
-            (["--filter=rate".to_owned(), format!("rate={rate}M")], format!("{rate} Mbit/s for all"))
+            (["--filter=rate".to_owned(), format!("rate={rate}M")], format!("{rate} Mbit/s in total"))
         }
     };
     let path = Scene::network(megabits, round_trip);
@@ -384,8 +383,8 @@ fn nbd_medium(random: &mut Random) -> Planted {
     Planted::new(format!("{how}, {round_trip} ms, {megabits} Mbit/s"), scene, cured)
 }
 
-/// A window of the server's host each round trip, or what nbdkit lets one connection have: at most 10 MB/s, where the link
-/// carries at least 23. Mended by four connections.
+/// One window of the server's host per round trip, or nbdkit's limit per connection: up to 10 MB/s, while the link carries 23 or
+/// more. The cure is four connections.
 fn connections(random: &mut Random) -> Planted {
     let (megabits, round_trip) = (random.one_of(&[200.0, 300.0]), random.between(8.0, 20.0));
     let path = Scene::network(megabits, round_trip);
@@ -393,17 +392,17 @@ fn connections(random: &mut Random) -> Planted {
         true => {
             let kib = random.one_of(&[32, 48, 64]);
             let mut scene = path.over_nbd();
-            // Of what the kernel is told, a half is the window.
+            // The window is half of the size in the kernel's setting.
             let bytes = kib * 2 * 1024;
             scene.server.sysctls = vec![("net.ipv4.tcp_wmem".to_owned(), format!("4096 {bytes} {bytes}"))];
-            (scene, format!("{kib} KiB sent at once"))
+            (scene, format!("send window of {kib} KiB"))
         }
         false => {
             let rate = random.between(30.0, 60.0).round();
-            // The bucket of tokens would else hold two seconds, more than a round of a quick diagnosis takes.
+            // By default, the token bucket holds two seconds, longer than a round of a quick diagnosis.
             let filters =
                 ["--filter=rate", "burstiness=0.1", &format!("connection-rate={rate}M")].map(str::to_owned);
-            (path.over_nbdkit(&filters), format!("{rate} Mbit/s a connection"))
+            (path.over_nbdkit(&filters), format!("{rate} Mbit/s per connection"))
         }
     };
     let cured = scene.clone().with_key("connections", 4);
@@ -414,7 +413,7 @@ fn server_cpu(random: &mut Random) -> Planted {
     taken_from(random, SERVER, Scene::over_nbd)
 }
 
-/// Each end has a core, and no link is in the way.
+/// Each end has its own core, and there is no link.
 fn tls(random: &mut Random) -> Planted {
     let number = random.number() % 100_000;
     let with = |tls| {
@@ -426,10 +425,10 @@ fn tls(random: &mut Random) -> Planted {
     Planted::new(format!("no. {number}"), with(true), with(false))
 }
 
-/// Draws a path of its kind, and says what it is.
+/// Generates a random path of one kind, and its description.
 type NbdKind = fn(&mut Random) -> (String, Scene);
 
-/// A path that does what it can, and what it is, in a few words.
+/// A healthy path to an NBD export, and its description.
 pub(in super::super) fn nbd_healthy(random: &mut Random, number: u32) -> (String, Scene) {
     let kinds: [NbdKind; 4] = [
         |random| nbd_lan(random, 400.0),
@@ -456,18 +455,18 @@ fn nbd_lan(random: &mut Random, megabits: f64) -> (String, Scene) {
     (format!("LAN, {megabits} Mbit/s, {round_trip} ms"), Scene::network(megabits, round_trip).over_nbd())
 }
 
-// Paths with nothing wrong.
+// Healthy paths.
 
-/// Draws a path of its kind, and says what it is.
+/// Generates a random path of one kind, and its description.
 type HealthyKind = fn(&mut Random) -> (String, Scene);
 
-/// A path that does what it can, and what it is, in a few words.
+/// A healthy path, and its description.
 pub(in super::super) fn healthy(random: &mut Random, number: u32) -> (String, Scene) {
     let kinds: [HealthyKind; 10] = [
         |_| ("loopback".to_owned(), Scene::loopback()),
         |random| healthy_lan(random, 1000.0, 0.2),
         |random| wan(random, 10.0),
-        |_| ("loopback, written too".to_owned(), Scene::loopback().writable()),
+        |_| ("loopback, with writes".to_owned(), Scene::loopback().writable()),
         |_| ("loopback, a file".to_owned(), Scene::loopback().with_volume("file:{state}/disk?size=1GiB")),
         |random| healthy_lan(random, 100.0, 0.3),
         |random| wan(random, 50.0),
@@ -484,7 +483,7 @@ fn healthy_lan(random: &mut Random, megabits: f64, round_trip_ms: f64) -> (Strin
     (format!("LAN, {megabits} Mbit/s, {round_trip} ms"), Scene::network(megabits, round_trip))
 }
 
-/// The lab's windows are large, and so the distance is no reason.
+/// The lab's windows are large, so that the distance is not a bottleneck.
 fn wan(random: &mut Random, round_trip_ms: f64) -> (String, Scene) {
     let round_trip = random.between(round_trip_ms, 1.4 * round_trip_ms);
     let megabits = random.one_of(&[50.0, 100.0]);
@@ -493,7 +492,7 @@ fn wan(random: &mut Random, round_trip_ms: f64) -> (String, Scene) {
 
 fn written_lan(random: &mut Random) -> (String, Scene) {
     let (what, scene) = healthy_lan(random, 400.0, 0.2);
-    (format!("{what}, a file, written too"), scene.with_volume("file:{state}/disk?size=1GiB").writable())
+    (format!("{what}, a file, with writes"), scene.with_volume("file:{state}/disk?size=1GiB").writable())
 }
 
 fn two_connections(random: &mut Random) -> (String, Scene) {

@@ -1,4 +1,4 @@
-//! What a load comes to on a path, with the cause and without it.
+//! The rate of a load on a path, with the cause and without it.
 
 use anyhow::{Context, Result};
 use diagnose::{Diagnosis, Finding};
@@ -8,16 +8,16 @@ use serde::Deserialize;
 use crate::diagnosis::world::World;
 use crate::figures::middle;
 
-/// What taking the cause away really brought.
+/// Measured rates with the cause and after its removal.
 pub(super) struct Rates {
-    /// Bytes a second with the cause, round by round.
+    /// Bytes per second with the cause, by round.
     pub(super) planted: Vec<f64>,
-    /// Without it.
+    /// Bytes per second without the cause.
     pub(super) cured: Vec<f64>,
 }
 
 impl Rates {
-    /// For people who look on.
+    /// A line for the terminal.
     pub(super) fn line(&self, load: &Load) -> String {
         let mb = |rates: &[f64]| middle(rates.to_vec()).unwrap_or(0.0) / 1e6;
         let gain = self.gain().unwrap_or(f64::INFINITY);
@@ -31,14 +31,14 @@ impl Rates {
         )
     }
 
-    /// The new rate over the old one; nothing if there was no old one.
+    /// The new rate divided by the old one; `None` if the old rate was zero.
     pub(super) fn gain(&self) -> Option<f64> {
         let (planted, cured) = (middle(self.planted.clone())?, middle(self.cured.clone())?);
         (planted > 0.0).then(|| cured / planted)
     }
 }
 
-/// Loads that show most causes.
+/// Loads that reveal most causes.
 pub(super) const LOADS: &[Load] = &[
     load(Direction::Read, 64 << 10, 32),
     load(Direction::Read, 4 << 10, 1),
@@ -51,7 +51,7 @@ const fn load(direction: Direction, block_bytes: u32, depth: u32) -> Load {
     Load { direction, block_bytes, depth, sessions: 1, random: depth == 1, durable: false }
 }
 
-/// Measures the load that a finding is about in both worlds, in turn.
+/// Measures the load of a finding in both environments, alternately.
 pub(super) fn confirm(
     planted: &World,
     cured: &World,
@@ -62,11 +62,11 @@ pub(super) fn confirm(
 ) -> Result<Rates> {
     let mut rates = Rates { planted: Vec::new(), cured: Vec::new() };
     for round in 0..rounds {
-        // Who goes first changes, so that a machine that grows slower is unjust to both alike.
+        // The order alternates, so that a machine that becomes slower affects both alike.
         for cured_now in [round % 2 == 1, round % 2 == 0] {
             match cured_now {
                 true => rates.cured.push(rate(cured, other, seconds)?),
-                // Where nothing gets through, that is its rate.
+                // If nothing gets through, the rate is zero.
                 false => rates.planted.push(rate(planted, load, seconds).unwrap_or(0.0)),
             }
         }
@@ -74,7 +74,7 @@ pub(super) fn confirm(
     Ok(rates)
 }
 
-/// The load, with what the finding would change of it.
+/// The load, with the changes that the finding proposes.
 pub(super) fn changed(load: &Load, finding: &Finding) -> Load {
     let change = finding.trial.clone().unwrap_or_default();
     Load {
@@ -84,13 +84,13 @@ pub(super) fn changed(load: &Load, finding: &Finding) -> Load {
     }
 }
 
-/// The medians of a diagnosis' own rounds of the same load, where `linerate bench` cannot put it.
+/// The rates of a diagnosis' own rounds of the same load, for loads that `linerate bench` cannot generate.
 pub(super) fn of_diagnosis(diagnosis: &Diagnosis, load: &Load) -> Vec<f64> {
     let run = diagnosis.evidence.loads.iter().find(|run| run.load == *load);
     run.map(|run| run.bytes_per_s.clone()).unwrap_or_default()
 }
 
-/// Bytes a second.
+/// Measures a load, in bytes per second.
 fn rate(world: &World, load: &Load, seconds: f64) -> Result<f64> {
     let percent = |yes: bool| if yes { "100" } else { "0" };
     let is_read = load.direction == Direction::Read;
@@ -123,8 +123,8 @@ struct Measured {
     mb_per_s: f64,
 }
 
-/// How long to measure a load that came to this rate: long enough for a hundred requests of a slow medium, and for all of
-/// those under way to end several times where each waits for many round trips.
+/// The time to measure a load at this rate: long enough for a hundred requests of a slow medium, and for all outstanding
+/// requests to complete several times if each waits for many round trips.
 pub(super) fn seconds(load: &Load, bytes_per_s: f64) -> f64 {
     let all_s = f64::from(load.depth) * f64::from(load.block_bytes) / bytes_per_s;
     (TURNS * all_s).clamp(SECONDS_MIN, SECONDS_MAX)
@@ -132,7 +132,7 @@ pub(super) fn seconds(load: &Load, bytes_per_s: f64) -> f64 {
 
 const TURNS: f64 = 6.0;
 pub(super) const SECONDS_MIN: f64 = 0.8;
-/// What does not move at all would take for ever.
+/// Upper limit, for loads that make no progress.
 const SECONDS_MAX: f64 = 4.0;
-/// For windows to open.
+/// Time for TCP windows to grow.
 const WARM_UP: &str = "1.0";

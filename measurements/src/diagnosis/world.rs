@@ -1,4 +1,4 @@
-//! A scene that has been built: hosts, the link, the server and whatever disturbs them. Gone when dropped.
+//! A running scene: hosts, the link, the server and the disturbances. Removed when dropped.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,9 +13,9 @@ use lab::{Conditions, HostPlan, Lab, LinkPlan, Plan};
 use xtask::process::{Background, Ended};
 use xtask::{process, workspace};
 
-/// Everything of a scene, running.
+/// A running scene.
 pub(super) struct World {
-    // In the order in which they are to end: who serves, and where that is.
+    // Dropped in this order: servers before the hosts they run on.
     _forwarder: Option<Background>,
     _server: Background,
     lab: Lab,
@@ -25,20 +25,20 @@ pub(super) struct World {
     state: PathBuf,
 }
 
-/// How long a diagnosis may take: several times what it promises for the slowest paths.
+/// Time limit of a diagnosis: several times its documented duration on the slowest paths.
 const DIAGNOSIS: Duration = Duration::from_secs(180);
-/// How long one measurement may take that is to take a second or so. Where long packets vanish it takes for ever.
+/// Time limit of a measurement, which normally takes about a second. If full-size packets are lost, it never completes.
 const MEASUREMENT: Duration = Duration::from_secs(10);
 
 const CLIENT: &str = "client";
 const SERVER: &str = "server";
 const PORT: u16 = 3260;
-/// Where the server listens if somebody stands in front of it.
+/// The server's port if there is a forwarder in front of it.
 const PORT_BEHIND: u16 = 3261;
 const NAME: &str = "iqn.2026-01.io.linerate:disk";
 
 impl World {
-    /// Builds `scene`; `name` is that of its folder.
+    /// Builds `scene`; `name` is part of the name of its directory.
     pub(super) fn build(scene: &Scene, binary: &Path, name: &str) -> Result<World> {
         let lab = Lab::build(&plan(scene)).context("building the lab")?;
         let state =
@@ -76,7 +76,7 @@ impl World {
         Ok(World { _forwarder: forwarder, _server: server, lab, binary, scene, url, state })
     }
 
-    /// What `linerate diagnose` measures of it, as it prints that.
+    /// The evidence that `linerate diagnose` measures, as JSON.
     pub(super) fn evidence(&self, more: &[String]) -> Result<String> {
         let _burner = self.disturbed()?;
         let mut command = self.client()?;
@@ -87,7 +87,7 @@ impl World {
         fs::read_to_string(&file).with_context(|| file.display().to_string())
     }
 
-    /// What `linerate bench` prints with these arguments.
+    /// The output of `linerate bench` with these arguments.
     pub(super) fn bench(&self, arguments: &[String]) -> Result<String> {
         let _burner = self.disturbed()?;
         let mut command = self.client()?;
@@ -95,7 +95,7 @@ impl World {
         said(MEASUREMENT, command)
     }
 
-    /// Whoever takes cores, while something is measured here: the other world has the same cores.
+    /// Starts the scene's burner, which runs only during a measurement: the other environment uses the same cores.
     fn disturbed(&self) -> Result<Option<Background>> {
         self.scene.burner.map(|burner| burn(&burner)).transpose()
     }
@@ -107,7 +107,7 @@ impl World {
 
 impl Drop for World {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.state); // it lies under target/, and a leftover harms nobody
+        let _ = fs::remove_dir_all(&self.state); // a leftover under target/ is harmless
     }
 }
 
@@ -120,7 +120,7 @@ fn plan(scene: &Scene) -> Plan {
         end.interface_mtu = link.interface_mtu;
         end.reported_megabits = link.reported_megabits;
     }
-    // The two directions lose different packets, and a flow has one lane in both.
+    // The two directions lose different packets; a flow uses the same lane in both.
     match wire.conditions[1].lanes.is_empty() {
         true => wire.conditions[1].seed ^= 1,
         false => wire.conditions[1].lanes.iter_mut().for_each(|lane| lane.seed ^= 1),
@@ -129,7 +129,7 @@ fn plan(scene: &Scene) -> Plan {
     Plan { hosts: vec![HostPlan::new(CLIENT), server], links: vec![wire] }
 }
 
-/// `program` in a host, on one core if that is wanted.
+/// `program` on a host, optionally on one core.
 fn on_core(lab: &Lab, host: &str, core: Option<usize>, program: &Path) -> Result<Command> {
     let host = lab.host(host)?;
     let Some(core) = core else { return Ok(host.command(program)) };
@@ -138,7 +138,7 @@ fn on_core(lab: &Lab, host: &str, core: Option<usize>, program: &Path) -> Result
     Ok(command)
 }
 
-/// The scene's server, once it listens.
+/// Starts the scene's server, and waits until it listens.
 fn start(lab: &Lab, scene: &Scene, binary: &Path, at: SocketAddr, state: &Path) -> Result<Background> {
     let host = if scene.link.is_some() { SERVER } else { CLIENT };
     if let Some(NbdServer::Nbdkit(arguments)) = &scene.server.nbd {
@@ -164,11 +164,10 @@ fn start(lab: &Lab, scene: &Scene, binary: &Path, at: SocketAddr, state: &Path) 
     Background::start_ready(&mut serve(command, &configuration, state))
 }
 
-/// How long nbdkit may take to listen.
+/// Time limit for nbdkit to listen.
 const READY: Duration = Duration::from_secs(10);
 
-/// The configuration of our server of NBD; for TLS with the certificates that tests have, copied so that they are their
-/// owner's alone.
+/// The configuration of our NBD server. For TLS, it uses copies of the tests' certificates that only their owner can read.
 fn exported(server: &Server, listen: SocketAddr, state: &Path) -> Result<String> {
     let volume = server.volume.replace("{state}", &state.display().to_string());
     let mut text = format!("[nbd]\nlisten = [\"{listen}\"]\n");
@@ -214,8 +213,8 @@ fn serve(mut command: Command, configuration: &Path, state: &Path) -> Command {
     command
 }
 
-/// Before everybody else on its core, for the share that it is to take. Linux keeps 5 % of a core for those who are not
-/// real-time (sched_rt_runtime_us).
+/// Starts a burner with real-time priority, so that it gets its full share of the core. Linux reserves 5 % of a core for other
+/// processes (sched_rt_runtime_us).
 fn burn(burner: &Burner) -> Result<Background> {
     let mut command = Command::new("taskset");
     command
@@ -226,7 +225,7 @@ fn burn(burner: &Burner) -> Result<Background> {
     Background::start(&mut command)
 }
 
-/// What a program prints that is to end by itself and well.
+/// The output of a program, which must succeed within its time limit.
 fn said(limit: Duration, command: Command) -> Result<String> {
     let (ended, text) = process::within(limit, command)?;
     match ended {
@@ -237,23 +236,23 @@ fn said(limit: Duration, command: Command) -> Result<String> {
     Ok(text)
 }
 
-// A storage path to be built: two hosts or one, what lies between them, the server, and what the client is told.
+// The description of a storage path: one or two hosts, the link between them, the server, and the client's options.
 
-/// Everything that is on the way, as values.
+/// The description of a storage path.
 #[derive(Clone, Debug)]
 pub(super) struct Scene {
-    /// The link; without one, client and server are on one host.
+    /// The link; without one, client and server are on the same host.
     pub(super) link: Option<Link>,
     pub(super) server: Server,
-    /// What sits in front of the server.
+    /// A forwarder in front of the server.
     pub(super) middle: Option<Forwarder>,
-    /// The core that diagnoses, if it may not use all.
+    /// The client's core, if pinned.
     pub(super) client_core: Option<usize>,
-    /// Somebody else's work.
+    /// Other work on a core.
     pub(super) burner: Option<Burner>,
     /// Keys of the URL.
     pub(super) keys: Vec<(&'static str, String)>,
-    /// More arguments for `linerate diagnose`.
+    /// Additional arguments for `linerate diagnose`.
     pub(super) asked: Vec<String>,
 }
 
@@ -261,16 +260,16 @@ pub(super) struct Scene {
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     pub(super) conditions: Conditions,
-    /// What the interfaces claim to run at, in Mbit/s, if it is not the link's rate.
+    /// The rate that the interfaces report, in Mbit/s, if it differs from the link's rate.
     pub(super) reported_megabits: Option<u32>,
-    /// The interfaces' own MTU, if it is not the link's.
+    /// The MTU of the interfaces, if it differs from the link's.
     pub(super) interface_mtu: Option<u32>,
 }
 
 /// `linerate serve`, with one volume.
 #[derive(Clone, Debug)]
 pub(super) struct Server {
-    /// The volume; `{state}` in it is a folder of the server's own.
+    /// The volume; `{state}` in it is the server's state directory.
     pub(super) volume: String,
     /// Lines of `[target.session]`.
     pub(super) session: Vec<String>,
@@ -278,42 +277,42 @@ pub(super) struct Server {
     pub(super) window: Option<u32>,
     /// SO_RCVBUF of its portal, in bytes.
     pub(super) receive_buffer: Option<u64>,
-    /// The core that it may use, if it may not use all.
+    /// The server's core, if pinned.
     pub(super) core: Option<usize>,
-    /// It serves an export of NBD in place of a LUN.
+    /// Serve an NBD export instead of a LUN.
     pub(super) nbd: Option<NbdServer>,
-    /// Settings of its host's kernel; only with a link.
+    /// Kernel settings of its host; only with a link.
     pub(super) sysctls: Vec<(String, String)>,
 }
 
-/// A server of NBD.
+/// An NBD server.
 #[derive(Clone, Debug)]
 pub(super) enum NbdServer {
-    /// `linerate serve`; with `tls` clients encrypt, and need not.
+    /// `linerate serve`; `tls` permits TLS without requiring it.
     Linerate { tls: bool },
     /// nbdkit with these arguments.
     Nbdkit(Vec<String>),
 }
 
-/// Hands bytes on between the client and the server, and what the server sends in pieces: a PDU's header, then its data,
-/// as a careless target does.
+/// Forwards bytes between the client and the server. It sends the server's PDUs in pieces, the header before the data, as an
+/// inefficient target does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Forwarder {
     /// TCP_NODELAY is not set: the second piece waits until the first is acknowledged (RFC 896).
     pub(super) nagle: bool,
 }
 
-/// A program that takes a core from whoever else wants it, for a part of each period.
+/// A program that keeps a core from other processes for a part of each period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Burner {
     pub(super) core: usize,
-    /// How much of the time it takes.
+    /// The fraction of the time.
     pub(super) share: f64,
     pub(super) period: Duration,
 }
 
 impl Scene {
-    /// One host, a RAM volume, nothing in the way.
+    /// One host and a RAM volume, without a link or disturbances.
     pub(super) fn loopback() -> Scene {
         Scene {
             link: None,
@@ -334,12 +333,12 @@ impl Scene {
         }
     }
 
-    /// Two hosts, `round_trip_ms` apart, on a link of so many Mbit/s, whose rate the person knows.
+    /// Two hosts on a link with this rate and round-trip time. The user specifies the rate.
     pub(super) fn network(megabits: f64, round_trip_ms: f64) -> Scene {
         Scene::unknown_network(megabits, round_trip_ms).asking(["--link", &format!("{megabits}Mbit/s")])
     }
 
-    /// The same where nobody says what the link is built for, but for the interfaces.
+    /// Like [`Scene::network`], but only the interfaces report the rate.
     pub(super) fn unknown_network(megabits: f64, round_trip_ms: f64) -> Scene {
         let conditions = Conditions {
             bits_per_s: Some(megabits * 1e6),
@@ -350,7 +349,7 @@ impl Scene {
         Scene { link: Some(link), ..Scene::loopback() }
     }
 
-    /// The same, where anything may be written.
+    /// Permits writes to all of the volume.
     pub(super) fn writable(self) -> Scene {
         self.asking(["--allow-write", "--yes"])
     }
@@ -370,7 +369,7 @@ impl Scene {
         self
     }
 
-    /// The link's conditions, changed; a scene on one host has none and stays as it is.
+    /// Changes the link's conditions; does nothing without a link.
     pub(super) fn with_conditions(mut self, change: impl FnOnce(&mut Conditions)) -> Scene {
         if let Some(link) = &mut self.link {
             change(&mut link.conditions);

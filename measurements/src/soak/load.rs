@@ -1,4 +1,4 @@
-//! The loads, each of which knows what it must read.
+//! The loads. Each verifies the data that it reads.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,19 +16,19 @@ use super::record::{FILES, Outcome, RAW_FILES};
 use crate::random::Random;
 use crate::scene::World;
 
-/// Somebody who writes, and checks what he reads.
+/// A load that writes, and verifies what it reads.
 pub(super) trait Load: Send {
     fn name(&self) -> &str;
 
-    /// Works for some seconds, or until an error ends that.
+    /// Runs for some seconds, or until an error.
     fn round(&mut self) -> Result<Outcome>;
 
-    /// The process that it keeps from the beginning to the end, if any.
+    /// The process that runs from the start to the end, if any.
     fn resident(&self) -> Option<(&'static str, u32)> {
         None
     }
 
-    /// A last look, when all is whole.
+    /// A final check, after all faults are repaired.
     fn end(self: Box<Self>) -> Result<()> {
         Ok(())
     }
@@ -59,7 +59,7 @@ pub(super) fn all(rows: &[BenchRow], world: &World, binary: &Path, seed: u64) ->
     Ok(loads)
 }
 
-/// A round that takes longer than this hangs: troubles last for seconds, and an initiator waits for two minutes.
+/// A round that takes longer than this hangs: faults last for seconds, and initiators wait for up to two minutes.
 const ROUND_MAX: Duration = Duration::from_secs(400);
 
 /// A row of the table.
@@ -72,7 +72,7 @@ pub(super) struct BenchRow {
     unmap_blocks: Option<u64>,
 }
 
-/// `linerate bench` with a log of what it was promised, and `linerate bench verify` behind it.
+/// `linerate bench` with a log of acknowledged writes, followed by `linerate bench verify`.
 struct Bench {
     row: BenchRow,
     log: PathBuf,
@@ -102,7 +102,7 @@ impl Bench {
 
     fn load(&mut self) -> Result<Outcome> {
         let seed = self.random.number().to_string();
-        let _ = fs::remove_file(&self.log); // there is none in the first round
+        let _ = fs::remove_file(&self.log); // does not exist in the first round
         let url = self.row.url.as_str();
         if let Some(blocks) = self.row.unmap_blocks {
             let unmap = self.command(&["scsi", "unmap", url, "0", &blocks.to_string(), "--yes"]);
@@ -112,7 +112,7 @@ impl Bench {
             }
         }
         let mut command = self.command(&["bench", url, "--block", "4KiB:60,64KiB:40", "--seconds", "12"]);
-        // The same in each round, so that rounds can be compared.
+        // The same options in each round, so that rounds are comparable.
         command.args(["--read", "40", "--depth", "8", "--seed", &seed, "--allow-write", "--yes"]);
         command.arg("--json").arg("--verify").arg("--verify-log").arg(&self.log);
         let (ended, text) = process::within(ROUND_MAX, command)?;
@@ -124,7 +124,7 @@ impl Bench {
             (Some(0), Some(Measured { mb_per_s, latency_us, mismatches: 0 })) => {
                 Outcome::Right { mb_per_s, p50_us: Some(latency_us.p50) }
             }
-            // A server that is about to end lets nobody in.
+            // A server that is shutting down rejects logins.
             (Some(1 | 3 | 4 | 9 | 11), _) => Outcome::Disturbed(last_line(&text)),
             _ => Outcome::Wrong(format!("bench: {ended:?}: {}", last_line(&text))),
         })
@@ -136,11 +136,11 @@ impl Load for Bench {
         &self.row.name
     }
 
-    /// Checks what the log says was promised. Tries again while the server cannot be reached.
+    /// Runs the load, and then verifies the acknowledged writes in its log, retrying while the server is unreachable.
     fn round(&mut self) -> Result<Outcome> {
         let outcome = self.load()?;
         if matches!(outcome, Outcome::Wrong(_)) || !self.log.exists() {
-            return Ok(outcome); // a load that did not get in has no log
+            return Ok(outcome); // a load that could not log in has no log
         }
         let begun = Instant::now();
         loop {
@@ -156,12 +156,12 @@ impl Load for Bench {
     }
 }
 
-/// `qemu-io` over libiscsi: patterns that were flushed must be there, also for the next process.
+/// `qemu-io` over libiscsi: flushed patterns must be readable, including by the next process.
 struct Qemu {
     url: String,
     client: Placement,
     random: Random,
-    /// The pattern of each slot, if it is known.
+    /// The pattern of each slot, if known.
     slots: Vec<Option<u8>>,
 }
 
@@ -204,7 +204,7 @@ impl Load for Qemu {
         let (ended, text) = process::within(ROUND_MAX, command)?;
         let is_whole = exit_code(&ended) == Some(0);
         new.iter().for_each(|slot| self.slots[*slot] = is_whole.then_some(pattern));
-        // What was flushed before is read first. What a write that failed has left may be anything.
+        // Earlier flushed patterns are read first. After a failed write, the content of its slots is undefined.
         let is_mismatch = |line: &&str| line.contains("Pattern verification failed");
         let writes = ["wrote ", "write failed"];
         let mut before = text.lines().take_while(|line| !writes.iter().any(|word| line.starts_with(word)));
@@ -224,11 +224,11 @@ impl Load for Qemu {
     }
 }
 
-/// fio in an ext4 on `linerate attach`, which bears everything that befalls its server; or on a file, for what the machine
-/// itself can do meanwhile.
+/// fio in an ext4 file system: on `linerate attach`, which must survive all faults of its server, or on a local file to measure
+/// what the machine itself can do at the same time.
 struct Files {
     mounted: Mounted,
-    /// That of `linerate attach`.
+    /// The process ID of `linerate attach`.
     pid: Option<u32>,
 }
 
@@ -259,7 +259,7 @@ impl Load for Files {
         let (ended, text) = process::within(ROUND_MAX, command)?;
         let rate = 64.0 * 1.048_576 / begun.elapsed().as_secs_f64();
         if self.pid.is_none() {
-            thread::sleep(Duration::from_secs(20)); // it is to be compared with, and not to be a load
+            thread::sleep(Duration::from_secs(20)); // it is for comparison, and must not become a load
         }
         Ok(match exit_code(&ended) {
             Some(0) => Outcome::Right { mb_per_s: rate, p50_us: None },

@@ -1,6 +1,6 @@
-//! `cargo measure soak`: real processes, sockets and files for hours. Several initiators keep a load on one server and check
-//! what they read, while the server is killed, stopped and started again, its disk hangs, fails, loses writes and is full, and
-//! its network is cut. The servers' volumes and the loads stand in measurements/tables/soak.toml.
+//! `cargo measure soak`: runs real processes, sockets and files for hours. Several initiators keep a load on one server and
+//! check the data that they read. Meanwhile the server is killed, stopped and restarted; its disk hangs, fails, loses writes and
+//! fills up; and its network is cut. The server's volumes and the loads are in measurements/tables/soak.toml.
 //!
 //! ```text
 //!   namespace of the clients                          namespace of the server
@@ -35,13 +35,13 @@ use record::{Kind, Outcome, Record, Round, Usage};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// How long
+    /// Duration in hours
     #[arg(long, default_value_t = 2.0)]
     hours: f64,
-    /// What the order of troubles, and everything else that is drawn, comes from
+    /// Seed of the order of faults and of all other random choices
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Leave the page as it is
+    /// Do not write the page
     #[arg(long)]
     dry: bool,
     /// Use this binary instead of building one
@@ -86,7 +86,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
                         is_over.store(true, Ordering::Relaxed);
                     }
                     if is_disturbed {
-                        thread::sleep(Duration::from_millis(500)); // the server may be away for seconds
+                        thread::sleep(Duration::from_millis(500)); // the server can be unavailable for seconds
                     }
                 }
             });
@@ -101,7 +101,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
             println!("{:7.1} s  {what}", begun.elapsed().as_secs_f64());
             let server = world.process(SERVER).map(|server| ("server", server.pid()));
             let usages = residents.iter().copied().chain(server).filter_map(|(process, pid)| {
-                Some((process, Usage::of(pid).ok()?)) // it may have ended
+                Some((process, Usage::of(pid).ok()?)) // it may have terminated
             });
             let usages: Vec<_> = usages.collect();
             locked(&record).note_trouble(what, begun.elapsed(), usages);
@@ -122,7 +122,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     }
     if verdict == Verdict::Fails {
         world.keep = true;
-        println!("what is left is in {}", world.folder().display());
+        println!("logs and images are in {}", world.folder().display());
     }
     let _ = fs::remove_file(&binary); // a leftover is harmless
     Ok(verdict)
@@ -136,7 +136,7 @@ const SERVER: &str = "server";
 /// Volumes with a fault layer.
 const FAULTY: [&str; 3] = ["layers", "frames", "nbd"];
 
-/// How often each trouble comes, of twenty times.
+/// Relative frequency of each fault, in twentieths.
 const FREQUENCIES: [(Kind, usize); 9] = [
     (Kind::Killed, 11),
     (Kind::Ended, 1),
@@ -149,7 +149,7 @@ const FREQUENCIES: [(Kind, usize); 9] = [
     (Kind::Full, 1),
 ];
 
-/// Makes one trouble; ends when all is whole again.
+/// Causes one fault, and returns after it is repaired.
 fn trouble(
     kind: Kind,
     world: &mut World,
@@ -163,7 +163,7 @@ fn trouble(
             sleep(random, 0.0, 3.0);
             world.start_daemon(SERVER)
         }
-        Kind::Ended => world.start_daemon(SERVER), // which ends the one before
+        Kind::Ended => world.start_daemon(SERVER), // which terminates the running one
         Kind::Stopped => {
             world.process(SERVER).map(Background::pause);
             sleep(random, 1.0, 8.0);
@@ -191,7 +191,7 @@ fn trouble(
             // The copy ends with an error: there is no space.
             let _ = std::io::copy(&mut std::io::repeat(0), &mut File::create(&path)?);
             sleep(random, 1.0, 8.0);
-            fs::remove_file(&path).context("making room again")
+            fs::remove_file(&path).context("freeing space again")
         }
     }
 }
@@ -200,7 +200,7 @@ fn sleep(random: &mut Random, least: f64, most: f64) {
     thread::sleep(Duration::from_secs_f64(random.between(least, most)));
 }
 
-/// A tmpfs with room for a volume of 64 MiB and a little more; gone when dropped.
+/// A tmpfs with space for a volume of 64 MiB and a little more, unmounted when dropped.
 struct Small(PathBuf);
 
 impl Small {
@@ -215,6 +215,6 @@ impl Small {
 impl Drop for Small {
     fn drop(&mut self) {
         let _ = process::run("umount", &["--lazy", &self.0.display().to_string()]);
-        let _ = fs::remove_dir(&self.0); // an empty folder left behind is harmless
+        let _ = fs::remove_dir(&self.0); // an empty leftover directory is harmless
     }
 }

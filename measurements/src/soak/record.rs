@@ -1,4 +1,4 @@
-//! What was done and what befell it, and whether the end was like the beginning.
+//! A record of the loads' rounds and of the faults, and a comparison of the end with the start.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
@@ -12,24 +12,24 @@ use xtask::tally::Verdict;
 use crate::figures::middle;
 use crate::machine;
 
-/// What is compared with what.
+/// The loads that are compared with each other.
 pub(super) const FILES: &str = "fio in ext4 on linerate attach";
 pub(super) const RAW_FILES: &str = "fio in ext4 on a file of this machine";
 
-/// What befalls the server.
+/// A fault of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
-    /// SIGKILL, and a start.
+    /// SIGKILL and restart.
     Killed,
-    /// SIGTERM, and a start.
+    /// SIGTERM and restart.
     Ended,
-    /// SIGSTOP for a while.
+    /// SIGSTOP for some seconds.
     Stopped,
-    /// The link is down for a while.
+    /// The link is down for some seconds.
     Cut,
-    /// A disk does this for a while (`linerate server fault`).
+    /// A disk has this fault for some seconds (`linerate server fault`).
     Disk(&'static str),
-    /// A disk is full for a while.
+    /// A disk is full for some seconds.
     Full,
 }
 
@@ -37,8 +37,8 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Kind::Killed => f.write_str("server killed"),
-            Kind::Ended => f.write_str("server ended"),
-            Kind::Stopped => f.write_str("server stopped for a while"),
+            Kind::Ended => f.write_str("server shut down"),
+            Kind::Stopped => f.write_str("server paused"),
             Kind::Cut => f.write_str("link cut"),
             Kind::Disk("hang") => f.write_str("disk hangs"),
             Kind::Disk("fail") => f.write_str("disk fails"),
@@ -49,7 +49,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What a process uses.
+/// The resources of a process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Usage {
     pub(super) memory: u64,
@@ -67,7 +67,7 @@ impl Usage {
 #[derive(Debug)]
 pub(super) struct Round {
     pub(super) load: String,
-    /// When it began.
+    /// Its start time.
     pub(super) at: Duration,
     pub(super) outcome: Outcome,
 }
@@ -75,11 +75,11 @@ pub(super) struct Round {
 /// How a round ended.
 #[derive(Clone, Debug)]
 pub(super) enum Outcome {
-    /// All that was read was right.
+    /// All data was correct.
     Right { mb_per_s: f64, p50_us: Option<f64> },
-    /// The same, but a request failed: an error was to be expected.
+    /// All data was correct, but a request failed with an expected error.
     Disturbed(String),
-    /// Wrong data, or an error that should not have come.
+    /// Wrong data, or an unexpected error.
     Wrong(String),
 }
 
@@ -92,9 +92,9 @@ pub(super) struct Record {
     wrong: Vec<String>,
 }
 
-/// The last quarter's rate must be at least this part of the first's.
+/// Minimum ratio of the last quarter's rate to the first's.
 const SLOWER: f64 = 0.7;
-/// Its latency, memory and descriptors may be at most this part of the first's.
+/// Maximum ratio of its latency, memory and descriptors to those of the first quarter.
 const MORE: f64 = 1.3;
 
 impl Record {
@@ -109,7 +109,7 @@ impl Record {
         Verdict::of(self.wrong.is_empty())
     }
 
-    /// With what each process uses as it begins.
+    /// Records a fault, and the resources of each process at its start.
     pub(super) fn note_trouble(&mut self, kind: Kind, at: Duration, usages: Vec<(&'static str, Usage)>) {
         *self.troubles.entry(kind).or_default() += 1;
         for (process, usage) in usages {
@@ -122,7 +122,7 @@ impl Record {
         self.wrong.push(what);
     }
 
-    /// Nothing was wrong, every load had a round that was right, and the end was like the beginning.
+    /// Holds if nothing was wrong, every load had a correct round, and the end was like the start.
     pub(super) fn verdict(&self) -> Verdict {
         let rows = self.rows();
         let is_whole = rows.iter().all(|row| row.rounds > 0) && rows.iter().all(Row::lasts);
@@ -160,7 +160,7 @@ impl Record {
         rows
     }
 
-    /// The rounds of a load in which nothing failed: when, MB/s, and p50 in µs.
+    /// The rounds of a load without errors: time, MB/s, and p50 in µs.
     fn right(&self, load: &str) -> Vec<(Duration, f64, Option<f64>)> {
         let rounds = self.rounds.iter().filter(|round| round.load == load);
         let right = rounds.filter_map(|round| match round.outcome {
@@ -170,13 +170,12 @@ impl Record {
         right.collect()
     }
 
-    /// When, and MB/s, of the same rounds.
+    /// The time and MB/s of these rounds.
     fn rates(&self, load: &str) -> Vec<(Duration, f64)> {
         self.right(load).into_iter().map(|(at, rate, _)| (at, rate)).collect()
     }
 
-    /// Others use the same disk: what it gives to a file system on a volume is judged as a share of what it gives to one without
-    /// us.
+    /// The rate of a file system on a volume as a percentage of that on a local file, because other loads use the same disk.
     fn share(&self) -> Option<Row> {
         let [files, raw] = [FILES, RAW_FILES]
             .map(|load| Row::of(format!("{load}, % of that on a file"), &self.rates(load), is_as_fast));
@@ -187,14 +186,14 @@ impl Record {
 
     pub(super) fn text(&self, time: Duration, seed: u64) -> String {
         let mut text = format!(
-            "{}; {:.2} h, seed {seed}\n\n| trouble | times |\n|---|---|\n",
+            "{}; {:.2} h, seed {seed}\n\n| fault | count |\n|---|---|\n",
             machine::machine(),
             time.as_secs_f64() / 3600.0
         );
         for (kind, times) in &self.troubles {
             let _ = writeln!(text, "| {kind} | {times} |"); // a String takes everything
         }
-        text += "\n| load | rounds that were right | with errors that were expected |\n|---|---|---|\n";
+        text += "\n| load | correct rounds | rounds with expected errors |\n|---|---|---|\n";
         for load in self.loads() {
             let count = |is_it: fn(&Outcome) -> bool| {
                 self.rounds.iter().filter(|round| round.load == load && is_it(&round.outcome)).count()
@@ -227,7 +226,7 @@ fn is_as_fast([first, last]: [f64; 2]) -> bool {
     last >= first * SLOWER
 }
 
-/// A figure at the beginning and at the end.
+/// A figure at the start and at the end.
 struct Row {
     name: String,
     rounds: usize,
