@@ -66,6 +66,7 @@ async fn difference(sides: Rc<Sides>, piece: Piece) -> Result<Option<u64>, Failu
     let expected = source.read(piece.range.clone()).await.map_err(|error| unread(&source.name, at, error))?;
     let found = destination.read(piece.range).await;
     let found = found.map_err(|error| unread(&destination.name, at, error))?;
+    reactor::consume_budget(found.len()).await;
     if *expected == *found {
         return Ok(None);
     }
@@ -86,6 +87,8 @@ async fn not_zero(destination: &Destination, range: Range<u64>) -> Result<Option
             end = end.min(at + STEP_BYTES);
             let found = destination.read(at..end).await;
             let found = found.map_err(|error| unread(&destination.name, at, error))?;
+            // Storage in memory is read without waiting, and a hole may be longer than the memory.
+            reactor::consume_budget(found.len()).await;
             if let Some(first) = found.iter().position(|byte| *byte != 0) {
                 return Ok(Some(at + first as u64));
             }

@@ -127,7 +127,8 @@ impl Pump {
     async fn pass(&mut self, observer: &dyn Observer) -> Result<(), Stop> {
         let mut result = self.fill(observer).await;
         while let Some((range, ended)) = self.queue.next().await {
-            result = result.and(self.account_for(range, ended));
+            let accounted = self.account_for(range, ended).await;
+            result = result.and(accounted);
         }
         // The last failed flush may have been the only one to report the loss, so that another one proves
         // nothing.
@@ -193,7 +194,7 @@ impl Pump {
         loop {
             while self.queue.is_full() || self.pieces.position() > self.done_to() + self.ahead_bytes_max {
                 let Some((range, ended)) = self.queue.next().await else { break };
-                self.account_for(range, ended)?;
+                self.account_for(range, ended).await?;
                 observer.at(self.done_to());
                 self.checkpoint().await?;
             }
@@ -212,12 +213,12 @@ impl Pump {
         self.queue.start(async move { (range, carried.await) });
     }
 
-    fn account_for(&mut self, range: Range<u64>, ended: Result<Carried, Failure>) -> Result<(), Stop> {
+    async fn account_for(&mut self, range: Range<u64>, ended: Result<Carried, Failure>) -> Result<(), Stop> {
         let carried = ended?; // a failed piece stays outstanding: nothing after it is certain
         let start = range.start;
         self.under_way.remove(&start);
         if let Some(digest) = &mut self.digest {
-            digest.add(range, carried.data);
+            digest.add(range, carried.data).await;
         }
         self.account.unreadable.extend(carried.unreadable);
         self.ahead.insert(start, carried.tally);
@@ -379,7 +380,10 @@ impl Carrier {
 
     async fn store(&self, at: u64, data: &Slice, tally: &mut Tally) -> Result<(), Failure> {
         let runs = match self.detect_zeros {
-            true => pieces::runs(data),
+            true => {
+                reactor::consume_budget(data.len()).await;
+                pieces::runs(data)
+            }
             false => vec![DataRun { range: 0..data.len(), is_zero: false }],
         };
         for DataRun { range, is_zero } in runs {

@@ -15,6 +15,8 @@ use host::FileOptions;
 use iscsi_client::Unit;
 use sha2::{Digest as _, Sha256};
 
+use crate::stream::requests;
+
 /// A source, open for reading.
 pub(crate) struct Source {
     opened: Opened,
@@ -153,6 +155,9 @@ fn tail(path: &Path, range: Range<u64>) -> std::io::Result<Slice> {
 // SHA-256 over the source, with holes as zeros: the same value as `sha256sum` for a file with the same
 // content.
 
+/// Bytes hashed before they are charged to the task's budget.
+const STEP_BYTES: usize = 64 << 10;
+
 /// A digest of pieces in any order.
 #[derive(Default)]
 pub(crate) struct Digest {
@@ -163,24 +168,30 @@ pub(crate) struct Digest {
 }
 
 impl Digest {
-    /// Adds a piece; without data it is a hole.
-    pub(crate) fn add(&mut self, range: Range<u64>, data: Option<Slice>) {
+    /// Adds a piece; without data it is a hole. SHA-256 has no short cut for zeros, so a hole takes as long
+    /// as data.
+    pub(crate) async fn add(&mut self, range: Range<u64>, data: Option<Slice>) {
+        const ZEROS: &[u8] = &[0; STEP_BYTES];
         self.waiting.insert(range.start, (range.end, data));
         while let Some((end, data)) = self.waiting.remove(&self.at) {
             match data {
-                Some(data) => self.state.update(&*data),
-                None => self.add_zeros(end - self.at),
+                Some(data) => self.update(&data).await,
+                None => {
+                    for zeros in requests(self.at..end, STEP_BYTES as u64) {
+                        self.update(&ZEROS[..(zeros.end - zeros.start) as usize]).await;
+                    }
+                }
             }
             self.at = end;
         }
     }
 
-    fn add_zeros(&mut self, mut bytes: u64) {
-        const ZEROS: &[u8] = &[0; 64 << 10];
-        while bytes > 0 {
-            let step = bytes.min(ZEROS.len() as u64);
-            self.state.update(&ZEROS[..step as usize]);
-            bytes -= step;
+    /// All hashing is done here, within the budget of a task: otherwise the session would answer no ping while
+    /// a long hole is hashed, and the target would end it.
+    async fn update(&mut self, bytes: &[u8]) {
+        for step in bytes.chunks(STEP_BYTES) {
+            self.state.update(step);
+            reactor::consume_budget(step.len()).await;
         }
     }
 
@@ -205,16 +216,22 @@ fn written(digest: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use block::Buffer;
+    use reactor::Alone;
 
     use super::*;
 
     #[test]
     fn pieces_count_in_their_places_whenever_they_come() {
-        let mut digest = Digest::default();
-        digest.add(5..8, Some(Buffer::from(&b"def"[..]).share()));
-        digest.add(0..3, Some(Buffer::from(&b"abc"[..]).share()));
-        digest.add(3..5, None);
-        assert_eq!(digest.hex(), hex(b"abc\0\0def"));
+        let long = STEP_BYTES as u64 * 3 + 5;
+        let digest = reactor::block_on(Alone::virtual_time(), async {
+            let mut digest = Digest::default();
+            digest.add(long..long + 3, Some(Buffer::from(&b"def"[..]).share())).await;
+            digest.add(0..3, Some(Buffer::from(&b"abc"[..]).share())).await;
+            digest.add(3..long, None).await;
+            digest.hex()
+        });
+        let zeros = vec![0; long as usize - 3];
+        assert_eq!(digest, hex(&[b"abc", &zeros[..], b"def"].concat()));
     }
 
     #[test]

@@ -5,11 +5,12 @@ use std::sync::{Arc, Mutex};
 use backends::location::Opened;
 use backends::remote;
 use block::{
-    BlockDevice, Buffer, DeviceError, Durability, Extent, Fault, FaultAction, FaultControl, Geometry,
+    BlockDevice, Buffer, DeviceError, Durability, Extent, Fault, FaultAction, FaultControl, Geometry, Null,
     Pending, Profile, Requests, Rule, Run, Slice, bytewise,
 };
 use host::{RamDevice, RamOptions, ReactorClock};
 use proptest::prelude::*;
+use reactor::Alone;
 
 use crate::*;
 
@@ -248,6 +249,47 @@ fn a_digest_is_of_the_source_however_often_it_is_read() {
         report.sha256.expect("a digest")
     };
     assert_eq!(digest(Scene::with_crashes(&[3, 9])), digest(Scene::new()));
+}
+
+/// The number of turns that the reactor gets during the work. In this world a turn takes a microsecond, and
+/// nothing else takes time.
+fn turns<T>(work: impl Future<Output = Result<T, Failure>>) -> u128 {
+    reactor::block_on(Alone::virtual_time(), async {
+        let begun = reactor::now();
+        work.await.unwrap_or_else(|failure| panic!("{failure}"));
+        (reactor::now() - begun).as_micros()
+    })
+}
+
+/// 8 MiB in one hole.
+fn hole() -> Rc<Source> {
+    let geometry = memory().geometry();
+    Rc::new(Source::from_opened(Opened::local(Arc::new(Null::new(geometry)), None), "hole".to_owned()))
+}
+
+// A session answers pings only in turns of the reactor.
+
+#[test]
+fn the_reactor_gets_a_turn_after_each_quarter_of_a_mebibyte_that_is_hashed() {
+    let options = Options { checksum: true, ..Options::default() };
+    for source in [Scene::new().source, hole()] {
+        let Scene { destination, .. } = Scene::new();
+        let turns = turns(between(&options, &source, &destination, None, 0, &Unobserved));
+        assert!(turns >= 4 * 8, "{}: {turns} turns", source.name);
+    }
+}
+
+#[test]
+fn the_reactor_gets_a_turn_after_each_mebibyte_that_is_compared() {
+    let (equal, zeros) = (Scene::new(), Scene::new());
+    equal.copy(&Options::default()).unwrap_or_else(|failure| panic!("{failure}"));
+    let written =
+        remote::run(async { Ok(bytewise::write(&*zeros.behind, 0, Buffer::zeroed(8 << 20).share()).await) });
+    written.expect("a world").expect("memory");
+    for (source, destination) in [(equal.source, equal.destination), (hole(), zeros.destination)] {
+        let turns = turns(compare::compare(&Options::default(), &source, &destination, &Unobserved));
+        assert!(turns >= 8, "{}: {turns} turns", source.name);
+    }
 }
 
 proptest! {
