@@ -11,12 +11,12 @@ use front_end_core::ListenAddress;
 use host::{OpenError, local_socket};
 use reactor::ListenOptions;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
-use volume::backend::{Creation, Opening};
+use volume::backend::{Creation, Layers, Opening};
 
 use crate::config::values::VolumeName;
 use crate::config::{Config, Volume};
 use crate::control::{BindError, Socket};
-use crate::identity;
+use crate::identity::{self, Known, Mark};
 use crate::metrics::http::Bound;
 use crate::start::{control, no_listener, state_directory};
 use crate::state::{ServerState, StateError};
@@ -36,6 +36,7 @@ pub struct Checked {
 struct Trial<'a> {
     config: &'a Config,
     state: &'a Path,
+    known: Known<'a>,
     is_running: bool,
     found: Checked,
 }
@@ -48,7 +49,13 @@ pub fn check(config: &Config) -> Checked {
         Ok(state) => state,
         Err(failure) => return Checked { mistakes: vec![failure.to_string()], notes: Vec::new() },
     };
-    let mut trial = Trial { config, state: &state, is_running: false, found: Checked::default() };
+    let mut trial = Trial {
+        config,
+        state: &state,
+        known: Known::new(&state),
+        is_running: false,
+        found: Checked::default(),
+    };
     if let Err(error) = config.io_engine.unwrap_or_default().choose() {
         trial.mistake(&format!("io_uring is unavailable ({error}); leave --io-engine at auto"));
     }
@@ -98,19 +105,28 @@ impl Trial<'_> {
             exported.into_iter().partition(|volume| volume.spec.opens_later());
         let outcomes = at_once(&local, |volume| (volume.name.clone(), self.local(volume)));
         for (name, outcome) in outcomes {
-            let Err(error) = outcome else { continue };
+            let error = match outcome {
+                Ok(note) => {
+                    self.found.notes.extend(note);
+                    continue;
+                }
+                Err(error) => error,
+            };
             let sentence = format!("volume {name}: {error}");
             match error.downcast_ref() {
                 Some(OpenError::AlreadyInUse { .. }) => self.in_use(&sentence),
                 _ => self.mistake(&sentence),
             }
         }
-        let specs = remote.iter().map(|volume| (volume.spec.clone(), read_only()));
+        let remote: Vec<(&Volume, Opening)> =
+            remote.into_iter().map(|volume| (volume, read_only())).collect();
+        let specs = remote.iter().map(|(volume, opening)| (volume.spec.clone(), opening.clone()));
         match Openers::aside().map(|openers| openers.open(specs.collect())) {
             Ok(outcomes) => {
-                for (volume, outcome) in remote.iter().zip(outcomes) {
-                    if let Err(failure) = self.remote(volume, outcome) {
-                        self.mistake(&format!("volume {}: {failure}", volume.name));
+                for ((volume, opening), outcome) in remote.iter().zip(outcomes) {
+                    match self.remote(volume, &opening.layers, outcome) {
+                        Ok(note) => self.found.notes.extend(note),
+                        Err(failure) => self.mistake(&format!("volume {}: {failure}", volume.name)),
                     }
                 }
             }
@@ -118,11 +134,14 @@ impl Trial<'_> {
         }
     }
 
-    /// Checks an opened volume that is reached over a network.
-    fn remote(&self, volume: &Volume, device: Outcome) -> Result<(), Failure> {
+    /// Checks an opened volume with these layers that is reached over a network. Returns a note.
+    fn remote(&self, volume: &Volume, layers: &Layers, device: Outcome) -> Result<Option<String>, Failure> {
         let kept = ServerState::kept_of(self.state, volume).map_err(Failure::refused)?;
+        identity::check(volume, &kept, &self.known, Mark::of_file(&volume.spec).as_ref())?;
         kept.check_sizes(volume)?;
-        kept.check_length(volume, device?.geometry().bytes())
+        let device = device?;
+        kept.check_length(volume, device.geometry().bytes())?;
+        identity::check(volume, &kept, &self.known, Mark::of(&volume.spec, layers).as_ref())
     }
 
     /// Reports two volumes with the same file, which can only be used by one.
@@ -141,8 +160,13 @@ impl Trial<'_> {
         }
     }
 
-    fn local(&self, volume: &Volume) -> Result<(), volume::backend::OpenError> {
+    /// Checks a volume that needs no network. Returns a note.
+    fn local(&self, volume: &Volume) -> Result<Option<String>, volume::backend::OpenError> {
         let kept = ServerState::kept_of(self.state, volume)?;
+        let is_its_disk = |mark: Option<&Mark>| {
+            identity::check(volume, &kept, &self.known, mark).map_err(|failure| failure.to_string())
+        };
+        is_its_disk(Mark::of_file(&volume.spec).as_ref())?;
         kept.check_sizes(volume).map_err(|failure| failure.to_string())?;
         let is_readonly = volume.spec.is_readonly();
         let creation = kept.creation(volume);
@@ -153,22 +177,26 @@ impl Trial<'_> {
             let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             let there = fs::metadata(folder.unwrap_or(Path::new("."))).map(drop);
             let source = |source| OpenError::NotCreated { path: path.to_owned(), source };
-            return there.and_then(|()| can_make(path)).map_err(|error| source(error).into());
+            let can_make = there.and_then(|()| can_make(path));
+            return can_make.map(|()| None).map_err(|error| source(error).into());
         }
         let growing = kept.growing(volume);
         let spec = growing.as_ref().map_or(&volume.spec, |(_, before)| before);
-        let device = backends::open_local(spec, &Opening { creation, ..read_only() })?;
+        let opening = Opening { creation, ..read_only() };
+        let device = backends::open_local(spec, &opening)?;
         let grown = growing.map_or(0, |(bytes, _)| bytes.0);
         let length = kept.check_length(volume, grown.max(device.geometry().bytes()));
         length.map_err(|failure| failure.to_string())?;
-        if !(kept.has_identity || volume.uuid.is_some()) && volume.spec.keeps_data() {
-            identity::marked(volume, self.state, device.as_ref()).map_err(|failure| failure.to_string())?;
+        if volume.uuid.or(kept.identity).is_none() && volume.spec.keeps_data() {
+            let marked = identity::marked(volume, &kept, &self.known, device.as_ref());
+            marked.map_err(|failure| failure.to_string())?;
         }
+        let note = is_its_disk(Mark::of(&volume.spec, &opening.layers).as_ref())?;
         if let Some(path) = volume.spec.path().filter(|_| !is_readonly) {
             let writable = accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS);
             writable.map_err(|error| format!("cannot write to {}: {error}", path.display()))?;
         }
-        Ok(())
+        Ok(note)
     }
 
     fn addresses(&mut self) {

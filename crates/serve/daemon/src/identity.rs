@@ -1,7 +1,15 @@
-//! The identity mark of a served file: its volume's identity in an extended attribute. It distinguishes a
-//! disk that hosts know, and whose state directory was lost, from an image that is served for the first time.
-//! Only a regular file on a file system with extended attributes can have one; a copy loses it unless it
-//! preserves attributes.
+//! Which data belongs to an identity. Hosts recognise a disk by its identity, which must not be given to other
+//! data because the configuration gives a volume another file.
+//!
+//! A served file has a mark: its volume's identity in an extended attribute. It distinguishes a disk that hosts
+//! know from an image that is served for the first time. Only a regular file on a file system with extended
+//! attributes can have one; a copy loses it unless it preserves attributes. A RAID set has a UUID instead. The
+//! state directory records the mark with which each volume was served ([`Mark`]). Other storage is only known
+//! by its place, which is compared with the recorded specifications.
+//!
+//! [`check`] decides for a start, `--check`, a reload and an added volume. A mark of another disk is refused,
+//! and so is the place of another volume. Unmarked data at an unknown place may be a copy of the disk: it is
+//! served, with a note.
 //!
 //! The cache generation changes whenever acknowledged but unflushed writes may have been lost between two
 //! starts. If such writes are in the memory of this process, it changes at every start. If they are in the page
@@ -16,44 +24,278 @@
 //! after their number. Others have none (Btrfs, FAT, exFAT, NTFS, JFS, ZFS, CIFS, overlayfs): their unmount
 //! is not detected. For a disk that is served directly, only its replacement is detected.
 
+use std::collections::HashMap;
+use std::fmt;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::OnceLock;
 
-use backends::Failure;
+use backends::{Failure, raid, secrets};
 use block::BlockDevice;
 use rustix::fs::{XattrFlags, getxattr, major, minor, removexattr, setxattr};
 use sha2::{Digest, Sha256};
-use volume::backend::Undo;
+use volume::backend::{BlockPlaces, Layers, Undo};
 use volume::spec::{Spec, WhichIdentity};
 
 use crate::config::Volume;
 use crate::config::values::Uuid;
+use crate::state::Kept;
 use crate::waiting::{answered, block_on};
 
-const NAME: &str = "user.linerate.uuid";
+pub(crate) const NAME: &str = "user.linerate.uuid";
+
+/// The mark of a volume's data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// The identity in the extended attribute of its file.
+    File(Uuid),
+    /// The UUID of its RAID set.
+    Set(String),
+}
+
+impl Mark {
+    /// The mark of the file of a volume, which need not be open.
+    pub(crate) fn of_file(spec: &Spec) -> Option<Mark> {
+        spec.file().and_then(read_mark).map(Mark::File)
+    }
+
+    /// The mark of an open volume with these layers.
+    pub(crate) fn of(spec: &Spec, layers: &Layers) -> Option<Mark> {
+        let set = || raid::sets(layers).first().and_then(|set| set.status().uuid).map(Mark::Set);
+        Mark::of_file(spec).or_else(set)
+    }
+}
+
+/// As in the state directory.
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mark::File(uuid) => write!(f, "file {uuid}"),
+            Mark::Set(uuid) => write!(f, "raid {uuid}"),
+        }
+    }
+}
+
+impl FromStr for Mark {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Mark, ()> {
+        match text.trim().split_once(' ') {
+            Some(("file", uuid)) => uuid.parse().map(Mark::File).map_err(drop),
+            Some(("raid", uuid)) => Ok(Mark::Set(uuid.to_owned())),
+            _ => Err(()),
+        }
+    }
+}
+
+/// Checks that the data of a volume belongs to its identity, if it has one. Returns a note if only the
+/// administrator can know. `mark` is the mark of its file, or of the open volume.
+///
+/// # Errors
+/// Hosts know the data as another disk. What they write for the volume would destroy that.
+pub(crate) fn check(
+    volume: &Volume,
+    kept: &Kept,
+    known: &Known<'_>,
+    mark: Option<&Mark>,
+) -> Result<Option<String>, Failure> {
+    let Some(identity) = volume.uuid.or(kept.identity) else { return Ok(None) };
+    let is_own_place = || kept.has_store_of(&volume.spec);
+    match mark {
+        Some(Mark::File(uuid)) if *uuid == identity => Ok(None),
+        mark if mark.is_some() && mark == kept.mark.as_ref() => Ok(None),
+        Some(Mark::File(uuid)) => {
+            // Records of earlier versions have no mark. The identity may differ from it by `uuid`, and a
+            // read-only file keeps the mark that another server gave it.
+            let had_no_record = volume.uuid.is_some() || volume.spec.is_readonly();
+            let is_earlier = kept.mark.is_none() && had_no_record && is_own_place();
+            let is_ordered = volume.spec.which_identity() == Some(WhichIdentity::New) && !kept.has_disk();
+            match is_earlier || is_ordered {
+                true => Ok(None),
+                false => Err(other_mark(volume, kept, known, identity, *uuid)),
+            }
+        }
+        Some(Mark::Set(set)) => {
+            let is_other_set = matches!(&kept.mark, Some(Mark::Set(_))) || !is_own_place();
+            match known.other(volume, kept, &set_key(set)) {
+                Some(other) => Err(other_place(volume, kept, known, &format!("the RAID set {set}"), other)),
+                None => Ok(moved(volume, kept).filter(|_| is_other_set)),
+            }
+        }
+        None if is_own_place() => Ok(None),
+        None => match place_key(&volume.spec).and_then(|key| known.other(volume, kept, &key)) {
+            Some(other) => {
+                let place = secrets::masked(&volume.spec.to_string());
+                Err(other_place(volume, kept, known, &place, other))
+            }
+            None => Ok(moved(volume, kept)),
+        },
+    }
+}
+
+/// The error for a file that is marked as another disk.
+fn other_mark(volume: &Volume, kept: &Kept, known: &Known<'_>, identity: Uuid, uuid: Uuid) -> Failure {
+    let (name, folder) = (&volume.name, kept.folder.display());
+    let path = volume.spec.file().unwrap_or(Path::new("")).display();
+    let (as_volume, itself) = match known.other(volume, kept, &disk_key(&uuid)) {
+        Some(other) => (
+            format!(" (volume {other} of this state directory)"),
+            format!(
+                "to serve it as that disk, name the volume {other}, or give a new one `previous-name = \"{other}\"`"
+            ),
+        ),
+        None => (
+            String::new(),
+            "to serve it as that disk, use a new volume name, and `identity=file` in the specification"
+                .to_owned(),
+        ),
+    };
+    let is_disk = match volume.uuid {
+        Some(_) => format!("`uuid` makes {name} the disk {identity}"),
+        None => format!("{name} is the disk {identity} in the state directory {}", known.directory.display()),
+    };
+    let new = match (volume.uuid, kept.has_disk()) {
+        (None, _) => format!(
+            "; to make {name} a new disk, remove {folder} while no server runs, and add `identity=new` to the \
+             specification"
+        ),
+        (Some(_), false) => {
+            "; for a copy that kept its mark, add `identity=new` to the specification".to_owned()
+        }
+        (Some(_), true) => String::new(),
+    };
+    Failure::refused(format!(
+        "{path} was served before as the disk {uuid}{as_volume}, but {is_disk}{}, and hosts would find other data \
+         under its identity: correct the specification; {itself}; if hosts should treat the file as the disk \
+         {identity}, remove its mark (setfattr -x {NAME} {path}){new}",
+        kept.served_from()
+    ))
+}
+
+/// The error for unmarked storage that was served as another volume.
+fn other_place(volume: &Volume, kept: &Kept, known: &Known<'_>, what: &str, other: &str) -> Failure {
+    let (name, directory) = (&volume.name, known.directory.display());
+    Failure::refused(format!(
+        "{what} was served before as volume {other}, but {name} is another disk in the state directory {directory}{}, \
+         and hosts would find other data under its identity: correct the specification; to serve it as that disk, \
+         name the volume {other}, or give a new one `previous-name = \"{other}\"`; if it now contains the data of \
+         {name}, remove {directory}/volumes/{other} while no server runs",
+        kept.served_from()
+    ))
+}
+
+/// The note on a volume whose data is at another place, and has no mark.
+fn moved(volume: &Volume, kept: &Kept) -> Option<String> {
+    // A missing file is created by an explicit order, or not at all.
+    let is_there = volume.spec.path().is_none_or(Path::exists);
+    let before = secrets::masked(kept.spec.as_deref().filter(|_| is_there)?);
+    let (name, now) = (&volume.name, secrets::masked(&volume.spec.to_string()));
+    Some(format!(
+        "volume {name} was last served from {before}, and is now served from {now} with the same identity: hosts \
+         treat it as the same disk, which is right only if it has the same data; use another volume name for another \
+         disk"
+    ))
+}
+
+/// Logs the note of [`check`].
+pub(crate) fn log_note(volume: &Volume, note: Option<&String>) {
+    if let Some(note) = note {
+        tracing::warn!(volume = %volume.name, "{note}");
+    }
+}
+
+/// The volumes with a record in the state directory, by the data with which they were served. Read when it is
+/// first needed.
+pub(crate) struct Known<'a> {
+    directory: &'a Path,
+    names: OnceLock<HashMap<String, Vec<String>>>,
+}
+
+impl Known<'_> {
+    pub(crate) fn new(directory: &Path) -> Known<'_> {
+        Known { directory, names: OnceLock::new() }
+    }
+
+    /// Another volume than this, whose record is `kept`, that was served with this data.
+    fn other(&self, volume: &Volume, kept: &Kept, key: &str) -> Option<&str> {
+        let names = self.names.get_or_init(|| {
+            let mut names: HashMap<String, Vec<String>> = HashMap::new();
+            for (name, kept) in Kept::all(self.directory) {
+                for key in keys(&kept) {
+                    names.entry(key).or_default().push(name.clone());
+                }
+            }
+            names
+        });
+        let own = kept.folder.file_name().unwrap_or_default();
+        let is_other = |name: &&str| own != *name && volume.name.as_str() != *name;
+        names.get(key)?.iter().map(String::as_str).find(is_other)
+    }
+}
+
+/// The keys of a record. Only data without a mark is known by its place.
+fn keys(kept: &Kept) -> Vec<String> {
+    let place = || kept.served_as().and_then(|spec| place_key(&spec));
+    let (disk, other) = match &kept.mark {
+        Some(Mark::File(uuid)) => (Some(*uuid), None),
+        Some(Mark::Set(set)) => (None, Some(set_key(set))),
+        None => (None, place()),
+    };
+    kept.identity.or(disk).map(|uuid| disk_key(&uuid)).into_iter().chain(other).collect()
+}
+
+fn disk_key(uuid: &Uuid) -> String {
+    format!("disk {uuid}")
+}
+
+fn set_key(uuid: &str) -> String {
+    format!("raid {uuid}")
+}
+
+/// The place of data that is in one store: a path that is the same for all its names, or a URL.
+fn place_key(spec: &Spec) -> Option<String> {
+    match (spec.backend.kind().blocks, spec.backend.members()) {
+        (BlockPlaces::Store, _) if !spec.keeps_data() => None,
+        (BlockPlaces::Store, _) => {
+            let argument = match spec.backend.path() {
+                Some(path) => path.canonicalize().unwrap_or_else(|_| path.to_owned()).display().to_string(),
+                None => spec.backend.argument(),
+            };
+            // An image of a Ceph cluster: equal names may be in another one.
+            let mut options = spec.backend.options();
+            options.retain(|option| {
+                ["conf=", "cluster=", "namespace="].iter().any(|key| option.starts_with(key))
+            });
+            Some(format!("{} {argument} {}", spec.backend.kind().name, options.join(" ")))
+        }
+        (BlockPlaces::Below, [inner, ..]) => place_key(inner),
+        _ => None,
+    }
+}
 
 /// The identity of a volume that has none in the state directory or the configuration; `None` for a new one.
 ///
 /// # Errors
-/// Its file was served before and has data. Hosts may know it, and only the administrator can decide whether
-/// it is still the same disk.
+/// Its file was served before and has data. Hosts may know it, and only the administrator can decide whether it is still the same disk.
 pub(crate) fn marked(
     volume: &Volume,
-    state: &Path,
+    kept: &Kept,
+    known: &Known<'_>,
     device: &dyn BlockDevice,
 ) -> Result<Option<Uuid>, Failure> {
+    let (name, directory) = (&volume.name, known.directory.display());
     let marked = volume.spec.file().and_then(|path| Some((path, read_mark(path)?)));
     let found = || block_on(answered(disk_contents::contents(device)));
     match (marked, volume.spec.which_identity()) {
-        (marked, Some(WhichIdentity::OfFile)) => Ok(marked.map(|(_, uuid)| uuid)),
         (_, Some(WhichIdentity::New)) => Ok(None),
+        (marked, Some(WhichIdentity::OfFile)) => Ok(marked.map(|(_, uuid)| uuid)),
         (None, None) => {
             if let Ok(Some(found)) = found() {
-                let (volume, state) = (&volume.name, state.display());
                 tracing::warn!(
-                    %volume, %found, %state,
+                    volume = %name, %found, state = %directory,
                     "this volume has data and gets a new identity: hosts that used it before see another disk; if \
                      the state directory was lost, stop the server and restore it, or give the volume its former uuid"
                 );
@@ -66,12 +308,12 @@ pub(crate) fn marked(
                 Ok(Some(found)) => found.to_string(),
                 Err(error) => format!("data that cannot be read ({error})"),
             };
-            let (name, path, state) = (&volume.name, path.display(), state.display());
             Err(Failure::refused(format!(
-                "volume {name}: {path} has {found} and was served before, as the disk {uuid}, but is not in the \
-                 state directory {state}: if that was lost, restore it; otherwise add to the specification \
-                 `identity=file` to serve the same disk without its reservations, or `identity=new` if hosts should \
-                 treat it as another disk, as for a copy; a renamed volume needs `previous-name`"
+                "{} has {found} and was served before, as the disk {uuid}, but is not in the state directory \
+                 {directory}: if that was lost, restore it; otherwise add to the specification `identity=file` to serve \
+                 the same disk without its reservations, or `identity=new` if hosts should treat it as another disk, as \
+                 for a copy; a renamed volume needs `previous-name`",
+                path.display()
             )))
         }
     }
@@ -98,7 +340,7 @@ pub(crate) fn put_mark(volume: &Volume, uuid: Uuid, undo: &Undo) {
     });
 }
 
-fn read_mark(path: &Path) -> Option<Uuid> {
+pub(crate) fn read_mark(path: &Path) -> Option<Uuid> {
     let mut text = [0; 64];
     let length = getxattr(path, NAME, &mut text[..]).ok()?;
     std::str::from_utf8(text.get(..length)?).ok()?.parse().ok()

@@ -385,8 +385,16 @@ impl Live {
             let keys = difference.at_next_start.join(", ");
             reloaded.notes.push(format!("applies from the next start: {keys}"));
         }
+        // Before anything changes: a volume must not be taken from its hosts in vain.
+        let is_opened = |volume: &&config::Volume| {
+            difference.reopened.contains(&volume.name) || difference.added.contains(&volume.name)
+        };
+        let moved = wanted.volumes.iter().filter(is_opened);
+        let moved: Vec<_> =
+            moved.map(|volume| volumes::check_before(volume, &self.state)).collect::<Result<_, _>>()?;
         let losses = self.losses(now, &wanted, &difference);
         if difference.is_empty() || options.dry_run {
+            reloaded.notes.extend(moved.into_iter().flatten());
             let line = |loss| format!("in use: {loss}; --force removes it anyway");
             reloaded.notes.extend(losses.iter().map(line));
             if !difference.shrunk.is_empty() && !discard_data {
@@ -413,6 +421,7 @@ impl Live {
                 })
                 .inspect_err(|_| undo.take_back())?;
         reloaded.notes.extend(known.iter().filter_map(|name| opened.get(name)?.of_created_file(name)));
+        reloaded.notes.extend(opened.all().filter_map(Opened::moved).cloned());
         next.adopt(opened);
         let without_reopened = next.all_but(&difference.reopened);
         let units = without_reopened.units();
@@ -450,6 +459,9 @@ impl Live {
         }
         let Reopened { unchanged, not_served } =
             self.reopen(now, &wanted, &difference, &uncut, &mut reloaded.failed);
+        let reopened = difference.reopened.iter().filter(|name| !unchanged.contains(name));
+        let reopened = reopened.filter_map(|name| now.volumes.get(name)?.moved());
+        reloaded.notes.extend(reopened.cloned());
         self.rename(&now.volumes, &difference, &mut reloaded.failed);
         // Otherwise an order to create a file would be repeated, or never executed.
         for name in &difference.reordered {

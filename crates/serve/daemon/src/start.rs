@@ -582,6 +582,80 @@ mod tests {
         end(server);
     }
 
+    /// Regression: a reload with the file of another disk replaced the data under the identity of the volume,
+    /// and an added volume did the same.
+    #[test]
+    fn a_reload_or_an_added_volume_does_not_serve_another_disk_under_a_known_identity() {
+        use crate::identity::read_mark;
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let image = |name: &str| folder.path().join(name);
+        let path = image("linerate.toml");
+        ["a", "b", "c"].iter().for_each(|name| std::fs::write(image(name), vec![7; 1 << 20]).expect("data"));
+        let write = |volumes: &[(&str, &str)]| {
+            let mut text = "[[portal]]\nlisten = \"127.0.0.1:0\"\n".to_owned();
+            for (name, file) in volumes {
+                text += &format!("[volume.{name}]\nspec = \"file:{}\"\n", image(file).display());
+                text += &format!("[[target]]\nname = \"iqn.2026-01.com.example:{name}\"\n");
+                text += &format!("lun = [{{ lun = 0, volume = \"{name}\" }}]\n");
+            }
+            std::fs::write(&path, text).expect("written");
+        };
+        let start_options = StartOptions {
+            path: Some(path.clone()),
+            state: Some(image("state")),
+            reactors: Some(1),
+            ..StartOptions::default()
+        };
+        write(&[("v", "a"), ("w", "b")]);
+        let config = start_options.safe_config().expect("nothing wrong");
+        let mut server = start(start_options.clone(), config).expect("started");
+        server.open().expect("threads");
+        let live = server.live();
+        let reload = |dry_run| live.reload(crate::ReloadOptions { dry_run, force: false }, "a test");
+        write(&[("v", "a")]);
+        reload(false).expect("reloaded");
+        let (of_a, of_b) = (read_mark(&image("a")), read_mark(&image("b")));
+        let opening = || live.now().volumes.named("v").expect("served").unit.volume().opening();
+        let before = opening();
+        write(&[("v", "b")]);
+        for dry_run in [true, false] {
+            let told = reload(dry_run).expect_err("another disk").to_string();
+            assert!(told.contains("(volume w of this state directory), but v is the disk"), "{told}");
+        }
+        assert_eq!(opening(), before, "its hosts keep it");
+        write(&[("v", "a")]);
+        let add = |volume: &str, file: &str| {
+            let change = Change::Add {
+                volume: volume.parse().expect("a name"),
+                spec: format!("file:{}", image(file).display()),
+                front_end: None,
+                target: Some("iqn.2026-01.com.example:v".to_owned()),
+                lun: Some(1),
+                initiators: Vec::new(),
+                keys: Vec::new(),
+            };
+            let request = ControlRequest::Change { change, dry_run: false, force: false };
+            format!("{:?}", live.answer(&request, "a test"))
+        };
+        let told = add("x", "b");
+        assert!(told.contains("Refused") && told.contains("was served before, as the disk"), "{told}");
+        assert!(add("w", "c").contains("hosts treat it as the same disk"), "unmarked");
+        let removed = live.answer(&remove("w", false), "a test");
+        assert!(
+            matches!(&removed, ControlReply::Reloaded { failed, .. } if failed.is_empty()),
+            "{removed:?}"
+        );
+        assert_eq!((read_mark(&image("a")), read_mark(&image("b"))), (of_a, of_b));
+        std::fs::write(image("d"), vec![7; 1 << 20]).expect("data");
+        write(&[("v", "d")]);
+        for dry_run in [true, false] {
+            let notes = reload(dry_run).expect("maybe a copy").notes;
+            assert!(notes.iter().any(|note| note.contains("hosts treat it as the same disk")), "{notes:?}");
+        }
+        server.live().shutdown(Duration::ZERO);
+        server.join().expect("flushed");
+    }
+
     /// The operations of a second program, executed in this one.
     #[test]
     fn a_server_is_started_asked_changed_and_ended() {

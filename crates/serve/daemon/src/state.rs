@@ -8,6 +8,7 @@
 //! - `spec` and `bytes`, if its storage is persistent: the specification and length with which it was served.
 //!   They show that the volume was served before. A missing file is then not created, and a file that was cut
 //!   is distinguished from one that is to grow.
+//! - `mark`, if its data had one: the mark with which it was served ([`Mark`]).
 //!
 //! The record of an earlier start determines which missing files are created, and with which length a file
 //! that is to grow is opened. It also ensures that a volume has not shrunk.
@@ -19,8 +20,8 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process;
 
-use backends::Failure;
 use backends::raid::is_one_file;
+use backends::{Failure, secrets};
 use block::{DeviceError, Pending};
 use host::StateDirectory;
 use volume::backend::{Creation, Undo};
@@ -31,6 +32,7 @@ use crate::config::file::{ConfigFile, with_size};
 use crate::config::values::{Uuid, VolumeName};
 use crate::config::{FrontEnds, Volume};
 use crate::difference::{growth, size};
+use crate::identity::Mark;
 
 /// The state directory. It exists, is writable, and belongs to this server until this value is dropped.
 #[derive(Debug)]
@@ -45,7 +47,9 @@ pub(crate) struct ServerState {
 pub(crate) struct Kept {
     /// The volume's directory.
     pub(crate) folder: PathBuf,
-    pub(crate) has_identity: bool,
+    pub(crate) identity: Option<Uuid>,
+    /// The mark of the data with which it was served.
+    pub(crate) mark: Option<Mark>,
     /// The specification with which it was served.
     pub(crate) spec: Option<String>,
     /// The length with which it was served.
@@ -116,8 +120,46 @@ impl Kept {
         Failure::refused(why)
     }
 
+    /// Whether hosts know a disk of this volume.
+    pub(crate) fn has_disk(&self) -> bool {
+        self.identity.is_some() || self.mark.is_some()
+    }
+
+    /// Whether the volume was last served with one of these stores.
+    pub(crate) fn has_store_of(&self, spec: &Spec) -> bool {
+        let now = stores(spec);
+        let has = |before: Spec| stores(&before).iter().any(|old| now.iter().any(|new| is_same(old, new)));
+        self.served_as().is_some_and(has)
+    }
+
+    /// For an error: with which specification it was served.
+    pub(crate) fn served_from(&self) -> String {
+        let from = |spec: &String| format!(", last served from {}", secrets::masked(spec));
+        self.spec.as_ref().map(from).unwrap_or_default()
+    }
+
+    /// The usable records in a state directory, with the names of their volumes.
+    pub(crate) fn all(directory: &Path) -> Vec<(String, Kept)> {
+        let folders = fs::read_dir(directory.join("volumes")).into_iter().flatten().flatten();
+        let read = |folder: fs::DirEntry| {
+            Some((folder.file_name().into_string().ok()?, Kept::read(folder.path()).ok()?))
+        };
+        folders.filter_map(read).collect()
+    }
+
+    fn read(folder: PathBuf) -> Result<Kept, StateError> {
+        let read = |name| match fs::read_to_string(folder.join(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            read => read.map(Some).map_err(|error| StateError::Io("read", folder.join(name), error)),
+        };
+        let identity = read(UUID)?.and_then(|text| text.trim().parse().ok());
+        let mark = read(MARK)?.and_then(|text| text.parse().ok());
+        let (spec, bytes) = (read(SPEC)?, read(BYTES)?.and_then(|text| text.trim().parse().ok()));
+        Ok(Kept { identity, mark, spec, bytes, folder })
+    }
+
     /// The specification with which it was served, if it can still be parsed.
-    fn served_as(&self) -> Option<Spec> {
+    pub(crate) fn served_as(&self) -> Option<Spec> {
         backends::parse(self.spec.as_deref()?).ok()
     }
 }
@@ -208,6 +250,7 @@ const UNIT: &str = "unit";
 const LOST: &str = "lost";
 const SPEC: &str = "spec";
 const BYTES: &str = "bytes";
+const MARK: &str = "mark";
 /// The lock file of the server that uses the directory; it contains the process ID.
 const LOCK: &str = "lock";
 
@@ -250,18 +293,11 @@ impl ServerState {
         let previous = volume.previous_name.as_ref().map(folder);
         let own = folder(&volume.name);
         let folder = if own.exists() { own } else { previous.unwrap_or(own) };
-        let read = |name| match fs::read_to_string(folder.join(name)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            read => read.map(Some).map_err(|error| StateError::Io("read", folder.join(name), error)),
-        };
-        match read(UUID)? {
-            Some(text) if volume.uuid.is_none() && text.trim().parse::<Uuid>().is_err() => {
-                Err(StateError::Damaged(folder.join(UUID)))
-            }
-            uuid => {
-                let (spec, bytes) = (read(SPEC)?, read(BYTES)?.and_then(|text| text.trim().parse().ok()));
-                Ok(Kept { has_identity: uuid.is_some(), spec, bytes, folder })
-            }
+        let kept = Kept::read(folder)?;
+        let uuid = kept.folder.join(UUID);
+        match volume.uuid.is_none() && kept.identity.is_none() && uuid.exists() {
+            true => Err(StateError::Damaged(uuid)),
+            false => Ok(kept),
         }
     }
 
@@ -377,17 +413,27 @@ impl Folder {
 
     /// Records the specification and length with which it is served; `undo` restores the former record.
     pub(crate) fn keep_served(&self, spec: &str, bytes: u64, undo: &Undo) -> Result<(), StateError> {
-        let keep = |name: &str, value: &[u8]| {
-            if self.load(name)?.as_deref() == Some(value) {
-                return Ok(());
-            }
-            let failed = |error| StateError::Io("write", self.path.join(name), error);
-            let restore = self.keep.restore(name).map_err(failed)?;
-            undo.add(move || drop(restore()));
-            self.keep.save_at_start(name, value).map_err(failed)
-        };
-        keep(BYTES, format!("{bytes}\n").as_bytes())?;
-        keep(SPEC, spec.as_bytes())
+        self.keep(BYTES, format!("{bytes}\n").as_bytes(), undo)?;
+        self.keep(SPEC, spec.as_bytes(), undo)
+    }
+
+    /// Records the mark of the data with which it is served; `undo` restores the former one.
+    pub(crate) fn keep_mark(&self, mark: Option<&Mark>, undo: &Undo) -> Result<(), StateError> {
+        match mark {
+            Some(mark) => self.keep(MARK, format!("{mark}\n").as_bytes(), undo),
+            None if self.load(MARK)?.is_none() => Ok(()),
+            None => self.keep(MARK, b"", undo),
+        }
+    }
+
+    fn keep(&self, name: &str, value: &[u8], undo: &Undo) -> Result<(), StateError> {
+        if self.load(name)?.as_deref() == Some(value) {
+            return Ok(());
+        }
+        let failed = |error| StateError::Io("write", self.path.join(name), error);
+        let restore = self.keep.restore(name).map_err(failed)?;
+        undo.add(move || drop(restore()));
+        self.keep.save_at_start(name, value).map_err(failed)
     }
 
     /// The state of the volume's logical unit, which holds the directory from now on.

@@ -16,7 +16,7 @@ use volume::{PersistentState, VolumeOptions};
 use crate::config::values::VolumeName;
 use crate::config::{Config, Units, Volume};
 use crate::control::FaultMode;
-use crate::identity;
+use crate::identity::{self, Known, Mark};
 use crate::state::{Kept, ServerState, UnitState};
 use crate::waiting::{Openers, at_once, block_on};
 
@@ -35,6 +35,8 @@ pub(crate) struct Opened {
     pub(crate) kept: Arc<UnitState>,
     /// The file that was just created for it.
     created: Option<PathBuf>,
+    /// A note if its data may not be that of its identity.
+    moved: Option<String>,
     /// Controls its `fault:` layers, if it has any.
     pub(crate) faults: Option<FaultControl>,
 }
@@ -104,6 +106,10 @@ impl Volumes {
         }
     }
 
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Opened> {
+        self.0.values()
+    }
+
     pub(crate) fn named(&self, name: &str) -> Option<&Opened> {
         self.0.iter().find(|(known, _)| known.as_str() == name).map(|(_, opened)| opened)
     }
@@ -122,6 +128,11 @@ impl Opened {
             let number = if sets.len() > 1 { format!("/{number}") } else { String::new() };
             set.called(&format!("{name}{number}"));
         }
+    }
+
+    /// A note if its data may not be that of its identity.
+    pub(crate) fn moved(&self) -> Option<&String> {
+        self.moved.as_ref()
     }
 
     /// A note if its file has just been created, although hosts know it as a disk with data.
@@ -182,8 +193,10 @@ fn open_all<'a>(
     undo: &Undo,
     start: Option<Instant>,
 ) -> Result<Volumes, Failure> {
+    let known = Known::new(state.directory());
     let opening = |volume: &Volume| -> Result<(Kept, Opening), Failure> {
         let kept = ServerState::kept_of(state.directory(), volume).map_err(Failure::refused)?;
+        check_disk(volume, &kept, &known, Mark::of_file(&volume.spec).as_ref())?;
         kept.check_sizes(volume)
             .map_err(|failure| failure.context(format_args!("volume {}", volume.name)))?;
         let creation = match added == Some(&volume.name) {
@@ -198,11 +211,30 @@ fn open_all<'a>(
     let remote = remotes(renamed.iter().chain(&others), openers, &opening)?;
     let open = |volume: &Volume| {
         let (kept, opening) = opening(volume)?;
-        Ok((volume.name.clone(), open_one(volume, state, &kept, &remote, &opening)?))
+        Ok((volume.name.clone(), open_one(volume, state, &kept, &known, &remote, &opening)?))
     };
     let renamed: Vec<_> = renamed.into_iter().map(open).collect();
     let others = at_once(&others, |volume| open(volume));
     renamed.into_iter().chain(others).collect::<Result<_, _>>().map(Volumes)
+}
+
+/// [`identity::check`], with the volume's name in its error.
+fn check_disk(
+    volume: &Volume,
+    kept: &Kept,
+    known: &Known<'_>,
+    mark: Option<&Mark>,
+) -> Result<Option<String>, Failure> {
+    let checked = identity::check(volume, kept, known, mark);
+    checked.map_err(|failure| failure.context(format_args!("volume {}", volume.name)))
+}
+
+/// Checks that a volume can be served with this specification, before it is taken from its hosts. Returns a
+/// note if only the administrator can know.
+pub(crate) fn check_before(volume: &Volume, state: &ServerState) -> Result<Option<String>, Failure> {
+    let kept = ServerState::kept_of(state.directory(), volume).map_err(Failure::refused)?;
+    let mark = Mark::of_file(&volume.spec);
+    check_disk(volume, &kept, &Known::new(state.directory()), mark.as_ref())
 }
 
 /// The devices of volumes reached over a network, with the controls of their `fault:` layers, and the layers
@@ -231,6 +263,7 @@ fn open_one(
     volume: &Volume,
     state: &ServerState,
     before: &Kept,
+    disks: &Known<'_>,
     remote: &Remotes,
     opening: &Opening,
 ) -> Result<Opened, Failure> {
@@ -243,6 +276,8 @@ fn open_one(
         Some((device, control, layers)) => (Arc::clone(device), control.clone(), layers.clone()),
         None => (open_local(volume, before, opening)?, opening.faults.clone(), opening.layers.clone()),
     };
+    let moved = check_disk(volume, before, disks, Mark::of(&volume.spec, &layers).as_ref())?;
+    identity::log_note(volume, moved.as_ref());
     if volume.spec.keeps_data() {
         let bytes = device.geometry().bytes();
         let length = before.check_length(volume, bytes);
@@ -254,11 +289,18 @@ fn open_one(
         Some(uuid) => uuid,
         None => {
             let may_be_known = volume.spec.keeps_data() && created.is_none();
-            let marked = may_be_known.then(|| identity::marked(volume, state.directory(), device.as_ref()));
+            let marked = may_be_known.then(|| {
+                let marked = identity::marked(volume, before, disks, device.as_ref());
+                marked.map_err(|failure| failure.context(format_args!("volume {}", volume.name)))
+            });
             folder.keep_identity(marked.transpose()?.flatten()).map_err(Failure::refused)?
         }
     };
     identity::put_mark(volume, uuid, &opening.undo);
+    if volume.spec.keeps_data() {
+        let mark = Mark::of(&volume.spec, &layers);
+        folder.keep_mark(mark.as_ref(), &opening.undo).map_err(Failure::refused)?;
+    }
     // A newly created file is on a file system only from here on.
     let generation = identity::cache_generation(&uuid, &volume.spec);
     let options = LogicalUnitOptions {
@@ -278,7 +320,7 @@ fn open_one(
         refused(&format_args!("{damaged}: restore {}, or remove it to start without them", path.display()))
     })?;
     let faults = volume.spec.has_fault_layer().then_some(control);
-    let opened = Opened { unit, spec: volume.spec.to_string(), layers, kept, created, faults };
+    let opened = Opened { unit, spec: volume.spec.to_string(), layers, kept, created, moved, faults };
     opened.name_sets(&volume.name);
     Ok(opened)
 }
@@ -564,6 +606,231 @@ mod tests {
         lose_state();
         std::fs::write(site.path("data/v.img"), vec![0; 1 << 20]).expect("emptied");
         assert_eq!(site.start("file:DATA/v.img"), Ok(1 << 20), "there is nothing to lose");
+    }
+
+    impl Site {
+        /// Starts with a volume of this name and these keys. Returns its identity, and the note.
+        fn serve(&self, name: &str, keys: &str) -> Result<(String, Option<String>), String> {
+            let state = ServerState::open(&self.path("state"), &Undo::default()).expect("a state directory");
+            let undo = Undo::default();
+            let config = config(&self.section(name, keys), &[name]);
+            let opened = open(&config, &state, &aside(), &undo).inspect_err(|_| undo.take_back());
+            let volumes = opened.map_err(|failure| failure.to_string())?;
+            let opened = volumes.named(name).expect("opened");
+            let uuid = crate::config::values::Uuid(opened.unit.identity().uuid).to_string();
+            Ok((uuid, opened.moved.clone()))
+        }
+
+        fn section(&self, name: &str, keys: &str) -> String {
+            let keys = keys.replace("DATA", &self.path("data").display().to_string());
+            format!("[volume.{name}]\n{keys}\n")
+        }
+
+        /// The errors of a start and of `--check`, which are the same.
+        fn refused(&self, name: &str, keys: &str) -> String {
+            let started = self.serve(name, keys).expect_err("refused");
+            let mut config = config(&self.section(name, keys), &[name]);
+            config.state = Some(self.path("state"));
+            assert_eq!(crate::check::check(&config).mistakes, [started.as_str()]);
+            started
+        }
+
+        fn image(&self, name: &str, byte: u8) {
+            std::fs::write(self.path("data").join(name), vec![byte; 1 << 20]).expect("an image");
+        }
+
+        fn mark(&self, name: &str) -> Option<String> {
+            identity::read_mark(&self.path("data").join(name)).map(|uuid| uuid.to_string())
+        }
+
+        fn remove_mark(&self, name: &str) {
+            rustix::fs::removexattr(self.path("data").join(name), identity::NAME).expect("it has a mark");
+        }
+    }
+
+    /// Regression: the file of another disk was served under the identity of the volume, and its mark was
+    /// overwritten. Hosts that reconnected wrote to the wrong disk.
+    #[test]
+    fn the_file_of_another_disk_is_not_served_under_the_identity_of_a_volume() {
+        for byte in [7, 0] {
+            let site = Site::new();
+            ["one", "two"].iter().for_each(|name| site.image(name, byte));
+            let (one, _) = site.serve("v", "spec = \"file:DATA/one\"").expect("a first start");
+            let (two, _) = site.serve("w", "spec = \"file:DATA/two\"").expect("a first start");
+            let told = site.refused("v", "spec = \"delay:1us:[file:DATA/two]\"");
+            assert!(told.starts_with("volume v: /"), "{told}");
+            let is_known =
+                format!("two was served before as the disk {two} (volume w of this state directory)");
+            assert!(told.contains(&is_known), "{told}");
+            assert!(told.contains(&format!("but v is the disk {one} in the state directory")), "{told}");
+            assert!(told.contains("data/one, and hosts would"), "what it was served from: {told}");
+            assert_eq!(site.mark("two"), Some(two.clone()));
+            // The remedies.
+            for keys in ["spec = \"file:DATA/two\"", "spec = \"file:DATA/two\"\nprevious-name = \"w\""] {
+                let name = if keys.contains("previous") { "x" } else { "w" };
+                assert_eq!(site.serve(name, keys), Ok((two.clone(), None)));
+            }
+            assert_eq!(site.serve("v", "spec = \"file:DATA/one\""), Ok((one.clone(), None)));
+            site.remove_mark("two");
+            let (as_one, note) = site.serve("v", "spec = \"file:DATA/two\"").expect("by order");
+            assert_eq!((&as_one, site.mark("two")), (&one, Some(one.clone())));
+            assert!(note.expect("another place").contains("hosts treat it as the same disk"));
+            assert_eq!(site.serve("v", "spec = \"file:DATA/two\""), Ok((one, None)), "it has its mark");
+        }
+    }
+
+    #[test]
+    fn a_volume_becomes_a_new_disk_or_one_of_another_server_by_order() {
+        let site = Site::new();
+        ["one", "two"].iter().for_each(|name| site.image(name, 7));
+        let (two, _) = site.serve("w", "spec = \"file:DATA/two\"").expect("a first start");
+        std::fs::remove_dir_all(site.path("state")).expect("another server's");
+        site.serve("v", "spec = \"file:DATA/one\"").expect("a first start");
+        let told = site.refused("v", "spec = \"file:DATA/two\"");
+        assert!(
+            told.contains(&format!("two was served before as the disk {two}, but v is the disk")),
+            "{told}"
+        );
+        // An option that stays in the specification is no order for another file.
+        for order in ["identity=file", "identity=new"] {
+            site.refused("v", &format!("spec = \"file:DATA/two?{order}\""));
+        }
+        assert_eq!(site.mark("two"), Some(two.clone()));
+        assert_eq!(site.serve("x", "spec = \"file:DATA/two?identity=file\""), Ok((two.clone(), None)));
+        std::fs::remove_dir_all(site.path("state/volumes/v")).expect("as was said");
+        let (new, _) = site.serve("v", "spec = \"file:DATA/two?identity=new\"").expect("by order");
+        assert_ne!(new, two);
+        assert_eq!(site.mark("two"), Some(new));
+    }
+
+    /// The key says who a volume is, not which file it has.
+    #[test]
+    fn a_configured_uuid_does_not_serve_another_disk_either() {
+        const OTHER: &str = "uuid = \"6f2d4c1e-8a3b-4f5d-9c7e-1b2a3c4d5e6f\"";
+        const LAST: &str = "uuid = \"6f2d4c1e-8a3b-4f5d-9c7e-1b2a3c4d5e70\"";
+        let site = Site::new();
+        ["one", "two"].iter().for_each(|name| site.image(name, 7));
+        let (one, _) = site.serve("v", "spec = \"file:DATA/one\"").expect("a first start");
+        let (two, _) = site.serve("w", "spec = \"file:DATA/two\"").expect("a first start");
+        for uuid in [OTHER, LAST] {
+            let (now, _) = site.serve("v", &format!("spec = \"file:DATA/one\"\n{uuid}")).expect("its file");
+            assert!(uuid.contains(&now), "{now}");
+            let told = site.refused("v", &format!("spec = \"file:DATA/two\"\n{uuid}"));
+            assert!(told.contains(&format!("but `uuid` makes v the disk {now}")), "{told}");
+        }
+        assert_eq!(site.serve("v", "spec = \"file:DATA/one\""), Ok((one, None)), "as before `uuid`");
+        // A copy that kept its attributes, at its first start.
+        let told = site.refused("copy", &format!("spec = \"file:DATA/two\"\n{OTHER}"));
+        assert!(told.contains("for a copy that kept its mark, add `identity=new`"), "{told}");
+        assert_eq!(site.mark("two"), Some(two));
+        for _restart in 0..2 {
+            let keys = format!("spec = \"file:DATA/two?identity=new\"\n{OTHER}");
+            let (copy, _) = site.serve("copy", &keys).expect("by order");
+            assert_eq!(site.mark("two"), Some(copy));
+        }
+    }
+
+    #[test]
+    fn a_read_only_volume_keeps_the_identity_that_was_chosen_for_it() {
+        let site = Site::new();
+        site.image("one", 7);
+        let (one, _) = site.serve("v", "spec = \"file:DATA/one\"").expect("a first start");
+        std::fs::remove_dir_all(site.path("state")).expect("another server's");
+        let (other, _) =
+            site.serve("v", "spec = \"file:DATA/one?read-only&identity=new\"").expect("by order");
+        assert_ne!(other, one);
+        for record in ["as it is", "an earlier version's"] {
+            let again = site.serve("v", "spec = \"file:DATA/one?read-only\"");
+            assert_eq!(again, Ok((other.clone(), None)), "{record}");
+            std::fs::remove_file(site.path("state/volumes/v/mark")).expect("recorded");
+        }
+        assert_eq!(site.mark("one"), Some(one));
+    }
+
+    /// Block devices, LUNs, and file systems without extended attributes have no marks.
+    #[test]
+    fn unmarked_data_of_another_volume_is_refused_and_unknown_data_noted() {
+        let site = Site::new();
+        ["one", "two", "three"].iter().for_each(|name| site.image(name, 7));
+        let (one, _) = site.serve("v", "spec = \"file:DATA/one\"").expect("a first start");
+        site.serve("w", "spec = \"file:DATA/two\"").expect("a first start");
+        site.remove_mark("two");
+        std::fs::remove_file(site.path("state/volumes/w/mark")).expect("recorded");
+        let told = site.refused("v", "spec = \"file:DATA/two\"");
+        assert!(told.contains("data/two was served before as volume w, but v is another disk"), "{told}");
+        let (same, note) = site.serve("v", "spec = \"file:DATA/three\"").expect("maybe a copy");
+        assert_eq!(same, one);
+        let note = note.expect("only the administrator can know");
+        assert!(note.contains("data/one, and is now served from file:/"), "{note}");
+        assert_eq!(site.serve("v", "spec = \"file:DATA/three\""), Ok((one.clone(), None)), "noted once");
+        let (same, note) = site.serve("v", "spec = \"ram:1MiB\"").expect("served");
+        assert_eq!(same, one);
+        assert!(note.expect("an empty disk").contains("now served from ram:1MiB"));
+        std::fs::remove_dir_all(site.path("state/volumes/w")).expect("as was said");
+        site.serve("v", "spec = \"file:DATA/two\"").expect("it is forgotten");
+    }
+
+    #[test]
+    fn a_gateway_does_not_serve_the_lun_of_another_volume() {
+        let site = Site::new();
+        let lun = |number| format!("iscsi://san/iqn.2026-01.com.example:a/{number}");
+        for (name, number) in [("v", 0), ("w", 1)] {
+            let folder = site.path("state/volumes").join(name);
+            std::fs::create_dir_all(&folder).expect("a folder");
+            let uuid = format!("6f2d4c1e-8a3b-4f5d-9c7e-1b2a3c4d5e6{number}\n");
+            std::fs::write(folder.join("uuid"), uuid).expect("a record");
+            std::fs::write(folder.join("spec"), lun(number)).expect("a record");
+        }
+        let check = |number| {
+            let spec = backends::parse(&format!("delay:1us:[{}]", lun(number))).expect("a specification");
+            let volume = Volume::new("v".parse().expect("a name"), spec);
+            let kept = ServerState::kept_of(&site.path("state"), &volume).expect("a record");
+            identity::check(&volume, &kept, &Known::new(&site.path("state")), None)
+        };
+        assert_eq!(check(0).expect("its LUN"), None);
+        let told = check(1).expect_err("that of another volume").to_string();
+        assert!(told.contains("was served before as volume w, but v is another disk"), "{told}");
+        let note = check(2).expect("an unknown one").expect("a note");
+        assert!(note.contains("hosts treat it as the same disk"), "{note}");
+    }
+
+    #[test]
+    fn a_raid_set_is_known_by_its_uuid_wherever_its_members_are() {
+        let site = Site::new();
+        let of = |one: &str, two: &str| {
+            let data = site.path("data");
+            format!("raid1:[file:{0}/{one}, file:{0}/{two}]", data.display())
+        };
+        for (one, two) in [("a", "b"), ("c", "d"), ("e", "f")] {
+            for name in [one, two] {
+                let file = std::fs::File::create(site.path("data").join(name)).expect("a member");
+                file.set_len(96 << 20).expect("a member");
+            }
+            let set = backends::parse(&of(one, two)).expect("a specification");
+            let creation = backends::raid::Creation::default();
+            backends::remote::run(async {
+                backends::raid::create(&set, &creation, disk_contents::Consent::Given).await.map(drop)
+            })
+            .expect("a set");
+        }
+        let keys = |one, two| format!("spec = \"{}\"", of(one, two));
+        let closed = || block_on(backends::raid::closed());
+        let serve = |name: &str, keys: &str| {
+            let served = site.serve(name, keys);
+            closed();
+            served
+        };
+        let (first, _) = serve("v", &keys("a", "b")).expect("a first start");
+        serve("w", &keys("c", "d")).expect("a first start");
+        let told = serve("v", &keys("c", "d")).expect_err("another set");
+        assert!(told.contains("was served before as volume w, but v is another disk"), "{told}");
+        for (from, to) in [("a", "g"), ("b", "h")] {
+            std::fs::rename(site.path("data").join(from), site.path("data").join(to)).expect("moved");
+        }
+        assert_eq!(serve("v", &keys("g", "h")), Ok((first.clone(), None)), "the same set");
+        let (same, note) = serve("v", &keys("e", "f")).expect("maybe a copy");
+        assert_eq!(same, first);
+        assert!(note.expect("another set").contains("hosts treat it as the same disk"));
     }
 
     /// Regression: 256MiB mistyped as 25MiB served only the start of the disk.
