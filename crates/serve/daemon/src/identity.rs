@@ -279,7 +279,8 @@ fn place_key(spec: &Spec) -> Option<String> {
 /// The identity of a volume that has none in the state directory or the configuration; `None` for a new one.
 ///
 /// # Errors
-/// Its file was served before and has data. Hosts may know it, and only the administrator can decide whether it is still the same disk.
+/// Its file was served before and has data, or is the disk of another volume. Hosts may know it, and only the
+/// administrator can decide whether it is still the same disk.
 pub(crate) fn marked(
     volume: &Volume,
     kept: &Kept,
@@ -288,21 +289,29 @@ pub(crate) fn marked(
 ) -> Result<Option<Uuid>, Failure> {
     let (name, directory) = (&volume.name, known.directory.display());
     let marked = volume.spec.file().and_then(|path| Some((path, read_mark(path)?)));
+    let other = marked.and_then(|(_, uuid)| known.other(volume, kept, &disk_key(&uuid)));
     let found = || block_on(answered(disk_contents::contents(device)));
-    match (marked, volume.spec.which_identity()) {
-        (_, Some(WhichIdentity::New)) => Ok(None),
-        (marked, Some(WhichIdentity::OfFile)) => Ok(marked.map(|(_, uuid)| uuid)),
-        (None, None) => {
+    match (marked, other, volume.spec.which_identity()) {
+        (_, _, Some(WhichIdentity::New)) => Ok(None),
+        (Some((path, uuid)), Some(other), _) => Err(Failure::refused(format!(
+            "{} was served before, as the disk {uuid}, which is volume {other} in the state directory {directory}: name \
+             the volume {other} again, or add `previous-name = \"{other}\"` to it in the configuration file; for a copy \
+             that hosts should treat as another disk, add `identity=new` to the specification",
+            path.display()
+        ))),
+        (marked, None, Some(WhichIdentity::OfFile)) => Ok(marked.map(|(_, uuid)| uuid)),
+        (None, ..) => {
             if let Ok(Some(found)) = found() {
+                let other = place_key(&volume.spec).and_then(|key| known.other(volume, kept, &key));
                 tracing::warn!(
-                    volume = %name, %found, state = %directory,
+                    volume = %name, %found, state = %directory, served_before_as = other,
                     "this volume has data and gets a new identity: hosts that used it before see another disk; if \
                      the state directory was lost, stop the server and restore it, or give the volume its former uuid"
                 );
             }
             Ok(None)
         }
-        (Some((path, uuid)), None) => {
+        (Some((path, uuid)), None, None) => {
             let found = match found() {
                 Ok(None) => return Ok(None),
                 Ok(Some(found)) => found.to_string(),
@@ -312,7 +321,7 @@ pub(crate) fn marked(
                 "{} has {found} and was served before, as the disk {uuid}, but is not in the state directory \
                  {directory}: if that was lost, restore it; otherwise add to the specification `identity=file` to serve \
                  the same disk without its reservations, or `identity=new` if hosts should treat it as another disk, as \
-                 for a copy; a renamed volume needs `previous-name`",
+                 for a copy",
                 path.display()
             )))
         }

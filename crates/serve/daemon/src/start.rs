@@ -638,7 +638,10 @@ mod tests {
             format!("{:?}", live.answer(&request, "a test"))
         };
         let told = add("x", "b");
-        assert!(told.contains("Refused") && told.contains("was served before, as the disk"), "{told}");
+        assert!(
+            told.contains("Refused") && told.contains("which is volume w in the state directory"),
+            "{told}"
+        );
         assert!(add("w", "c").contains("hosts treat it as the same disk"), "unmarked");
         let removed = live.answer(&remove("w", false), "a test");
         assert!(

@@ -747,6 +747,26 @@ mod tests {
         assert_eq!(site.mark("one"), Some(one));
     }
 
+    /// Regression: the error said that the state directory did not know the disk, which it had under another
+    /// name.
+    #[test]
+    fn a_disk_under_a_new_name_is_told_its_old_one() {
+        let site = Site::new();
+        for byte in [7, 0] {
+            site.image("one", byte);
+            let (one, _) = site.serve("vm1", "spec = \"file:DATA/one\"").expect("served");
+            for order in ["", "?identity=file"] {
+                let told = site.refused("other", &format!("spec = \"file:DATA/one{order}\""));
+                assert!(told.contains(&format!("as the disk {one}, which is volume vm1 in the")), "{told}");
+                assert!(told.contains("add `previous-name = \"vm1\"`"), "{told}");
+            }
+            let keys = "spec = \"file:DATA/one\"\nprevious-name = \"vm1\"";
+            assert_eq!(site.serve("other", keys), Ok((one, None)));
+            std::fs::remove_dir_all(site.path("state")).expect("removed");
+            site.remove_mark("one");
+        }
+    }
+
     /// Block devices, LUNs, and file systems without extended attributes have no marks.
     #[test]
     fn unmarked_data_of_another_volume_is_refused_and_unknown_data_noted() {
