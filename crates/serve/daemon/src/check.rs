@@ -183,7 +183,7 @@ impl Trial<'_> {
         let growing = kept.growing(volume);
         let spec = growing.as_ref().map_or(&volume.spec, |(_, before)| before);
         let opening = Opening { creation, ..read_only() };
-        let device = backends::open_local(spec, &opening)?;
+        let device = backends::open_local(spec, &opening).map_err(|error| kept.explain(volume, error))?;
         let grown = growing.map_or(0, |(bytes, _)| bytes.0);
         let length = kept.check_length(volume, grown.max(device.geometry().bytes()));
         length.map_err(|failure| failure.to_string())?;

@@ -24,7 +24,7 @@ use backends::raid::is_one_file;
 use backends::{Failure, secrets};
 use block::{DeviceError, Pending};
 use host::StateDirectory;
-use volume::backend::{Creation, Undo};
+use volume::backend::{Creation, OpenError, Undo};
 use volume::spec::{Bytes, Spec};
 use volume::{LossMark, PersistentState};
 
@@ -136,6 +136,24 @@ impl Kept {
     pub(crate) fn served_from(&self) -> String {
         let from = |spec: &String| format!(", last served from {}", secrets::masked(spec));
         self.spec.as_ref().map(from).unwrap_or_default()
+    }
+
+    /// The error of opening its storage. A missing file may be that of another disk, under the name of this
+    /// one.
+    pub(crate) fn explain(&self, volume: &Volume, error: OpenError) -> OpenError {
+        let is_missing = matches!(
+            error.downcast_ref(),
+            Some(host::OpenError::Missing { .. } | host::OpenError::OrderUsed { .. })
+        );
+        match &self.spec {
+            Some(before) if is_missing && !self.has_store_of(&volume.spec) => format!(
+                "{error}. Volume {} was last served from {}: use another volume name for another disk",
+                volume.name,
+                secrets::masked(before)
+            )
+            .into(),
+            _ => error,
+        }
     }
 
     /// The usable records in a state directory, with the names of their volumes.

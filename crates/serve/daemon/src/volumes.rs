@@ -345,7 +345,8 @@ fn open_local(volume: &Volume, kept: &Kept, opening: &Opening) -> Result<Arc<dyn
     let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
     let growing = kept.growing(volume);
     let spec = growing.as_ref().map_or(&volume.spec, |(_, before)| before);
-    let device = backends::open_local(spec, opening).map_err(|error| refused(&error))?;
+    let device = backends::open_local(spec, opening);
+    let device = device.map_err(|error| refused(&kept.explain(volume, error)))?;
     if let Some((bytes, _)) = growing {
         let grown = block_on(device.grow(bytes.0));
         grown.map_err(|error| refused(&format_args!("it cannot grow to {bytes}: {error}")))?;
@@ -765,6 +766,26 @@ mod tests {
             std::fs::remove_dir_all(site.path("state")).expect("removed");
             site.remove_mark("one");
         }
+    }
+
+    /// Regression: a missing file made the error ask for its file system, although the name had been another
+    /// disk's.
+    #[test]
+    fn a_missing_file_under_the_name_of_another_disk_is_told_its_specification() {
+        let site = Site::new();
+        site.serve("vm1", "spec = \"file:DATA/example.img?size=1MiB\"").expect("a first start");
+        for order in ["", "&create"] {
+            if !order.is_empty() {
+                site.serve("vm1", "spec = \"file:DATA/example.img?size=1MiB&create\"").expect("it is there");
+            }
+            let told = site.refused("vm1", &format!("spec = \"file:DATA/vm1.img?size=1MiB{order}\""));
+            assert!(told.contains("Volume vm1 was last served from file:/"), "{told}");
+            assert!(told.contains("example.img"), "{told}");
+            assert!(told.ends_with("use another volume name for another disk"), "{told}");
+        }
+        std::fs::remove_file(site.path("data/example.img")).expect("lost");
+        let told = site.refused("vm1", "spec = \"file:DATA/example.img?size=1MiB\"");
+        assert!(!told.contains("last served"), "{told}");
     }
 
     /// Block devices, LUNs, and file systems without extended attributes have no marks.
