@@ -1,7 +1,7 @@
-//! The archive that Linux unpacks as its first root file system: cpio's "newc" format
+//! The archive that Linux unpacks as its initial root file system: cpio's "newc" format
 //! (the kernel's Documentation/driver-api/early-userspace/buffer-format.rst).
 
-/// An archive as it grows. Parents come before what stands in them.
+/// An archive under construction. Directories must be added before their entries.
 #[derive(Debug, Default)]
 pub(super) struct Archive {
     bytes: Vec<u8>,
@@ -14,17 +14,17 @@ const LINK: u32 = 0o120_777;
 const TRAILER: &str = "TRAILER!!!";
 
 impl Archive {
-    /// A folder, by its path without a leading slash.
+    /// Adds a directory, by its path without a leading slash.
     pub(super) fn folder(&mut self, path: &str) {
         self.entry(path, FOLDER, &[]);
     }
 
-    /// A file that everybody may read and execute.
+    /// Adds a file that all users can read and execute.
     pub(super) fn file(&mut self, path: &str, content: &[u8]) {
         self.entry(path, PROGRAM, content);
     }
 
-    /// A symbolic link.
+    /// Adds a symbolic link.
     pub(super) fn link(&mut self, path: &str, target: &str) {
         self.entry(path, LINK, target.as_bytes());
     }
@@ -35,8 +35,8 @@ impl Archive {
         self.bytes
     }
 
-    /// A header of 13 numbers in eight hexadecimal digits, the name with a NUL, the content; name and content are each followed
-    /// by zeros up to a multiple of four.
+    /// Adds an entry: a header of 13 numbers of eight hexadecimal digits, the name with a NUL, and the content. Name and content
+    /// are each padded with zeros to a multiple of four.
     fn entry(&mut self, path: &str, mode: u32, content: &[u8]) {
         debug_assert!(!path.starts_with('/'), "{path}");
         self.entries += 1;

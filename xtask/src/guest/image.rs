@@ -1,8 +1,8 @@
-//! What the guest boots: Debian's kernel, and a root file system in memory that is made here of the kernel's modules, busybox and
-//! the programs of this machine with their libraries.
+//! The guest's boot files: Debian's kernel, and a root file system in memory. The latter is built from the kernel's modules,
+//! busybox, and programs of this machine with their libraries.
 //!
-//! Packages are fetched by `apt-get download` and unpacked below the target folder. Neither a kernel nor busybox is installed on
-//! this machine, where a kernel's installation would touch its boot loader.
+//! `apt-get download` fetches the packages, which are unpacked in the target directory. They are not installed: installing a
+//! kernel would change this machine's boot loader.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ use super::cpio::Archive;
 use xtask::process;
 use xtask::workspace;
 
-/// The two files that QEMU takes.
+/// The two files for QEMU.
 #[derive(Debug)]
 pub(super) struct Image {
     pub(super) kernel: PathBuf,
@@ -24,11 +24,11 @@ pub(super) struct Image {
     pub(super) version: String,
 }
 
-/// Debian's names for the cloud kernel, the first that exists. Debian 12 has 6.12 among its security updates, and 6.1 under the
-/// plain name; Debian 13 has 6.12 under the plain name.
+/// Debian's package names for the cloud kernel; the first existing one is used. In Debian 12, 6.12 is a security update, and the
+/// plain name is 6.1. In Debian 13, the plain name is 6.12.
 const KERNELS: [&str; 2] = ["linux-image-6.12-cloud-amd64", "linux-image-cloud-amd64"];
 
-/// Modules that scenes load; what they depend on comes with them.
+/// Modules that scenes load; their dependencies are added.
 const MODULES: [&str; 13] = [
     "virtio_net",
     "sd_mod",
@@ -45,7 +45,7 @@ const MODULES: [&str; 13] = [
     "iscsi_target_mod",
 ];
 
-/// Programs of this machine that scenes run in the guest, and the packages that have them.
+/// Programs of this machine that scenes run in the guest.
 pub(super) const PROGRAMS: [&str; 23] = [
     "iscsid",
     "iscsiadm",
@@ -72,8 +72,8 @@ pub(super) const PROGRAMS: [&str; 23] = [
     "sg_reset",
 ];
 
-/// open-iscsi's settings are Debian's, but for the silence after which the kernel asks whether the target lives: on a loaded
-/// machine the answer of an emulated computer takes its time.
+/// Debian's settings of open-iscsi, except for the NOP-Out interval and timeout: on a loaded machine, an emulated machine can
+/// respond late.
 const ISCSID_CONF: &str = "node.startup = manual
 node.leading_login = No
 node.session.timeo.replacement_timeout = 120
@@ -103,10 +103,10 @@ node.session.scan = auto
 pub(super) const INITIATOR: &str = "iqn.2026-01.io.linerate:guest";
 
 impl Image {
-    /// Fetches what is missing and packs it.
+    /// Fetches missing packages, and builds the boot files.
     ///
     /// # Errors
-    /// A sentence that says what is missing.
+    /// A package or a program is unavailable.
     pub(super) fn ready() -> Result<Image> {
         let folder = workspace::target_directory().join("xtask/guest");
         let packages = folder.join("packages");
@@ -125,13 +125,13 @@ impl Image {
     }
 }
 
-/// What the meta-package depends on: the package of one version.
+/// The kernel package of a specific version, on which the meta-package depends.
 fn kernel_package() -> Result<String> {
     let told = |name: &str| process::run("apt-cache", &["depends", name]).ok();
     let depended = KERNELS.iter().filter_map(|name| told(name)).find_map(|text| {
         text.lines().find_map(|line| Some(line.trim().strip_prefix("Depends: ")?.to_owned()))
     });
-    depended.with_context(|| format!("apt knows none of {}", KERNELS.join(", ")))
+    depended.with_context(|| format!("apt has none of the packages {}", KERNELS.join(", ")))
 }
 
 fn fetch(folder: &Path, names: &[String]) -> Result<()> {
@@ -152,7 +152,7 @@ fn fetch(folder: &Path, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The one entry of a folder whose name begins so.
+/// The entry of a directory whose name has this prefix.
 fn only(folder: &Path, beginning: &str) -> Result<PathBuf> {
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let path = entry?.path();
@@ -160,11 +160,11 @@ fn only(folder: &Path, beginning: &str) -> Result<PathBuf> {
             return Ok(path);
         }
     }
-    bail!("{} has no {beginning}…", folder.display())
+    bail!("{} contains no {beginning}…", folder.display())
 }
 
-/// The root file system: programs and libraries at their paths on this machine, modules unpacked, since the emulated processor
-/// would take seconds for it.
+/// The root file system. Programs and libraries have the same paths as on this machine. Modules are decompressed, which would
+/// take the emulated processor seconds.
 fn pack(packages: &Path, version: &str) -> Result<Vec<u8>> {
     let mut tree = Tree::default();
     let busybox = packages.join("bin/busybox");
@@ -188,7 +188,7 @@ fn pack(packages: &Path, version: &str) -> Result<Vec<u8>> {
     Ok(tree.archive.finish())
 }
 
-/// An archive that makes each folder before the first file in it, and takes each file once.
+/// An archive that adds directories before their files, and each file only once.
 #[derive(Default)]
 struct Tree {
     archive: Archive,
@@ -212,9 +212,9 @@ impl Tree {
         Ok(())
     }
 
-    /// A program and the libraries that its loader finds for it, each under the path at which it is looked for.
+    /// Adds a program and the libraries that its loader finds, each at the path where the loader looks for it.
     fn program(&mut self, path: &Path) -> Result<()> {
-        let path = path.to_str().context("a program's path is no text")?;
+        let path = path.to_str().context("a program's path is not UTF-8")?;
         self.copy(Path::new(path), path.trim_start_matches('/'))?;
         for line in process::run("ldd", &[path])?.lines() {
             let words = line.split_whitespace();
@@ -230,11 +230,11 @@ impl Tree {
 struct Module {
     name: String,
     content: Vec<u8>,
-    /// Names of all modules that it needs, the nearest first.
+    /// Names of all modules that it needs, direct dependencies first.
     needs: Vec<String>,
 }
 
-/// The modules of [`MODULES`] and what they need, each behind what it needs.
+/// The modules of [`MODULES`] and their dependencies, each after its own dependencies.
 #[derive(Default)]
 struct Modules {
     loaded_in_order: Vec<Module>,
@@ -251,13 +251,13 @@ impl Modules {
         Ok(modules)
     }
 
-    /// Takes a module, unless it is there, behind what it needs.
+    /// Adds a module after its dependencies, unless it was already added.
     fn add(&mut self, name: &str, folder: &Path, list: &str, busybox: &Path) -> Result<Vec<String>> {
         let name = name.replace('-', "_");
         if let Some(known) = self.loaded_in_order.iter().find(|module| module.name == name) {
             return Ok(known.needs.clone());
         }
-        // Lines such as `kernel/drivers/md/dm-mod.ko`; `-` and `_` are the same in names of modules.
+        // Lines such as `kernel/drivers/md/dm-mod.ko`; `-` and `_` are equivalent in module names.
         let stem =
             |line: &str| Path::new(line).file_stem().map(|stem| stem.to_string_lossy().replace('-', "_"));
         let line = list.lines().find(|line| stem(line).as_ref() == Some(&name));
@@ -265,13 +265,13 @@ impl Modules {
         let packed = folder.join(format!("{line}.xz")).display().to_string();
         let output = Command::new(busybox).args(["unxz", "-c", &packed]).output();
         let output = output.with_context(|| busybox.display().to_string())?;
-        anyhow::ensure!(output.status.success(), "{packed} cannot be unpacked");
+        anyhow::ensure!(output.status.success(), "cannot decompress {packed}");
         let mut needs = Vec::new();
         for direct in direct_needs(&output.stdout) {
             let of_it = self.add(&direct, folder, list, busybox)?;
             needs.extend([direct.replace('-', "_")].into_iter().chain(of_it));
         }
-        // Of two mentions the last counts: what several need is loaded first.
+        // Keep the last of duplicates, so that common dependencies are loaded first.
         let mut seen = BTreeSet::new();
         needs.reverse();
         needs.retain(|need| seen.insert(need.clone()));
@@ -280,7 +280,7 @@ impl Modules {
         Ok(needs)
     }
 
-    /// The file `modules.dep`: a line for each, with what it needs, the nearest first.
+    /// The file `modules.dep`: a line for each module, with its dependencies, direct ones first.
     fn dependencies(&self) -> String {
         let line = |module: &Module| {
             let needs = module.needs.iter().map(|need| format!(" {need}.ko")).collect::<String>();
@@ -290,7 +290,7 @@ impl Modules {
     }
 }
 
-/// What a module's section `.modinfo` says that it needs: `depends=` and names with commas between them, ended by a NUL.
+/// A module's dependencies from its section `.modinfo`: `depends=` and names separated by commas, terminated by a NUL.
 fn direct_needs(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else { return Vec::new() };

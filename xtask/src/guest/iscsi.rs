@@ -1,4 +1,4 @@
-//! The kernel's iSCSI initiator: open-iscsi, sd, file systems and SG commands on our LUNs, and dm-multipath over two sessions.
+//! The kernel's iSCSI initiator on our LUNs: open-iscsi, sd, file systems, SG commands, and dm-multipath over two sessions.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -24,8 +24,8 @@ pub(super) const SCENES: &[Scene] = &[
 const DISKS: &str = "iqn.2026-01.io.linerate:disks";
 const SCRATCH: &str = "iqn.2026-01.io.linerate:scratch";
 
-/// Functions of the guest's shell: `login TARGET` logs in by the first portal, and `login_twice` by both; `disk LUN` prints the
-/// device of a LUN once it is there, `disks LUN` all its paths; `logout` ends all sessions.
+/// Functions for the guest's shell. `login TARGET` logs in through the first portal, and `logout` ends all sessions. `disk LUN`
+/// waits for a LUN and prints its device; `disks LUN` prints all of its paths.
 const TOOLS: &str = r#"
 await() { while ! eval "$1" >/dev/null 2>&1; do sleep 0.1; done; }
 discover() {
@@ -41,8 +41,8 @@ disk() { await "disks $1 | grep dev"; disks $1 | head -n 1; }
 states() { cat /sys/class/iscsi_session/*/state | sort -u; }
 "#;
 
-/// Writes file after file, each flushed, to /mnt until there is /tmp/stop, and notes their sums: `written` prints how many were
-/// written, `stop_and_verify` waits for the last and compares all.
+/// Shell functions for a load. `write_files` writes flushed files to /mnt until /tmp/stop exists, and records their checksums.
+/// `more_are_written N` waits for N more files, `stop_writing` stops the load, and `verify_files` compares the checksums.
 pub(super) const WRITER: &str = r#"
 write_files() {
     rm -f /tmp/stop /tmp/ended; mkdir -p /tmp/sums; rm -f /tmp/sums/*; echo 0 >/tmp/count
@@ -153,7 +153,7 @@ fn the_kernel_takes_a_lun_for_what_it_is(world: &mut World<'_>) -> Result<()> {
     for empty in ["discard_max_bytes 0\n", "write_zeroes_max_bytes 0\n", "provisioning full"] {
         ensure!(!said.contains(empty), "{empty}: {said}");
     }
-    // 512 bytes of zeros are compared, and 512 others are written.
+    // Compares 512 bytes of zeros, and writes 512 other bytes.
     let said = world.initiator(
         "disk=$(disk 0)
         sg_write_same --16 --lba=0 --num=64 --in=/dev/zero --xferlen=512 $disk
@@ -187,7 +187,7 @@ fn discarded_blocks_leave_the_file(world: &mut World<'_>) -> Result<()> {
         cmp -n 16777216 $disk /dev/zero
         logout",
     )?;
-    ensure!(held(world)? < 1 << 20, "{} bytes are left", held(world)?);
+    ensure!(held(world)? < 1 << 20, "{} bytes are still allocated", held(world)?);
     Ok(())
 }
 
@@ -204,7 +204,7 @@ fn a_reservation_keeps_the_guest_out(world: &mut World<'_>) -> Result<()> {
     ensure!(told.contains("key abc") && told.contains("holds the reservation"), "{told}");
     world.linerate(&["scsi", "register", &url, "--key", "def"])?;
     world.linerate(&["scsi", "preempt", &url, "--key", "def", "--victim", "abc"])?;
-    // The first command hears of the preemption, as a unit attention, which sd repeats.
+    // The first command gets the unit attention for the preemption, and sd retries it.
     let said = world.initiator(
         "disk=$(disk 0)
         if dd if=/dev/zero of=$disk bs=4k count=1 oflag=direct 2>/dev/null; then echo written; fi
@@ -212,7 +212,7 @@ fn a_reservation_keeps_the_guest_out(world: &mut World<'_>) -> Result<()> {
         sg_persist --in --read-keys $disk
         sg_persist --in --read-reservation $disk",
     )?;
-    ensure!(!said.contains("written"), "another's reservation was written through: {said}");
+    ensure!(!said.contains("written"), "a write succeeded despite another's reservation: {said}");
     ensure!(said.contains("0xdef") && !said.contains("0xabc"), "{said}");
     world.linerate(&["scsi", "clear", &url, "--key", "def"])?;
     world.initiator(
@@ -249,12 +249,13 @@ fn files_survive_a_server_that_is_killed_under_writes(world: &mut World<'_>) -> 
         dmesg | grep -c 'I/O error' || true
         logout",
     )?;
-    ensure!(said.lines().any(|line| line == "0"), "the file system saw errors: {said}");
+    ensure!(said.lines().any(|line| line == "0"), "the file system got errors: {said}");
     Ok(())
 }
 
 fn multipath_fails_over_and_back(world: &mut World<'_>) -> Result<()> {
-    // A link that carries nothing shows by silence: the kernel asks after 2 s, and hands requests back 5 s after the answer is due.
+    // A link that drops everything is detected by a timeout: the kernel sends a NOP-Out after 2 s, and fails requests 5 s after
+    // the response is due.
     world.initiator(&format!(
         "discover
         for setting in conn[0].timeo.noop_out_interval=2 conn[0].timeo.noop_out_timeout=5 session.timeo.replacement_timeout=5; do
@@ -273,7 +274,7 @@ fn multipath_fails_over_and_back(world: &mut World<'_>) -> Result<()> {
         write_files
         more_are_written 3"
     ))?;
-    // A path that failed is tested and taken back by multipathd; here by the scene, once its session is logged in again.
+    // Normally multipathd checks and reinstates failed paths. Here the scene does so, once the session is logged in again.
     let back = "await '[ \"$(states)\" = LOGGED_IN ]'
         for path in $(disks 0); do
             await \"[ $(cat /sys/block/${path#/dev/}/device/state) = running ]\"

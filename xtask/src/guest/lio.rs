@@ -19,7 +19,8 @@ pub(super) const SCENES: &[Scene] = &[
 const TARGET: &str = "iqn.2026-01.org.example:Lio-Disk";
 const SECRET: &str = "twelve-bytes-and-more";
 
-/// `group` is the target portal group's folder; `target` makes it, over memory of 32 MiB.
+/// Functions for the guest's shell. `group` is the directory of the target portal group; `target` creates it, with a RAM disk
+/// of 32 MiB.
 const TOOLS: &str = "
 root=/sys/kernel/config/target
 group=$root/iscsi/iqn.2026-01.org.example:lio-disk/tpgt_1
@@ -59,7 +60,7 @@ fn lio_holds_what_our_initiator_copies(world: &mut World<'_>) -> Result<()> {
         let url = url(options);
         world.linerate(&["copy", &from, &url, "--yes", "--raw", "--verify"])?;
         world.linerate(&["read", &url, "--output", &back, "--length", "15MiB"])?;
-        ensure!(fs::read(&back)? == content[..15 << 20], "{url} holds something else");
+        ensure!(fs::read(&back)? == content[..15 << 20], "{url} has different data");
         fs::remove_file(&back)?;
     }
     world.linerate(&["info", &url("")])?;
@@ -101,7 +102,7 @@ fn our_initiator_outlives_a_portal_of_lio_that_goes_and_comes(world: &mut World<
     command.args(["--block", "16KiB", "--read", "50", "--random", "100", "--depth", "4", "--seconds", "12"]);
     let load = std::thread::spawn(move || xtask::process::capture(command));
     for _ in 0..2 {
-        // It is logged in by now, or logs in meanwhile: either is a session that ends.
+        // The initiator is logged in by now or is logging in; in both cases, its session ends.
         world
             .guest
             .run(&format!("{TOOLS} sleep 2; echo 0 >$group/enable; sleep 1; echo 1 >$group/enable"))?;

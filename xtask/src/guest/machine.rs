@@ -1,7 +1,7 @@
-//! The emulated computer, and a shell in it.
+//! The emulated machine, and a shell in it.
 //!
 //! ```text
-//!   first serial line    the kernel's console ──► a file, which is kept when something fails
+//!   first serial line    the kernel's console ──► a file, which is kept if a scene fails
 //!   second serial line   scripts ──► sh ──► output and exit code
 //!   two network cards    tap interfaces of the namespace in which the server runs
 //! ```
@@ -20,16 +20,16 @@ use super::image::Image;
 use xtask::process::Background;
 use xtask::serving::Placement;
 
-/// How long the guest may take until its shell answers: 5 s on an idle machine, 48 s were seen beside other builds.
+/// Time limit until the guest's shell responds: this takes 5 s on an idle machine, and has taken 48 s during other builds.
 const BOOT: Duration = Duration::from_secs(240);
 
-/// How long a script may take that waits for nothing but the guest.
+/// Time limit of a script that waits only for the guest itself.
 pub(super) const SCRIPT: Duration = Duration::from_secs(240);
 
-/// What goes before the line that ends a script's output. The shell itself never prints it.
+/// Prefix of the line that ends a script's output. The shell itself never prints it.
 const MARK: &str = "@@ ";
 
-/// The guest while it runs. Dropped, it is ended.
+/// A running guest, stopped when dropped.
 #[derive(Debug)]
 pub(super) struct Guest {
     computer: Background,
@@ -37,19 +37,19 @@ pub(super) struct Guest {
     lines: Receiver<String>,
     scripts: u32,
     console: PathBuf,
-    /// The time from its start to its shell.
+    /// The time from its start until the shell responds.
     pub(super) boot: Duration,
 }
 
 impl Guest {
-    /// Boots it with its two cards at `taps`.
+    /// Boots the guest with its two network cards at `taps`.
     pub(super) fn boot(image: &Image, place: &Placement, taps: &[&str], console: &Path) -> Result<Guest> {
         let begun = Instant::now();
         let mut command = place.command("qemu-system-x86_64");
         command.args(["-M", "q35,accel=tcg", "-cpu", "max", "-smp", "2", "-m", "768"]);
         command.args(["-nodefaults", "-display", "none", "-no-reboot"]);
         command.arg("-kernel").arg(&image.kernel).arg("-initrd").arg(&image.root);
-        // An emulated processor stands still for seconds on a loaded machine: no fault of the kernel, nor of its timer.
+        // On a loaded machine, the emulated processor can stall for seconds; the kernel must not treat that as a fault.
         let quiet =
             "quiet panic=-1 nowatchdog no_timer_check rcupdate.rcu_cpu_stall_suppress=1 random.trust_cpu=on";
         command.args(["-append", &format!("console=ttyS0 loglevel=6 {quiet} mitigations=off nokaslr")]);
@@ -67,10 +67,10 @@ impl Guest {
         let output = computer.child.stdout.take().context("the guest's serial line")?;
         let (heard, lines) = mpsc::channel();
         thread::spawn(move || {
-            // A serial line may carry bytes that are no text.
+            // A serial line can carry bytes that are not UTF-8.
             for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
                 let line = String::from_utf8_lossy(&line).trim_end_matches('\r').to_owned();
-                let _ = heard.send(line); // nobody waits for what an abandoned script prints
+                let _ = heard.send(line); // fails if the guest was dropped
             }
         });
         let console = console.to_owned();
@@ -80,41 +80,41 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Runs a script in the guest and returns what it prints. It ends at the first command that fails, with an error that shows
+    /// Runs a script in the guest and returns its output. The script stops at the first failing command; the error then contains
     /// all of its output.
     pub(super) fn run(&mut self, script: &str) -> Result<String> {
         self.run_within(SCRIPT, script)
     }
 
-    /// The same for a script that waits for something outside of the guest.
+    /// Like [`Guest::run`], for a script that waits for something outside of the guest.
     pub(super) fn run_within(&mut self, limit: Duration, script: &str) -> Result<String> {
         self.start(script)?;
         self.finish(limit)
     }
 
-    /// Starts a script whose end [`Guest::finish`] waits for. There is one at a time.
+    /// Starts a script; [`Guest::finish`] waits for its end. Only one script can run at a time.
     pub(super) fn start(&mut self, script: &str) -> Result<()> {
         self.scripts += 1;
         let number = self.scripts;
-        // The mark begins a line even if the script's last line has no end.
+        // The mark starts a new line even if the script's last line is not terminated.
         write!(self.shell, "( set -e\n{script}\n) </dev/null 2>&1; printf '\\n{MARK}{number} %d\\n' $?\n")
-            .context("the guest has ended")?;
+            .context("the guest has terminated")?;
         Ok(())
     }
 
-    /// Waits for the script that was started last.
+    /// Waits for the current script.
     pub(super) fn finish(&mut self, limit: Duration) -> Result<String> {
         let (output, code) = self.until(&self.scripts.to_string(), limit)?;
         ensure!(code == 0, "a script in the guest ended with {code}:\n{output}");
         Ok(output)
     }
 
-    /// Ends it as a power failure would.
+    /// Kills the guest, like a power failure.
     pub(super) fn end(&mut self) {
         self.computer.kill();
     }
 
-    /// The output up to a mark, and the exit code in it.
+    /// Reads the output up to a mark, and the exit code in the mark.
     fn until(&mut self, name: &str, limit: Duration) -> Result<(String, i32)> {
         let deadline = Instant::now() + limit;
         let mut output = String::new();
@@ -129,14 +129,19 @@ impl Guest {
                     None => output += &format!("{line}\n"),
                 },
                 Err(RecvTimeoutError::Timeout) => {
-                    bail!("the guest did not answer in {} s; until then:\n{output}", limit.as_secs())
+                    bail!(
+                        "the guest did not respond within {} s; output until then:\n{output}",
+                        limit.as_secs()
+                    )
                 }
-                Err(RecvTimeoutError::Disconnected) => bail!("the guest has ended:\n{}", self.last_words()),
+                Err(RecvTimeoutError::Disconnected) => {
+                    bail!("the guest has terminated:\n{}", self.last_words())
+                }
             }
         }
     }
 
-    /// The end of the console.
+    /// The last lines of the console.
     pub(super) fn last_words(&self) -> String {
         const LINES: usize = 30;
         let text = fs::read(&self.console).unwrap_or_default();

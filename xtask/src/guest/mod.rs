@@ -1,7 +1,7 @@
-//! `cargo xtask guest`: a Linux kernel of its own in an emulated computer, as initiator, client and target. The kernel's drivers
-//! are the judges: what they accept, what they refuse, and what a file system finds afterwards.
+//! `cargo xtask guest`: a Linux kernel in an emulated machine, as initiator, client and target. The tests check what the
+//! kernel's drivers accept and reject, and the state of file systems afterwards.
 //!
-//! The guest is booted once for all scenes. It needs QEMU and root on this machine, but neither KVM nor a kernel installed here.
+//! The guest boots once for all scenes. This needs QEMU and root on this machine, but neither KVM nor an installed kernel.
 
 mod aoe;
 mod cpio;
@@ -26,15 +26,15 @@ use xtask::workspace;
 
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Options {
-    /// Only scenes whose name contains this
+    /// Run only scenes whose name contains TEXT
     #[arg(long, value_name = "TEXT")]
     only: Vec<String>,
-    /// Use this binary instead of the tests'
+    /// Use this binary instead of that of the tests
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
 }
 
-/// What happens, under the name of what it shows.
+/// A test in the guest, with its name.
 type Scene = (&'static str, fn(&mut World<'_>) -> Result<()>);
 
 const SCENES: &[&[Scene]] = &[iscsi::SCENES, nbd::SCENES, aoe::SCENES, lio::SCENES];
@@ -46,7 +46,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     Ok(tally.verdict())
 }
 
-/// Runs the scenes and counts those that pass. Skipped, with the reason, where no guest can run. A failure's message is printed
+/// Runs the scenes and counts those that pass. Skipped, with the reason, if no guest can run. Messages of failures are printed
 /// and added to `failed`.
 pub(crate) fn measure(options: &Options, failed: &mut String) -> Result<Tally> {
     let image = match obstacle().and_then(|()| Image::ready()) {
@@ -91,7 +91,7 @@ pub(crate) fn measure(options: &Options, failed: &mut String) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Why there can be no guest here.
+/// Fails with the reason if no guest can run here.
 fn obstacle() -> Result<()> {
     anyhow::ensure!(rustix::process::geteuid().is_root(), "the guest's links need root");
     anyhow::ensure!(fs::exists("/dev/net/tun")?, "the guest's links need /dev/net/tun");

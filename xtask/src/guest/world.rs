@@ -1,4 +1,4 @@
-//! Where the guest lives: a network namespace with the server, joined to the guest by two links.
+//! The guest's environment: a network namespace with the server, connected to the guest by two links.
 //!
 //! ```text
 //!   linerate serve, our clients              the guest
@@ -20,11 +20,11 @@ use xtask::serving::Placement;
 
 /// The server's address on the first link.
 pub(super) const SERVER: &str = "10.77.0.1";
-/// The guest's.
+/// The guest's address on the first link.
 pub(super) const GUEST: &str = "10.77.0.2";
 const LINKS: [&str; 2] = ["link0", "link1"];
 
-/// Volumes, a target, an export and an AoE slot for each group of scenes. Discovery by one portal finds both.
+/// Volumes, a target, an export and an AoE slot for each group of scenes. Discovery through one portal finds both portals.
 const CONFIGURATION: &str = r#"state = "FOLDER/state"
 control = "FOLDER/control"
 
@@ -81,15 +81,15 @@ address = "7.1"
 volume = "ether"
 "#;
 
-/// All that scenes use. Dropped, everything ends; the folder stays until [`World::remove_folder`].
+/// The environment of all scenes. Dropping it stops everything, but keeps the directory.
 #[derive(Debug)]
 pub(super) struct World<'a> {
     image: &'a Image,
     binary: &'a Path,
     folder: PathBuf,
-    /// How often a guest was booted.
+    /// Number of boots so far.
     boots: u32,
-    // Both end before the namespace does.
+    // Both are dropped before the namespace.
     pub(super) guest: Guest,
     server: Option<Background>,
     namespace: Namespace,
@@ -116,7 +116,7 @@ impl<'a> World<'a> {
         Ok(World { image, binary, folder, boots: 1, guest, server: Some(server), namespace })
     }
 
-    /// Boots another guest: the one before may have a program that waits for ever.
+    /// Boots a new guest: the previous one may have a program that hangs.
     pub(super) fn reboot(&mut self) -> Result<()> {
         self.boots += 1;
         self.guest.end();
@@ -129,21 +129,21 @@ impl<'a> World<'a> {
         Placement { namespace: Some(self.namespace.name.clone()), core: None }
     }
 
-    /// Kills the server as a crash would, if it runs.
+    /// Kills the server, like a crash, if it is running.
     pub(super) fn kill_server(&mut self) {
         if let Some(mut server) = self.server.take() {
             server.kill();
         }
     }
 
-    /// Starts the server, which must not run.
+    /// Starts the server, which must not be running.
     pub(super) fn start_server(&mut self) -> Result<()> {
-        ensure!(self.server.is_none(), "the server runs already");
+        ensure!(self.server.is_none(), "the server is already running");
         self.server = Some(start_server(self.binary, &self.place(), &self.folder)?);
         Ok(())
     }
 
-    /// The server runs after this, whatever a scene did.
+    /// Starts the server and sets the links up, whatever a scene did.
     pub(super) fn ensure_server(&mut self) -> Result<()> {
         if self.server.is_none() {
             self.start_server()?;
@@ -154,37 +154,37 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Runs `linerate` on the server's machine, with its control socket as an option of `server`.
+    /// Runs `linerate` in the server's namespace, and returns its output.
     pub(super) fn linerate(&self, arguments: &[&str]) -> Result<String> {
         process::capture(self.command(arguments))
     }
 
-    /// The same as a command.
+    /// A `linerate` command in the server's namespace.
     pub(super) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.place().command(self.binary);
         command.args(arguments);
         command
     }
 
-    /// An order to the running server.
+    /// Runs `linerate server` with the control socket of the running server.
     pub(super) fn order(&self, arguments: &[&str]) -> Result<String> {
         let control = self.path("control");
         self.linerate(&[&["server", "--control", &control], arguments].concat())
     }
 
-    /// A file of this world.
+    /// The path of a file in the environment's directory.
     pub(super) fn path(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
 
-    /// Takes a link down, or up again. The guest sees a switch that carries nothing.
+    /// Sets a link down or up. For the guest, this is a switch that drops everything.
     pub(super) fn set_link(&self, number: usize, is_up: bool) -> Result<()> {
         let state = if is_up { "up" } else { "down" };
         process::run("ip", &["-n", &self.namespace.name, "link", "set", LINKS[number], state]).map(drop)
     }
 }
 
-/// Starts the server in this folder; its log is kept there.
+/// Starts the server in this directory, which also gets its log.
 fn start_server(binary: &Path, place: &Placement, folder: &Path) -> Result<Background> {
     let log = folder.join("server.log");
     let log: File =
