@@ -1,5 +1,5 @@
-//! What a network may say to a benchmark's agent or its coordinator: whoever does not know the secret gets no keys,
-//! however he cuts it up; and whatever is taken for an order or for news can be said again.
+//! Arbitrary network input for a benchmark's agent and its coordinator: without the secret, a peer never gets keys, however it
+//! splits its data. Every accepted order and notification can be serialised and parsed again.
 #![no_main]
 
 use agent::wire::Frames;
@@ -31,7 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// The frames in what is left of a script, which comes in pieces.
+/// The frames in the rest of a script, received in pieces.
 fn frames(script: &mut Script<'_>) -> Vec<Vec<u8>> {
     let (mut frames, mut came) = (Frames::new(STRANGER_BYTES_MAX), Vec::new());
     while !script.is_over() {

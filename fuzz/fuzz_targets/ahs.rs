@@ -1,4 +1,4 @@
-//! Any additional header segments: they break a rule, or come back as they were read.
+//! Arbitrary additional header segments: they are rejected, or are unchanged when written again.
 #![no_main]
 
 use iscsi::pdu::Ahs;

@@ -1,5 +1,5 @@
-//! Any bytes as the payload of an Ethernet frame: what is read is written the same but for its padding, what is not read
-//! is answered with an error or not at all, and IDENTIFY data says no more sectors than it can.
+//! Arbitrary bytes as the payload of an Ethernet frame: an accepted frame is unchanged, except for its padding, when written
+//! again. A malformed frame gets an error or no response. IDENTIFY data is parsed and written consistently.
 #![no_main]
 
 use aoe::{Body, Frame, IDENTITY_BYTES, Identity, TrimRanges};
@@ -12,7 +12,7 @@ fuzz_target!(|bytes: &[u8]| {
             let again = Frame::parse(&written).expect("it was written by us");
             assert_eq!(again.header, frame.header);
             if let (Body::Ata(ata, data), Body::Ata(again, same)) = (&frame.body, &again.body) {
-                // The flag of an asynchronous write is not sent.
+                // The flag of asynchronous writes is never sent.
                 assert_eq!((again.operation(), same), (ata.operation(), data));
                 assert!(
                     TrimRanges::new(data)

@@ -1,4 +1,4 @@
-//! Both sides of CHAP hear anything: neither believes a peer that does not know the secret.
+//! Arbitrary input for both sides of CHAP: neither accepts a peer without the secret.
 #![no_main]
 
 use iscsi::chap::{Authenticator, Claimant};

@@ -1,12 +1,11 @@
-//! A configuration is whatever somebody's file says: it is what shall be served, or each mistake has a place in the file. No
-//! secret is told.
+//! An arbitrary configuration file: it is accepted, or each error has a position in the file. No message contains a secret.
 #![no_main]
 
 use daemon::Config;
 use libfuzzer_sys::fuzz_target;
 use script::{Script, assert_in_text, edited};
 
-/// Every section and key.
+/// A configuration with every section and key.
 const GOOD: &str = include_str!("../../crates/serve/daemon/src/config/reference.toml");
 
 /// The secrets in it.

@@ -1,10 +1,10 @@
-//! A disk holds whatever somebody wrote to it: it is recognised or not, and what is said of it moves no cursor.
+//! Arbitrary disk contents: whether they are recognised or not, their description contains no control characters.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use script::Script;
 
-/// What signatures are made of, at the places where they are looked for.
+/// Parts of signatures, with their offsets.
 const MAGICS: &[(usize, &[u8])] = &[
     (512, b"EFI PART"),
     (510, &[0x55, 0xaa]),

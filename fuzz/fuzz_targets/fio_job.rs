@@ -1,4 +1,4 @@
-//! A job file of fio's is whatever somebody wrote for fio: it is measured as it says, or each mistake has a place in the file.
+//! An arbitrary fio job file: it becomes a suite, or each error has a position in the file.
 #![no_main]
 
 use bench::fio_job;
@@ -19,7 +19,7 @@ const WORDS: &[&str] = &[
     "include other.fio", "stonewall", "numjobs=200", "iodepth=65536", "bs=64m", "unit_base=8",
 ];
 
-/// None at all, one that is too small for most, an ordinary one, and more than any.
+/// Sizes of devices: empty, too small for most jobs, ordinary, and the maximum.
 const DEVICES: [u64; 4] = [0, 4096, 1 << 30, u64::MAX];
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,5 @@
-//! Any bytes as a frame and as an answer: what is read is written the same, and lengths are those of the bytes.
+//! Arbitrary bytes as a frame and as a discovery response: an accepted header is unchanged when written again, and lengths stay
+//! within the bytes.
 #![no_main]
 
 use hyperscsi::{HEADER_BYTES, Header, discovery};

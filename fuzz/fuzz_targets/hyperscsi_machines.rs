@@ -1,5 +1,6 @@
-//! Both machines, with a wire that the fuzzer controls: frames are delivered, held back, repeated, changed (with a right
-//! checksum) and made up, while commands and time go on. No panic, bounded memory, and each command begins once.
+//! Both state machines, with a wire that the fuzzer controls: frames are delivered, delayed, repeated, and changed (with a
+//! correct checksum), while commands are sent and time advances. Nothing panics, memory is bounded, and each command starts
+//! once.
 #![no_main]
 
 use std::collections::BTreeSet;
@@ -55,7 +56,7 @@ fuzz_target!(|bytes: &[u8]| {
         while let Some(event) = target.poll_event() {
             match event {
                 Event::Command { task, command } => {
-                    assert!(begun.insert(task), "a command begins once");
+                    assert!(begun.insert(task), "a command starts once");
                     let data = vec![0; command.data_in_bytes as usize].into();
                     assert!(target.respond(task, Response { data, ..Response::default() }));
                 }
@@ -66,7 +67,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
         while initiator.poll_event().is_some() {}
         let mut frame = Vec::new();
-        // What is not delivered is lost.
+        // Frames beyond these limits are lost.
         for _ in 0..600 {
             let Some(_) = initiator.poll_transmit(now, &mut frame) else { break };
             there.push(frame.clone());
@@ -84,7 +85,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Delivers a frame of those under way: as it is, again later, changed, or made up.
+/// Delivers one of the frames in transit: unchanged or changed, and possibly again later.
 fn deliver(script: &mut Script<'_>, frames: &mut Vec<Vec<u8>>, to: impl FnOnce(&mut [u8])) {
     if frames.is_empty() {
         return;

@@ -1,4 +1,4 @@
-//! An Iometer configuration comes from anywhere: it becomes a suite, or the mistake has a place in the file.
+//! An arbitrary Iometer configuration: it becomes a suite, or the error has a position in the file.
 #![no_main]
 
 use bench::icf;

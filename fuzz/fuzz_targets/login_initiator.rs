@@ -1,4 +1,4 @@
-//! An initiator's login hears anything: it ends in bounded time, and attaches to no target that cannot prove itself.
+//! Arbitrary input for an initiator's login: it ends in bounded time, and never attaches to a target that fails to authenticate.
 #![no_main]
 
 use iscsi::login::{InitiatorConfig, InitiatorEvent, InitiatorLogin, LOGIN_DATA_BYTES_MAX};

@@ -1,4 +1,4 @@
-//! A target's login hears anything: it ends in bounded time, and lets nobody in without a secret.
+//! Arbitrary input for a target's login: it ends in bounded time, and accepts no initiator without the secret.
 #![no_main]
 
 use iscsi::login::{
@@ -33,7 +33,7 @@ fuzz_target!(|bytes: &[u8]| {
                     login.grant(Ok(Grant { tsih: Tsih(1), exp_cmd_sn: Sn(1), max_cmd_sn: Sn(64) }));
                 }
                 TargetEvent::SessionNeeded(_) => login.grant(Err(LoginStatus::OutOfResources)),
-                TargetEvent::LoggedIn(_) => assert!(!chap, "in without a secret"),
+                TargetEvent::LoggedIn(_) => assert!(!chap, "logged in without a secret"),
                 TargetEvent::Failed(_) => {}
             }
         }

@@ -1,5 +1,5 @@
-//! A server's handshake hears anything, in options that are nearly right or in raw bytes: it wants a bounded number of
-//! bytes, says a bounded number of them, and lets in who has named an export that there is.
+//! Arbitrary input for a server's handshake, as almost valid options or as raw bytes. The server reads and sends a bounded
+//! number of bytes, and accepts only clients that name an existing export.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -53,7 +53,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// From the last byte, so that it moves nothing else.
+/// Chosen by the last byte, so that it does not shift the rest of the input.
 fn script_mode(bytes: &[u8]) -> TlsMode {
     match bytes.last().map_or(0, |last| last % 4) {
         0 => TlsMode::Required,

@@ -1,5 +1,5 @@
-//! Any bytes as requests, in each form: what is read is written the same, what passes the rules keeps them, and every
-//! answer is as long as its header says.
+//! Arbitrary bytes as requests, in each form: an accepted request is unchanged when written again, a permitted request keeps
+//! to the limits, and every reply has the length in its header.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -26,7 +26,7 @@ fuzz_target!(|bytes: &[u8]| {
     };
     while !script.is_over() {
         let header = header(&mut script, form);
-        // What a server of any kind may send is read without a panic, and as far as it goes.
+        // Arbitrary server data is parsed without a panic, as far as possible.
         if let Ok(Some((_, length))) = Reply::parse(form, bytes) {
             assert!(length <= bytes.len());
         }
@@ -83,7 +83,7 @@ fn answers(session: &Session, write: impl FnOnce(&mut Vec<u8>)) {
     assert_eq!(session.form == ReplyForm::Extended, number(0, 4) == 0x6e8a_278c);
 }
 
-/// A header with the right magic number, most often.
+/// A header, usually with the correct magic number.
 fn header(script: &mut Script<'_>, form: ReplyForm) -> Vec<u8> {
     let mut header = vec![0; Request::header_bytes(form)];
     let magic: u32 = if form == ReplyForm::Extended { 0x21e4_1c71 } else { 0x2560_9513 };

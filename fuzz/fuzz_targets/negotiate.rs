@@ -1,4 +1,4 @@
-//! A negotiator that hears anything: what it agrees on stays within the rules, and its own words are text.
+//! Arbitrary input for a negotiator: negotiated values are within their limits, and its own messages are valid text.
 #![no_main]
 
 use iscsi::negotiate::{Negotiator, Offers, Role, SessionType};
@@ -18,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
     while !script.is_over() {
         let text = script.text();
         let Ok(pairs) = text::parse(&text) else { return };
-        // Each message on its own: many together may hold more pairs than one may.
+        // Check each message separately: together, they can contain more pairs than the limit of one message.
         out.clear();
         if side.note_keys(&pairs).and_then(|()| side.receive_all(pairs, &mut out)).is_err() {
             return;

@@ -1,4 +1,4 @@
-//! Any header: it breaks a rule, or it comes back as it was read.
+//! An arbitrary header: it is rejected, or is unchanged when written again.
 #![no_main]
 
 use iscsi::pdu::{Bhs, Pdu};

@@ -1,5 +1,5 @@
-//! Whatever a reservation file holds: it is damaged, or the logical unit over it serves, and what it saves in turn is
-//! read back as it was.
+//! An arbitrary reservation file: it is detected as damaged, or its logical unit starts, and a saved copy is read back
+//! unchanged.
 #![no_main]
 
 #[allow(dead_code, unused_imports, unreachable_pub)]
@@ -20,17 +20,17 @@ fuzz_target!(|bytes: &[u8]| {
     let paper = Arc::new(Paper::with(text.clone()));
     let Some(unit) = power_on(&paper) else { return };
     let before = full_status(&unit);
-    // A save writes all of it down again: what was read is what is written.
+    // A save rewrites the whole file, so that its content can be compared.
     let mut nexus = attach(&unit, 200);
     register(&unit, &mut nexus, 0, 77);
     register(&unit, &mut nexus, 77, 0);
     drop(nexus);
-    let saved = paper.text().expect("there was something already");
-    let unit = power_on(&Arc::new(Paper::with(saved))).expect("what was saved is whole");
+    let saved = paper.text().expect("the file exists");
+    let unit = power_on(&Arc::new(Paper::with(saved))).expect("a valid saved file");
     assert_eq!(full_status(&unit), before, "saved {text:02x?}");
 });
 
-/// Raw bytes; or parts that say anything, in a frame that is whole.
+/// Raw bytes, or arbitrary parts in a valid frame.
 fn text(script: &mut Script<'_>) -> Vec<u8> {
     if script.byte() < 16 {
         return script.0.to_vec();
@@ -48,13 +48,13 @@ fn text(script: &mut Script<'_>) -> Vec<u8> {
     }
     let mut crc = RunningDigest::new();
     crc.update(&text);
-    // The file has it as a number, the wire as bytes, lowest first (RFC 7143 section 13.1).
+    // A number in the file; on the wire, bytes with the lowest first (RFC 7143 section 13.1).
     let [a, b, c, d] = crc.finish();
     text.extend([d, c, b, a]);
     text
 }
 
-/// Registrations and a reservation in their own form, more or less.
+/// Registrations and a reservation, in an almost valid form.
 fn registrations(script: &mut Script<'_>) -> Vec<u8> {
     let count = script.byte() % 5;
     let mut bytes = u32::from(count).to_be_bytes().to_vec();
@@ -96,7 +96,7 @@ fn port(bytes: &mut Vec<u8>, script: &mut Script<'_>) {
     bytes.extend([0, 1, 0, script.byte() & 3]);
 }
 
-/// Few names, so that holders are among the registered; or any bytes of any length.
+/// One of a few names, so that holders are usually registered; or arbitrary bytes of any length.
 fn name(bytes: &mut Vec<u8>, script: &mut Script<'_>) {
     let long = [b'n'; 300];
     let name: &[u8] = match script.byte() {
@@ -118,8 +118,8 @@ fn power_on(paper: &Arc<Paper>) -> Option<Arc<LogicalUnit>> {
     unit_over(disk, kept_on(paper), unit_options()).ok()
 }
 
-/// Who is registered, and who holds the reservation, as PERSISTENT RESERVE IN, READ FULL STATUS tells. PRGENERATION
-/// does not survive.
+/// The registrations and the reservation holder, from PERSISTENT RESERVE IN, READ FULL STATUS. Excludes PRGENERATION, which is
+/// not persistent.
 fn full_status(unit: &Arc<LogicalUnit>) -> Vec<u8> {
     let mut nexus = attach(unit, 100);
     let mut read_full_status = sized(0x5e, 3, 0, 0);
@@ -136,7 +136,7 @@ fn full_status(unit: &Arc<LogicalUnit>) -> Vec<u8> {
     }
 }
 
-/// REGISTER AND IGNORE EXISTING KEY would do, but for a key that does not match there is REGISTER.
+/// Uses REGISTER rather than REGISTER AND IGNORE EXISTING KEY, so that keys can mismatch.
 fn register(unit: &Arc<LogicalUnit>, nexus: &mut Nexus, existing: u64, key: u64) {
     let mut list = [existing.to_be_bytes(), key.to_be_bytes(), [0; 8]].concat();
     list[20] = 1; // APTPL

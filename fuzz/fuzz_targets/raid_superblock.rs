@@ -1,5 +1,5 @@
-//! Whatever two slots of a member hold: it is a superblock that is written as it was read, or none. Whatever disks there are
-//! besides: a set that is found has one disk for a member, and enough of them.
+//! Arbitrary content in the two superblock slots of members: a slot has no superblock, or one that is unchanged when written
+//! again. With any combination of disks, a found set has one disk per member, and enough members.
 #![no_main]
 
 use iscsi::framing::RunningDigest;
@@ -33,7 +33,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Another record of the last set with some bytes changed, or any bytes; both with a checksum that is right, most often.
+/// A changed record of the last set, or arbitrary bytes; both usually have a correct checksum.
 fn superblock(script: &mut Script<'_>, base: Option<Superblock>) -> Result<Superblock, NoSuperblock> {
     let mut slot = match base.filter(|_| script.flag()) {
         Some(base) => base.emit(),

@@ -1,6 +1,6 @@
-//! Any CDB with any data, from several nexuses, to two logical units that copy to each other, with commands given up
-//! halfway, devices that fail, resets, fences and restarts in between: nothing panics, no request leaves the device,
-//! no more data move than were offered or asked for, and every command ends.
+//! Arbitrary CDBs and data from several nexuses, for two logical units that copy to each other. Meanwhile commands are
+//! abandoned, devices fail, and there are resets, fences and restarts. Nothing panics, no request exceeds the device, no more
+//! data is transferred than offered or requested, and every command ends.
 #![no_main]
 
 #[allow(dead_code, unused_imports, unreachable_pub)]
@@ -41,7 +41,7 @@ fuzz_target!(|bytes: &[u8]| {
 struct Bench {
     units: Vec<Unit>,
     luns: Arc<dyn SiblingUnits>,
-    /// Each with the LUN of its unit.
+    /// Each nexus with the LUN of its unit.
     nexuses: Vec<(usize, Nexus)>,
     waiting: Vec<Waiting>,
     running: Vec<Running>,
@@ -57,20 +57,20 @@ struct Unit {
     fence: Option<Fence>,
 }
 
-/// A command whose data are on their way.
+/// A command that is waiting for its data.
 struct Waiting {
     unit: Arc<LogicalUnit>,
     job: Job,
-    /// Where they go, if that is the medium.
+    /// The destination of the data, if it is the medium.
     region: Option<WholeBlocks>,
     data: Vec<u8>,
     room: u32,
 }
 
-/// A command at the device.
+/// A command that is executing on the device.
 struct Running {
     reply: Pin<Box<dyn Future<Output = Reply>>>,
-    /// None if it waits for work of the logical unit's own.
+    /// `None` if it waits for the logical unit's own work.
     watch: Option<Rc<Watch>>,
     room: u32,
 }
@@ -124,7 +124,7 @@ impl Bench {
         let (cdb, data) = self.cdb_and_data(at, script);
         let room = [0, 1, 255, 512, 4096, 1 << 20][usize::from(script.byte()) % 6];
         let offered = if script.byte() < 240 { data.len() } else { data.len() / 2 };
-        // Both directions at once are refused, but for commands that move no data.
+        // Bidirectional transfers are rejected, except for commands that transfer no data.
         let room = if offered > 0 && script.byte() < 240 { 0 } else { room };
         self.begin(at, &cdb, &data[..offered], room, script.byte() >= 200);
     }
@@ -147,7 +147,7 @@ impl Bench {
                 Landing::Buffer => (receive.job, None, receive.bytes),
             },
         };
-        assert!(bytes as usize <= data.len(), "more than is offered");
+        assert!(bytes as usize <= data.len(), "more data than offered");
         assert!(region.as_ref().is_none_or(|region| region.len() == bytes as usize));
         let data = data[..bytes as usize].to_vec();
         self.waiting.push(Waiting { unit, job, region, data, room });
@@ -158,7 +158,7 @@ impl Bench {
         None
     }
 
-    /// The data of a command have come.
+    /// The data of a command has arrived.
     fn arrive(&mut self, script: &mut Script<'_>) {
         if let Some(waiting) = take(&mut self.waiting, script) {
             self.finish(waiting);
@@ -187,7 +187,7 @@ impl Bench {
         }
     }
 
-    /// A command is aborted. It has no effect once the devices have let go of it, or is run to its end if it must be.
+    /// Aborts a command. It has no effect after the devices are quiesced, or it is completed if it is already committed.
     fn give_up(&mut self, script: &mut Script<'_>) {
         let Some(Running { reply, watch, .. }) = take(&mut self.running, script) else { return };
         if watch.is_some_and(|watch| watch.is_committed()) {
@@ -199,7 +199,7 @@ impl Bench {
         }
     }
 
-    /// A write onto the medium whose data are slow to come goes to a buffer instead.
+    /// Redirects a write whose data arrives slowly from the medium to a buffer.
     fn withdraw(&mut self, script: &mut Script<'_>) {
         let Some(mut waiting) = take(&mut self.waiting, script) else { return };
         if let Some(region) = waiting.region.take() {
@@ -208,7 +208,7 @@ impl Bench {
                     assert_eq!(buffer.len(), region.len());
                     job
                 }
-                Err(_) => panic!("its data were to go onto the medium"),
+                Err(_) => panic!("its data was destined for the medium"),
             };
         }
         self.waiting.push(waiting);
@@ -225,13 +225,13 @@ impl Bench {
         self.background.retain_mut(|work| poll(work).is_none());
     }
 
-    // --- what else happens
+    // --- other events
 
     fn some_unit(&mut self, script: &mut Script<'_>) -> &mut Unit {
         &mut self.units[usize::from(script.byte() & 1)]
     }
 
-    /// A session ends, and another one of the same initiator port begins.
+    /// Ends a session, and starts another one of the same initiator port.
     fn attach_anew(&mut self, script: &mut Script<'_>) {
         let at = usize::from(script.byte()) % self.nexuses.len();
         let (lun, _) = self.nexuses.remove(at);
@@ -239,13 +239,13 @@ impl Bench {
         self.nexuses.push((lun, attach(&self.units[lun].unit, number)));
     }
 
-    /// Another set of LUNs for one of them.
+    /// Notifies one of the nexuses of a changed set of LUNs.
     fn change_luns(&mut self, script: &mut Script<'_>) {
         let (_, nexus) = &self.nexuses[usize::from(script.byte()) % self.nexuses.len()];
         nexus.unit().luns_changed(nexus.id());
     }
 
-    /// The power fails and comes back: what was saved is whole.
+    /// Simulates a power failure and restart: saved state must be valid.
     fn restart(&mut self) {
         self.waiting.clear();
         self.running.clear();
@@ -257,7 +257,7 @@ impl Bench {
         self.nexuses = (0..).map(|at| 1 + at / 2).zip(ports).map(attached).collect();
     }
 
-    /// Everything under way ends, and leaves no block locked.
+    /// All outstanding work ends, and leaves no block locked.
     fn end(mut self) {
         self.units.iter_mut().for_each(|unit| unit.fence = None);
         while let Some(waiting) = self.waiting.pop() {
@@ -290,7 +290,7 @@ impl Bench {
         panic!("commands that never end");
     }
 
-    // --- what commands say
+    // --- generated commands
 
     fn block_bytes(&self, at: usize) -> usize {
         self.nexuses[at].1.unit().volume().device().geometry().block_size.bytes() as usize
@@ -317,7 +317,7 @@ impl Bench {
         }
     }
 
-    /// A command with an LBA and a number of blocks, and about as much data as it asks for.
+    /// A command with an LBA and a number of blocks, and about the matching amount of data.
     fn medium_command(&self, at: usize, script: &mut Script<'_>) -> (Vec<u8>, Vec<u8>) {
         const OPCODES: [u8; 32] = [
             0x28, 0x28, 0x2a, 0x2a, 0x2e, 0x2f, 0x34, 0x35, 0x41, 0x88, 0x8a, 0x89, 0x89, 0x8b, 0x8b, 0x8e,
@@ -325,7 +325,7 @@ impl Bench {
         ];
         let opcode = OPCODES[usize::from(script.byte()) % OPCODES.len()];
         let (lba, blocks, flags) = (lba(script), blocks(script), script.byte());
-        // Most often no flags: protection information, which most of them ask for, is refused.
+        // Usually no flags: most of them request protection information, which is rejected.
         let flags = if flags < 128 { flags & 0x0e } else { flags };
         let mut cdb = sized(opcode, flags, lba, blocks);
         match opcode {
@@ -345,7 +345,7 @@ impl Bench {
         (cdb, vec![script.byte() & 3; bytes])
     }
 
-    /// The mode pages as they are, if the logical unit tells.
+    /// The current mode pages, if the logical unit returns them.
     fn mode_pages(&mut self, at: usize) -> Vec<u8> {
         let sense = [0x5a, 0x08, 0x3f, 0, 0, 0, 0, 2, 0, 0];
         match self.begin(at, &sense, &[], 512, false).map(|reply| reply.data) {
@@ -422,7 +422,7 @@ impl Unit {
         paper: &Arc<Paper>,
     ) -> Arc<LogicalUnit> {
         let volume = VolumeOptions { read_only, ..kept_on(paper) };
-        unit_over(Arc::clone(device) as _, volume, options).expect("what was saved is whole")
+        unit_over(Arc::clone(device) as _, volume, options).expect("valid saved state")
     }
 
     fn restart(&mut self) {
@@ -438,7 +438,7 @@ impl Unit {
     }
 }
 
-/// A disk of which no block may be touched that is not there, nor changed if it must not be.
+/// A disk that checks that requests stay on the device, and that write-protected media are not changed.
 struct Guarded {
     disk: Disk,
     read_only: bool,
@@ -451,7 +451,7 @@ impl Guarded {
 
     fn writable(&self, extent: Extent) {
         self.within(extent);
-        assert!(!self.read_only, "a change of a medium that must not change");
+        assert!(!self.read_only, "a change of a write-protected medium");
     }
 }
 
@@ -514,20 +514,20 @@ impl BlockDevice for Guarded {
 
 /// A reply that a transport can carry.
 fn checked(reply: Reply, room: u32) -> Reply {
-    assert!(reply.data.len() <= room as usize, "more data than there is room for");
-    assert!(reply.data.len() as u64 <= reply.expected_bytes, "more data than the command asks for");
+    assert!(reply.data.len() <= room as usize, "more data than the buffer can take");
+    assert!(reply.data.len() as u64 <= reply.expected_bytes, "more data than the command requests");
     assert_eq!(reply.sense.is_some(), reply.status == Status::CheckCondition);
     assert!(reply.sense.is_none_or(|sense| sense.bytes().len() <= 252));
     reply
 }
 
-/// Takes one of them out.
+/// Removes one of them.
 fn take<T>(from: &mut Vec<T>, script: &mut Script<'_>) -> Option<T> {
     let at = usize::from(script.byte());
     (!from.is_empty()).then(|| from.swap_remove(at % from.len()))
 }
 
-/// One byte out of place now and then.
+/// Occasionally changes one byte.
 fn spoil(bytes: &mut [u8], script: &mut Script<'_>) {
     if script.byte() >= 0xe0 {
         let at = usize::from(script.byte()) % bytes.len();
@@ -535,7 +535,7 @@ fn spoil(bytes: &mut [u8], script: &mut Script<'_>) {
     }
 }
 
-/// Most often within the device, or just behind its end.
+/// Usually within the device, or just after its end.
 fn lba(script: &mut Script<'_>) -> u64 {
     match script.byte() {
         lba @ 0..240 => u64::from(lba) % (BLOCKS + 2),
@@ -551,7 +551,7 @@ fn blocks(script: &mut Script<'_>) -> u32 {
     }
 }
 
-/// A command that asks for parameter data, or sets a state by its CDB alone.
+/// A command that requests parameter data, or sets a state by its CDB alone.
 fn parameter_cdb(script: &mut Script<'_>) -> Vec<u8> {
     const OPCODES: [(u8, u8); 35] = [
         (0x00, 0),
@@ -593,7 +593,7 @@ fn parameter_cdb(script: &mut Script<'_>) -> Vec<u8> {
     let (opcode, action) = OPCODES[usize::from(script.byte()) % OPCODES.len()];
     let mut cdb = vec![0; 16];
     (cdb[0], cdb[1]) = (opcode, action);
-    // Every allocation length is somewhere in here, and large enough as often as not.
+    // These bytes include the allocation length, which is large enough in about half of the cases.
     (cdb[2], cdb[4], cdb[8], cdb[13]) = (script.byte(), script.byte(), script.byte(), script.byte());
     spoil(&mut cdb, script);
     spoil(&mut cdb, script);
@@ -635,7 +635,7 @@ fn transport_id(script: &mut Script<'_>) -> Vec<u8> {
     id
 }
 
-/// The pages as they are, changed in places, of which some may be changed.
+/// The current pages with some bytes changed, in places that may be changeable.
 fn mode_select(mut pages: Vec<u8>, script: &mut Script<'_>) -> (Vec<u8>, Vec<u8>) {
     pages[..2].fill(0);
     pages[3] = 0;
@@ -676,8 +676,8 @@ fn error(script: &mut Script<'_>) -> DeviceError {
 const BLOCKS: u64 = 64;
 const NEXUSES: usize = 3;
 const ACTS_MAX: usize = 200;
-/// Commands whose data are on their way.
+/// Limit on commands that are waiting for their data.
 const UNDER_WAY_MAX: usize = 8;
-/// Long commands give way between their pieces; none of these has a thousand.
+/// Long commands yield between their pieces; none of these has a thousand.
 const POLLS_MAX: usize = 10_000;
 const UNIT_ATTENTION: u8 = 6;

@@ -1,5 +1,5 @@
-//! An initiator's session hears anything: nothing panics, no data are placed or taken outside a command's own, and
-//! each command ends once.
+//! Arbitrary input for an initiator's session: nothing panics, no data is transferred outside a command's buffers, and each
+//! command ends once.
 #![no_main]
 
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ struct Driver {
     session: Session,
     now: Instant,
     connections: Vec<ConnectionId>,
-    /// Each with the bytes it reads and the bytes it writes.
+    /// Each task with the number of bytes that it reads and writes.
     tasks: HashMap<TaskId, (u32, u32)>,
     /// Tags that were sent, for the target to answer.
     tags: Vec<u32>,
@@ -97,7 +97,7 @@ impl Driver {
         let command =
             Command { lun: Lun(0), cdb: &cdb, attribute: TaskAttribute::Simple, read_bytes, write_bytes };
         if let Ok(task) = self.session.submit(self.now, id, &command) {
-            assert_eq!(self.tasks.insert(task, (read_bytes, write_bytes)), None, "a task begins once");
+            assert_eq!(self.tasks.insert(task, (read_bytes, write_bytes)), None, "a task starts once");
         }
     }
 
@@ -129,7 +129,7 @@ impl Driver {
                 Payload::Inline(bytes) => bytes.len() as u32,
                 Payload::Task { task, offset, length } => {
                     let (_, write_bytes) = self.tasks[&task];
-                    assert!(offset + length <= write_bytes, "data that the command does not have");
+                    assert!(offset + length <= write_bytes, "data outside the command's buffer");
                     length
                 }
             };
@@ -169,7 +169,7 @@ impl Driver {
         }
     }
 
-    /// When all connections are gone nothing is left.
+    /// After all connections are closed, no task is left.
     fn end(mut self) {
         for id in self.connections.clone() {
             self.session.remove_connection(self.now, id);
@@ -179,7 +179,7 @@ impl Driver {
         assert!(self.tasks.is_empty(), "commands that never ended");
     }
 
-    /// A header that answers something, with small numbers.
+    /// A header of a response, with small numbers.
     fn header(&self, script: &mut Script<'_>) -> Bhs {
         const OPCODES: [u8; 16] =
             [0x25, 0x25, 0x25, 0x25, 0x21, 0x21, 0x31, 0x31, 0x31, 0x20, 0x22, 0x24, 0x26, 0x32, 0x3f, 0x3e];

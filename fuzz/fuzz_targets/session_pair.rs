@@ -1,5 +1,5 @@
-//! Target against initiator with any parameters, in any segmentation, while wires are held back, cut and damaged and
-//! commands are aborted: what was written is there, what is read is what was written, and every command ends once.
+//! A target and an initiator with arbitrary parameters and segmentation, while connections are delayed, cut and corrupted and
+//! commands are aborted. Written data is on the disk, reads return written data, and every command ends once.
 #![no_main]
 
 #[allow(dead_code)]
@@ -42,30 +42,30 @@ struct Scene {
     at_target: Parameters,
     places: Vec<Place>,
     commands: HashMap<TaskId, Command>,
-    /// Text exchanges under way, by wire: a decent initiator has one at a time on each.
+    /// Wires with an outstanding text exchange: a well-behaved initiator has one at a time on each.
     asked: Vec<bool>,
-    /// Wires that log out, which take no more commands.
+    /// Wires that are logging out, which accept no more commands.
     leaving: Vec<bool>,
     functions: u32,
-    /// Resets under way. Until they are answered, a decent initiator begins nothing that might end with the rest.
+    /// Outstanding resets. Until they complete, a well-behaved initiator starts no command that they could end.
     resets: Vec<TmfId>,
-    /// A reset was carried out, perhaps, and nobody heard: commands may be gone that the initiator waits for, until
-    /// it loses its patience.
+    /// A reset may have been executed without its response reaching the initiator. Commands may then be gone for which the
+    /// initiator waits until its timeout.
     reset_unheard: bool,
     writes: u32,
     steps: usize,
-    /// Damage is found by digests, so it may be done.
+    /// Digests detect corruption, so the fuzzer may corrupt data.
     has_digests: bool,
-    /// Commands that overtake others may find no room.
+    /// Commands that overtake others may find the queue full.
     is_cramped: bool,
-    /// A wire was cut or damaged, or the initiator logged out: commands may end without a status.
+    /// A wire was cut or corrupted, or the initiator logged out: commands may end without a status.
     disturbed: bool,
 }
 
-/// A piece of the disk of which one write at a time is under way, or reads.
+/// A part of the disk with either one outstanding write or any number of reads.
 #[derive(Default)]
 struct Place {
-    /// `None` after a write whose end is not known.
+    /// The content; `None` after a write with unknown outcome.
     holds: Option<Vec<u8>>,
     writing: bool,
     reading: u32,
@@ -73,11 +73,11 @@ struct Place {
 
 struct Command {
     kind: Kind,
-    /// What the initiator expects to move, and what the CDB says.
+    /// The expected transfer length, followed by the length in the CDB.
     edtl: u32,
     length: u32,
     status: u8,
-    /// It was aborted, or reset.
+    /// It was aborted or reset.
     may_fail: bool,
 }
 
@@ -163,7 +163,7 @@ impl Scene {
         }
     }
 
-    // --- what the initiator's user does
+    // --- actions of the initiator's user
 
     fn write(&mut self, wire: usize, script: &mut Script<'_>) {
         let (place, edtl, length) = (self.place(script), self.length(script), self.length(script));
@@ -197,27 +197,27 @@ impl Scene {
         }
     }
 
-    /// A write that the logical unit answers without taking its data.
+    /// A write that the logical unit completes without receiving its data.
     fn refused(&mut self, wire: usize, script: &mut Script<'_>) {
         let edtl = self.length(script);
         if self.has_room(wire) {
             let data = pattern(0, edtl as usize);
             let task = self.pair.submit(wire, &disk::cdb(disk::FAIL, 0, 0), 0, &data);
             self.begin(task, Kind::Other, edtl, 0);
-            self.commands.get_mut(&task).expect("it has just begun").status = CHECK_CONDITION;
+            self.commands.get_mut(&task).expect("it has just started").status = CHECK_CONDITION;
         }
     }
 
     fn begin(&mut self, task: TaskId, kind: Kind, edtl: u32, length: u32) {
         let command = Command { kind, edtl, length, status: GOOD, may_fail: false };
-        assert!(self.commands.insert(task, command).is_none(), "two commands of one name");
+        assert!(self.commands.insert(task, command).is_none(), "two commands with the same ID");
     }
 
     fn place(&self, script: &mut Script<'_>) -> usize {
         usize::from(script.byte()) % PLACES
     }
 
-    /// Most often small, sometimes all of a place.
+    /// Usually small, sometimes the whole place.
     fn length(&self, script: &mut Script<'_>) -> u32 {
         let byte = u32::from(script.byte());
         if byte < 128 { byte * 4 } else { (byte - 127) * 32 - u32::from(script.byte() & 7) }
@@ -246,7 +246,7 @@ impl Scene {
             128..200 => TaskManagementFunction::AbortTaskSet,
             200.. => TaskManagementFunction::TargetWarmReset,
         };
-        self.steps(1); // what was submitted is sent
+        self.steps(1); // sends the submitted command
         let id = self.pair.wires[wire].initiator;
         if let Some(reset) = self.pair.initiator.manage(self.pair.now, id, function, Lun(0)) {
             self.resets.push(reset);
@@ -254,7 +254,7 @@ impl Scene {
         }
     }
 
-    /// As many as a target takes at a time, so that none is rejected.
+    /// Limited to the number that a target accepts at a time, so that none is rejected.
     fn may_manage(&mut self) -> bool {
         self.functions += 1;
         self.functions <= 32
@@ -277,7 +277,7 @@ impl Scene {
         }
     }
 
-    // --- what happens to the wires
+    // --- events on the wires
 
     fn damage(&mut self, wire: usize, script: &mut Script<'_>) {
         let wire = &mut self.pair.wires[wire];
@@ -327,11 +327,11 @@ impl Scene {
 
     fn rest(&mut self) {
         while self.steps(1) {
-            assert!(self.steps < STEPS_MAX, "they never come to rest");
+            assert!(self.steps < STEPS_MAX, "the exchange never ends");
         }
     }
 
-    // --- what has become of it
+    // --- checks
 
     fn look(&mut self) {
         for (task, ended) in std::mem::take(&mut self.pair.ended) {
@@ -369,7 +369,7 @@ impl Scene {
     fn told(&mut self, connection: initiator::ConnectionId, text: &[u8]) {
         assert!(self.disturbed || text == self.pair.targets, "another text");
         let wire = self.pair.wires.iter().position(|wire| wire.initiator == connection);
-        self.asked[wire.expect("an event of a connection there is")] = false;
+        self.asked[wire.expect("an event of an existing connection")] = false;
     }
 
     fn check(&mut self, command: Command, ended: Ended) {
@@ -385,7 +385,7 @@ impl Scene {
                 if *status == GOOD {
                     assert_eq!(*residual, residual_of(length, edtl));
                 }
-                // What found no room was never begun.
+                // A command that found the queue full was never started.
                 (!self.disturbed || *status == GOOD).then_some(*status == GOOD)
             }
         };
@@ -403,29 +403,29 @@ impl Scene {
         self.places[place].reading -= 1;
         if let (Ended::Done { status: GOOD, data_in, .. }, Some(holds)) = (ended, &self.places[place].holds) {
             assert_eq!(data_in.len(), length as usize);
-            assert!(data_in == holds[..data_in.len()], "other data than were written");
+            assert!(data_in == holds[..data_in.len()], "data that differs from the written data");
         }
     }
 
-    /// `was_good` is `None` if it is not known what became of the data.
+    /// `was_good` is `None` if the outcome of the write is unknown.
     fn check_write(&mut self, place: usize, data: &[u8], was_good: Option<bool>) {
         self.places[place].writing = false;
         match was_good {
             Some(false) => {}
             None => self.places[place].holds = None,
             Some(true) => {
-                // What was there before a write of unknown end is not known behind this one's data either.
+                // After a write with unknown outcome, the content beyond this write's data is still unknown.
                 let there = self.pair.disk.read(place * PLACE_BYTES, PLACE_BYTES);
                 let holds = self.places[place].holds.get_or_insert_with(|| there.clone());
                 holds[..data.len()].copy_from_slice(data);
-                assert!(*holds == there, "a write that was GOOD is not there");
+                assert!(*holds == there, "the data of a GOOD write is missing");
             }
         }
     }
 
     // --- the end
 
-    /// With time, every command ends.
+    /// Given time, every command ends.
     fn end(mut self) {
         for wire in 0..self.pair.wires.len() {
             self.pair.wires[wire].held = false;
@@ -447,14 +447,17 @@ impl Scene {
         }
         assert!(self.commands.is_empty(), "commands that never end");
         if !self.disturbed {
-            assert!(self.is_cramped || self.pair.rejects().is_empty(), "a decent initiator was rejected");
+            assert!(
+                self.is_cramped || self.pair.rejects().is_empty(),
+                "a well-behaved initiator was rejected"
+            );
             assert_eq!(self.pair.initiator.in_flight() + self.pair.target.commands_in_flight(), 0);
             assert_eq!(self.pair.target.exp_cmd_sn(), self.pair.initiator.cmd_sn());
         }
         (0..self.pair.wires.len()).for_each(|wire| self.cut(wire));
         self.rest();
         assert_eq!(self.pair.initiator.in_flight() + self.pair.target.commands_in_flight(), 0);
-        assert!(self.pair.commands.is_empty(), "tasks that the target's driver was never told the end of");
+        assert!(self.pair.commands.is_empty(), "tasks whose end was never reported to the target's driver");
         self.check_disk();
     }
 
@@ -490,13 +493,13 @@ fn one_of(script: &mut Script<'_>, choices: &[u32]) -> u32 {
 }
 
 const PLACES: usize = 32;
-/// As long as the longest length that a script can say.
+/// The longest length that a script can choose.
 const PLACE_BYTES: usize = 4096;
-/// Acts of a scene: enough for a window to wrap, few enough to be done in a moment.
+/// Number of actions: enough for a window to wrap, and quick to execute.
 const ACTS_MAX: usize = 200;
-/// All data of a scene in the smallest pieces, several times over.
+/// Enough to transfer all data of a scene in the smallest pieces several times.
 const STEPS_MAX: usize = 1_000_000;
-/// Half minutes: both sides' NOP timeouts and graces, and a fence of two ticks for each reset, one after the other.
+/// In half minutes: both sides' NOP timeouts and grace periods, followed by a fence of two ticks for each reset.
 const ROUNDS_MAX: usize = 200;
 
 const GOOD: u8 = 0;

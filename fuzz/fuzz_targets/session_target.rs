@@ -1,5 +1,5 @@
-//! A target's session hears anything, on two connections, while its driver answers when it likes: nothing panics,
-//! no data go beyond what a command announced, and each task the driver knows of ends once.
+//! Arbitrary input for a target's session on two connections, while its driver responds at arbitrary times: nothing panics, no
+//! data exceeds a command's announced length, and each task passed to the driver ends once.
 #![no_main]
 
 use std::collections::{BTreeSet, HashMap};
@@ -22,10 +22,10 @@ struct Driver {
     session: Session,
     now: Instant,
     connections: Vec<ConnectionId>,
-    /// Each with the bytes it announced to write, and how many it was answered with.
+    /// Each task with its announced write length, and the length of its response data.
     tasks: HashMap<TaskId, (u32, u32)>,
     functions: Vec<TmfId>,
-    /// Receipts asked for and not come.
+    /// Requested receipts that have not arrived.
     receipts: BTreeSet<u64>,
 }
 
@@ -91,7 +91,7 @@ impl Driver {
         }
     }
 
-    /// A PDU arrives; the driver's events come between its header and its data.
+    /// Receives a PDU; the driver gets its events between header and data.
     fn hear(&mut self, id: ConnectionId, script: &mut Script<'_>) {
         let bhs = header(script);
         let ahs = script.bytes(bhs.total_ahs_length()).to_vec();
@@ -106,7 +106,7 @@ impl Driver {
         if let Destination::Task { task, offset } = segment.destination
             && let Some((announced, _)) = self.tasks.get(&task)
         {
-            assert!(offset + segment.length <= *announced, "data beyond what was announced");
+            assert!(offset + segment.length <= *announced, "data beyond the announced length");
         }
         let inline = if segment.destination == Destination::Inline { &data[..] } else { &[] };
         if segment.length > 0
@@ -125,13 +125,13 @@ impl Driver {
                 Payload::Inline(bytes) => bytes.len() as u32,
                 Payload::Task { task, offset, length } => {
                     let (_, answered) = self.tasks[&task];
-                    assert!(offset + length <= answered, "data that the driver does not have");
+                    assert!(offset + length <= answered, "data beyond the driver's response");
                     length
                 }
             };
             assert_eq!(length, transmit.header.data_segment_length());
             if let Some(task) = transmit.last_of {
-                // The machine answers some by itself, which the driver never knew.
+                // The state machine answers some commands itself, without passing them to the driver.
                 self.tasks.remove(&task);
             }
         }
@@ -142,7 +142,7 @@ impl Driver {
             match event {
                 Event::Command(command) => {
                     let known = self.tasks.insert(command.task, (command.data_out_bytes(), 0));
-                    assert_eq!(known, None, "a task begins once");
+                    assert_eq!(known, None, "a task starts once");
                     match script.byte() {
                         0..128 => self.session.expect_data(command.task, script.byte().into()),
                         128..200 => self.respond(command.task, script),
@@ -161,7 +161,10 @@ impl Driver {
                 Event::TaskGone { task } => drop(self.tasks.remove(&task)),
                 Event::LogoutPending { logout } => self.session.logout_done(logout),
                 Event::Acknowledged(Receipt { value, .. }) => {
-                    assert!(self.receipts.remove(&value), "an answer with this receipt is acknowledged once");
+                    assert!(
+                        self.receipts.remove(&value),
+                        "a response with this receipt is acknowledged once"
+                    );
                 }
                 Event::SendTargets { .. } | Event::TransmitReady { .. } | Event::Close { .. } => {}
             }
@@ -194,7 +197,7 @@ impl Driver {
         }
     }
 
-    /// By its place, so that the same script does the same each time.
+    /// Chosen by position, so that a script is reproducible.
     fn some_task(&self, script: &mut Script<'_>) -> Option<TaskId> {
         let place = usize::from(script.byte() % 10);
         self.tasks.keys().copied().find(|task| task.index() == place)
@@ -211,18 +214,18 @@ impl Driver {
         self.session.handle_timeout(self.now);
     }
 
-    /// When all connections are gone nothing is left.
+    /// After all connections are closed, no task is left.
     fn end(mut self) {
         for id in self.connections.clone() {
             self.session.remove_connection(self.now, id);
         }
         self.handle_events(&mut Script(&[]));
         assert_eq!(self.session.commands_in_flight(), 0);
-        assert!(self.tasks.is_empty(), "tasks that the driver was never told the end of");
+        assert!(self.tasks.is_empty(), "tasks whose end was never reported to the driver");
     }
 }
 
-/// A header of small numbers, so that tags, CmdSNs and offsets hit something.
+/// A header with small numbers, so that tags, CmdSNs and offsets match existing ones.
 fn header(script: &mut Script<'_>) -> Bhs {
     const OPCODES: [u8; 16] = [1, 1, 1, 5, 5, 5, 2, 2, 0, 0x40, 4, 6, 0x10, 0x41, 0x42, 0x1f];
     let mut bhs = Bhs([0; BHS_BYTES]);

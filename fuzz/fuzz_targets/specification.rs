@@ -1,12 +1,11 @@
-//! A volume specification is whatever somebody typed: it is printed so that it reads back the same, or the mistake is pointed
-//! at within it.
+//! An arbitrary volume specification: it is unchanged when printed and parsed again, or the error has a position in it.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 use volume::backends::ALL;
 use volume::spec::Grammar;
 
-/// The kinds that need no system.
+/// The kinds that do not use the system.
 const GRAMMAR: Grammar = Grammar(&[ALL]);
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,4 +1,4 @@
-//! A suite is whatever somebody's file says: it is measured as it says, or the mistake has a place in the file.
+//! An arbitrary suite file: it becomes a suite that can be measured, or the error has a position in the file.
 #![no_main]
 
 use bench::plan::Step;

@@ -1,4 +1,4 @@
-//! Any text, in any pieces: its pairs survive being written again, and its values being read as anything.
+//! Arbitrary text in arbitrary pieces: its pairs are unchanged when written again, and its values can be parsed as any type.
 #![no_main]
 
 use iscsi::name::Name;

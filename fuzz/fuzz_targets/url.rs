@@ -1,4 +1,4 @@
-//! A URL is whatever somebody typed: it names a LUN, or the mistake is pointed at within it.
+//! An arbitrary URL: it identifies a LUN, or the error has a position in it.
 #![no_main]
 
 use iscsi_client::{Portal, Url};

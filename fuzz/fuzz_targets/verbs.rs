@@ -1,4 +1,4 @@
-//! Whatever SCSI data either end decodes: nothing panics, and what was decoded can be shown.
+//! Arbitrary SCSI data for the decoders of both ends: nothing panics, and decoded data can be displayed.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -35,7 +35,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Text is as much code as decoding is.
+/// Displays decoded data, since formatting can also fail.
 fn shown(decoded: &impl std::fmt::Debug) {
     let _ = format!("{decoded:?}");
 }

@@ -1,19 +1,19 @@
-//! What a fuzzer's bytes mean to the targets that need more than bytes: a script of choices, texts and PDUs.
+//! Interprets a fuzzer's bytes for targets that need structured input: a script of choices, texts and PDUs.
 //!
-//! A text is made of the standard's keys and of values that have a meaning somewhere, so that the fuzzer gets past
-//! the parsers and into the machines behind them; or it is raw bytes. Every choice takes a byte, and a script that
-//! has run out chooses zero.
+//! A text is either raw bytes, or consists of the standard's keys and of values that are valid for some key. Such texts pass
+//! the parsers, so that the fuzzer reaches the state machines behind them. Every choice takes a byte. An exhausted script
+//! chooses zero.
 
 use bench::plan::Suite;
 use iscsi::chap::{Algorithm, Challenge, ChapClaim, ChapPolicy, Credentials, Secret};
 use iscsi::keys;
 use iscsi::pdu::{BHS_BYTES, Bhs};
 
-/// What is left of the fuzzer's bytes.
+/// The remaining bytes of the fuzzer.
 pub struct Script<'a>(pub &'a [u8]);
 
 impl<'a> Script<'a> {
-    /// Whether nothing is left.
+    /// Whether the script is exhausted.
     pub fn is_over(&self) -> bool {
         self.0.is_empty()
     }
@@ -33,7 +33,7 @@ impl<'a> Script<'a> {
         choices[usize::from(self.byte()) % choices.len()]
     }
 
-    /// A number: a small one most often, or one just below the wrap.
+    /// A number: usually a small one, or one just below the wrap-around.
     pub fn word(&mut self) -> u32 {
         match self.byte() {
             small @ 0..160 => u32::from(small),
@@ -47,14 +47,14 @@ impl<'a> Script<'a> {
         u32::from(self.byte()).saturating_sub(100)
     }
 
-    /// So many bytes, or as many as are left.
+    /// Up to `count` bytes, limited by the rest of the script.
     pub fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (bytes, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
         bytes
     }
 
-    /// A text: most often pairs, sometimes raw.
+    /// A text: usually key-value pairs, sometimes raw bytes.
     pub fn text(&mut self) -> Vec<u8> {
         let choice = self.byte();
         if choice >= 0xf0 {
@@ -66,7 +66,7 @@ impl<'a> Script<'a> {
         text
     }
 
-    /// A key and a value of it, and the NUL behind.
+    /// A key and a value, terminated by a NUL.
     fn pair(&mut self, text: &mut Vec<u8>) {
         let key = keys::TABLE.get(usize::from(self.byte()) % (keys::TABLE.len() + 1));
         text.extend_from_slice(key.map_or("X-unknown", |entry| entry.name).as_bytes());
@@ -78,7 +78,7 @@ impl<'a> Script<'a> {
         text.push(0);
     }
 
-    /// A header: raw, but for its opcode and flags, which are most often what these say.
+    /// A header: raw bytes, usually with this opcode and one of these flags.
     pub fn header(&mut self, opcode: u8, flags: &[u8]) -> Bhs {
         let mut bhs = Bhs([0; BHS_BYTES]);
         let choice = self.byte();
@@ -89,7 +89,7 @@ impl<'a> Script<'a> {
         }
         bhs.set_u8(0, opcode);
         bhs.set_u8(1, flags[usize::from(choice) % flags.len()]);
-        // One byte out of place now and then: enough for every check of a field.
+        // Occasionally, change one byte: enough to reach the check of every field.
         if self.byte() >= 0xc0 {
             let at = usize::from(self.byte()) % BHS_BYTES;
             let value = self.byte();
@@ -102,7 +102,7 @@ impl<'a> Script<'a> {
 /// Flags of login PDUs: each stage with and without T, and C.
 pub const LOGIN_FLAGS: &[u8] = &[0x00, 0x81, 0x83, 0x04, 0x87, 0x40, 0x44];
 
-/// Values that mean something to some key, and some that nearly do.
+/// Values that are valid for some key, and some that are almost valid.
 #[rustfmt::skip]
 const VALUES: &[&str] = &[
     "Yes", "No", "None", "CRC32C", "CRC32C,None", "CHAP", "CHAP,None", "KRB5", "Normal", "Discovery", "All",
@@ -112,7 +112,7 @@ const VALUES: &[&str] = &[
     "NotUnderstood", "Irrelevant", "Reject", "RFC3720,ResponseFence", "",
 ];
 
-/// What a target requires of an initiator that has to prove itself.
+/// A target's requirements of an initiator that must authenticate.
 pub fn chap_policy() -> ChapPolicy {
     ChapPolicy {
         algorithms: Algorithm::ALL.to_vec(),
@@ -122,7 +122,7 @@ pub fn chap_policy() -> ChapPolicy {
     }
 }
 
-/// The same initiator, and what it requires of the target.
+/// The same initiator, and its requirements of the target.
 pub fn chap_claim() -> ChapClaim {
     let challenge = Challenge { identifier: 2, bytes: vec![0xbb; 16] };
     ChapClaim {
@@ -136,7 +136,7 @@ fn credentials(name: &str, secret: &[u8]) -> Credentials {
     Credentials { name: name.to_owned(), secret: Secret::new(secret) }
 }
 
-/// `good` with as many changes as the script has, or the rest of the script as it is.
+/// `good` with changes until the script is exhausted, or the unchanged rest of the script.
 pub fn edited(good: &str, script: &mut Script<'_>, words: &[&str]) -> String {
     if script.byte() >= 0xe0 {
         return String::from_utf8_lossy(script.0).into_owned();
@@ -148,7 +148,7 @@ pub fn edited(good: &str, script: &mut Script<'_>, words: &[&str]) -> String {
     lines.join("\n")
 }
 
-/// One change of one line: a word or letters instead of some of its letters, away with it, there twice, or elsewhere.
+/// Changes one line: replaces some of its letters by a word or other letters, or deletes, duplicates or moves the line.
 fn edit(lines: &mut Vec<String>, script: &mut Script<'_>, words: &[&str]) {
     let at = usize::from(u16::from_be_bytes([script.byte(), script.byte()])) % lines.len();
     let elsewhere = usize::from(script.byte()) % lines.len();
@@ -172,7 +172,7 @@ fn edit(lines: &mut Vec<String>, script: &mut Script<'_>, words: &[&str]) {
     }
 }
 
-/// That a mistake stands where the text has a line and a column, or just behind.
+/// Asserts that the position of an error is in the text, or directly after it.
 pub fn assert_in_text(text: &str, line: usize, column: usize) {
     let lines = text.split('\n').count();
     assert!((1..=lines + 1).contains(&line), "line {line} of {lines}");
@@ -180,11 +180,11 @@ pub fn assert_in_text(text: &str, line: usize, column: usize) {
     assert!((1..=letters + 1).contains(&column), "column {column} of {letters} in line {line}");
 }
 
-/// That cells have names of their own, and each something to do.
+/// Asserts that the names of cells are unique, and that each cell has work.
 pub fn assert_measurable(suite: &Suite) {
     let mut names: Vec<&str> = suite.cells().map(|cell| cell.name.as_str()).collect();
     names.sort_unstable();
-    assert!(names.windows(2).all(|two| two[0] != two[1]), "two cells are called the same: {names:?}");
+    assert!(names.windows(2).all(|two| two[0] != two[1]), "two cells have the same name: {names:?}");
     for cell in suite.cells() {
         assert!(!cell.roles.is_empty() && cell.roles.iter().all(|role| role.workload.depth > 0));
         for accesses in cell.roles.iter().map(|role| &role.workload.accesses) {

@@ -121,7 +121,7 @@ pub(crate) fn measure() -> Result<Tally> {
     Ok(tally)
 }
 
-/// Versions of everything besides the source that affects counts: the compiler, valgrind, and libc (memcpy, malloc).
+/// Versions of everything, except the source, that affects counts: the compiler, valgrind, and libc (memcpy, malloc).
 fn toolchain() -> Result<String> {
     let parts = [("rustc", "--version"), ("valgrind", "--version"), ("getconf", "GNU_LIBC_VERSION")];
     let versions: Result<Vec<String>> = parts

@@ -1,8 +1,8 @@
-//! The whole initiator with a hostile target: from a URL to a login, a look at the LUN, reads, writes and verbs, and a
-//! logout, over streams in memory and on a clock that only counts.
+//! The complete initiator with a hostile target: URL, login, inspection of the LUN, reads, writes, verbs and logout, over streams
+//! in memory and with a virtual clock.
 //!
-//! Nothing panics, no more comes back than was asked for, no more is kept than the session's
-//! size explains (libFuzzer's limit of memory), and it all ends, in bounded time and work, whatever the target does.
+//! Whatever the target does, nothing panics, no more data is returned than requested, and everything ends with bounded time and
+//! work. Memory is proportional to the session's size (checked by libFuzzer's limit).
 #![no_main]
 
 mod target;
@@ -22,19 +22,19 @@ use crate::world::InMemory;
 fuzz_target!(|bytes: &[u8]| {
     let (choices, bytes) = bytes.split_at(bytes.len().min(CHOICES));
     let mut choices = Script(choices);
-    let url = Url::parse(&url(&mut choices)).expect("made of what the documentation lists");
+    let url = Url::parse(&url(&mut choices)).expect("built from documented keys");
     let world = InMemory::shared(Target::new(bytes));
     reactor::block_on(world, async move {
-        // What is refused has been refused in bounded time, and that is all there is to say.
+        // A rejected login only has to end in bounded time.
         let Ok(lun) = open(&url, random).await else { return };
         use_lun(Arc::new(lun), choices.byte()).await;
     });
 });
 
-/// Bytes that decide what the initiator wants; the target's behaviour has the others.
+/// Number of bytes that control the initiator; the others control the target.
 const CHOICES: usize = 5;
 
-/// Short times, so that a target that says nothing costs few turns.
+/// Short timeouts, so that an unresponsive target costs few turns.
 fn url(choices: &mut Script<'_>) -> String {
     let connections = 1 + choices.byte() % 4;
     let yes_no = ["yes", "no"];
@@ -57,7 +57,7 @@ async fn use_lun(lun: Arc<RemoteLun>, what: u8) {
     if what & 0x80 != 0 {
         let _ = lun.target().manage(Management::LogicalUnitReset(iscsi_client::Lun(0))).await;
     }
-    // An error is as good an end as any.
+    // Errors are acceptable.
     let _ = lun.refresh().await;
     if let Some(lun) = Arc::into_inner(lun) {
         lun.close().await;
@@ -68,7 +68,7 @@ async fn requests(lun: Arc<RemoteLun>, number: u32, what: u8) {
     let extent = Extent { lba: Lba(u64::from(number) * 16), blocks: Blocks(16) };
     let bytes = lun.geometry().length(extent) as usize;
     if bytes > BYTES_MAX {
-        return; // the block size is the target's to say, but not our memory's
+        return; // the target chooses the block size, but must not exhaust our memory
     }
     match what % 8 {
         0 | 1 => drop(lun.read(extent, Buffer::zeroed(bytes)).await),
@@ -83,21 +83,21 @@ async fn requests(lun: Arc<RemoteLun>, number: u32, what: u8) {
 
 const BYTES_MAX: usize = 1 << 20;
 
-/// A command of the caller's own: no more comes back than was asked for.
+/// A raw command: no more data is returned than requested.
 async fn read_raw(unit: &Unit, bytes: usize) {
     let Some(cdb) = cdb::read_10(0, 16) else { return };
     let Ok(answer) = unit.command(cdb, Transfer::into_all_of(Buffer::zeroed(bytes))).await else { return };
     assert!(answer.data.len() <= bytes);
 }
 
-/// Given up while under way; its late data must go nowhere.
+/// Abandoned while outstanding; late data must be discarded.
 async fn cut_short(lun: &RemoteLun, extent: Extent, bytes: usize) {
     let soon = std::time::Duration::from_micros(3);
     let _ = reactor::timeout(soon, lun.read(extent, Buffer::zeroed(bytes))).await;
     let _ = lun.quiesced().await;
 }
 
-/// Whatever decodes an answer.
+/// All verbs that decode a response.
 async fn verbs(unit: &Unit) {
     let _ = unit.inquiry().await;
     let _ = unit.identity().await;

@@ -1,4 +1,4 @@
-//! A world with one target in it, streams that are queues of bytes, and time that passes when nobody has anything to do.
+//! A runtime environment with one target, streams that are queues of bytes, and time that advances only if all are idle.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -23,12 +23,12 @@ pub(crate) struct InMemory {
     wires: RefCell<Vec<Rc<Wire>>>,
 }
 
-/// The work that all times of an initiator leave room for, many times over: whoever needs more goes round in circles.
+/// Limit on work, far above what all timeouts of an initiator permit: exceeding it means an endless loop.
 const TURNS_MAX: u32 = 1_000_000;
-/// The longest that everything can take: each command of some hundred tried twice and climbed after, in its time.
+/// Limit on time: some hundred commands, each with its timeout, one retry and error recovery.
 const TIME_MAX: Duration = Duration::from_secs(24 * 3600);
 
-/// A connection, as both its ends see it.
+/// A connection with both of its ends.
 #[derive(Default)]
 pub(crate) struct Wire {
     to_target: RefCell<Vec<u8>>,
@@ -49,7 +49,7 @@ impl InMemory {
         })
     }
 
-    /// Lets the target hear and speak; whether anybody has something to read.
+    /// Lets the target process input and send output. Returns whether an initiator has data to read.
     fn deliver(&self) -> bool {
         let mut target = self.target.borrow_mut();
         let mut wires = self.wires.borrow_mut();
@@ -60,7 +60,7 @@ impl InMemory {
             }
         }
         let woken = wires.iter().filter_map(|wire| wire.news()).map(Waker::wake).count();
-        // A wire whose stream is gone stays as a number only, so that the others keep theirs.
+        // A wire without a stream keeps its index, so that the indices of the others do not change.
         if wires.iter().all(|wire| Rc::strong_count(wire) == 1) {
             wires.clear();
         }
@@ -69,7 +69,7 @@ impl InMemory {
 }
 
 impl Wire {
-    /// Who waits for what is there now.
+    /// Readers whose data is now available.
     fn news(&self) -> Option<Waker> {
         let something = self.is_closed.get() || !self.to_initiator.borrow().is_empty();
         if something { self.reader.take() } else { None }
@@ -100,7 +100,7 @@ impl World for InMemory {
 
     fn turn(&self, park: Park) {
         self.turns.set(self.turns.get() + 1);
-        assert!(self.turns.get() < TURNS_MAX, "it does not end");
+        assert!(self.turns.get() < TURNS_MAX, "it does not terminate");
         let passed = match (self.deliver(), park) {
             (true, _) | (false, Park::No) => Duration::from_micros(1),
             (false, Park::For(time)) => time,
@@ -115,7 +115,7 @@ impl World for InMemory {
     }
 }
 
-/// There is one thread, and it sleeps only in a fiction.
+/// There is one thread, and it sleeps only in virtual time.
 struct Nobody;
 
 impl Unpark for Nobody {

@@ -1,7 +1,6 @@
-//! A target that behaves well as long as the fuzzer's bytes are zero, and does anything else they say.
+//! A target that behaves well while the fuzzer's bytes are zero; other bytes select misbehaviour.
 //!
-//! It knows as little as possible: it answers each PDU by itself, and what it has been told it forgets, but for the data
-//! of writes.
+//! It is almost stateless: it responds to each PDU separately, and stores only the progress of writes.
 
 use std::collections::HashMap;
 
@@ -12,11 +11,11 @@ mod scsi;
 
 pub(crate) struct Target {
     bytes: Vec<u8>,
-    /// How many of the bytes are used up.
+    /// Number of consumed bytes.
     used: usize,
     wires: Vec<Numbers>,
     exp_cmd_sn: u32,
-    /// Bytes that writes have sent so far, and the R2Ts they were given.
+    /// Bytes received so far for each write, and its R2Ts.
     writes: HashMap<u32, Write>,
     is_mute: bool,
     hangs_up: bool,
@@ -62,17 +61,17 @@ impl Target {
         }
     }
 
-    /// Whether nobody is let in now.
+    /// Whether connections are refused now.
     pub(crate) fn refuses(&mut self) -> bool {
         self.is_mute || self.byte() >= 0xf8
     }
 
-    /// Whether the connection that was served last is to be closed.
+    /// Whether to close the connection that was served last.
     pub(crate) fn hangs_up(&mut self) -> bool {
         std::mem::take(&mut self.hangs_up)
     }
 
-    /// Hears every PDU that is whole.
+    /// Processes every complete PDU.
     pub(crate) fn serve(&mut self, wire: usize, heard: &mut Vec<u8>, said: &mut Vec<u8>) {
         self.wires.resize(self.wires.len().max(wire + 1), Numbers::default());
         let mut at = 0;
@@ -147,7 +146,7 @@ impl Target {
         }
     }
 
-    /// A header in answer to `bhs` with the numbers that a status has.
+    /// A response header for `bhs` with the sequence numbers of a status.
     fn status(&mut self, wire: usize, opcode: u8, bhs: &Bhs) -> Bhs {
         let mut answer = self.numbered(wire, opcode, bhs);
         self.wires[wire].stat_sn = self.wires[wire].stat_sn.wrapping_add(1);
@@ -165,7 +164,7 @@ impl Target {
         answer
     }
 
-    /// A login response that agrees to whatever is asked for.
+    /// A login response that accepts all proposals.
     fn let_in(&mut self, wire: usize, bhs: &Bhs, data: &[u8], said: &mut Vec<u8>) {
         self.exp_cmd_sn = bhs.u32(24);
         let mut answer = self.status(wire, 0x23, bhs);
@@ -188,7 +187,7 @@ impl Target {
         say(said, answer, &text);
     }
 
-    /// One byte of what is about to be said.
+    /// Changes one byte of the next output.
     fn damage(&mut self, said: &mut [u8]) {
         let at = usize::from(self.byte()) | usize::from(self.byte() & 3) << 8;
         let value = self.byte();
@@ -197,7 +196,7 @@ impl Target {
         }
     }
 
-    /// A PDU of its own accord.
+    /// An unsolicited PDU.
     fn say_anything(&mut self, said: &mut Vec<u8>) {
         const OPCODES: [u8; 8] = [0x20, 0x21, 0x22, 0x25, 0x31, 0x32, 0x3f, 0x24];
         let opcode = OPCODES[usize::from(self.byte()) % OPCODES.len()];
@@ -211,7 +210,7 @@ impl Target {
         self.script(|script| script.byte())
     }
 
-    /// Takes from the fuzzer's bytes.
+    /// Consumes a byte of the fuzzer.
     fn script<T>(&mut self, take: impl FnOnce(&mut Script<'_>) -> T) -> T {
         let mut script = Script(&self.bytes[self.used..]);
         let taken = take(&mut script);
@@ -220,10 +219,10 @@ impl Target {
     }
 }
 
-/// Commands that may be under way.
+/// Number of commands that can be outstanding.
 const WINDOW: u32 = 20;
 
-/// A PDU with its length and its padding.
+/// A PDU with its length field and padding.
 fn say(said: &mut Vec<u8>, mut header: Bhs, data: &[u8]) {
     header.set_data_segment_length(data.len() as u32);
     said.extend_from_slice(&header.0);
@@ -231,7 +230,7 @@ fn say(said: &mut Vec<u8>, mut header: Bhs, data: &[u8]) {
     said.resize(said.len() + pad_bytes(data.len()), 0);
 }
 
-/// What a login's offers come to with a target that wants nothing of its own.
+/// The result of a login's offers with a target that proposes nothing.
 fn agreement(offers: &[u8], portal_group: u16) -> Vec<u8> {
     let mut text = Vec::new();
     for pair in offers.split(|byte| *byte == 0).filter(|pair| !pair.is_empty()) {

@@ -1,5 +1,4 @@
-//! What the target says to SCSI commands: that it is a disk of 2048 blocks of 512 bytes, as long as nobody says
-//! otherwise.
+//! The target's responses to SCSI commands: by default, it is a disk of 2048 blocks of 512 bytes.
 
 use iscsi::pdu::Bhs;
 
@@ -8,9 +7,9 @@ use super::{FINAL, NO_TAG, Target, Write, say};
 const BLOCKS: u64 = 2048;
 const READS: u8 = 0x40;
 const WRITES: u8 = 0x20;
-/// Of a Data-In (RFC 7143 11.7.1): the residual bits, and the status that comes with it.
+/// Flags of a Data-In (RFC 7143 11.7.1): the residual bits, and the S bit for a status.
 const UNDERFLOW: u8 = 0x02;
-/// What a Data-In carries at most, and an R2T asks for.
+/// Maximum data of a Data-In, and of an R2T.
 const SEGMENT: usize = 8192;
 
 impl Target {
@@ -24,13 +23,13 @@ impl Target {
         }
         let write = Write { wanted: bhs.u32(20), received: data.len() as u32, r2ts: 0 };
         self.writes.insert(bhs.itt_raw(), write);
-        // Without F there are unsolicited data to come first.
+        // Without the F bit, unsolicited data follows first.
         if flags & FINAL != 0 {
             self.ask_for_more(wire, bhs, said);
         }
     }
 
-    /// A Data-Out.
+    /// Processes a Data-Out.
     pub(super) fn take(&mut self, wire: usize, bhs: &Bhs, data: &[u8], said: &mut Vec<u8>) {
         if let Some(write) = self.writes.get_mut(&bhs.itt_raw()) {
             write.received = write.received.saturating_add(data.len() as u32);
@@ -40,7 +39,7 @@ impl Target {
         }
     }
 
-    /// An R2T, or the end if everything is there.
+    /// Sends an R2T, or the response if all data has arrived.
     fn ask_for_more(&mut self, wire: usize, bhs: &Bhs, said: &mut Vec<u8>) {
         let itt = bhs.itt_raw();
         let Some(write) = self.writes.get_mut(&itt) else { return };
@@ -89,7 +88,7 @@ impl Target {
         self.end(wire, bhs, said, wanted - data.len());
     }
 
-    /// The SCSI Response, most often GOOD.
+    /// The SCSI Response, usually with GOOD status.
     fn end(&mut self, wire: usize, bhs: &Bhs, said: &mut Vec<u8>, missing: usize) {
         let (status, sense) = match self.byte() {
             0..0xd0 => (0x00, Vec::new()),
@@ -110,7 +109,7 @@ impl Target {
     }
 }
 
-/// What a disk answers.
+/// The response data of a disk.
 fn canned(cdb: &[u8; 16], wanted: usize) -> Vec<u8> {
     match (cdb[0], cdb[1] & 0x1f) {
         (0x12, 1) => page(cdb[2]),
