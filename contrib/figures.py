@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Count the source tree: lines, files, functions, assertions, public items, circles of files.
+"""Count the source tree: lines, files, functions, assertions, public items, import cycles of files.
 
     contrib/figures.py [--commit REV] [FOLDER...]
 
 Each FOLDER (default: all crates, xtask with measurements, and the rest) is one row. Every file is first formatted by rustfmt with
-its defaults, so that commits with different layouts compare. A line of code is one that is neither blank nor a comment. Test code is
-what stands in `tests`, `testing`, `benches`, `tests.rs`, in the crate `testkit`, and in modules under `#[cfg(test)]`; the rest is
-production code. A function is short if its body has at most three lines. A circle is a set of files that import each other.
+its default settings, so that commits with different layouts are comparable. A line of code is neither blank nor a comment. Test
+code is everything in `tests`, `testing`, `benches`, `tests.rs`, the crate `testkit`, and modules under `#[cfg(test)]`; the rest is
+production code. A function is short if its body has up to three lines. A circle is a set of files that import each other.
 """
 
 import argparse
@@ -30,12 +30,12 @@ PATH = re.compile(r"\b(?:crate|super|self)(?:::\w+)+")
 
 
 def code_lines(text):
-    """The lines that are neither blank nor a comment."""
+    """The number of lines that are neither blank nor a comment."""
     return sum(1 for line in text.splitlines() if line.strip() and not line.strip().startswith("//"))
 
 
 def function_bodies(text):
-    """The number of lines of each function's body. Formatted code closes a body at its own indentation."""
+    """The number of lines of each function's body. In formatted code, a body ends at the function's indentation."""
     lines = text.splitlines()
     for start, line in enumerate(lines):
         if not (match := FUNCTION.match(line)):
@@ -47,7 +47,7 @@ def function_bodies(text):
         while opening < len(lines) and not lines[opening].endswith(("{", ";", "}")):
             opening += 1
         if opening == len(lines) or lines[opening].endswith(";"):
-            continue  # a trait's declaration
+            continue  # a declaration in a trait
         closing = next((at for at in range(opening, len(lines)) if lines[at] == match[1] + "}"), opening + 1)
         yield closing - opening - 1
 
@@ -70,7 +70,7 @@ def expanded(tree):
 
 
 def circles(sources):
-    """The strongly connected components (Tarjan) of more than one file. `sources`: production text by path."""
+    """The strongly connected components (Tarjan) with more than one file. `sources`: production text by path."""
     modules = {}
     for path in sources:
         root, _, inner = path.partition("/src/")
@@ -120,7 +120,7 @@ def circles(sources):
 
 
 def row(name, texts):
-    """Prints the figures of one folder. `texts`: text by path."""
+    """Prints the figures of one folder. `texts`: texts by path."""
     production, sizes, bodies = {}, [], []
     tests = assertions = public = 0
     for path, text in texts.items():
@@ -146,7 +146,7 @@ def row(name, texts):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--commit", default="HEAD", help="the commit to count (default HEAD)")
-    parser.add_argument("--circles", action="store_true", help="name the files of each circle")
+    parser.add_argument("--circles", action="store_true", help="list the files of each circle")
     parser.add_argument("folders", nargs="*", metavar="FOLDER", help="a folder of the tree, one row each")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
