@@ -172,7 +172,7 @@ fn spread(distribution: Distribution, span_bytes: u64, longest_bytes: u64) -> Sp
         }
         Distribution::Pareto { h } => {
             // fio's: the exponent at which a share h of the places gets 1 - h of the requests.
-            let exponent = h.ln() / (1.0 - h).ln();
+            let exponent = h.ln() / (-h).ln_1p();
             Box::new(move |random, align| {
                 let rank = random.fraction().powf(exponent) * places.count as f64;
                 places.within((rank as u64).min(places.count - 1), random, align)
@@ -181,7 +181,8 @@ fn spread(distribution: Distribution, span_bytes: u64, longest_bytes: u64) -> Sp
         Distribution::Hot { requests, span } => {
             let probability = f64::from(requests.get()) / 100.0;
             let hot_bytes = (u128::from(span_bytes) * u128::from(span.get()) / 100) as u64;
-            Box::new(move |random, _| match random.fraction() < probability {
+            // A hot part of 100 % leaves no other.
+            Box::new(move |random, _| match random.fraction() < probability || hot_bytes == span_bytes {
                 true => random.below(hot_bytes),
                 false => hot_bytes + random.below(span_bytes - hot_bytes),
             })

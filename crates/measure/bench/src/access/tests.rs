@@ -245,6 +245,25 @@ fn a_hot_part_takes_its_share_and_is_even_in_itself() {
 }
 
 #[test]
+fn a_hot_part_of_everything_is_even() {
+    let spread = spread(Distribution::Hot { requests: percent(50), span: percent(100) }, 100, 1);
+    let seen = ranks(100, |random| spread(random, 1));
+    assert!(seen.iter().all(|&share| is_about(share, 0.01)), "{seen:?}");
+}
+
+#[test]
+fn the_smallest_share_of_pareto_draws_the_first_place() {
+    for h in [1e-15, 1e-17, 1e-300] {
+        let spread = spread(Distribution::Pareto { h }, 1000, 1);
+        let mut random = Random::new(1);
+        let first = spread(&mut random, 1);
+        assert!((0..100).all(|_| spread(&mut random, 1) == first), "{h}");
+        let narrow = super::spread(Distribution::Pareto { h: 1e-12 }, 1000, 1);
+        assert_eq!(narrow(&mut random, 1), first, "{h}: as of a larger share");
+    }
+}
+
+#[test]
 fn uniform_places_are_as_likely_as_each_other() {
     let spread = spread(Distribution::Uniform, 100, 1);
     let seen = ranks(100, |random| spread(random, 1));
