@@ -2,14 +2,18 @@
 //! arguments and the output.
 
 use std::cell::RefCell;
+use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use backends::location::Location;
 use bench_runner::progress::{Form, Moment};
-use copy::{JournalPlace, Observer, Options, Phase, Report};
+use copy::{JournalPlace, Observer, Options, Phase, Position, Report};
 use daemon::state;
-use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
+use indicatif::{BinaryBytes, ProgressBar, ProgressState, ProgressStyle};
 use readable::figures::significant;
 
 use crate::failure::Failure;
@@ -136,9 +140,16 @@ struct Progress {
 }
 
 enum Shown {
-    Bar(ProgressBar),
+    Bar(Bar),
     Lines(Box<Lines>),
     Nothing,
+}
+
+/// A bar, its verb ("copied" or "compared"), and the bytes that its rate counts.
+struct Bar {
+    verb: &'static str,
+    moved_bytes: Arc<AtomicU64>,
+    bar: ProgressBar,
 }
 
 /// Progress lines: their verb ("copied" or "compared"), the bytes, and the start.
@@ -157,14 +168,14 @@ impl Progress {
 
     /// Replaces the display, which clears the previous one.
     fn show(&self, shown: Shown) {
-        if let Shown::Bar(bar) = self.shown.replace(shown) {
+        if let Shown::Bar(Bar { bar, .. }) = self.shown.replace(shown) {
             bar.finish_and_clear();
         }
     }
 }
 
 impl Observer for Progress {
-    fn begin(&self, phase: Phase, bytes: u64) {
+    fn begin(&self, phase: Phase, start: u64, bytes: u64) {
         let verb = match phase {
             Phase::Copy => "copied",
             Phase::Compare => "compared",
@@ -174,17 +185,20 @@ impl Observer for Progress {
             Shown::Lines(Box::new(Lines { verb, bytes, begun: Instant::now(), lines }))
         };
         self.show(match self.kind {
-            ProgressKind::Bar => Shown::Bar(bar(verb, bytes)),
+            ProgressKind::Bar => Shown::Bar(Bar::begin(verb, start, bytes)),
             ProgressKind::Plain => lines(Form::Plain),
             ProgressKind::Json => lines(Form::Json),
             ProgressKind::None => Shown::Nothing,
         });
     }
 
-    fn at(&self, byte: u64) {
+    fn at(&self, position: Position) {
         match &*self.shown.borrow() {
-            Shown::Bar(bar) => bar.set_position(byte),
-            Shown::Lines(lines) => lines.lines.borrow_mut().at(Instant::now(), || lines.moment(byte)),
+            Shown::Bar(bar) => bar.at(position),
+            Shown::Lines(lines) => {
+                let moment = || lines.moment(position, lines.begun.elapsed());
+                lines.lines.borrow_mut().at(Instant::now(), moment);
+            }
             Shown::Nothing => {}
         }
     }
@@ -192,7 +206,7 @@ impl Observer for Progress {
     fn note(&self, sentence: &str) {
         match &*self.shown.borrow() {
             _ if self.quiet => {}
-            Shown::Bar(bar) => bar.suspend(|| remark(sentence)),
+            Shown::Bar(Bar { bar, .. }) => bar.suspend(|| remark(sentence)),
             Shown::Lines(lines) => lines.lines.borrow_mut().remark(sentence),
             Shown::Nothing => remark(sentence),
         }
@@ -210,21 +224,45 @@ impl Drop for Progress {
 }
 
 impl Lines {
-    fn moment(&self, byte: u64) -> Moment {
-        let percent = byte as f64 / self.bytes.max(1) as f64 * 100.0;
-        let mb_per_s = byte as f64 / 1e6 / self.begun.elapsed().as_secs_f64().max(1e-3);
+    fn moment(&self, position: Position, elapsed: Duration) -> Moment {
+        let percent = position.byte as f64 / self.bytes.max(1) as f64 * 100.0;
+        let mb_per_s = position.moved_bytes as f64 / 1e6 / elapsed.as_secs_f64().max(1e-3);
         let (done_percent, mb_per_s) = (Some(percent), Some(mb_per_s));
-        Moment { doing: self.verb.to_owned(), done_percent, mb_per_s, ..Moment::default() }
+        Moment { doing: doing(self.verb, position).to_owned(), done_percent, mb_per_s, ..Moment::default() }
     }
 }
 
-fn bar(verb: &'static str, bytes: u64) -> ProgressBar {
-    const TEMPLATE: &str = "{msg} {wide_bar} {percent:>3} %  {binary_bytes} of {binary_total_bytes}  \
-                            {binary_bytes_per_sec}  {eta} left";
-    let style = ProgressStyle::with_template(TEMPLATE).expect("a template with known keys");
-    let bar = ProgressBar::new(bytes).with_style(style).with_message(verb);
-    bar.enable_steady_tick(Duration::from_millis(500));
-    bar
+/// "hashed" explains a rate of 0: a hole is not moved, but the checksum takes time.
+fn doing(verb: &'static str, position: Position) -> &'static str {
+    if position.hashing { "hashed" } else { verb }
+}
+
+impl Bar {
+    fn begin(verb: &'static str, start: u64, bytes: u64) -> Bar {
+        const TEMPLATE: &str = "{msg} {wide_bar} {percent:>3} %  {binary_bytes} of {binary_total_bytes}  \
+                                {rate}  {eta} left";
+        let moved_bytes = Arc::new(AtomicU64::new(0));
+        let moved = Arc::clone(&moved_bytes);
+        let rate = move |state: &ProgressState, text: &mut dyn fmt::Write| {
+            let rate = moved.load(Relaxed) as f64 / state.elapsed().as_secs_f64().max(1e-3);
+            let _ = write!(text, "{}/s", BinaryBytes(rate as u64)); // a bar has no errors
+        };
+        let style = ProgressStyle::with_template(TEMPLATE).expect("a template with known keys");
+        let bar = ProgressBar::new(bytes).with_style(style.with_key("rate", rate)).with_message(verb);
+        // The remaining time is estimated from the steps since the last reset. An update moves the estimate's
+        // start to the position, and the reset discards that step.
+        bar.set_position(start);
+        bar.tick();
+        bar.reset_eta();
+        bar.enable_steady_tick(Duration::from_millis(500));
+        Bar { verb, moved_bytes, bar }
+    }
+
+    fn at(&self, position: Position) {
+        self.moved_bytes.store(position.moved_bytes, Relaxed);
+        self.bar.set_message(doing(self.verb, position));
+        self.bar.set_position(position.byte);
+    }
 }
 
 /// Two lines, and a third one for a digest.
@@ -245,4 +283,30 @@ fn text(report: &Report) -> String {
         text += &format!("sha256 {digest}\n");
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_counts_neither_the_work_of_an_earlier_run_nor_holes() {
+        let lines = Lines {
+            verb: "copied",
+            bytes: 1 << 30,
+            begun: Instant::now(),
+            lines: terminal::lines(Form::Plain).into(),
+        };
+        let position = Position { byte: 900 << 20, moved_bytes: 60_000_000, hashing: false };
+        let moment = lines.moment(position, Duration::from_secs(2)).to_string();
+        assert_eq!(moment, "copied: 88 %, 30.0 MB/s");
+        let hole = Position { hashing: true, ..position };
+        assert_eq!(lines.moment(hole, Duration::from_secs(4)).doing, "hashed");
+    }
+
+    #[test]
+    fn the_remaining_time_of_a_resumed_copy_does_not_count_the_part_that_was_skipped() {
+        let Bar { bar, .. } = Bar::begin("copied", 900 << 20, 1 << 30);
+        assert_eq!((bar.position(), bar.per_sec()), (900 << 20, 0.0));
+    }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use backends::{Failure, FailureKind};
 
 use crate::destination::Destination;
-use crate::options::{Observer, Options};
+use crate::options::{Observer, Options, Position};
 use crate::pieces::{Piece, Pieces, Queue};
 use crate::source::Source;
 
@@ -27,7 +27,7 @@ pub(crate) async fn compare(
     let flight = destination.flight(options, source);
     let mut pieces = Pieces::new(Rc::clone(source), 0, flight.request_bytes, source.block_bytes());
     let mut queue = Queue::new(usize::from(flight.depth));
-    let mut differences = Vec::new();
+    let (mut differences, mut moved_bytes) = (Vec::new(), 0);
     while differences.is_empty() {
         if observer.is_interrupted() {
             return Err(Failure::new(
@@ -36,7 +36,8 @@ pub(crate) async fn compare(
             ));
         }
         let Some(piece) = pieces.next().await else { break };
-        observer.at(piece.range.start);
+        observer.at(Position { byte: piece.range.start, moved_bytes, hashing: false });
+        moved_bytes += if piece.is_hole { 0 } else { piece.range.end - piece.range.start };
         queue.start(difference(Rc::clone(&sides), piece));
         if queue.is_full()
             && let Some(ended) = queue.next().await

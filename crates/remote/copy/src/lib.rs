@@ -37,7 +37,7 @@ use crate::destination::{Destination, Journal};
 use crate::pump::{Ended, Offload, Pump};
 use crate::source::Source;
 
-pub use options::{JournalPlace, Observer, Options, Phase, Unobserved};
+pub use options::{JournalPlace, Observer, Options, Phase, Position, Unobserved};
 pub use pump::Report;
 
 /// Copies the whole source to the beginning of the destination.
@@ -74,7 +74,7 @@ async fn between(
     start: u64,
     observer: &dyn Observer,
 ) -> Result<Report, Failure> {
-    observer.begin(Phase::Copy, source.bytes);
+    observer.begin(Phase::Copy, start, source.bytes);
     let notes = [destination.note(source.bytes), destination::remark(options, source, destination)];
     notes.into_iter().flatten().for_each(|note| observer.note(&note));
     if start > 0 {
@@ -93,7 +93,7 @@ async fn between(
     }
     pump.forget_journal().await?;
     if options.verify {
-        observer.begin(Phase::Compare, source.bytes);
+        observer.begin(Phase::Compare, 0, source.bytes);
         compare::compare(options, source, destination, observer).await?;
         report.verified = true;
     }

@@ -54,13 +54,25 @@ pub enum Phase {
     Compare,
 }
 
+/// The position of a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// Everything before this byte of the source is done.
+    pub byte: u64,
+    /// Data that this run has moved or compared. Neither holes nor the work of an earlier run count.
+    pub moved_bytes: u64,
+    /// Whether the last piece was only hashed: a hole, or data that an earlier run has copied.
+    pub hashing: bool,
+}
+
 /// Receives the progress of a copy, and can interrupt it.
 pub trait Observer {
-    /// A phase starts, and is complete after this number of bytes of the source.
-    fn begin(&self, phase: Phase, bytes: u64);
+    /// A phase starts at the byte `start` of the source, where an earlier run ended, and is complete at the
+    /// byte `end`.
+    fn begin(&self, phase: Phase, start: u64, end: u64);
 
-    /// Everything before this position is done.
-    fn at(&self, byte: u64);
+    /// The phase has reached this position.
+    fn at(&self, position: Position);
 
     /// An additional note on the result, as a sentence.
     fn note(&self, sentence: &str);
@@ -74,9 +86,9 @@ pub trait Observer {
 pub struct Unobserved;
 
 impl Observer for Unobserved {
-    fn begin(&self, _: Phase, _: u64) {}
+    fn begin(&self, _: Phase, _: u64, _: u64) {}
 
-    fn at(&self, _: u64) {}
+    fn at(&self, _: Position) {}
 
     fn note(&self, _: &str) {}
 

@@ -13,7 +13,7 @@ use serde::Serialize;
 use volume::spec::Bytes;
 
 use crate::destination::{Destination, Journal, Mark, Stop, Tally, flushed};
-use crate::options::{Flight, Observer, Options};
+use crate::options::{Flight, Observer, Options, Position};
 use crate::pieces::{self, DataRun, Piece, Pieces, Queue};
 use crate::source::{Digest, Source};
 use crate::stream::requests;
@@ -194,8 +194,10 @@ impl Pump {
         loop {
             while self.queue.is_full() || self.pieces.position() > self.done_to() + self.ahead_bytes_max {
                 let Some((range, ended)) = self.queue.next().await else { break };
+                let hashing = self.only_hashes(&range, &ended);
                 self.account_for(range, ended).await?;
-                observer.at(self.done_to());
+                let Tally { written, offloaded, .. } = self.account.tally;
+                observer.at(Position { byte: self.done_to(), moved_bytes: written + offloaded, hashing });
                 self.checkpoint().await?;
             }
             if observer.is_interrupted() {
@@ -227,6 +229,12 @@ impl Pump {
             self.account.tally += first.remove();
         }
         Ok(())
+    }
+
+    /// Whether the digest is the only reader of this piece.
+    fn only_hashes(&self, range: &Range<u64>, ended: &Result<Carried, Failure>) -> bool {
+        let is_hole = ended.as_ref().is_ok_and(|carried| carried.data.is_none());
+        self.digest.is_some() && (is_hole || range.end <= self.carrier.write_from.get())
     }
 
     fn mark(&self) -> Mark {
