@@ -1,12 +1,12 @@
 //! `linerate read` and `linerate write`: storage, or a part of it, to standard output or a file, and standard
 //! input to it. The library `copy` transfers the data.
 
-use std::io::{self, Write};
+use std::io;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use backends::location::{Location, Opened};
-use copy::stream;
+use copy::stream::{self, Output};
 
 use crate::failure::{Failure, FailureKind};
 use crate::interrupt::Interrupt;
@@ -59,22 +59,34 @@ struct How {
 /// Runs `linerate read`.
 pub(crate) fn read(arguments: &ReadArguments) -> Result<(), Failure> {
     // Before there is a session, which could not respond to its target while a pipe waits for its reader.
-    let (output, name): (Box<dyn Write + Send>, _) = match &arguments.output {
-        None => (Box::new(io::stdout()), "standard output".to_owned()),
+    let (output, name) = match &arguments.output {
+        None => (Output::Pipe(Box::new(io::stdout())), "standard output".to_owned()),
         Some(path) => {
             let name = path.display().to_string();
             let made = private_file::create_new_or_open_pipe(path);
             let made = made.map_err(|error| Failure::refused(format!("cannot create {name}: {error}")))?;
-            (Box::new(made), name)
+            let is_file = made.metadata().is_ok_and(|metadata| metadata.is_file());
+            (if is_file { Output::NewFile(made) } else { Output::Pipe(Box::new(made)) }, name)
         }
     };
     let done = with(&arguments.place, true, &arguments.how, arguments.length, async |_, part| {
         stream::read(part, output, &name).await
     });
-    if let (Err(_), Some(path)) = (&done, &arguments.output) {
-        let _ = private_file::remove_if_empty(path);
+    done.map_err(|failure| match &arguments.output {
+        None => failure,
+        Some(path) => with_partial_file(failure, path),
+    })
+}
+
+/// Removes the file of a failed command if it is empty, and otherwise reports that it is left.
+fn with_partial_file(failure: Failure, path: &Path) -> Failure {
+    let _ = private_file::remove_if_empty(path);
+    match path.metadata() {
+        Ok(left) if left.is_file() => {
+            failure.and(format_args!("{} is incomplete, with {}", path.display(), Bytes(left.len())))
+        }
+        _ => failure,
     }
-    done
 }
 
 /// Runs `linerate write`.

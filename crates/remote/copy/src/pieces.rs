@@ -36,6 +36,13 @@ impl Pieces {
         Pieces { source, cutter }
     }
 
+    /// The same without holes: the whole source is read.
+    pub(crate) fn all_data(source: Rc<Source>, start: u64, request: u64, block: u64) -> Pieces {
+        let end = source.bytes;
+        let cutter = Cutter { at: start, end, known_to: end, holes: VecDeque::new(), request, block };
+        Pieces { source, cutter }
+    }
+
     /// The start of the remaining part.
     pub(crate) fn position(&self) -> u64 {
         self.cutter.at

@@ -7,10 +7,11 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::sync::Arc;
 
 use backends::Failure;
 use backends::location::{self, Location, Opened};
-use block::{BlockSize, Buffer, DeviceError, Run, Slice, bytewise};
+use block::{BlockDevice, BlockSize, Buffer, DeviceError, Run, Slice, bytewise};
 use host::FileOptions;
 use iscsi_client::Unit;
 use sha2::{Digest as _, Sha256};
@@ -61,6 +62,11 @@ impl Source {
     pub(crate) fn from_opened(opened: Opened, name: String) -> Source {
         let bytes = opened.device.length_bytes();
         Source { opened, name, bytes, tail: None, modified: None }
+    }
+
+    /// The part of a device that ends at this byte.
+    pub(crate) fn up_to(end: u64, device: Arc<dyn BlockDevice>, name: String) -> Source {
+        Source { opened: Opened::local(device, None), name, bytes: end, tail: None, modified: None }
     }
 
     /// The identity that must match for a copy to be resumed; `None` if it is not resumable.

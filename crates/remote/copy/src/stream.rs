@@ -1,12 +1,15 @@
 //! Transfers between storage and a pipe: [`read`] copies a range of a device to an output, [`write`] an input
-//! to a range of a device.
+//! to a range of a device. A file that is read into gets holes instead of zeros.
 //!
 //! Requests complete in any order, and data is passed on in order. The pipe has a separate thread: while it
 //! blocks, the session continues to respond to its target.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::thread;
 
@@ -14,7 +17,8 @@ use backends::{Failure, FailureKind};
 use block::{BlockDevice, Buffer, DeviceError, Slice, bytewise};
 use reactor::{JoinHandle, Receiver, mailbox};
 
-use crate::pieces::Queue;
+use crate::pieces::{self, Piece, Pieces, Queue};
+use crate::source::Source;
 
 /// A range of a device to read or write.
 pub struct DeviceRange<'a> {
@@ -54,38 +58,63 @@ pub(crate) fn requests(range: Range<u64>, request_bytes: u64) -> impl Iterator<I
     })
 }
 
+/// The output of [`read`].
+pub enum Output {
+    /// A pipe, or anything else that takes every byte.
+    Pipe(Box<dyn Write + Send>),
+    /// A new file. It gets holes where the device has holes, which are not read, and where its data is zero.
+    NewFile(File),
+}
+
 /// Writes the part to `output`; `name` is its display name. If the reader closes the pipe early, that counts
-/// as success.
+/// as success. If this fails, a file has the length of the data before the failure.
 ///
 /// # Errors
 /// The read or write failed. [`FailureKind::Interrupted`] if it was interrupted.
-pub async fn read(
-    part: &DeviceRange<'_>,
-    output: Box<dyn Write + Send>,
-    output_name: &str,
-) -> Result<(), Failure> {
+pub async fn read(part: &DeviceRange<'_>, output: Output, output_name: &str) -> Result<(), Failure> {
+    let is_file = matches!(output, Output::NewFile(_));
     let mut outlet = Outlet::open(output, output_name.to_owned())?;
-    let mut outstanding: VecDeque<(u64, JoinHandle<Result<Slice, DeviceError>>)> = VecDeque::new();
-    let mut requests = requests(part.range.clone(), REQUEST_BYTES);
-    loop {
-        while outstanding.len() < usize::from(part.depth) && !(part.is_interrupted)() {
-            let Some(request) = requests.next() else { break };
-            let (at, device) = (request.start, Arc::clone(part.device));
-            let reading = reactor::spawn(async move { bytewise::read(&*device, request).await });
-            outstanding.push_back((at, reading));
-        }
-        let Some((at, reading)) = outstanding.pop_front() else { break };
-        let data = reading.await.map_err(|error| {
-            Failure::device(format_args!("cannot read {} at byte {at}", part.name), error)
-        })?;
-        if !outlet.put(data).await? {
-            return Ok(()); // `linerate read … | head` has all it needs
-        }
-    }
-    outlet.finish().await?;
-    match (part.is_interrupted)() {
+    let done = pass_on(part, &mut outlet, is_file).await;
+    let is_open = match &done {
+        Ok(is_open) => *is_open,
+        Err(_) => is_file, // a pipe may wait for its reader for ever
+    };
+    let finished = if is_open { outlet.finish().await } else { Ok(()) };
+    done?;
+    finished?;
+    match is_open && (part.is_interrupted)() {
         true => Err(Failure::new(FailureKind::Interrupted, "interrupted")),
         false => Ok(()),
+    }
+}
+
+/// A task that reads a piece.
+type Reading = JoinHandle<Result<Slice, DeviceError>>;
+
+/// Reads pieces concurrently, and puts them into the outlet in order. False if the reader has closed the pipe.
+async fn pass_on(part: &DeviceRange<'_>, outlet: &mut Outlet, is_file: bool) -> Result<bool, Failure> {
+    let source = Rc::new(Source::up_to(part.range.end, Arc::clone(part.device), part.name.to_owned()));
+    let block = source.block_bytes();
+    let pieces = if is_file { Pieces::new } else { Pieces::all_data };
+    let mut pieces = pieces(source, part.range.start, REQUEST_BYTES, block);
+    let mut outstanding: VecDeque<(Range<u64>, Option<Reading>)> = VecDeque::new();
+    loop {
+        while outstanding.len() < usize::from(part.depth) && !(part.is_interrupted)() {
+            let Some(Piece { range, is_hole }) = pieces.next().await else { break };
+            let (request, device) = (range.clone(), Arc::clone(part.device));
+            let reading = async move { bytewise::read(&*device, request).await };
+            outstanding.push_back((range, (!is_hole).then(|| reactor::spawn(reading))));
+        }
+        let Some((range, reading)) = outstanding.pop_front() else { return Ok(true) };
+        let passed = match reading {
+            None => Part::Hole(range.end - range.start),
+            Some(reading) => Part::Data(reading.await.map_err(|error| {
+                Failure::device(format_args!("cannot read {} at byte {}", part.name, range.start), error)
+            })?),
+        };
+        if !outlet.put(passed).await? {
+            return Ok(false); // `linerate read … | head` has all it needs
+        }
     }
 }
 
@@ -137,9 +166,51 @@ pub async fn write(
     result.map(|()| end)
 }
 
-/// A thread that writes.
+/// A part of the output.
+enum Part {
+    Data(Slice),
+    /// Of this many bytes.
+    Hole(u64),
+}
+
+impl Output {
+    /// Writes the part at this position.
+    fn write(&mut self, at: u64, part: &Part) -> io::Result<()> {
+        match (self, part) {
+            (Output::Pipe(pipe), Part::Data(data)) => pipe.write_all(data),
+            (Output::NewFile(file), Part::Data(data)) => {
+                let runs = pieces::runs(data).into_iter().filter(|run| !run.is_zero);
+                runs.map(|run| run.range)
+                    .try_for_each(|run| file.write_all_at(&data[run.clone()], at + run.start as u64))
+            }
+            (Output::Pipe(pipe), Part::Hole(bytes)) => {
+                io::copy(&mut io::repeat(0).take(*bytes), pipe).map(drop)
+            }
+            (Output::NewFile(_), Part::Hole(_)) => Ok(()),
+        }
+    }
+
+    /// Everything before this position is written.
+    fn end(&mut self, at: u64) -> io::Result<()> {
+        match self {
+            Output::Pipe(pipe) => pipe.flush(),
+            Output::NewFile(file) => file.set_len(at),
+        }
+    }
+}
+
+impl Part {
+    fn bytes(&self) -> u64 {
+        match self {
+            Part::Data(data) => data.len() as u64,
+            Part::Hole(bytes) => *bytes,
+        }
+    }
+}
+
+/// A thread that writes, up to its first error.
 struct Outlet {
-    data: Option<mpsc::Sender<Slice>>,
+    data: Option<mpsc::Sender<Part>>,
     /// A result for each piece of data, and one for the end.
     written: Receiver<io::Result<()>>,
     waiting: usize,
@@ -147,25 +218,33 @@ struct Outlet {
 }
 
 impl Outlet {
-    fn open(mut output: Box<dyn Write + Send>, name: String) -> Result<Outlet, Failure> {
-        let (data, to_write) = mpsc::channel::<Slice>();
+    fn open(mut output: Output, name: String) -> Result<Outlet, Failure> {
+        let (data, to_write) = mpsc::channel::<Part>();
         let (done, written) = mailbox();
         let write = move || {
-            for data in to_write {
-                if done.send(output.write_all(&data)).is_err() {
+            let mut at = 0;
+            for part in to_write {
+                let result = output.write(at, &part);
+                if result.is_err() {
+                    let _ = output.end(at); // the first error is reported
+                    let _ = done.send(result);
+                    return;
+                }
+                at += part.bytes();
+                if done.send(result).is_err() {
                     return;
                 }
             }
-            let _ = done.send(output.flush()); // the receiver is gone only if the command has failed
+            let _ = done.send(output.end(at)); // the receiver is gone only if the command has failed
         };
         thread::Builder::new().name("output".to_owned()).spawn(write).map_err(Failure::failed)?;
         Ok(Outlet { data: Some(data), written, waiting: 0, name })
     }
 
     /// Queues more data. Returns false once the reader has closed the pipe.
-    async fn put(&mut self, data: Slice) -> Result<bool, Failure> {
+    async fn put(&mut self, part: Part) -> Result<bool, Failure> {
         // A thread that has ended has sent its error.
-        let _ = self.data.as_ref().map(|queue| queue.send(data));
+        let _ = self.data.as_ref().map(|queue| queue.send(part));
         self.waiting += 1;
         let mut is_open = true;
         while self.waiting >= WAITING_MAX && is_open {
@@ -253,7 +332,80 @@ fn fill(input: &mut dyn Read, wanted: usize) -> io::Result<Slice> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+
+    use backends::remote;
+    use host::{RamDevice, RamOptions};
+
     use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A device of 8 MiB, with zeros written to the second and third MiB, and sevens to the sixth.
+    fn device() -> Arc<dyn BlockDevice> {
+        let device: Arc<dyn BlockDevice> =
+            Arc::new(RamDevice::new(RamOptions::new(8 << 20)).expect("memory"));
+        let written = remote::run(async {
+            let zeros = bytewise::write(&*device, MIB, Buffer::zeroed(2 << 20).share()).await;
+            let sevens = Buffer::from(&vec![7; 1 << 20][..]).share();
+            Ok(zeros.and(bytewise::write(&*device, 5 * MIB, sevens).await))
+        });
+        written.expect("a world").expect("memory");
+        device
+    }
+
+    /// Reads the range into a new file.
+    fn read_to_file(range: Range<u64>, is_interrupted: &dyn Fn() -> bool) -> (Result<(), Failure>, File) {
+        let (device, file) = (device(), tempfile::tempfile().expect("a temporary file"));
+        let part = DeviceRange { device: &device, name: "disk", range, depth: 1, is_interrupted };
+        let output = Output::NewFile(file.try_clone().expect("a file"));
+        (remote::run(read(&part, output, "file")), file)
+    }
+
+    #[test]
+    fn a_new_file_gets_holes_for_holes_and_for_zeros() {
+        let range = 1000..8 * MIB - 3;
+        let (done, file) = read_to_file(range.clone(), &|| false);
+        done.unwrap_or_else(|failure| panic!("{failure}"));
+        let mut expected = vec![0; 8 << 20];
+        expected[5 << 20..6 << 20].fill(7);
+        let mut found = vec![1; (range.end - range.start) as usize];
+        file.read_exact_at(&mut found, 0).expect("the whole range");
+        assert!(found == expected[range.start as usize..range.end as usize]);
+        let metadata = file.metadata().expect("a file");
+        assert_eq!(metadata.len(), range.end - range.start);
+        assert!(metadata.blocks() * 512 <= 2 * MIB, "{} blocks", metadata.blocks());
+    }
+
+    #[test]
+    fn a_file_of_an_interrupted_read_ends_with_the_data_that_was_read() {
+        let looks = Cell::new(0);
+        let is_interrupted = || looks.replace(looks.get() + 1) >= 2;
+        let (done, file) = read_to_file(0..8 * MIB, &is_interrupted);
+        assert_eq!(done.expect_err("interrupted").kind(), FailureKind::Interrupted);
+        // The first hole, and the first of the zeros behind it.
+        assert_eq!(file.metadata().expect("a file").len(), 2 * MIB);
+    }
+
+    #[test]
+    fn a_pipe_gets_every_byte() {
+        let (device, folder) = (device(), tempfile::tempdir().expect("a temporary folder"));
+        let path = folder.path().join("output");
+        let output = Output::Pipe(Box::new(File::create(&path).expect("a file")));
+        let part = DeviceRange {
+            device: &device,
+            name: "disk",
+            range: 0..8 * MIB,
+            depth: 4,
+            is_interrupted: &|| false,
+        };
+        remote::run(read(&part, output, "pipe")).unwrap_or_else(|failure| panic!("{failure}"));
+        let found = fs::read(&path).expect("a file");
+        assert_eq!((found.len() as u64, found[5 << 20], found[6 << 20]), (8 * MIB, 7, 0));
+        assert!(path.metadata().expect("a file").blocks() * 512 >= 8 * MIB);
+    }
 
     #[test]
     fn requests_are_cut_at_multiples_of_their_length() {
