@@ -9,7 +9,9 @@ use std::io::{self, Read};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use attach::mount_point::{MountPoint, Terms};
 use attach::mounts::{self, UnmountMode};
@@ -78,7 +80,10 @@ pub(crate) fn run(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
 
 /// Lists the attachments on this machine, and their state.
 fn list(as_json: bool) -> Result<(), Failure> {
-    let all = FoundRecord::all(&records()?).map_err(Failure::failed)?;
+    let records = records()?;
+    let all = FoundRecord::all(&records).map_err(Failure::failed)?;
+    query(&all);
+    let all = FoundRecord::all(&records).map_err(Failure::failed)?;
     match (as_json, all.is_empty()) {
         (true, _) => {
             let records: Vec<&Record> = all.iter().map(|found| &found.record).collect();
@@ -88,6 +93,22 @@ fn list(as_json: bool) -> Result<(), Failure> {
         (false, false) => say(&all.iter().map(|found| format!("{found}\n")).collect::<String>()),
     }
     Ok(())
+}
+
+/// Lets each live process query its target, and update its record. The wait is limited: a stopped process
+/// never answers.
+fn query(all: &[FoundRecord]) {
+    const WAIT: Duration = Duration::from_secs(2);
+    let (answer, answers) = mpsc::channel();
+    for found in all.iter().filter(|found| found.is_alive()) {
+        let (path, answer) = (found.record.path.clone(), answer.clone());
+        thread::spawn(move || {
+            let _ = fs::metadata(path);
+            drop(answer);
+        });
+    }
+    drop(answer);
+    let _: Result<(), _> = answers.recv_timeout(WAIT); // an error either way: all have answered, or the time is up
 }
 
 /// Where attachments are noted.

@@ -105,14 +105,21 @@ impl Disk {
 
     /// Its current geometry, or that of the last query if the target does not answer in time.
     pub async fn measured(&self) -> Geometry {
+        // If the target is unavailable, the last known size remains.
+        let _ = self.look().await;
+        self.geometry()
+    }
+
+    /// Queries the size; `None` if the last query was less than a second ago.
+    pub(crate) async fn look(&self) -> Option<Result<(), DeviceError>> {
         let now = reactor::now();
         let is_stale = self.looked.get().is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK);
-        if is_stale {
-            self.looked.set(Some(now));
-            // If the target is unavailable, the last known size remains.
-            let _ = reactor::timeout(LOOK, self.device.refresh()).await;
+        if !is_stale {
+            return None;
         }
-        self.geometry()
+        self.looked.set(Some(now));
+        let looked = reactor::timeout(LOOK, self.device.refresh()).await;
+        Some(looked.unwrap_or(Err(DeviceError::TimedOut)))
     }
 
     /// Reads `length` bytes from `offset` on, or fewer up to the end of the device.

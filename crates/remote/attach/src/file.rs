@@ -23,6 +23,7 @@ use rustix::fs::{FallocateFlags, OFlags};
 
 use crate::disk::{Clearing, Disk};
 use crate::file;
+use crate::record::LiveRecord;
 
 /// Attributes are requested each time, because a LUN may grow.
 pub(crate) const ATTRIBUTES_LAST: Duration = Duration::ZERO;
@@ -305,9 +306,14 @@ pub(crate) enum Request {
 }
 
 /// Executes requests until all senders are dropped and all requests have ended.
-pub(crate) async fn carry_out(disk: Rc<Disk>, mut requests: Receiver<Request>, owner: file::Owner) {
+pub(crate) async fn carry_out(
+    disk: Rc<Disk>,
+    mut requests: Receiver<Request>,
+    owner: file::Owner,
+    record: LiveRecord,
+) {
     let (under_way, mut over) = mailbox::<Infallible>();
-    let health = Rc::new(Health::default());
+    let health = Rc::new(Health { fails: Cell::new(false), record });
     while let Some(request) = requests.recv().await {
         let (disk, health, under_way) = (Rc::clone(&disk), Rc::clone(&health), under_way.clone());
         reactor::spawn(async move {
@@ -322,7 +328,12 @@ pub(crate) async fn carry_out(disk: Rc<Disk>, mut requests: Receiver<Request>, o
 async fn answer(disk: &Disk, request: Request, health: &Health, owner: file::Owner) {
     match request {
         Request::Measure(reply) => {
-            let geometry = disk.measured().await;
+            if let Some(looked) = disk.look().await {
+                // The last known size remains if this fails.
+                let _ = health.note(looked, "query the size", 0);
+            }
+            health.record.set_bytes(disk.bytes());
+            let geometry = disk.geometry();
             reply.attr(&file::ATTRIBUTES_LAST, &attributes(disk, geometry, owner));
         }
         Request::Resize { bytes, reply } => match disk.measured().await {
@@ -374,10 +385,10 @@ fn end(reply: ReplyEmpty, outcome: Result<(), Errno>) {
     }
 }
 
-/// Whether requests succeed: of consecutive failures, only the first is logged.
-#[derive(Default)]
+/// Whether requests succeed: of consecutive failures, only the first is logged and recorded.
 struct Health {
     fails: Cell<bool>,
+    record: LiveRecord,
 }
 
 impl Health {
@@ -386,6 +397,7 @@ impl Health {
             Ok(value) => {
                 if self.fails.replace(false) {
                     tracing::warn!("requests succeed again");
+                    self.record.set_error(None);
                 }
                 Ok(value)
             }
@@ -394,6 +406,7 @@ impl Health {
             Err(error) => {
                 if !self.fails.replace(true) {
                     tracing::error!(offset, "cannot {doing}: {error}");
+                    self.record.set_error(Some(format!("cannot {doing}: {error}")));
                 }
                 Err(errno(error))
             }

@@ -99,11 +99,12 @@ pub async fn attach(
         made_file: at.is_made(),
         log: notes.log,
         failure: None,
+        error: None,
     };
     let kept = OwnRecord::begin(notes.records, record.clone()).map_err(Failure::failed)?;
     ready(&record)?;
 
-    file::carry_out(Rc::clone(&disk), requests, Owner::this_process()).await;
+    file::carry_out(Rc::clone(&disk), requests, Owner::this_process(), kept.live()).await;
 
     let flushed = disk.finish().await;
     if let Some(lun) = volume.lun {

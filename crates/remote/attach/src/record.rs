@@ -1,6 +1,7 @@
 //! Records of attachments, for `detach` and `attachments`: one file per process in the runtime directory,
 //! locked as long as the process lives. An unlocked record is that of a killed process.
 
+use std::cell::RefCell;
 use std::fmt;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -19,7 +20,7 @@ pub struct Record {
     pub volume: String,
     /// The process that serves it.
     pub pid: u32,
-    /// Its size when it was attached.
+    /// Its size at the last query.
     pub bytes: u64,
     /// Writes are rejected.
     pub read_only: bool,
@@ -29,6 +30,22 @@ pub struct Record {
     pub log: Option<PathBuf>,
     /// Why data may be lost although the process has ended normally.
     pub failure: Option<String>,
+    /// Why the last request failed, while requests fail.
+    #[serde(default)]
+    pub error: Option<String>,
+}
+
+/// The changing part of a live record. It is a separate file that is replaced atomically: the record itself
+/// is locked, and is never read while it changes.
+pub(crate) struct LiveRecord {
+    at: PathBuf,
+    state: RefCell<LiveState>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct LiveState {
+    bytes: u64,
+    error: Option<String>,
 }
 
 /// The record of this process.
@@ -64,11 +81,18 @@ impl OwnRecord {
     pub(crate) fn begin(directory: &Path, record: Record) -> io::Result<OwnRecord> {
         let at = directory.join(format!("{}.json", record.pid));
         let unfinished = at.with_extension("new");
+        let _ = fs::remove_file(live(&at)); // a killed process may have had the same number
         let mut file = File::create(&unfinished)?;
         file.lock()?;
         serde_json::to_writer(&mut file, &record)?;
         fs::rename(unfinished, &at)?;
         Ok(OwnRecord { record, at, file })
+    }
+
+    /// The changing part.
+    pub(crate) fn live(&self) -> LiveRecord {
+        let Record { bytes, error, .. } = self.record.clone();
+        LiveRecord { at: live(&self.at), state: LiveState { bytes, error }.into() }
     }
 
     /// Removes the record after a successful end.
@@ -83,6 +107,40 @@ impl OwnRecord {
         self.file.rewind()?;
         self.file.write_all(&serde_json::to_vec(&self.record)?)
     }
+}
+
+impl LiveRecord {
+    /// Records the current size.
+    pub(crate) fn set_bytes(&self, bytes: u64) {
+        let state = self.state.borrow().clone();
+        self.set(LiveState { bytes, ..state });
+    }
+
+    /// Records why requests fail; `None` if they succeed.
+    pub(crate) fn set_error(&self, error: Option<String>) {
+        let state = self.state.borrow().clone();
+        self.set(LiveState { error, ..state });
+    }
+
+    fn set(&self, state: LiveState) {
+        if *self.state.borrow() == state {
+            return;
+        }
+        let unfinished = self.at.with_extension("state-new");
+        let saved = serde_json::to_vec(&state)
+            .map_err(io::Error::from)
+            .and_then(|text| fs::write(&unfinished, text))
+            .and_then(|()| fs::rename(&unfinished, &self.at));
+        if let Err(error) = saved {
+            tracing::debug!("cannot update the record of this attachment: {error}");
+        }
+        *self.state.borrow_mut() = state;
+    }
+}
+
+/// The file of the changing part of a record.
+fn live(record: &Path) -> PathBuf {
+    record.with_extension("state")
 }
 
 impl FoundRecord {
@@ -112,7 +170,11 @@ impl FoundRecord {
 
     fn open(at: PathBuf) -> io::Result<FoundRecord> {
         let mut file = File::open(&at)?;
-        let record = read(&mut file)?;
+        let mut record = read(&mut file)?;
+        let state = fs::read(live(&at)).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        if let Some(LiveState { bytes, error }) = state {
+            record = Record { bytes, error, ..record };
+        }
         Ok(FoundRecord { record, at, file })
     }
 
@@ -147,6 +209,9 @@ impl fmt::Display for FoundRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Record { path, volume, bytes, pid, log, .. } = &self.record;
         write!(f, "{}\n  {volume}\n  {}, {}, process {pid}", path.display(), Bytes(*bytes), state(self))?;
+        if let Some(error) = self.record.error.as_ref().filter(|_| self.is_alive()) {
+            write!(f, "\n  requests fail: {error}")?;
+        }
         log.iter().try_for_each(|log| write!(f, "\n  log {}", log.display()))
     }
 }
@@ -167,7 +232,7 @@ fn read(file: &mut File) -> io::Result<Record> {
 }
 
 fn remove(record: &Path, log: Option<&Path>) {
-    for path in [Some(record), log].into_iter().flatten() {
+    for path in [Some(record), Some(&*live(record)), log].into_iter().flatten() {
         // A missing file is no error.
         let _ = fs::remove_file(path);
     }
@@ -194,7 +259,27 @@ mod tests {
             made_file: true,
             log: None,
             failure: None,
+            error: None,
         }
+    }
+
+    #[test]
+    fn a_record_shows_the_current_size_and_whether_requests_fail() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let kept = OwnRecord::begin(directory.path(), record("/mnt/disk")).expect("written");
+        let found = || FoundRecord::all(directory.path()).expect("read").pop().expect("a record");
+        let live = kept.live();
+        live.set_bytes(2 << 20);
+        live.set_error(Some("cannot read".to_owned()));
+        let Record { bytes, error, .. } = found().record;
+        assert_eq!((bytes, error.as_deref()), (2 << 20, Some("cannot read")));
+        assert!(
+            found().to_string().contains("2MiB, read-write") && found().to_string().contains("requests fail")
+        );
+        live.set_error(None);
+        assert!(!found().to_string().contains("requests fail"));
+        kept.remove();
+        assert_eq!(fs::read_dir(directory.path()).expect("read").count(), 0);
     }
 
     #[test]
