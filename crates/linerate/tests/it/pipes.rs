@@ -136,7 +136,7 @@ fn an_output_file_that_exists_is_left_alone() {
     let output = folder.path().join("output");
     File::create(&output).expect("a file");
     let said = linerate(&["read", "ram:1MiB", "--output", &output.display().to_string()]).expect_failure();
-    assert!(said.contains("cannot make"), "{said}");
+    assert!(said.contains("cannot create"), "{said}");
 }
 
 #[test]
