@@ -414,13 +414,19 @@ fn a_target_that_is_away_for_too_long_is_an_error_until_it_is_back() {
     let attached = Attached::to(&format!("{}?reconnect-time=1", server.url("disk")));
     let file = open(&attached.path());
     file.write_all_at(&[1; 4096], 0).expect("written");
+    file.sync_all().expect("flushed");
     server.kill();
+    assert_eq!(errno(file.read_at(&mut [0; 4096], 0)), EIO);
+    drop(open(&attached.path())); // closing a file without new writes uses no device, and is no success
+    assert!(attached.record()["error"].is_string(), "{}", attached.record());
+    assert!(!attached.log().contains("requests succeed again"), "{}", attached.log());
     assert_eq!(errno(file.write_at(&[2; 4096], 0)), EIO);
     assert_eq!(file.metadata().expect("the size it had").len(), 1 << 20);
     server.restart();
     until("the target's return", || file.write_all_at(&[3; 4096], 0).is_ok());
+    assert!(attached.record()["error"].is_null(), "{}", attached.record());
     let log = attached.log();
-    assert!(log.contains("cannot write") && log.contains("requests succeed again"), "{log}");
+    assert!(log.contains("cannot read") && log.contains("requests succeed again"), "{log}");
 }
 
 #[test]

@@ -246,6 +246,11 @@ impl Disk {
         self.losses.borrow_mut().tell(opening, flushed)
     }
 
+    /// Whether there are no writes since the last flush.
+    pub(crate) fn is_flushed(&self) -> bool {
+        !self.unflushed.get()
+    }
+
     /// Flushes if there are writes since the last flush. A loss is recorded, not reported.
     pub async fn flush_if_written(&self) -> Result<(), DeviceError> {
         if self.unflushed.get() { self.flush_device().await } else { Ok(()) }

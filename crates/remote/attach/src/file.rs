@@ -359,6 +359,9 @@ async fn answer(disk: &Disk, request: Request, health: &Health, owner: file::Own
         Request::Flush { file, reply } => end(reply, health.note(disk.flush(file.0).await, "flush", 0)),
         Request::Close { file, reply } => {
             disk.close(file.0);
+            if disk.is_flushed() {
+                return reply.ok(); // the device was not used: that is no success
+            }
             end(reply, health.note(disk.flush_if_written().await, "flush", 0));
         }
         Request::Clear { offset, length, how, reply } => {
