@@ -109,7 +109,7 @@ fn the_audit_tells_who_came_in_who_did_not_and_why_and_who_changed_what() {
     for part in [
         "INFO daemon::start: started version=",
         "serves: target iqn.2026-01.io.linerate:disk",
-        "INFO daemon::live: ending",
+        "INFO daemon::live: shutting down",
         "INFO daemon::start: ended",
     ] {
         assert!(log.contains(part), "no {part} in {log}");
@@ -123,7 +123,7 @@ fn the_audit_tells_who_came_in_who_did_not_and_why_and_who_changed_what() {
 #[test]
 fn a_filter_that_names_nothing_is_refused_with_what_there_is() {
     for (filter, says) in [
-        ("warn,audti=info", "nothing is logged as `audti`; did you mean `audit`?"),
+        ("warn,audti=info", "there is no log target `audti`; did you mean `audit`?"),
         ("iscsi_server::nowhere=debug", "known are `iscsi_server::admission`"),
         ("loudly", "`audit`"),
     ] {

@@ -70,7 +70,7 @@ fn all_that_is_wrong_is_told_and_nothing_is_changed() {
         "volume same: ".to_owned(),
         format!("cannot listen on 127.0.0.1:{port}"),
         format!("cannot listen for [metrics] on 127.0.0.1:{port}"),
-        "there is a file that is no socket".to_owned(),
+        "the path exists and is not a socket".to_owned(),
     ] {
         assert!(said.contains(&mistake), "no {mistake} in {said}");
     }

@@ -175,7 +175,7 @@ mod tests {
     fn a_check_of_a_device_that_does_not_answer_ends() {
         assert_eq!(checked(|_| {}), (None, Duration::ZERO));
         let (told, waited) = checked(FaultControl::hang);
-        assert!(told.is_some_and(|told| told.contains("did not answer in time")));
+        assert!(told.is_some_and(|told| told.contains("timed out")));
         assert_eq!(waited, Duration::from_secs(10));
         let (told, waited) = checked(|faults| faults.slow(Duration::from_secs(1)));
         assert!(told.is_some_and(|told| told.contains("could not be read within 60 s")));

@@ -277,7 +277,7 @@ pub(super) mod tests {
         let older = |program: &str| format!(r#"{{"linerate_bench":1,"program":"{program}","nonce":"AAAA"}}"#);
         let (answer, greeted) = Greeted::by(older(PROGRAM).as_bytes(), &right());
         let refusal = greeted.expect_err("a refusal").to_string();
-        assert!(refusal.contains("with protocol 1, and this is linerate"), "{refusal}");
+        assert!(refusal.contains("with protocol 1, but this is linerate"), "{refusal}");
         let answer = answer.expect("an answer, so that it can tell");
         let fields: serde_json::Value = serde_json::from_slice(&answer).expect("JSON");
         assert_eq!(fields["linerate_bench"], PROTOCOL, "where protocol 1 looks first");

@@ -225,7 +225,7 @@ fn a_scrub_without_repair_and_a_refused_replacement_change_nothing() {
     // A member that is present but read-only, or belongs to another set, is not left out.
     let read_only = parse(&format!("{}", spec).replacen("96MiB", "96MiB&read-only", 1));
     let read_only = read_only.expect("a specification");
-    assert!(refusal(&read_only).contains("cannot be written"));
+    assert!(refusal(&read_only).contains("is not writable"));
     let taken = remote::run(async {
         let _user =
             open(&parse(&member_of(folder.path(), 1)).expect("a volume")).await.map_err(Failure::from)?;

@@ -434,7 +434,7 @@ mod tests {
         assert_eq!(summary, expected);
         for (from, to, why) in [
             ("name = \"disks\"", "name = \"a b\"", "a name"),
-            ("sixteen bytes or", "short", "16 bytes"),
+            ("sixteen bytes or", "short", "16 to 255"),
             ("initiator = \"host1\"", "initiator = \"host*\"", "a name"),
             ("volume = \"vm1\"", "volume = \"vm2\"", "no volume `vm2`"),
             ("lun = 3", "lun = 16384", "16383"),

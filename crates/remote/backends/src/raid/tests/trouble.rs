@@ -221,7 +221,7 @@ fn a_set_that_has_stopped_starts_again_with_its_members() {
         assert!(refused.contains("raid assemble"), "{refused}");
         scene.has(NONE);
         let said = running.ask(Order::Assemble).await?;
-        assert!(said.contains("again"), "{said}");
+        assert!(said.contains("restarted"), "{said}");
         assert_eq!((running.status().state, running.status().why), (Condition::Degraded, None));
         let read = device.read(Extent::new(64, 8), Buffer::zeroed(4096)).await.expect("it serves");
         assert!(read.iter().all(|byte| *byte == 1 || *byte == 2));
