@@ -415,7 +415,7 @@ fn a_stranger_does_not_fill_the_log() {
         let log = server.log();
         let counts = log
             .lines()
-            .filter(|line| line.contains("left out"))
+            .filter(|line| line.contains("were suppressed"))
             .filter_map(|line| line.split("lines=").nth(1));
         counts.filter_map(|count| count.trim().parse::<u64>().ok()).sum::<u64>()
     };
