@@ -5,9 +5,9 @@
 //! Reading order:
 //!
 //! - [`GRAMMAR`] and [`open`]: from a specification to a device
-//! - [`location`]: also URLs and paths, as commands name storage
-//! - [`remote`]: sessions with a target
-//! - [`peers`]: code shared by storage at peers
+//! - [`location`] - also URLs and paths, as commands name storage
+//! - [`remote`] - sessions with a target
+//! - [`peers`] - code shared by storage at peers
 //! - [`secrets`], [`reservation`], [`failure`]
 //!
 //! It prints nothing and parses no arguments. Secrets come from files and the environment.

@@ -2,17 +2,17 @@
 //!
 //! Reading order:
 //!
-//! - [`config`]: parsing a file, and its errors
-//! - [`StartOptions`]: a file, and options from the command line
-//! - [`state`]: state that survives a restart
-//! - [`front_ends`]: their table
+//! - [`config`] - parsing a file, and its errors
+//! - [`StartOptions`] - a file, and options from the command line
+//! - [`state`] - state that survives a restart
+//! - [`front_ends`] - their table
 //! - `volumes`: opening a configuration's devices
 //! - [`start()`], and [`check()`], a start that changes nothing
-//! - [`Live`]: a running server and its reconfiguration
+//! - [`Live`] - a running server and its reconfiguration
 //! - `orders`: requests to a running server
-//! - [`control`]: both sides of the control socket, events, tables
-//! - [`metrics`]: monitoring
-//! - [`Supervisor`]: notifications to a service manager
+//! - [`control`] - both sides of the control socket, events, tables
+//! - [`metrics`] - monitoring
+//! - [`Supervisor`] - notifications to a service manager
 //!
 //! It prints nothing, parses no arguments and ends no process; errors are a `backends::Failure`.
 //!

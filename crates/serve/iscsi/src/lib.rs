@@ -6,7 +6,7 @@
 //!
 //! Reading order:
 //!
-//! - [`Config`]: targets, LUN maps, limits
+//! - [`Config`] - targets, LUN maps, limits
 //! - `context`: state shared by all cores
 //! - `registry`: all sessions
 //! - `session`: commands, whose life cycle and LUNs are those of the crate `scsi_session`; with `management`

@@ -14,9 +14,9 @@
 //! - [`Level`] and [`Layout`]: where a block lies
 //! - [`MemberState`] and [`MetadataStore`]: which members may be read, and how this is recorded
 //! - [`Assembly`] and [`RaidDevice`]: the set
-//! - [`superblock`]: a member's record of its set
-//! - [`choose`]: which disks are a set
-//! - [`disks`]: from disks to an [`Assembly`] and back
+//! - [`superblock`] - a member's record of its set
+//! - [`choose`] - which disks are a set
+//! - [`disks`] - from disks to an [`Assembly`] and back
 //!
 //! Inside:
 //!

@@ -9,7 +9,7 @@
 //! - [aborted requests](Volume::quiesced) that the device may still execute, with their blocks locked until
 //!   it no longer can;
 //! - [lost writes](Volume::lost_writes): acknowledged, and not on stable storage after a flush that failed;
-//! - [`Health`]: how the device fails and recovers;
+//! - [`Health`] - how the device fails and recovers;
 //! - the [`PersistentState`] that survives a restart, and the lock under which it is saved.
 //!
 //! The served volumes are in a [`Registry`]: a versioned [`Snapshot`].

@@ -42,6 +42,7 @@ const KNOWN: &[&str] = &[
     "attach",
     "attach::file",
     "attach::mount_point",
+    "attach::record",
     "audit",
     "backends::raid::open",
     "backends::raid::service",
