@@ -51,7 +51,7 @@ fn a_pile_has_several_sets_and_other_disks() {
     assert_eq!(found.others, [(2, NoSuperblock::Foreign)]);
     assert!(matches!(refusal(&pile), Refusal::NotAMember { .. }));
     let without = [pile[0].clone(), pile[1].clone()];
-    assert!(refusal(&without).to_string().contains("of 2 sets (aaaaaaaa-aaaa-"), "{}", refusal(&without));
+    assert!(refusal(&without).to_string().contains("to 2 sets (aaaaaaaa-aaaa-"), "{}", refusal(&without));
     assert_eq!(refusal(&[]), Refusal::NoDisks);
 }
 
