@@ -84,7 +84,7 @@ fn that_nothing_is_wrong_is_said_with_what_limits() {
 fn what_is_not_known_is_said_once_for_each_reason() {
     let diagnosis = diagnoses::not_known();
     for text in [report(&diagnosis).terminal(100), report(&diagnosis).markdown()] {
-        assert!(text.contains("Not known: nothing that was measured explains 31 % of the time"), "{text}");
+        assert!(text.contains("Unknown: nothing measured explains 31 % of the time"), "{text}");
         assert!(
             text.contains("Long packets do not arrive: a READ of 65,536 bytes had no response in 3 s"),
             "{text}"
