@@ -730,7 +730,9 @@ impl<S: ScsiSession> Commands<S> {
     pub fn receive(&mut self, id: S::Id, job: Job, landing: S::Landing) {
         if let Some(task) = self.held_task(id) {
             task.state = TaskState::Receiving;
-            self.receiving[S::index(id)] = Some(Receiving { job, landing });
+            let place = &mut self.receiving[S::index(id)];
+            debug_assert!(place.is_none(), "the data of an earlier task is left: {id:?}");
+            *place = Some(Receiving { job, landing });
         }
     }
 
