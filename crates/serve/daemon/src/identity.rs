@@ -108,12 +108,8 @@ pub(crate) fn check(
         Some(Mark::File(uuid)) if *uuid == identity => Ok(None),
         mark if mark.is_some() && mark == kept.mark.as_ref() => Ok(None),
         Some(Mark::File(uuid)) => {
-            // Records of earlier versions have no mark. The identity may differ from it by `uuid`, and a
-            // read-only file keeps the mark that another server gave it.
-            let had_no_record = volume.uuid.is_some() || volume.spec.is_readonly();
-            let is_earlier = kept.mark.is_none() && had_no_record && is_own_place();
             let is_ordered = volume.spec.which_identity() == Some(WhichIdentity::New) && !kept.has_disk();
-            match is_earlier || is_ordered {
+            match is_ordered {
                 true => Ok(None),
                 false => Err(other_mark(volume, kept, known, identity, *uuid)),
             }
