@@ -135,7 +135,7 @@ fn what_a_plans_program_has_started_ends_with_the_lab() {
     }
     let run = format!("[host.server]\nrun = [\"sh\", \"-c\", \"{DAEMON} exec sleep 1000\"]\n");
     let plan = PAIR.replace("[host.server]\n", &run);
-    // The command waits until it is told to end: by then, the daemon is running.
+    // The command waits for a signal to end: by then, the daemon is running.
     let (_folder, mut command) = lab_run(&plan, &["--", "sh", "-c", "read line; exit 3"]);
     let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
     let gone = after(&mut child, "started");

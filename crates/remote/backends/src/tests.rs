@@ -196,7 +196,7 @@ fn every_kind_of_volume_is_in_the_document() {
     let page = include_str!("../../../../docs/volumes.md");
     for kind in GRAMMAR.kinds() {
         let row = format!("| `{}` | {} |", kind.usage, kind.about);
-        assert!(page.contains(&row), "docs/volumes.md lacks\n{row}");
+        assert!(page.contains(&row), "docs/volumes.md does not contain\n{row}");
     }
 }
 
@@ -234,7 +234,7 @@ fn nesting_without_end_is_refused() {
 #[test]
 fn a_window_has_a_size_that_makes_sense() {
     refused("buffered:1KiB:[ram:1GiB]", "1KiB:", "4KiB to 64MiB");
-    refused("buffered:[ram:1GiB]", "", "wants the size of its window");
+    refused("buffered:[ram:1GiB]", "", "needs the size of its window");
 }
 
 fn blocks() -> impl Strategy<Value = String> {

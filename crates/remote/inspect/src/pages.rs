@@ -113,7 +113,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// `text` is printed as it is. `json` must be an object, since a list has no place for a version, and
+    /// `text` is printed unchanged. `json` must be an object, since a list has no place for a version, and
     /// must not have infinite numbers or keys that are not text.
     pub(crate) fn new(text: String, json: &impl Serialize) -> Answer {
         let versioned = serde_json::to_string_pretty(&Versioned { version: VERSION, answer: json });

@@ -152,7 +152,7 @@ fn fork_first(this: BorrowedFd<'_>) -> io::Result<First> {
 unsafe fn wait_for_the_end(this: i32) -> ! {
     // SAFETY: system calls on descriptors and memory of this process.
     unsafe {
-        // In a session of its own, it receives no signals from the terminal.
+        // In a separate session, it receives no signals from the terminal.
         libc::setsid();
         // Orphaned processes become children of this one, and are reaped automatically.
         libc::signal(libc::SIGCHLD, libc::SIG_IGN);

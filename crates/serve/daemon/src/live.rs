@@ -385,7 +385,7 @@ impl Live {
             let keys = difference.at_next_start.join(", ");
             reloaded.notes.push(format!("applies from the next start: {keys}"));
         }
-        // Before anything changes: a volume must not be taken from its hosts in vain.
+        // Before anything changes: hosts must not lose a volume to a reload that is then refused.
         let is_opened = |volume: &&config::Volume| {
             difference.reopened.contains(&volume.name) || difference.added.contains(&volume.name)
         };

@@ -98,8 +98,8 @@ impl Live {
             && let Some(served) = self.volume_to_cut(volume, change, options)?
             && let Some(device) = served.upgrade().map(|served| Arc::clone(served.device()))
         {
-            // Checked first, so that its hosts do not lose the volume in vain. Other orders do not wait for
-            // this.
+            // Checked first, so that hosts do not lose the volume to an order that is then refused. Other
+            // orders do not wait for this.
             block_on(shrink::check_served(volume, device, &served, Bytes(*bytes)))?;
         }
         let plan = |now: &LiveState| {

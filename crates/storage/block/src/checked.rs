@@ -23,7 +23,7 @@ pub struct Checked<D> {
 }
 
 impl<D: BlockDevice> Checked<D> {
-    /// `inner`, checked from now on; its present content is recorded as it is read.
+    /// `inner`, checked from now on; its present content is recorded when it is first read.
     pub fn new(inner: D) -> Checked<D> {
         Checked { inner, model: Lock::default() }
     }

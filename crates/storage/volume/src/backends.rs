@@ -387,10 +387,10 @@ static BUFFERED: Kind = Kind {
     blocks: BlockPlaces::Below,
     options: Options::Known(&[]),
     read: |written| {
-        let size = "a buffered volume wants the size of its window";
+        let size = "a buffered volume needs the size of its window";
         let window: Bytes = written.before_brackets(size, "buffered:1MiB:[ram:1GiB]")?;
         if !WINDOW_BYTES.contains(&window.0) {
-            let sentence = "a window has 4KiB to 64MiB: what is read ahead and not wanted is read in vain";
+            let sentence = "a window has 4KiB to 64MiB: a longer read-ahead mostly reads unused data";
             return Err(Problem::new(written.argument().at.clone(), sentence));
         }
         Layered::read(written, BufferedLayer { window })

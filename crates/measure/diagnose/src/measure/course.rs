@@ -183,16 +183,14 @@ impl Course {
             path.nop = match evidence.nbd {
                 None => self.nop_by(Cid(path.cid)),
                 Some(_) => Known::Unknown(
-                    "NBD does not let the client choose the connection of a \
-                                           request"
-                        .to_owned(),
+                    "NBD does not let the client choose the connection of a request".to_owned(),
                 ),
             };
         }
     }
 
     async fn turn(&mut self, progress: &dyn Progress) {
-        progress.begins("only one can be measured at a time");
+        progress.begins("one request at a time");
         if let Err(why) = self.rungs.ask(&mut self.way, &mut self.ground, self.pace.turn).await {
             self.rungs.end(&why);
         }

@@ -96,7 +96,7 @@ impl Running {
     }
 }
 
-// Writes that are on stable storage before they complete, whoever makes them.
+// Writes that are on stable storage before they complete.
 
 /// A device that makes all writes durable.
 struct Durable(Arc<dyn BlockDevice>);

@@ -40,7 +40,7 @@ fn the_same_seed_loses_the_same_frames() {
     let (Some(once), Some(again), Some(other)) = (lossy(5), lossy(5), lossy(6)) else { return };
     let lost = once.values().max().copied().unwrap_or(0);
     assert!((1..100).contains(&lost), "{lost}");
-    // A kernel also sends frames of its own choice at any time: only frames with the same number in both are
+    // The kernel may send other frames at any time: only frames with the same number in both are
     // compared.
     let in_both = |other: &BTreeMap<u64, u64>| -> Vec<(u64, u64)> {
         once.iter().filter_map(|(frame, lost)| Some((*lost, *other.get(frame)?))).collect()

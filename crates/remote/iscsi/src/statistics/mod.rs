@@ -350,7 +350,7 @@ impl Latency {
     /// The values recorded after `earlier`, an earlier state of the same distribution.
     pub(crate) fn since(&self, earlier: &Latency) -> Latency {
         let above = self.above.clone().map(|mut above| match &earlier.above {
-            // Fails if `earlier` has values that this one lacks: it is not of the same session.
+            // Fails if `earlier` has values that are missing here: it is from another session.
             Some(earlier) if above.subtract(&**earlier).is_err() => Box::new(histogram()),
             Some(_) | None => above,
         });

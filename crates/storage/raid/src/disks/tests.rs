@@ -207,7 +207,7 @@ fn a_replacement_is_not_covered_by_the_missed_regions_of_the_member_before_it() 
         (states.members[1], states.members[2]) = (MemberState::Failed, MemberState::Failed);
         ready(records.record(&states)).expect("recorded");
         assert_eq!(ready(records.missed_is_noted(true)), Ok(true));
-        // After a torn write, the remaining member's superblock lacks the record of the replacement.
+        // After a torn write, the remaining member's superblock has no record of the replacement.
         scene.memory[0].tear_after(torn.then_some(100));
         let disk = memory(BlockSize::B512);
         let replaced = ready(records.replace(1, uuid(9), disk));

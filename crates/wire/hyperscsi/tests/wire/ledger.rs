@@ -1,4 +1,4 @@
-//! Records what was issued and executed, and the results that each initiator received. Every guarantee of the
+//! Records issued and executed commands, and the results that each initiator received. Every guarantee of the
 //! protocol is checked at the point where it could be violated.
 
 use std::collections::BTreeMap;
