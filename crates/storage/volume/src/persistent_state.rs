@@ -386,13 +386,20 @@ impl Volume {
     ///
     /// # Errors
     /// Writes may be lost if the error [is a loss](DeviceError::is_loss), and [`Volume::lost_writes`] has
-    /// counted it.
+    /// counted it during this call.
     pub async fn flush(&self) -> Result<(), DeviceError> {
         let counted = self.device.losses().count();
-        let flushed = self.device.flush().await;
-        if flushed.is_err_and(DeviceError::is_loss) && self.device.losses().count() == counted {
-            self.lost_writes.uncounted.fetch_add(1, Ordering::AcqRel);
-        }
+        let flushed = match self.device.flush().await {
+            ended if self.device.losses().count() != counted => ended,
+            // A remote device reports a loss of earlier writes at its next flush, which has succeeded. The loss
+            // is counted, and the front ends report it to each of their hosts.
+            Err(DeviceError::WritesLost) if counted > 0 => Ok(()),
+            Err(error) if error.is_loss() => {
+                self.lost_writes.uncounted.fetch_add(1, Ordering::AcqRel);
+                Err(error)
+            }
+            ended => ended,
+        };
         self.record_lost_writes().await;
         flushed
     }
@@ -462,9 +469,54 @@ impl Volume {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Waker};
+
+    use block::{BlockSize, Geometry, LossCounter, Losses, Null, SingleUser};
+
     use super::*;
     use crate::reservations::Register;
     use crate::reservations::tests::{key, path, through};
+
+    fn ready<T>(future: impl Future<Output = T>) -> T {
+        let Poll::Ready(ended) = pin!(future).poll(&mut Context::from_waker(Waker::noop())) else {
+            panic!("it waits")
+        };
+        ended
+    }
+
+    /// A device that may lose its cache without an error, as a remote one does.
+    struct Forgetful(Null, LossCounter);
+
+    impl BlockDevice for Forgetful {
+        block::forward!(self => self.0; geometry, profile, read, write, flush, unmap, write_zeroes, allocation, quiesced);
+
+        fn losses(&self) -> Losses {
+            self.1.get()
+        }
+    }
+
+    /// A remote device reports a loss to its next flush, whoever sent it.
+    #[test]
+    fn a_flush_does_not_fail_for_an_earlier_loss_that_the_device_reports() {
+        let block_size = BlockSize::B512;
+        let blocks = block_size.exact(1 << 20).expect("whole blocks");
+        let losses = LossCounter::default();
+        let inner = Null::new(Geometry { block_size, blocks, physical_exponent: 0 });
+        let device = Arc::new(SingleUser::new(Forgetful(inner, losses.clone())));
+        let volume = Volume::new(device, Default::default()).expect("nothing was saved");
+        for flush in ["before a change is durable", "of a host"] {
+            losses.count();
+            let before = volume.lost_writes();
+            match flush {
+                "of a host" => assert_eq!(ready(volume.flush()), Ok(()), "{flush}"),
+                _ => assert_eq!(ready(volume.settle(before)), Ok(()), "{flush}"),
+            }
+            assert_eq!(volume.lost_writes(), before, "{flush}: it is one loss");
+        }
+        assert_eq!(volume.lost_writes(), 2);
+    }
 
     fn kept() -> Saved {
         Saved { reservations: vec![1, 2, 3], front_end: vec![4; 70] }
