@@ -29,7 +29,7 @@ use iscsi::login::{
 };
 use iscsi::name::NAME_BYTES_MAX;
 use iscsi::negotiate::{Offers, Parameters, SessionType};
-use iscsi::pdu::{BHS_BYTES, Bhs, LoginStatus, Tsih};
+use iscsi::pdu::{BHS_BYTES, Bhs, Cid, LoginStatus, Tsih};
 use iscsi::serial::Sn;
 use iscsi::target::SessionConfig;
 use reactor::Stream;
@@ -84,22 +84,24 @@ pub(crate) struct LoginDriver {
     user: Option<String>,
     /// Our own reason to refuse it.
     refusal: Option<Refusal>,
-    booking: PendingSlot,
+    booking: Booking,
 }
 
-/// The slot allocated to a login; vacated on drop unless the login succeeded.
-struct PendingSlot {
+/// What a login has reserved; released on drop unless the login succeeded.
+struct Booking {
     context: Context,
     slot: Option<SessionSlot>,
-    /// The slot is that of a new session.
-    leading: bool,
+    /// The connection reserved in the existing session of the slot. `None`: the slot is for a new session.
+    joining: Option<Cid>,
     kept: bool,
 }
 
-impl Drop for PendingSlot {
+impl Drop for Booking {
     fn drop(&mut self) {
-        if let (Some(slot), true, false) = (self.slot, self.leading, self.kept) {
-            self.context.registry().vacate(slot);
+        let Some(slot) = self.slot.filter(|_| !self.kept) else { return };
+        match self.joining {
+            None => self.context.registry().vacate(slot),
+            Some(cid) => self.context.tell(slot.core, move |core| core.release(slot, cid)),
         }
     }
 }
@@ -109,7 +111,7 @@ impl LoginDriver {
     pub(crate) fn new(core: &Rc<CoreSessions>, accepted: Accepted) -> LoginDriver {
         let Accepted { portal, stream, permit } = accepted;
         let core = Rc::clone(core);
-        let booking = PendingSlot { context: core.context.clone(), slot: None, leading: false, kept: false };
+        let booking = Booking { context: core.context.clone(), slot: None, joining: None, kept: false };
         let mut first = [0; 4];
         (core.context.config().random)(&mut first);
         let policy = TargetPolicy { first_stat_sn: Sn(u32::from_ne_bytes(first)) };
@@ -356,7 +358,7 @@ impl LoginDriver {
             return self.find_existing(request, claim).await;
         }
         let slot = self.find_seat(claim, &request.parameters).await?;
-        (self.booking.slot, self.booking.leading) = (Some(slot), true);
+        self.booking.slot = Some(slot);
         let window = match self.target {
             Some(_) => self.core.context.config().limits.window,
             None => SessionConfig::DISCOVERY_WINDOW,
@@ -410,11 +412,11 @@ impl LoginDriver {
         let (answer, mut answers) = reactor::mailbox();
         let cid = request.request.cid;
         self.core.context.tell(slot.core, move |core| {
-            // The requesting login may have ended by now.
-            let _ = answer.send(core.reserve(tsih, cid));
+            // If the requesting login has ended, its release follows.
+            let _ = answer.send(core.reserve(slot, cid));
         });
+        (self.booking.slot, self.booking.joining) = (Some(slot), Some(cid));
         let window = answers.recv().await.ok_or_else(missing)??;
-        self.booking.slot = Some(slot);
         Ok(Grant { tsih, exp_cmd_sn: window.0, max_cmd_sn: window.1 })
     }
 
@@ -440,7 +442,7 @@ impl LoginDriver {
             target: self.target,
             tag: self.tag,
             slot,
-            leading: self.booking.leading,
+            leading: self.booking.joining.is_none(),
         };
         self.core.context.tell(slot.core, move |core| core.join(admitted));
     }

@@ -54,21 +54,35 @@ impl CoreSessions {
         self.sessions.borrow().values().cloned().collect()
     }
 
-    /// Whether a session has room for a connection, or has one of this CID already, which the new one
-    /// replaces (RFC 7143 section 6.3.4).
-    pub(crate) fn reserve(&self, tsih: Tsih, cid: Cid) -> Result<(Sn, Sn), Refusal> {
-        let session = self.session(tsih).ok_or(Refusal::NoSuchSession(tsih))?;
-        let session = session.borrow();
-        match session.has_room_for(cid) {
+    /// The session that has this slot: another one may have its TSIH by now.
+    fn session_of(&self, slot: SessionSlot) -> Option<SharedSession> {
+        self.session(slot.tsih).filter(|session| session.borrow().identity.slot == slot)
+    }
+
+    /// Reserves a connection in a session, and returns the session's window. The connection may have the CID
+    /// of another one, which it replaces (RFC 7143 section 6.3.4).
+    pub(crate) fn reserve(&self, slot: SessionSlot, cid: Cid) -> Result<(Sn, Sn), Refusal> {
+        let session = self.session_of(slot).ok_or(Refusal::NoSuchSession(slot.tsih))?;
+        let mut session = session.borrow_mut();
+        match session.reserve(cid) {
             true => Ok((session.machine.exp_cmd_sn(), session.machine.max_cmd_sn())),
             false => Err(Refusal::SessionIsFull),
         }
     }
 
+    /// Releases a reservation, if there is one.
+    pub(crate) fn release(&self, slot: SessionSlot, cid: Cid) {
+        if let Some(session) = self.session_of(slot) {
+            session.borrow_mut().release(cid);
+        }
+    }
+
     /// Starts the session of a connection that has logged in, or adds the connection to its session.
     pub(crate) fn join(self: &Rc<Self>, mut admitted: Admitted) {
-        let tsih = admitted.login.request.tsih;
         let peer = admitted.peer;
+        if !admitted.leading {
+            self.release(admitted.slot, admitted.login.request.cid);
+        }
         if !self.is_current(&mut admitted) {
             // The configuration has changed since the login began. The initiator retries, and that login
             // returns the reason.
@@ -77,11 +91,10 @@ impl CoreSessions {
             }
             return;
         }
-        let session = match (admitted.leading, self.session(tsih)) {
+        let session = match (admitted.leading, self.session_of(admitted.slot)) {
             (true, _) if self.context.registry().holds(admitted.slot) => self.begin_session(&admitted),
-            (false, Some(session)) if session.borrow().has_room_for(admitted.login.request.cid) => session,
-            // Since the check, another login has taken its slot, its session has ended, or other connections
-            // have joined.
+            (false, Some(session)) => session,
+            // Since the check, another login has taken its slot, or its session has ended.
             _ => return,
         };
         match Connection::new(&self.scratch, &session, admitted) {

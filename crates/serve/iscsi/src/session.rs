@@ -11,6 +11,7 @@
 //! Elsewhere: task management (`management`), slow peers (`slow_peers`), the status of a session (`report`).
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
@@ -48,6 +49,8 @@ pub(crate) struct Session {
     pub(crate) tally: Rc<CoreTally>,
     /// By the index of their [`ConnectionId`].
     pub(crate) links: Vec<Option<(ConnectionId, Rc<Link>)>>,
+    /// The CIDs of logins that will join.
+    reserved: Vec<Cid>,
     this: Weak<RefCell<Session>>,
     /// Memory held by the state machine.
     kept: Charge,
@@ -165,6 +168,7 @@ impl Session {
                 context: context.clone(),
                 tally: Rc::clone(tally),
                 links: Vec::new(),
+                reserved: Vec::new(),
                 this: Weak::clone(this),
                 checked_bytes_max: match login.parameters.data_digest {
                     DigestKind::None => 0,
@@ -389,10 +393,23 @@ impl Session {
         self.wake_all();
     }
 
-    /// Whether a connection with this CID may join; it replaces one with the same CID.
-    pub(crate) fn has_room_for(&self, cid: Cid) -> bool {
-        let others = self.links().filter(|link| link.cid != cid).count();
-        others < usize::from(self.machine.parameters().max_connections)
+    /// Reserves a connection for a login, unless the session is full. It replaces a connection with the same
+    /// CID.
+    pub(crate) fn reserve(&mut self, cid: Cid) -> bool {
+        let taken = self.links().map(|link| link.cid).chain(self.reserved.iter().copied());
+        let others: BTreeSet<Cid> = taken.filter(|&taken| taken != cid).collect();
+        let has_room = others.len() < usize::from(self.machine.parameters().max_connections);
+        if has_room {
+            self.reserved.push(cid);
+        }
+        has_room
+    }
+
+    /// Ends the reservation of a login, if it has one.
+    pub(crate) fn release(&mut self, cid: Cid) {
+        if let Some(index) = self.reserved.iter().position(|&reserved| reserved == cid) {
+            self.reserved.swap_remove(index);
+        }
     }
 
     /// Its connections.
