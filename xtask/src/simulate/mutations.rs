@@ -52,8 +52,8 @@ const MUTATIONS: &[Mutation] = &[
         name: "flush-that-does-nothing",
         what: "SYNCHRONIZE CACHE returns GOOD without flushing the device",
         file: "crates/storage/volume/src/persistent_state.rs",
-        from: "let flushed = self.device.flush().await;",
-        to: "let flushed = Ok(());",
+        from: "let flushed = match self.device.flush().await {",
+        to: "let flushed = match Ok(()) {",
     },
     Mutation {
         name: "starved-command",

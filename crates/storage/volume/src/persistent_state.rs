@@ -497,7 +497,7 @@ mod tests {
         }
     }
 
-    /// A remote device reports a loss to its next flush, whoever sent it.
+    /// A remote device reports a loss to its next flush, from any sender.
     #[test]
     fn a_flush_does_not_fail_for_an_earlier_loss_that_the_device_reports() {
         let block_size = BlockSize::B512;
