@@ -203,13 +203,8 @@ impl Bench {
     fn withdraw(&mut self, script: &mut Script<'_>) {
         let Some(mut waiting) = take(&mut self.waiting, script) else { return };
         if let Some(region) = waiting.region.take() {
-            waiting.job = match waiting.job.withdraw(&region) {
-                Ok((job, buffer)) => {
-                    assert_eq!(buffer.len(), region.len());
-                    job
-                }
-                Err(_) => panic!("its data was destined for the medium"),
-            };
+            let buffer = waiting.job.withdraw(&region).expect("its data is destined for the medium");
+            assert_eq!(buffer.len(), region.len());
         }
         self.waiting.push(waiting);
     }
