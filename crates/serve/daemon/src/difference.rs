@@ -121,7 +121,8 @@ impl Difference {
             Some((old, new)) if new.0 == old.0 => self.reordered.push(name.clone()),
             _ => {
                 if before.spec != *spec {
-                    self.line(format!("~ volume {name} = {spec} (was {})", before.spec));
+                    let lost = if has_ram(&before.spec) { "; the content of its RAM is lost" } else { "" };
+                    self.line(format!("~ volume {name} = {spec} (was {}){lost}", before.spec));
                 }
                 self.reopened.push(name.clone());
             }
@@ -197,6 +198,11 @@ pub(crate) fn growth(before: &Spec, after: &Spec) -> Option<Bytes> {
     resized(before, after).filter(|(old, new)| new.0 > old.0).map(|(_, new)| new)
 }
 
+/// Whether a volume, or a member of it, is in memory: reopened, it is empty.
+fn has_ram(spec: &Spec) -> bool {
+    spec.backend.kind().name == "ram" || spec.backend.members().iter().any(has_ram)
+}
+
 /// The sizes, if only the `size=` of the store or orders for the start differ. Both are 0 if neither has a
 /// size.
 fn resized(before: &Spec, after: &Spec) -> Option<(Bytes, Bytes)> {
@@ -269,7 +275,7 @@ volume = \"f\"
     #[test]
     fn what_is_different_is_told_in_a_line() {
         for (from, to, line) in [
-            ("ram:1MiB", "ram:2MiB", "~ volume a = ram:2MiB (was ram:1MiB)"),
+            ("ram:1MiB", "ram:2MiB", "~ volume a = ram:2MiB (was ram:1MiB); the content of its RAM is lost"),
             ("size=1GiB", "size=2GiB", "~ volume f grows to 2GiB"),
             (
                 "delay:1ms",
