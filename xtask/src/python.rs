@@ -31,7 +31,7 @@ pub(crate) fn measure() -> Result<Tally> {
             return Ok(Tally::skipped());
         }
     };
-    process::succeed(process::cargo(&["build", "--quiet", "--package", "linerate", "--bin", "linerate"]))?;
+    workspace::test_binary()?;
     environment.build(&folder)?;
     println!("the wheel is in {}", wheels().display());
     environment.test(&folder)

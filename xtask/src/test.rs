@@ -1,10 +1,11 @@
 //! The complete test run, ordered to fail as early as possible, with one final line of totals.
 //!
-//! After a failed step, the next steps still run, so that one run reports all failures.
+//! After a failed step, the next steps still run, so that one run reports all failures. Steps that use one core run in pairs,
+//! and their lines are mixed.
 
-use std::cell::RefCell;
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
+use std::sync::Mutex;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -24,6 +25,7 @@ use crate::tidy;
 use xtask::packages;
 use xtask::process;
 use xtask::tally::{Tally, Verdict};
+use xtask::workspace;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -39,56 +41,84 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     space::ensure()?;
     packages::ensure(packages::ALL)?;
-    let failures = RefCell::<String>::default();
-    let checker = RefCell::new(Some(Checker::prepare()));
-    let steps: [(&str, &dyn Fn() -> Result<Tally>); 12] = [
-        ("format", &format),
-        ("tidy", &|| tidy::run(&tidy::Options::default()).map(Tally::of)),
-        ("clippy", &|| checked(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
-        ("tests", &|| cargo_test(options.fuzz_seconds, &mut failures.borrow_mut())),
-        ("guest", &|| guest::measure(&guest::Options::default(), &mut failures.borrow_mut())),
-        ("python", &python::measure),
-        ("package", &package::measure),
-        ("simulation", &|| simulate::measure(&mut failures.borrow_mut())),
-        ("conformance", &|| conformance(options.full)),
-        ("licences and advisories", &|| checker.take().context("cargo-deny is prepared once")?.check()),
-        ("instructions", &instructions::measure),
-        ("fuzz", &|| fuzz::measure(&fuzz::Options::short(options.fuzz_seconds), &mut failures.borrow_mut())),
+    let checker = Mutex::new(Some(Checker::prepare()));
+    let licences = || checker.lock().ok().and_then(|mut checker| checker.take());
+    let fuzz_seconds = options.fuzz_seconds;
+    let first = [
+        Step("format", &|_| format()),
+        Step("tidy", &|_| tidy::run(&tidy::Options::default()).map(Tally::of)),
+        Step("clippy", &|_| checked(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
+        Step("tests", &|failures| cargo_test(fuzz_seconds, failures)),
     ];
-    let mut sum = Tally::default();
-    let mut failed_steps = Vec::new();
-    let mut times = Vec::new();
-    let mut complaint = None;
-    for (name, step) in steps {
-        println!("== {name}");
-        let begun = Instant::now();
-        // A step that cannot run has failed.
-        let tally = step().unwrap_or_else(|error| {
-            let message = format!("{name}: {error:#}\n");
-            print!("{message}");
-            failures.borrow_mut().push_str(&message);
-            Tally::of(Verdict::Fails)
-        });
-        let time = format!("{name} {:.0} s", begun.elapsed().as_secs_f64());
-        println!("== {time}: {tally}");
-        times.push(time);
-        if tally.verdict() == Verdict::Fails {
-            failed_steps.push(name);
-            complaint = complaint.or_else(space::complaint);
-        }
-        sum += tally;
-    }
+    // QEMU and valgrind use one core.
+    let one_core = [
+        Step("guest", &|failures| guest::measure(&guest::Options::default(), failures)),
+        Step("instructions", &|_| instructions::measure()),
+    ];
+    let other_core = [
+        Step("python", &|_| python::measure()),
+        Step("package", &|_| package::measure()),
+        Step("conformance", &|_| conformance(options.full)),
+        Step("licences and advisories", &|_| licences().context("cargo-deny is prepared once")?.check()),
+    ];
+    let all_cores = [
+        Step("simulation", &simulate::measure),
+        Step("fuzz", &|failures| fuzz::measure(&fuzz::Options::short(fuzz_seconds), failures)),
+    ];
+    let mut ended: Vec<Ended> = first.iter().map(Step::run).collect();
+    thread::scope(|scope| {
+        let other_core = scope.spawn(|| other_core.iter().map(Step::run).collect::<Vec<_>>());
+        ended.extend(one_core.iter().map(Step::run));
+        ended.extend(other_core.join().expect("a step returns its errors"));
+    });
+    ended.extend(all_cores.iter().map(Step::run));
+    let failed: Vec<&Ended> = ended.iter().filter(|step| step.tally.verdict() == Verdict::Fails).collect();
     // Last, because truncated logs lose their beginning.
-    print!("{}", failures.take());
-    println!("times: {}", times.join(", "));
-    if !failed_steps.is_empty() {
-        println!("failed: {}", failed_steps.join(", "));
+    ended.iter().for_each(|step| print!("{}", step.failures));
+    let times = ended.iter().map(|step| format!("{} {:.0} s", step.name, step.time.as_secs_f64()));
+    println!("times: {}", times.collect::<Vec<_>>().join(", "));
+    if !failed.is_empty() {
+        println!("failed: {}", failed.iter().map(|step| step.name).collect::<Vec<_>>().join(", "));
     }
-    if let Some(complaint) = complaint {
+    if let Some(complaint) = failed.iter().find_map(|step| step.complaint.as_ref()) {
         println!("{complaint}");
     }
+    let mut sum = Tally::default();
+    ended.iter().for_each(|step| sum += step.tally);
     println!("{sum}");
     Ok(sum.verdict())
+}
+
+/// A step: its name, and its function, which appends the output of failures to a text.
+struct Step<'a>(&'static str, &'a (dyn Fn(&mut String) -> Result<Tally> + Sync));
+
+/// The result of a step.
+struct Ended {
+    name: &'static str,
+    time: Duration,
+    tally: Tally,
+    failures: String,
+    /// Set if the step failed on a full disk.
+    complaint: Option<String>,
+}
+
+impl Step<'_> {
+    fn run(&self) -> Ended {
+        let Step(name, step) = *self;
+        println!("== {name}");
+        let (begun, mut failures) = (Instant::now(), String::new());
+        // A step that cannot run has failed.
+        let tally = step(&mut failures).unwrap_or_else(|error| {
+            let message = format!("{name}: {error:#}\n");
+            print!("{message}");
+            failures.push_str(&message);
+            Tally::of(Verdict::Fails)
+        });
+        let time = begun.elapsed();
+        println!("== {name} {:.0} s: {tally}", time.as_secs_f64());
+        let complaint = if tally.verdict() == Verdict::Fails { space::complaint() } else { None };
+        Ended { name, time, tally, failures, complaint }
+    }
 }
 
 /// Checks all workspaces: the program's, and those that need more than Rust to build.
@@ -126,6 +156,7 @@ fn cargo_test(fuzz_seconds: u64, failed: &mut String) -> Result<Tally> {
     // Built first, including the examples, which tests run: a build must not count as a hanging test. Cargo prints each crate
     // that it compiles, so that a build of several minutes does not look like a hang.
     process::succeed(process::cargo(&["test", "--workspace", "--no-run"]))?;
+    workspace::use_binary_of_tests();
     thread::spawn(move || build_ahead(fuzz_seconds));
     let mut command = process::cargo(&["test", "--workspace", "--no-fail-fast"]);
     // Most tests spend most of their time waiting for processes and clocks.

@@ -1,6 +1,7 @@
 //! Paths in the source tree, and its `cargo metadata`.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -32,7 +33,19 @@ pub fn release_binary() -> Result<PathBuf> {
 
 /// Builds the program as tests use it, and returns its path: builds faster, but runs slower and with assertions.
 pub fn test_binary() -> Result<PathBuf> {
-    binary(&[], "debug")
+    match BUILT_BY_TESTS.get() {
+        Some(binary) => Ok(binary.clone()),
+        None => binary(&[], "debug"),
+    }
+}
+
+/// `cargo test --workspace` builds the program with the features that tests add to its dependencies. `cargo build` would
+/// compile most crates again without them.
+static BUILT_BY_TESTS: OnceLock<PathBuf> = OnceLock::new();
+
+/// Makes [`test_binary`] return the program that `cargo test --workspace` has just built.
+pub fn use_binary_of_tests() {
+    BUILT_BY_TESTS.get_or_init(|| target_directory().join("debug/linerate"));
 }
 
 fn binary(options: &[&str], folder: &str) -> Result<PathBuf> {
