@@ -52,6 +52,37 @@ fn a_session_says_between_whom_it_is() {
 }
 
 #[test]
+fn whom_a_login_authenticated_is_shown() {
+    let target = |name: &str, chap: &str| {
+        format!(
+            "[[target]]\nname = \"iqn.2026-01.io.linerate:{name}\"\nlun = [{{ lun = 0, volume = \"disk\" }}]\n{chap}"
+        )
+    };
+    let alice =
+        "[target.chap]\n[[target.chap.account]]\nuser = \"alice\"\nsecret = \"correct-horse-battery\"\n";
+    let mutual = "[target.chap.mutual]\nuser = \"disk\"\nsecret = \"staple-of-the-target\"\n";
+    let configuration = [
+        "[volume.disk]\nspec = \"ram:1MiB\"\n".to_owned(),
+        target("open", ""),
+        target("locked", alice),
+        target("mutual", &format!("{alice}{mutual}")),
+    ];
+    let Some(server) = Server::configured(&configuration.concat()) else { return };
+    let session = |target: &str, options: &str| {
+        let url = server.url(target).replace("iscsi://", "iscsi://alice@");
+        let mut info = Command::new(env!("CARGO_BIN_EXE_linerate"));
+        info.env("LINERATE_SECRET", "correct-horse-battery");
+        info.env("LINERATE_TARGET_SECRET", "staple-of-the-target");
+        let said = run_command(info.args(["info", &format!("{url}{options}"), "--json"])).expect_success();
+        let session = serde_json::from_str::<Value>(&said).expect("JSON")["session"].clone();
+        (session["authentication"].clone(), session["user"].clone())
+    };
+    assert_eq!(session("open", ""), ("none".into(), Value::Null), "a user alone proves nothing");
+    assert_eq!(session("locked", ""), ("initiator".into(), "alice".into()));
+    assert_eq!(session("mutual", "?target-user=disk"), ("both".into(), "alice".into()));
+}
+
+#[test]
 fn a_disk_is_told_with_its_size_its_names_and_who_holds_it() {
     let server = Server::serving(&["disk=ram:1MiB?block=4096&read-only"]);
     if !server.is_ours() {

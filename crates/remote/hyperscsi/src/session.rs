@@ -26,8 +26,8 @@ use hyperscsi::initiator::{Config, EndReason, Times};
 use hyperscsi::{Counters, DATA_BYTES_MAX, Function, FunctionResult, Initiator, Psk};
 use iscsi_client::carrier::{Answer, Carrier, CommandRecord};
 use iscsi_client::{
-    CommandEnd, CommandError, CommandSpec, Isid, Lun, Management, Nexus, RemoteLun, RemoteTarget,
-    TaskManagementResult, Timeouts, Tsih, secret_file,
+    Authenticated, CommandEnd, CommandError, CommandSpec, Isid, Lun, Management, Nexus, RemoteLun,
+    RemoteTarget, TaskManagementResult, Timeouts, Tsih, secret_file,
 };
 use reactor::{DatagramAddress, Receiver, Resident, mailbox};
 
@@ -626,6 +626,7 @@ impl Connector {
             target_portal_group_tag: None,
             tsih: Tsih::NEW,
             address: address.unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0)),
+            authentication: Authenticated::Nobody,
         }
     }
 }

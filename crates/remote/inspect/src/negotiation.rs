@@ -11,6 +11,7 @@ use backends::{Failure, remote};
 use derive_more::Display;
 use foreign::printable;
 use iscsi::keys::Key;
+use iscsi::login::Authenticated;
 use iscsi::negotiate::{Offers, Parameters};
 use iscsi::rules::Setting;
 use iscsi_client::verbs::Identity;
@@ -209,6 +210,10 @@ pub(crate) struct Session {
     redirected_from: Option<String>,
     target_portal_group: Option<u16>,
     initiator: String,
+    /// What CHAP authenticated: `none`, `initiator` or `both`.
+    authentication: &'static str,
+    /// The CHAP name of the initiator, if it was authenticated.
+    user: Option<String>,
     isid: String,
     tsih: u16,
     connections: Vec<Connection>,
@@ -272,7 +277,8 @@ impl Session {
         let connections = statistics.map(|all| all.connections).unwrap_or_default();
         let (nexus, parameters) = (target.nexus(), target.parameters());
         let redirected = url.portal.resolve().await.is_ok_and(|asked| !asked.contains(&nexus.address));
-        let Nexus { initiator, isid, target, target_portal_group_tag, tsih, address } = nexus;
+        let Nexus { initiator, isid, target, target_portal_group_tag, tsih, address, authentication } = nexus;
+        let user = url.settings.account.as_ref().map(|account| printable(&account.name));
         Session {
             target,
             target_alias: parameters.target_alias.as_deref().map(printable),
@@ -280,6 +286,12 @@ impl Session {
             redirected_from: redirected.then(|| url.portal.to_string()),
             target_portal_group: target_portal_group_tag,
             initiator,
+            authentication: match authentication {
+                Authenticated::Nobody => "none",
+                Authenticated::Initiator => "initiator",
+                Authenticated::Both => "both",
+            },
+            user: user.filter(|_| authentication != Authenticated::Nobody),
             isid: hex(&isid.0),
             tsih: tsih.0,
             connections: connections.into_iter().map(Connection::new).collect(),
@@ -295,6 +307,7 @@ impl Session {
                 .filter(|(_, alias)| !alias.is_empty()),
             Some(("portal", format!("{}{group}{}", self.address, from.unwrap_or_default()))),
             Some(("initiator", self.initiator.clone())),
+            Some(("authentication", self.authentication_text())),
             Some(("session", format!("ISID {}, TSIH {}", self.isid, self.tsih))),
         ];
         format!(
@@ -303,6 +316,14 @@ impl Session {
             pairs("  ", rows.into_iter().flatten().map(owned).chain(self.paths())),
             table(&self.negotiated),
         )
+    }
+
+    fn authentication_text(&self) -> String {
+        match (&self.user, self.authentication) {
+            (None, _) => "none".to_owned(),
+            (Some(user), "both") => format!("CHAP as {user}, and of the target (mutual CHAP)"),
+            (Some(user), _) => format!("CHAP as {user}"),
+        }
     }
 
     /// Two lines for each connection: its addresses and its path.

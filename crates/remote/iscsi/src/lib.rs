@@ -81,6 +81,7 @@ pub mod verbs;
 pub use effect::only_asks;
 pub use error::{CommandError, Ending, OpenError};
 pub use inner::{Management, Pong};
+pub use iscsi::login::Authenticated;
 pub use iscsi::pdu::{Isid, Lun, Residual, TaskManagementResult, Tsih};
 pub use login::Random;
 pub use lun::RemoteLun;

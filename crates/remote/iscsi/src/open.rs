@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use iscsi::framing::Framing;
 use iscsi::initiator::{ConnectionStart, NopPolicy, Session as Machine, SessionConfig};
-use iscsi::login::InitiatorConfig;
+use iscsi::login::{Authenticated, InitiatorConfig};
 use iscsi::name::Name;
 use iscsi::negotiate::{Parameters, SessionType};
 use iscsi::pdu::{Cid, Isid, Itt, Tsih};
@@ -77,6 +77,7 @@ pub(crate) struct LeadingLogin {
     tsih: Tsih,
     target_portal_group_tag: Option<u16>,
     parameters: Parameters,
+    authentication: Authenticated,
 }
 
 impl LeadingLogin {
@@ -86,6 +87,7 @@ impl LeadingLogin {
             tsih: first.attached.tsih,
             target_portal_group_tag: first.attached.target_portal_group_tag,
             parameters: first.attached.parameters.clone(),
+            authentication: first.attached.authentication,
         }
     }
 
@@ -218,6 +220,7 @@ impl Connector {
             target_portal_group_tag: leading.target_portal_group_tag,
             tsih: leading.tsih,
             address: leading.address,
+            authentication: leading.authentication,
         }
     }
 

@@ -26,6 +26,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use block::{Blocks, Extent, Lba, Lock};
+use iscsi::login::Authenticated;
 use iscsi::pdu::{Cid, Isid, Tsih};
 
 use crate::error::CommandError;
@@ -501,6 +502,8 @@ pub struct Nexus {
     pub tsih: Tsih,
     /// The portal of the login, after redirections.
     pub address: SocketAddr,
+    /// Which ends of the session the login authenticated.
+    pub authentication: Authenticated,
 }
 
 #[cfg(test)]

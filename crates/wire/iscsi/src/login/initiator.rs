@@ -69,11 +69,23 @@ pub enum InitiatorEvent {
 pub struct Attached {
     pub parameters: Parameters,
     pub tsih: Tsih,
+    pub authentication: Authenticated,
     /// The target's portal group tag, if it was sent.
     pub target_portal_group_tag: Option<u16>,
     pub exp_stat_sn: Sn,
     pub exp_cmd_sn: Sn,
     pub max_cmd_sn: Sn,
+}
+
+/// Who proved its identity during a login, with CHAP (RFC 7143 section 12.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Authenticated {
+    /// The target required no authentication.
+    Nobody,
+    /// The initiator did.
+    Initiator,
+    /// Both did (mutual CHAP).
+    Both,
 }
 
 /// Why a login failed.
@@ -291,12 +303,21 @@ impl InitiatorLogin {
         self.end(InitiatorEvent::LoggedIn(Box::new(Attached {
             parameters,
             tsih: response.tsih,
+            authentication: self.authenticated(),
             target_portal_group_tag: self.target_portal_group_tag,
             exp_stat_sn: response.numbers.stat_sn.next(),
             exp_cmd_sn: response.numbers.exp_cmd_sn,
             max_cmd_sn: response.numbers.max_cmd_sn,
         })));
         Ok(())
+    }
+
+    fn authenticated(&self) -> Authenticated {
+        match (&self.authentication, &self.config.chap) {
+            (Authentication::Running(_), Some(claim)) if claim.target.is_some() => Authenticated::Both,
+            (Authentication::Running(_), _) => Authenticated::Initiator,
+            (Authentication::Offered(_) | Authentication::Done, _) => Authenticated::Nobody,
+        }
     }
 
     fn end(&mut self, event: InitiatorEvent) {

@@ -18,7 +18,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 
-pub use initiator::{Attached, InitiatorConfig, InitiatorEvent, InitiatorLogin, LoginFailure};
+pub use initiator::{Attached, Authenticated, InitiatorConfig, InitiatorEvent, InitiatorLogin, LoginFailure};
 pub use interface::{
     Acceptance, Admission, AdmissionRequest, Grant, LoggedIn, LoginError, SessionRequest, TargetEvent,
 };
