@@ -78,6 +78,7 @@ impl Estimate {
         self.shortest[0] = Some(self.shortest[0].map_or(elapsed, |shortest| shortest.min(elapsed)));
         let sample = (elapsed - self.latency()).max(0.0) / begun.queue as f64;
         self.per_byte += (sample - self.per_byte) / 8.0;
+        debug_assert!(self.per_byte >= 0.0, "no byte makes a reply earlier");
         self.last = Some(now);
         service_time
     }
@@ -87,6 +88,10 @@ impl Estimate {
         debug_assert!(self.outstanding >= begun.cost, "a request ends once, on the channel that it began on");
         self.outstanding = self.outstanding.saturating_sub(begun.cost);
         self.data = self.data.saturating_sub(begun.cost - REQUEST_BYTES);
+        debug_assert!(
+            (self.outstanding - self.data).is_multiple_of(REQUEST_BYTES),
+            "each outstanding request has its overhead once"
+        );
         if self.outstanding == 0 {
             self.waiting_since = None;
         }
@@ -104,6 +109,11 @@ impl Estimate {
 
     /// Seconds without a reply, beyond the expected time of all outstanding requests.
     fn overdue(&self, now: Instant) -> f64 {
+        debug_assert_eq!(
+            self.waiting_since.is_some(),
+            self.outstanding > 0,
+            "a channel waits while requests are outstanding"
+        );
         let silence =
             self.waiting_since.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64());
         (silence - self.latency() - self.outstanding as f64 * self.per_byte).max(0.0)
@@ -189,6 +199,7 @@ impl Backoff {
     pub fn delay(&mut self) -> Duration {
         let longest = self.longest;
         self.longest = (longest * 2).min(LONGEST);
+        debug_assert!(longest >= FIRST && self.longest >= longest, "pauses only grow until they are reset");
         let half = longest / 2;
         half + half.mul_f64(self.random.fraction())
     }

@@ -252,6 +252,11 @@ const ENDED_MAX: usize = 64;
 impl<T: Transport> State<T> {
     /// Records that no request of this lost connection can still reach the medium. Returns its claims.
     fn fenced(&mut self, number: u64) -> Option<Vec<Claim>> {
+        debug_assert!(number < self.next_number, "only a connection that was made is fenced");
+        debug_assert!(
+            !self.quarantined.contains(&number) || self.unfenced.contains_key(&number),
+            "only an unfenced connection is in quarantine"
+        );
         self.quarantined.remove(&number);
         self.replay_after.remove(&number);
         self.unfenced.remove(&number)
@@ -316,6 +321,10 @@ impl<T: Transport> Shared<T> {
         let Connected { link, fences, not_ended, start } = connected;
         let in_use = InUse { link, number, fences };
         let mut unused = Unused(Some(Rc::clone(&in_use.link)));
+        debug_assert!(
+            not_ended.iter().all(|lost| ended.contains(lost)),
+            "the transport reports on the connections that were named"
+        );
         let of_ended = |state: &mut State<T>| {
             let fenced = ended.iter().filter(|lost| !not_ended.contains(lost));
             fenced.filter_map(|lost| state.fenced(*lost)).collect()
@@ -447,6 +456,8 @@ impl<T: Transport> Shared<T> {
     /// executed.
     fn retire(self: &Rc<Self>, lost: InUse<T::Link>, loss: &Loss) {
         let InUse { link, number, fences } = lost;
+        let is_used = |slot: &Slot<T::Link>| slot.in_use.as_ref().is_some_and(|used| used.number == number);
+        debug_assert!(!self.state.borrow().slots.iter().any(is_used), "no channel uses a retired connection");
         match (fences, loss) {
             (true, _) => {
                 link.reset();
@@ -601,6 +612,8 @@ pub(crate) async fn attend<T: Transport>(shared: Rc<Shared<T>>, slot: usize, fir
         let path = {
             let mut state = shared.state.borrow_mut();
             let Some(slot) = state.slots.get_mut(slot) else { return };
+            let used = slot.in_use.as_ref().map(|in_use| in_use.number);
+            debug_assert_eq!(used, Some(lost.number), "a channel loses the connection that it uses");
             slot.in_use = None;
             slot.estimate = Estimate::default();
             slot.last_error = Some(loss.to_string());

@@ -52,6 +52,7 @@ impl Claims {
     }
 
     fn enter(&self, range: Range<u64>, is_awaited: bool) -> Claim {
+        debug_assert!(range.start <= range.end, "a claim ends after its start");
         let number = self.0.next.replace(self.0.next.get() + 1);
         let mut entries = self.0.entries.borrow_mut();
         debug_assert!(entries.last().is_none_or(|last| last.number < number), "claims are in order");
@@ -132,6 +133,7 @@ impl Awaited {
         let entries = table.entries.borrow();
         let own = entries.iter().find(|entry| entry.number == *number);
         let mut earlier = entries.iter().filter(|entry| entry.number < *number && entry.is_awaited);
+        debug_assert!(own.is_some(), "a claim that is held has its entry");
         own.is_some_and(|own| earlier.any(|entry| overlap(&entry.range, &own.range)))
     }
 }
@@ -144,6 +146,7 @@ impl Drop for Awaited {
         }
         let mut entries = held.table.entries.borrow_mut();
         let Some(place) = entries.iter().position(|entry| entry.number == held.number) else { return };
+        debug_assert!(entries[place].is_awaited, "a requester stops waiting once");
         entries[place].is_awaited = false;
         let later: Vec<Waker> = entries[place..].iter_mut().filter_map(|later| later.waker.take()).collect();
         drop(entries);

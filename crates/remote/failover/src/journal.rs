@@ -59,7 +59,8 @@ impl<R: Part> Journal<R> {
             self.forget(range.clone());
         }
         self.bytes += change.memory_bytes();
-        self.entries.insert(range.start, Entry { end: range.end, number, change });
+        let earlier = self.entries.insert(range.start, Entry { end: range.end, number, change });
+        debug_assert!(earlier.is_none(), "the changes of a journal do not overlap");
     }
 
     /// A durable change was acknowledged: the changes it has replaced must not come back. Returns true if
@@ -112,6 +113,11 @@ impl<R: Part> Journal<R> {
             stays
         });
         debug_assert!(!self.entries.is_empty() || self.bytes == 0, "all memory is that of a change");
+        debug_assert_eq!(
+            self.bytes,
+            self.entries.values().map(|entry| entry.change.memory_bytes()).sum::<usize>(),
+            "the memory of a journal is that of its changes"
+        );
     }
 
     /// The memory of all changes, in bytes.

@@ -97,7 +97,9 @@ impl Wait {
             }
         }
         if answers_before.is_some_and(|before| before != answers()) {
-            self.deadline = (reactor::now() + self.limit).min(latest);
+            let extended = (reactor::now() + self.limit).min(latest);
+            debug_assert!(extended >= self.deadline, "progress does not shorten a wait");
+            self.deadline = extended;
         }
         Some(())
     }
@@ -120,6 +122,7 @@ impl Patience {
 
     /// Records the work ahead of the request at this time.
     pub fn note(&mut self, now: Instant, ahead: Ahead) {
+        debug_assert!(now >= self.moved, "progress is noted in order");
         let before = self.ahead.replace(ahead);
         if before.is_some_and(|before| before != ahead) {
             self.moved = now;

@@ -253,6 +253,7 @@ impl<T: Transport> Shared<T> {
         is_durable: bool,
         change: &RequestOf<T>,
     ) -> Result<(), FailedOf<T>> {
+        debug_assert!(self.state.borrow().has_changed, "a change was sent before it is acknowledged");
         let content = if is_durable || !self.settings.is_volatile {
             if !self.journal.borrow_mut().forget(range.clone()) {
                 return Ok(());
@@ -348,6 +349,11 @@ impl<T: Transport> Shared<T> {
     pub(crate) fn publish(&self, slot: usize, path: usize, in_use: InUse<T::Link>) {
         let mut state = self.state.borrow_mut();
         if let Some(slot) = state.slots.get_mut(slot) {
+            let earlier = slot.in_use.as_ref().map(|earlier| earlier.number);
+            debug_assert!(
+                earlier < Some(in_use.number),
+                "the connections of a channel are numbered in order"
+            );
             slot.in_use = Some(in_use);
             slot.estimate = Estimate::default();
             slot.path = path;
@@ -361,6 +367,7 @@ impl<T: Transport> Shared<T> {
 /// Empties the journal with a flush.
 fn flush_behind<T: Transport>(shared: Rc<Shared<T>>) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
+        debug_assert!(shared.is_flushing.get(), "one flush at a time empties the journal");
         let begun = reactor::now();
         match shared.make_room().await {
             Ok(()) => {
@@ -513,6 +520,7 @@ impl<T: Transport> Shared<T> {
 
     /// Waits for a flush, whose result is in the ledger.
     async fn ended_flush(self: &Rc<Self>, request: RequestOf<T>) -> Result<FlushEnd<T>, FailedOf<T>> {
+        debug_assert_eq!(request.kind(), RequestKind::Flush, "a flush is sent as one");
         let wait = Wait::new(reactor::now(), self.settings.timeout);
         let room = self.flushes.until(|abandoned| abandoned.len() < ABANDONED_MAX);
         reactor::timeout_at(wait.deadline, room).await.map_err(|_| Failed::TimedOut)?;
@@ -617,7 +625,8 @@ impl<T: Transport> Drop for Waiting<T> {
         if !self.is_sent.get() || flushes.has_left.get() {
             return task.abort();
         }
-        flushes.abandoned.borrow_mut().insert(self.number, task);
+        let earlier = flushes.abandoned.borrow_mut().insert(self.number, task);
+        debug_assert!(earlier.is_none(), "a flush is abandoned once");
     }
 }
 
@@ -687,6 +696,7 @@ impl Pace {
 
     /// Records a flush that emptied the journal.
     pub(crate) fn flushed(&mut self, begun: Instant, ended: Instant) {
+        debug_assert!(self.begun.is_none_or(|before| before <= begun), "flushes begin in order");
         let took = ended.saturating_duration_since(begun);
         let before = self.begun.replace(begun).map(|before| begun.saturating_duration_since(before));
         debug_assert!(self.bytes <= self.most && begun <= ended);

@@ -277,10 +277,16 @@ impl JournalFile {
             Some(Content::Write(data)) => data,
             _ => &[],
         };
+        let mut anchors = self.header.anchors.iter().chain(self.candidates.iter().map(|(_, anchor)| anchor));
+        debug_assert!(
+            anchors.all(|anchor| !anchor.overlaps(range)),
+            "an anchor ends before its blocks change"
+        );
         let is_appended = self.append_record(range, kind(content), data)?;
         if is_appended && !data.is_empty() && self.candidates.len() < CANDIDATES_MAX {
             let place = &data[..data.len().min(ANCHOR_BYTES)];
             self.candidates.push((self.head, Anchor::new(range.start, place)));
+            debug_assert!(self.candidates.is_sorted_by_key(|(end, _)| *end), "records are appended in order");
         }
         Ok(is_appended)
     }
@@ -290,12 +296,22 @@ impl JournalFile {
         if range.is_empty() {
             return Ok(true); // nothing changes
         }
+        let length = if kind == Kind::Write { range.end - range.start } else { 0 };
+        debug_assert_eq!(
+            data.len() as u64,
+            length,
+            "the data of a write are its bytes, and nothing else has any"
+        );
         let bytes = (RECORD_BYTES + data.len()) as u64;
         let position = self.header.place(self.head, bytes);
         debug_assert!(position >= self.head, "positions only grow");
         if position + bytes - self.header.tail > self.header.capacity {
             return Ok(false);
         }
+        debug_assert!(
+            position % self.header.capacity + bytes <= self.header.capacity,
+            "a record is contiguous in the ring"
+        );
         let record = Record { position, range: range.clone(), kind, data_bytes: data.len() };
         self.buffer.clear();
         self.buffer.extend(record.header(self.header.salt, data));
@@ -324,6 +340,10 @@ impl JournalFile {
         }
         self.working()?;
         debug_assert!(mark <= self.head, "a flush covers what was appended");
+        debug_assert!(
+            self.candidates.iter().all(|(end, _)| *end <= self.head),
+            "a candidate is the block of an appended record"
+        );
         self.header.tail = mark;
         let (covered, rest): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.candidates).into_iter().partition(|(end, _)| *end <= mark);
@@ -532,6 +552,7 @@ impl Header {
 
     pub(crate) fn page(&self) -> [u8; HEADER_BYTES] {
         debug_assert!(self.anchors.len() <= ANCHORS_MAX);
+        debug_assert!(self.identity.len() <= IDENTITY_BYTES_MAX, "a long identity was shortened");
         let mut out = Vec::with_capacity(HEADER_BYTES);
         out.extend(MAGIC);
         for number in [self.capacity, self.tail, self.salt, self.bytes] {

@@ -341,5 +341,6 @@ async fn all<'a, T>(work: impl Iterator<Item = Work<'a, T>>) -> Result<Vec<T>, F
         }
     })
     .await?;
+    debug_assert!(results.iter().all(Option::is_some), "all work has a result");
     Ok(results.into_iter().flatten().collect())
 }
