@@ -155,6 +155,7 @@ impl RemoteExport {
 
     /// The bytes of an extent that the export contains: the last block may be incomplete.
     fn place(&self, extent: Extent) -> (u64, u64) {
+        debug_assert!(self.geometry.contains(extent), "a request is within the export");
         let (offset, length) = (self.geometry.offset(extent), self.geometry.length(extent));
         (offset, length.min(self.session.export.bytes.saturating_sub(offset)))
     }
@@ -203,6 +204,7 @@ impl RemoteExport {
             true => Some(self.channels.with(begin).await.ok_or(DeviceError::NotReady)?),
             false => None,
         };
+        debug_assert!(self.payload_blocks > 0, "a request transfers a block or more");
         for piece in extent.chunks(self.payload_blocks) {
             let (offset, length) = self.place(piece);
             debug_assert!(start <= offset && length <= self.geometry.length(piece));
@@ -431,6 +433,12 @@ impl RemoteExport {
             }
             done = until;
         }
+        debug_assert_eq!(
+            runs.iter().map(|run| run.extent.blocks.0).sum::<u64>(),
+            done - asked.lba.0,
+            "the runs follow each other from the start"
+        );
+        debug_assert!(done <= end, "the runs are within the request");
         if runs.is_empty() {
             runs.push(Run { extent: asked, allocation: Allocation::Mapped });
         }

@@ -174,6 +174,20 @@ impl Link {
     pub(crate) fn send(self: &Rc<Link>, asked: &Asked, claim: Option<Claim>, deadline: Instant) -> Exchange {
         let inner = &mut *self.inner.borrow_mut();
         let Asked { kind, flags, offset, length, .. } = *asked;
+        debug_assert_eq!(
+            claim.is_some(),
+            matches!(failover::Request::kind(asked), RequestKind::Change { .. }),
+            "an outstanding change has a claim, and nothing else has"
+        );
+        debug_assert_eq!(
+            asked.data.is_some(),
+            kind == Command::Write,
+            "a write has data, and nothing else has"
+        );
+        debug_assert!(
+            asked.data.as_ref().is_none_or(|data| data.len() as u64 == length),
+            "the data of a write have its length"
+        );
         let form = self.session.form;
         // With extended headers, a payload must be flagged.
         let announced =
@@ -629,6 +643,7 @@ impl Receiver {
         inner: &mut Inner,
     ) -> Result<bool, Ending> {
         let kept = self.kept;
+        debug_assert!(kept < scratch.len(), "an incomplete header leaves room for its rest");
         let least = if self.is_long { 1 } else { DIRECT_BYTES };
         let direct = self.payload.as_mut().and_then(|payload| payload.rest(inner, least)).unwrap_or_default();
         let end = if self.is_long { scratch.len().min(kept + NEXT_BYTES) } else { scratch.len() };
@@ -747,6 +762,7 @@ fn place(task: &mut Task, offset: u64, bytes: u64) -> Option<usize> {
     }
     let buffer = task.buffer.get_or_insert_with(|| Buffer::recycled(task.request.length as usize));
     debug_assert!(end as usize <= buffer.len());
+    debug_assert_eq!(buffer.len() as u64, task.request.length, "a read has one buffer, of its length");
     Some(at as usize)
 }
 
@@ -764,6 +780,7 @@ fn is_new(received: &mut Vec<Range<u64>>, part: Range<u64>) -> bool {
         None => received.insert(before, part),
     }
     debug_assert!(received.windows(2).all(|parts| parts[0].end <= parts[1].start));
+    debug_assert!(received.len() <= PARTS_MAX, "a read has few parts");
     true
 }
 
@@ -801,6 +818,7 @@ impl ReplyPayload {
     }
 
     fn end(self, session: &Session, inner: &mut Inner) -> Result<(), Ending> {
+        debug_assert_eq!(self.left, 0, "a payload ends when all of it has arrived");
         let Some(task) = inner.tasks.get(self.cookie) else { return Ok(()) };
         if let PayloadKind::Extents(payload) = &self.kind {
             let extents = session.extents(payload).ok_or(Ending::Unfit)?;
