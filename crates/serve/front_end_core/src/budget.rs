@@ -81,6 +81,7 @@ impl Budget {
         self.used.set(self.used.get() + bytes);
         if let Some(within) = &self.within {
             within.add(bytes);
+            debug_assert!(self.used.get() <= within.used.get(), "what is held here counts there as well");
         }
     }
 

@@ -284,6 +284,7 @@ impl Listening {
     /// Passes the other cores their sockets.
     fn hand_over(&mut self, local: &RunningCore) {
         let number = self.number;
+        debug_assert!(self.parts.len() < local.server().cores(), "each part has a core");
         for (core, part) in (1..).zip(self.parts.drain(..)) {
             let wanted = self.wanted.clone();
             local.server().run_on(core, move |local| local.receive(wanted, number, part));
@@ -474,6 +475,7 @@ impl<T> Logins<T> {
     ) -> Option<T> {
         let gives_way = if self.waiting.len() >= self.most { self.heaviest(has_sessions) } else { None };
         let ended = gives_way.and_then(|block| self.take_oldest(block));
+        debug_assert!(gives_way.is_none() || ended.is_some(), "an address that gives way has a login");
         let number = self.next;
         self.next += 1;
         let before = self.waiting.insert(number, (from, login(number)));
@@ -501,9 +503,11 @@ impl<T> Logins<T> {
             Some((numbers.len(), Reverse(*numbers.first()?), block))
         };
         if let Some(before) = rank(numbers) {
-            self.ranks.remove(&before);
+            let had_rank = self.ranks.remove(&before);
+            debug_assert!(had_rank, "an address with logins has a rank");
         }
-        act(numbers);
+        let has_changed = act(numbers);
+        debug_assert!(has_changed, "a login comes once and goes once");
         match rank(numbers) {
             Some(after) => drop(self.ranks.insert(after)),
             None => drop(self.per_block.remove(&block)),

@@ -207,6 +207,10 @@ impl Requests {
     }
 
     fn list(&self, access: Access, changes: Option<Extent>, is_asked: bool) -> Listed<'_> {
+        debug_assert!(
+            self.permitted.get().1[usize::from(access == Access::Write)].is_ok(),
+            "only a permitted request is listed"
+        );
         let number = self.next.replace(self.next.get() + 1);
         let outstanding = Outstanding { access, since: reactor::now(), is_asked, early: None, waker: None };
         let before = self.outstanding.borrow_mut().insert(number, outstanding);

@@ -138,7 +138,9 @@ pub struct ConnectionPermit {
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.server.connections.lock().remove(self.from);
+        let mut connections = self.server.connections.lock();
+        debug_assert!(connections.count_of(self.from) > 0, "a connection is counted until this is dropped");
+        connections.remove(self.from);
     }
 }
 
@@ -277,7 +279,9 @@ impl Server {
 
     /// Records that a core has run its tick.
     fn note_tick(&self, core: usize, now: Instant) {
-        *self.ticks[core].lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        let mut tick = self.ticks[core].lock().unwrap_or_else(PoisonError::into_inner);
+        debug_assert!(tick.is_none_or(|last| last <= now), "time does not go back");
+        *tick = Some(now);
     }
 
     /// The cores whose last tick is older than `limit`, with the time since. A tick runs at least once a
@@ -569,6 +573,11 @@ impl RunningCore {
 
     /// The statistics of each front end on this core, by the front end's name ([`crate::FrontEnd::name`]).
     pub fn statistics(&self) -> Vec<(&'static str, CoreStatistics)> {
+        debug_assert_eq!(
+            self.server.front_ends.len(),
+            self.front_ends.len(),
+            "a core has a part of each front end"
+        );
         let names = self.server.front_ends.iter().map(|front_end| front_end.name());
         names.zip(self.front_ends.iter().map(|front_end| front_end.statistics())).collect()
     }
@@ -589,6 +598,7 @@ impl RunningCore {
     }
 
     pub(crate) fn listen(self: &Rc<Self>, portals: &[Portal]) -> io::Result<Vec<ListenAddress>> {
+        debug_assert_eq!(self.index, 0, "all listeners are on the first core");
         self.listeners.borrow_mut().set(self, portals)
     }
 
@@ -604,6 +614,7 @@ impl RunningCore {
 
     /// Receives from a datagram socket that the first core has opened for this one.
     pub(crate) fn receive(&self, wanted: Portal, number: u32, part: OpenedPart) {
+        debug_assert_ne!(self.index, 0, "the first core keeps its own sockets");
         let receiving = Receiving::begin(self, wanted, number, part);
         self.receiving.borrow_mut().extend(receiving);
     }
@@ -611,6 +622,7 @@ impl RunningCore {
     /// The core for the next login, round-robin. A draining server refuses logins on the core that accepts
     /// them, because the others process no messages.
     pub(crate) fn next_login_core(&self) -> usize {
+        debug_assert_eq!(self.index, 0, "connections are accepted on the first core");
         if self.server.phase() == Phase::Draining {
             return self.index;
         }

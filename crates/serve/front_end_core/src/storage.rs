@@ -114,6 +114,7 @@ impl Observed {
                     return None;
                 }
                 let Episode { begun, failed_before, cause, .. } = self.episode.take()?;
+                debug_assert!(begun <= since, "a volume recovers after it has failed");
                 let failed = condition.failed - failed_before;
                 Some(LogLine::Recovered { cause, failed, time: since.duration_since(begun) })
             }

@@ -148,7 +148,12 @@ fn nanoseconds(time: Duration) -> u64 {
 #[inline]
 fn class(nanoseconds: u64) -> usize {
     let microseconds = nanoseconds.saturating_sub(1) / 1000;
-    ((u64::BITS - (microseconds >> FIRST_BITS).leading_zeros()) as usize).min(CLASSES - 1)
+    let class = ((u64::BITS - (microseconds >> FIRST_BITS).leading_zeros()) as usize).min(CLASSES - 1);
+    debug_assert!(
+        Durations::bound(class).is_none_or(|bound| u128::from(nanoseconds) <= bound.as_nanos()),
+        "a class holds no longer durations than its bound"
+    );
+    class
 }
 
 /// Indexed by [`Operation`]; each is allocated when the first command of its kind ends.
@@ -234,9 +239,13 @@ impl CoreTally {
     /// The statistics of a volume.
     pub fn volume(&self, volume: &Arc<Volume>) -> Rc<VolumeTally> {
         let mut volumes = self.volumes.borrow_mut();
-        let (_, tally) = volumes
+        let (known, tally) = volumes
             .entry(Arc::as_ptr(volume) as usize)
             .or_insert_with(|| (Arc::downgrade(volume), Rc::default()));
+        debug_assert!(
+            std::ptr::eq(known.as_ptr(), Arc::as_ptr(volume)),
+            "an address is that of one volume as long as it is counted"
+        );
         Rc::clone(tally)
     }
 
