@@ -166,6 +166,13 @@ pub trait ScsiSession: Sized + 'static {
     /// Lets the logical unit plan a command.
     fn begin_command(&mut self, index: usize, command: &Self::Command, stage: bool) {
         let declared = Self::declared(command);
+        debug_assert!(
+            self.commands_mut()
+                .held_task(declared.id)
+                .is_some_and(|task| task.slot == Some(index) && task.entered != stage),
+            "a command begins once, in its turn or with an effect that waits for it: {:?}",
+            declared.id
+        );
         let (slot, visible) = self.commands_mut().luns.slot_among(index);
         if let Some(fault) = declared.fault {
             let reply = slot.unit.misdeclared(fault);
@@ -676,6 +683,7 @@ impl<S: ScsiSession> Commands<S> {
     #[inline]
     fn open(&mut self, started: Instant, slot: Option<usize>, command: &Declared<'_, S::Id>, entered: bool) {
         let (id, index) = (command.id, S::index(command.id));
+        debug_assert_eq!(self.tasks.len(), self.receiving.len(), "each task has a place for its data");
         if self.tasks.len() <= index {
             self.tasks.resize_with(index + 1, || None);
             self.receiving.resize_with(index + 1, || None);
@@ -752,6 +760,7 @@ impl<S: ScsiSession> Commands<S> {
         let task = task_of(&mut self.tasks, id)?;
         let (Some(slot), TaskState::Receiving) = (task.slot, &task.state) else { return None };
         task.state = TaskState::Held;
+        debug_assert!(self.receiving[S::index(id)].is_some(), "its data had a destination: {id:?}");
         Some((slot, self.receiving[S::index(id)].take()?))
     }
 
@@ -872,6 +881,10 @@ impl<S: ScsiSession> Commands<S> {
         let doomed = self.tasks_of(unit).filter(|task| Some(task.id) != except && !task.is_answered());
         let cleared: Vec<S::Id> = doomed.map(|task| task.id).collect();
         cleared.iter().for_each(|id| self.clear(*id, units));
+        debug_assert!(
+            cleared.iter().all(|id| self.task(*id).is_some_and(Task::is_cleared)),
+            "what was aborted is answered later"
+        );
         cleared
     }
 
@@ -900,6 +913,10 @@ impl<S: ScsiSession> Commands<S> {
         self.tasks.clear();
         self.receiving.clear();
         debug_assert!(self.waiting_for_memory.is_empty(), "no command waits that has ended");
+        debug_assert!(
+            self.luns.iter().all(|slot| slot.waiting.is_empty()),
+            "no command that has ended waits for its turn"
+        );
         units
     }
 
@@ -912,6 +929,10 @@ impl<S: ScsiSession> Commands<S> {
             let doomed = |task: &&Task<S>| !task.is_answered() && (is_gone || task.slot == Some(place));
             let cleared: Vec<S::Id> = self.tasks_of(&unit).filter(doomed).map(|task| task.id).collect();
             cleared.iter().for_each(|id| self.clear(*id, &mut removed.units));
+            debug_assert!(
+                self.tasks().all(|task| task.slot != Some(place) || task.is_answered() || task.is_cleared()),
+                "no command of a removed LUN goes on"
+            );
             removed.tasks.extend(cleared);
             add_units(&mut removed.units, &[unit]);
         }

@@ -119,6 +119,10 @@ impl<W> Slot<W> {
 
     /// Starts a new command, unless it or an earlier one must wait.
     pub fn enter(&mut self, turn: Turn) -> bool {
+        debug_assert!(
+            self.waiting.is_empty() || self.active > 0,
+            "a command waits for others that are active"
+        );
         let overtakes = !self.waiting.is_empty() && turn != Turn::HeadOfQueue;
         let enters = !overtakes && self.may_enter(turn);
         if enters {
@@ -210,6 +214,10 @@ impl<W> Luns<W> {
             }
             stays.is_some()
         });
+        debug_assert!(
+            gone.iter().all(|place| self.by_number.iter().all(|(_, there)| there != place)),
+            "a removed LUN is found no more"
+        );
         gone
     }
 
@@ -271,7 +279,11 @@ impl<W> Luns<W> {
         let Luns { places, by_number, .. } = self;
         for (place, slot) in places.iter_mut().enumerate() {
             let is_there = by_number.iter().any(|(_, there)| *there == place);
-            slot.take_if(|_| !is_there && !is_needed(place));
+            let freed = slot.take_if(|_| !is_there && !is_needed(place));
+            debug_assert!(
+                freed.as_ref().is_none_or(|freed| freed.waiting.is_empty()),
+                "no command waits at a LUN that is freed"
+            );
             debug_assert!(!is_there || slot.is_some(), "a LUN that was not removed keeps its place");
         }
     }
