@@ -43,6 +43,7 @@ struct Commands {
 
 impl RemoteAoe {
     pub(crate) fn new(session: Rc<Session>, url: &Url, identity: &Identity, sectors: u8) -> RemoteAoe {
+        debug_assert!(sectors > 0, "a frame has room for a sector");
         let commands = Commands { session, claims: Claims::default(), sectors, timeout: url.options.timeout };
         let leave = async |commands: Rc<Commands>| commands.session.leave();
         let has_flush = identity.has_flush || identity.has_flush_ext;
@@ -145,6 +146,11 @@ impl Commands {
     }
 
     async fn read(&self, extent: Extent, mut buffer: Buffer) -> Result<Buffer, DeviceError> {
+        debug_assert_eq!(
+            buffer.len() as u64,
+            extent.blocks.0 * SECTOR_BYTES as u64,
+            "a read fills its buffer with its sectors"
+        );
         let pieces: Vec<(Extent, Exchange)> = extent
             .chunks(self.sectors.into())
             .map(|piece| {
@@ -161,6 +167,11 @@ impl Commands {
     }
 
     async fn write(&self, extent: Extent, data: Slice) -> Result<(), DeviceError> {
+        debug_assert_eq!(
+            data.len() as u64,
+            extent.blocks.0 * SECTOR_BYTES as u64,
+            "a write has the data of its sectors"
+        );
         let claim = self.claim(extent).await?;
         let piece_of = |piece: Extent| {
             let at = (piece.lba.0 - extent.lba.0) as usize * SECTOR_BYTES;
@@ -191,6 +202,7 @@ impl Commands {
         while lba < end {
             let mut ranges = [0; SECTOR_BYTES];
             let sectors = write_trim_ranges(lba, end - lba, &mut ranges);
+            debug_assert!((1..=end - lba).contains(&sectors), "each command trims some of the rest");
             let claim = self.claim(Extent::new(lba, sectors)).await?;
             let data = Buffer::from(&ranges[..]).share();
             let exchange = self.ask(Ata::trim(1), Some(data), 0, Some(&claim), true);

@@ -216,6 +216,15 @@ impl Session {
 
     pub(crate) fn ask(self: &Rc<Self>, asked: Asked) -> Exchange {
         let Asked { ata, data, returns, claim, is_slow, deadline } = asked;
+        debug_assert_eq!(
+            claim.is_some(),
+            data.is_some(),
+            "a change has data and a claim, and nothing else has"
+        );
+        debug_assert!(
+            data.as_ref().is_none_or(|data| data.len().is_multiple_of(SECTOR_BYTES)),
+            "the data of a command are whole sectors"
+        );
         let mut inner = self.inner.borrow_mut();
         let mut tag = inner.next_tag;
         while inner.tasks.contains_key(&tag) || tag == 0 {
@@ -395,6 +404,7 @@ impl Session {
                 return;
             }
         };
+        debug_assert!(task.times > 0, "only a command that was sent is answered");
         let is_done = answer.is_ok();
         task.answer = Some(answer);
         if std::mem::take(&mut task.is_queued) {
@@ -433,6 +443,7 @@ impl Session {
                 [OutSlice::Bytes(&task.head), OutSlice::Bytes(task.data.as_deref().unwrap_or_default())]
             })
             .collect();
+        debug_assert_eq!(frames.len(), tags.len(), "each queued frame is that of a command");
         let to = DatagramAddress::Ethernet(inner.station);
         let datagrams: Vec<OutDatagram<'_>> =
             frames.iter().map(|payload| OutDatagram { to, payload }).collect();
@@ -449,6 +460,7 @@ impl Session {
     fn give_up(&self, tag: u32) {
         let mut inner = self.inner.borrow_mut();
         let Some(task) = inner.tasks.get_mut(&tag) else { return };
+        debug_assert!(!task.is_given_up, "a command is given up once");
         if task.times > 0 && task.answer.is_none() && task.claim.is_some() {
             (task.is_given_up, task.deadline) = (true, reactor::now() + KEPT);
         } else {
@@ -478,8 +490,16 @@ impl Inner {
         while self.outstanding < self.flow.window()
             && let Some(tag) = self.waiting.pop_front()
         {
+            debug_assert!(
+                self.tasks.get(&tag).is_some_and(|task| task.times == 0),
+                "a waiting command was not sent"
+            );
             self.enqueue(tag, now);
             self.outstanding += 1;
+            debug_assert!(
+                self.outstanding as f64 <= self.flow.most,
+                "no more commands than the server accepts"
+            );
         }
         let is_outstanding = |task: &&Task| task.times > 0 && task.answer.is_none();
         debug_assert_eq!(self.outstanding, self.tasks.values().filter(is_outstanding).count());
@@ -646,6 +666,7 @@ impl Flow {
                 self.deviation += (error.abs() - self.deviation) / 4.0;
             }
         }
+        debug_assert!(self.mean >= Some(0.0) && self.deviation >= 0.0, "a round trip takes time");
     }
 
     /// Records a reply.
