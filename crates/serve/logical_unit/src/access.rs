@@ -162,6 +162,7 @@ impl DeviceAccess {
     /// The access of the same command to another unit (or to its own, among several), with this index in
     /// [`Watch::request`]. It reports no lost writes. Another unit accepts the command now.
     pub(crate) fn to(&self, unit: Arc<LogicalUnit>, index: usize) -> DeviceAccess {
+        debug_assert_eq!(index == 0, Arc::ptr_eq(&unit, &self.unit), "0 is the command's own unit");
         let accepted = if Arc::ptr_eq(&unit, &self.unit) { self.accepted } else { unit.generation() };
         DeviceAccess { unit, watch: Rc::clone(&self.watch), index, accepted, nexus: None }
     }
@@ -193,6 +194,7 @@ impl DeviceAccess {
                 since: None,
             };
         }
+        debug_assert!(self.watch.asked.get().is_none(), "a command has one request at a time");
         self.watch.requests.set(self.watch.requests.get().wrapping_add(1));
         self.watch.asked.set(Some(self.index));
         OutstandingRequest { access: self, request: Ok(request()), kind, changes, since: None }

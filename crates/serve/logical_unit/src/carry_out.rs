@@ -27,6 +27,7 @@ use crate::unit::{LogicalUnit, Nexus};
 impl LogicalUnit {
     /// Plans a command. Never blocks.
     pub fn begin(self: &Arc<Self>, nexus: &mut Nexus, command: &CommandIn<'_>) -> Plan {
+        debug_assert!(Arc::ptr_eq(&nexus.unit, self), "a nexus is at one unit");
         if nexus.view.generation != self.generation() {
             self.look_again(nexus);
         }
@@ -96,6 +97,10 @@ impl LogicalUnit {
         };
         match job.work {
             Work::Placed(_, lock) => {
+                debug_assert!(
+                    matches!(data, Data::Placed),
+                    "the lock is released when the data are in place"
+                );
                 drop(lock);
                 Step::Now(Reply::good(job.expected_bytes))
             }

@@ -128,6 +128,7 @@ impl Operations {
     }
 
     pub(crate) fn proceed(&mut self, done: u64, total: u64) {
+        debug_assert!(matches!(self.state, OperationState::Running { .. }), "what proceeds has not ended");
         if let OperationState::Running { progress, .. } = &mut self.state {
             let share = u128::from(done) * 0x1_0000 / u128::from(total.max(1));
             *progress = u16::try_from(share).unwrap_or(u16::MAX);
@@ -136,6 +137,7 @@ impl Operations {
 
     /// Records the end of the running operation.
     pub(crate) fn end(&mut self, succeeded: bool) {
+        debug_assert!(matches!(self.state, OperationState::Running { .. }), "an operation ends once");
         if let OperationState::Running { kind, .. } = self.state {
             self.state = if succeeded { OperationState::Idle } else { OperationState::Failed { kind } };
         }

@@ -220,6 +220,11 @@ impl Job {
         let landed = (blocks.rest_start() / blocks.block_bytes()) as u64;
         let rest = Extent::new(extent.lba.0 + landed, extent.blocks.0 - landed);
         let buffer = blocks.rest();
+        debug_assert_eq!(
+            buffer.len() as u64,
+            rest.blocks.0 * blocks.block_bytes() as u64,
+            "the buffer is for the missing blocks"
+        );
         self.work = Work::Write(rest, Durability::Cached);
         Some(buffer)
     }

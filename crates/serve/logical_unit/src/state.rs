@@ -102,7 +102,9 @@ impl UnitState {
 
     /// I_T nexus loss: releases everything that belongs to the nexus.
     pub(crate) fn detach(&mut self, id: NexusId) {
-        if let Some(at) = self.nexuses.iter().position(|nexus| nexus.id == id) {
+        let at = self.nexuses.iter().position(|nexus| nexus.id == id);
+        debug_assert!(at.is_some(), "a nexus is attached until it is dropped");
+        if let Some(at) = at {
             let nexus = self.nexuses.remove(at);
             self.past_traffic = self.past_traffic.plus(nexus.counters.traffic());
             self.departed.note(&nexus.name, nexus.losses_told);
@@ -132,6 +134,7 @@ impl UnitState {
 
     /// The stopped power condition begins (SPC-4 5.12), if there is a medium.
     pub(crate) fn stop(&mut self) {
+        debug_assert_ne!(self.medium, Medium::Ejected, "a fixed medium is not ejected");
         if self.medium == Medium::Loaded {
             self.medium = Medium::Stopped;
         }

@@ -294,6 +294,7 @@ impl Nexus {
     /// Records that the initiator has acknowledged a response that reported this count of losses
     /// ([`super::Watch::reported_losses`]).
     pub fn note_told(&self, losses: u64) {
+        debug_assert!(losses <= self.unit.volume.lost_writes(), "no more losses are reported than there are");
         self.unit.note(|state| {
             if let Some(nexus) = state.nexus(self.id) {
                 nexus.losses_told = nexus.losses_told.max(losses);

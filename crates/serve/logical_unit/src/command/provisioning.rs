@@ -124,6 +124,7 @@ async fn repeat(access: &DeviceAccess, extent: Extent, block: &[u8]) -> Result<(
     pattern.chunks_exact_mut(block.len()).for_each(|copy| copy.copy_from_slice(block));
     let pattern = pattern.share();
     for piece in access.pieces(extent) {
+        debug_assert!(geometry.length(piece) <= pattern.len() as u64, "no piece is longer than the first");
         // The first piece is the longest, so the pattern is always long enough.
         let data = pattern.part(0..geometry.length(piece) as usize).unwrap_or_else(|| pattern.clone());
         access.store(piece, data, Durability::Cached).await?;
@@ -178,6 +179,10 @@ async fn runs(access: &DeviceAccess, rest: Extent, room: usize) -> Result<Vec<Ru
 }
 
 fn append(runs: &mut Vec<Run>, run: Run) {
+    debug_assert!(
+        runs.last().is_none_or(|last| last.extent.lba.0 + last.extent.blocks.0 == run.extent.lba.0),
+        "runs follow each other without a gap"
+    );
     match runs.last_mut() {
         Some(last) if last.allocation == run.allocation => last.extent.blocks.0 += run.extent.blocks.0,
         _ => runs.push(run),

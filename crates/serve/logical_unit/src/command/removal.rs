@@ -34,6 +34,7 @@ pub(crate) fn plan_start_stop(call: &mut Call<'_>) -> Result<Plan, Failure> {
             plan_flush(call, |state| {
                 // Another nexus may have prevented it in the meantime.
                 removable_now(state)?;
+                debug_assert_ne!(state.medium, Medium::Stopped, "only a fixed medium is stopped");
                 state.medium = Medium::Ejected;
                 Ok(())
             })

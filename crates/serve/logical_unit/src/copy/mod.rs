@@ -133,6 +133,7 @@ impl Copy {
         let mut done = 0;
         for from in source.pieces(step.from) {
             let bytes = source.device().geometry().length(from);
+            debug_assert_eq!(bytes >> shift << shift, bytes, "whole blocks of the destination");
             let data = {
                 let _shared = source.locks().share(from).await;
                 source.admits(&by, Access::Read).map_err(third_party)?;
