@@ -260,6 +260,7 @@ impl Inner {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         if matches!(state, TaskState::Waiting { .. }) {
+            debug_assert!(self.waiting.back().is_none_or(|last| *last < ticket), "commands wait in order");
             self.waiting.push_back(ticket);
         }
         let recorded = self.record.begin(lun, &cdb, &transfer);
@@ -297,6 +298,7 @@ impl Inner {
                 continue;
             }
             debug_assert!(self.unsettled == 0 || !task.is_change(), "no change overtakes an unsettled one");
+            debug_assert!(matches!(task.state, TaskState::Waiting { .. }), "a waiting command was not sent");
             let out_bytes = task.transfer.out_bytes();
             if self.out_bytes > 0 && self.out_bytes + out_bytes > OUT_BYTES_MAX {
                 return;
@@ -314,6 +316,10 @@ impl Inner {
                     task.state = TaskState::Sent(id);
                     (task.was_sent, task.until) = (true, now + self.timeouts.command);
                     self.out_bytes += out_bytes;
+                    debug_assert!(
+                        self.out_bytes <= OUT_BYTES_MAX.max(out_bytes),
+                        "outstanding write data are limited"
+                    );
                     let earlier = self.sent.insert(id, ticket);
                     debug_assert!(earlier.is_none(), "the machine numbers each command");
                 }
@@ -359,6 +365,10 @@ impl Inner {
     pub(crate) fn complete(&mut self, id: RequestId, response: Response) {
         let Some(&ticket) = self.sent.get(&id) else { return };
         let Some(task) = self.tasks.get_mut(&ticket) else { return };
+        debug_assert!(
+            matches!(task.state, TaskState::Sent(sent) if sent == id),
+            "a response belongs to an outstanding command"
+        );
         if let Transfer::In { buffer, range } = &mut task.transfer
             && let Some(place) =
                 buffer.get_mut(range.clone()).and_then(|room| room.get_mut(..response.data.len()))
@@ -422,6 +432,7 @@ impl Inner {
 
     pub(crate) fn logged_in(&mut self, now: Instant, shared: &Shared) {
         debug_assert!(self.sent.is_empty(), "the commands of the session before have ended");
+        debug_assert!(!self.is_over(), "a session that is over does not come back");
         let before = mem::replace(&mut self.phase, Phase::Up { since: now });
         self.are_some_lost = false;
         self.heard = now;
@@ -510,6 +521,20 @@ impl Inner {
         }
         self.fail_after_reconnect_time(now);
         let Phase::Up { since: up } = self.phase else { return };
+        debug_assert_eq!(
+            self.unsettled,
+            self.tasks.values().filter(|task| task.is_unsettled()).count(),
+            "each unsettled change is counted"
+        );
+        debug_assert_eq!(
+            self.out_bytes,
+            self.sent
+                .values()
+                .filter_map(|ticket| self.tasks.get(ticket))
+                .map(|task| task.transfer.out_bytes())
+                .sum::<usize>(),
+            "the write data of each outstanding command are counted"
+        );
         let command = self.timeouts.command;
         let mut late = Vec::new();
         for (&ticket, task) in &self.tasks {

@@ -320,6 +320,7 @@ impl Search {
         let mut bytes = [0; 8];
         random(&mut bytes);
         let nonce = u64::from_be_bytes(bytes);
+        debug_assert_eq!(places.len(), endpoints.len(), "each endpoint has its place");
         let nonces = (0..sizes.len() as u64).map(|index| nonce.wrapping_add(index)).collect();
         Ok(Search { endpoints, places, asked, sizes, nonces, stations: Vec::new() })
     }
@@ -461,12 +462,17 @@ impl Search {
         let arrived = |size: &usize| answered.iter().all(|station| station.sizes[*size]);
         let best = (0..self.sizes.len()).find(|size| !answered.is_empty() && arrived(size)).unwrap_or(0);
         let sizes = self.sizes[best..].to_vec();
-        let routes = routes.into_iter().take(PATHS_MAX).collect();
+        let routes: Vec<Route> = routes.into_iter().take(PATHS_MAX).collect();
+        debug_assert!(
+            (1..routes.len()).all(|at| !routes[..at].contains(&routes[at])),
+            "no path is used twice"
+        );
         Ok(Link { endpoints: self.endpoints, routes, sizes })
     }
 }
 
 fn retain<T>(values: &mut Vec<T>, keep: &[bool]) {
+    debug_assert_eq!(values.len(), keep.len(), "there is a value for each frame length");
     let mut keep = keep.iter();
     values.retain(|_| keep.next().copied().unwrap_or(true));
 }
@@ -526,6 +532,10 @@ struct Outgoing {
 impl Driver {
     pub(crate) fn new(link: Link) -> Driver {
         let longest = link.sizes.iter().copied().max().unwrap_or(FRAME_BYTES_MIN as u16);
+        debug_assert!(
+            link.routes.iter().all(|route| route.endpoint < link.endpoints.len()),
+            "each path leaves through an endpoint"
+        );
         Driver {
             batch: DatagramBatch::new(BATCH, usize::from(longest)),
             outgoing: link.endpoints.iter().map(|_| Outgoing::default()).collect(),
@@ -638,6 +648,7 @@ impl Driver {
                 OutDatagram { to: *to, payload }
             })
             .collect();
+        debug_assert!(rest.is_empty(), "each piece belongs to a frame");
         let gone = match self.link.endpoints[endpoint].try_send(&datagrams) {
             Ok(sent) => {
                 self.has_failed[endpoint] = false;

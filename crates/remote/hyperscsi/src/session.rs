@@ -31,7 +31,7 @@ use iscsi_client::{
 };
 use reactor::{DatagramAddress, Receiver, Resident, mailbox};
 
-use crate::inner::{Agreed, Inner, PAUSE_LONGEST, Phase, Requester, Shared};
+use crate::inner::{Agreed, Inner, PAUSE_FIRST, PAUSE_LONGEST, Phase, Requester, Shared};
 use crate::link::{self, Driver, Link, OpenError, Random};
 use crate::url::{SCHEME, Url};
 
@@ -279,6 +279,7 @@ async fn begin_again(session: &Session, connector: &Connector) -> Option<Link> {
         let pause = {
             let mut inner = session.inner.borrow_mut();
             let pause = inner.pause;
+            debug_assert!((PAUSE_FIRST..=PAUSE_LONGEST).contains(&pause), "a pause is within its limits");
             inner.pause = (pause * 2).min(PAUSE_LONGEST);
             pause
         };
@@ -287,6 +288,7 @@ async fn begin_again(session: &Session, connector: &Connector) -> Option<Link> {
         let mut inner = session.inner.borrow_mut();
         match found {
             Ok((link, machine)) if !inner.is_over() => {
+                debug_assert!(inner.machine.is_none(), "a session has one state machine");
                 inner.machine = Some(machine);
                 inner.ends = link.ends();
                 inner.frames = 0;
