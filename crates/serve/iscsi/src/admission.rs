@@ -177,6 +177,7 @@ impl LoginDriver {
     }
 
     async fn read_pdu(&mut self) -> Result<(), Failure> {
+        debug_assert!(self.received.is_empty(), "no byte of the last PDU is left");
         let framing = Framing::default(); // digests begin with full feature phase
         self.fill(BHS_BYTES).await?;
         let mut bhs = Bhs([0; BHS_BYTES]);
@@ -207,6 +208,7 @@ impl LoginDriver {
                 }
             }
         }
+        debug_assert_eq!(self.received.len(), length, "what follows belongs to the session");
         Ok(())
     }
 

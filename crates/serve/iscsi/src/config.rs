@@ -30,6 +30,10 @@ impl Config {
     /// Sorts the targets by name: a list in several parts continues after the last name.
     pub(crate) fn in_order(mut self) -> Config {
         self.targets.sort_by(|one, other| one.name.cmp(&other.name));
+        debug_assert!(
+            self.targets.is_sorted_by(|one, next| one.name < next.name),
+            "the names of targets differ"
+        );
         self
     }
 

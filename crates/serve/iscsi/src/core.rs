@@ -122,7 +122,9 @@ impl CoreSessions {
 
     fn begin_session(self: &Rc<Self>, admitted: &Admitted) -> SharedSession {
         let session = Session::begin(&self.context, &self.memory, &self.tally, admitted);
-        self.sessions.borrow_mut().insert(admitted.login.request.tsih.0, Rc::clone(&session));
+        debug_assert_eq!(admitted.login.request.tsih, admitted.slot.tsih, "the handle of its slot");
+        let before = self.sessions.borrow_mut().insert(admitted.login.request.tsih.0, Rc::clone(&session));
+        debug_assert!(before.is_none(), "a handle has one session at a time");
         self.context
             .server
             .tell(|observer| observer.session_began(session.borrow().info(), admitted.peer.into()));
@@ -135,6 +137,7 @@ impl CoreSessions {
         if session.borrow().links().next().is_none()
             && self.sessions.borrow_mut().remove(&slot.tsih.0).is_some()
         {
+            debug_assert_eq!(session.borrow().commands.in_flight(), 0, "no task outlives its connection");
             session.borrow().count_end();
             self.context.registry().vacate(slot);
             self.context.server.tell(|observer| observer.session_ended(session.borrow().info()));

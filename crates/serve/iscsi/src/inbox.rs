@@ -75,6 +75,7 @@ impl Inbox {
     /// Copies the incomplete header to the front of `scratch` and returns its length.
     pub(crate) fn restore(&mut self, scratch: &mut [u8]) -> usize {
         let kept = self.stash.len();
+        debug_assert!(kept == 0 || self.segment.is_none(), "a header begins behind the last segment");
         scratch[..kept].copy_from_slice(&self.stash);
         self.stash.clear();
         kept

@@ -99,6 +99,10 @@ impl Outbox {
         range: Range<usize>,
         keep: Option<block::Shared>,
     ) {
+        debug_assert!(
+            matches!(payload, Payload::None) || range.end <= payload.len(),
+            "a segment is a part of its payload"
+        );
         let (framing, arena_end) = (self.framing, self.queue.arena_end());
         let segment = match payload {
             Payload::None => None,

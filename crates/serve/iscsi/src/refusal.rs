@@ -175,6 +175,7 @@ impl Backoff {
         let before = entry.wait();
         *entry = Entry { failures: entry.failures.saturating_add(1), last: now };
         let wait = entry.wait();
+        debug_assert!(self.entries.len() <= ENTRIES_MAX, "one made room");
         let is_news = before != wait && (before.is_zero() || wait == WAIT_MAX);
         is_news.then_some(wait)
     }

@@ -180,7 +180,9 @@ impl Registry {
         let slot = SessionSlot { tsih: Tsih(tsih), core, number: book.next };
         book.next += 1;
         book.counts(claim.is_none()).add(from);
-        book.sessions.insert(tsih, Entry { claim, from, slot, parameters: parameters.clone() });
+        let before = book.sessions.insert(tsih, Entry { claim, from, slot, parameters: parameters.clone() });
+        debug_assert!(before.is_none(), "a new session takes a free handle");
+        debug_assert_eq!(book.per_core.iter().sum::<usize>(), book.sessions.len(), "each is on one core");
         SlotOutcome::Allocated(slot)
     }
 
@@ -213,6 +215,11 @@ impl Registry {
         {
             book.per_core[slot.core] -= 1;
             book.counts(entry.claim.is_none()).remove(entry.from);
+            debug_assert_eq!(
+                book.normal.all() + book.discovery.all(),
+                book.sessions.len(),
+                "each session is counted until it is vacated"
+            );
         }
     }
 }

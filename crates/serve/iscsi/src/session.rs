@@ -380,6 +380,10 @@ impl Session {
             "a place is used again when its connection is removed"
         );
         self.links[id.index()] = Some((id, link));
+        debug_assert!(
+            self.links().count() <= usize::from(self.machine.parameters().max_connections),
+            "a connection that joins was reserved"
+        );
         id
     }
 
@@ -390,6 +394,10 @@ impl Session {
         }
         self.machine.remove_connection(now, id);
         self.handle_events(now);
+        debug_assert!(
+            self.commands.tasks().all(|task| task.id.connection() != id),
+            "the tasks of a lost connection are gone"
+        );
         self.wake_all();
     }
 

@@ -69,6 +69,7 @@ impl Session {
         if let Landing::Memory { blocks, .. } = landing
             && let Some(buffer) = job.withdraw(blocks)
         {
+            debug_assert_eq!(start + buffer.len(), blocks.len(), "the buffer is for the missing blocks");
             *landing = Landing::Buffer { start, buffer };
         }
     }
