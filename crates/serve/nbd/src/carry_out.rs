@@ -86,6 +86,7 @@ impl Client {
         data: Option<Buffer>,
         charge: Option<Charge>,
     ) {
+        debug_assert_eq!(data.is_some(), command == Command::Write, "a write has its data, and no other");
         let (client, ticket) = (Rc::clone(self), self.requests.accept());
         self.begin_task();
         self.tally.note_wait();
@@ -146,6 +147,7 @@ impl Client {
             return None;
         }
         let extent = self.covering(request).ok()?;
+        debug_assert_eq!(self.length(extent), data.len(), "whole blocks of data");
         let _turn = self.volume().range_locks().try_share(extent)?;
         self.requests.permits(Access::Write).ok()?;
         if let Some(mut blocks) = self.device().memory_to_write(extent) {
@@ -372,6 +374,7 @@ impl Client {
             "the blocks cover the bytes"
         );
         let skipped = (request.offset - self.device().geometry().offset(covering)) as usize;
+        debug_assert!(skipped + request.length as usize <= self.length(covering), "the blocks cover the last byte");
         skipped..skipped + request.length as usize
     }
 

@@ -1,5 +1,6 @@
 //! The configuration of the front end.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -113,6 +114,12 @@ impl Config {
             Some(Tls { is_required: true, .. }) => TlsMode::Required,
             Some(Tls { is_required: false, .. }) => TlsMode::Allowed,
         }
+    }
+
+    /// Whether the names of the exports differ.
+    pub(crate) fn has_distinct_names(&self) -> bool {
+        let names: BTreeSet<&str> = self.exports.iter().map(|export| &*export.name).collect();
+        names.len() == self.exports.len()
     }
 
     /// The export of this name, for this client. The empty name selects the only export visible to it.

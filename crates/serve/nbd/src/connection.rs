@@ -197,6 +197,7 @@ pub(crate) fn queue_answer(client: &Client, queue: &mut SendQueue<Charge>, answe
             queue.append(|out| session.succeed(&request, out));
         }
         Outcome::Data { payload, part, charge } => {
+            debug_assert_eq!(part.len() as u64, request.length, "a reply has the bytes that were asked for");
             read = request.length;
             queue.append(|out| session.read_header(&request, out));
             queue.push(queue.arena_end(), payload, part, charge);
@@ -292,6 +293,7 @@ impl Receiver {
     ) -> io::Result<Result<bool, BadMagic>> {
         let kept = self.stash.len();
         debug_assert!(kept <= scratch.len() && !(read && self.is_full()), "what waits leaves room to read");
+        debug_assert!(self.incoming.is_none() || kept == 0, "a request's data has its place at once");
         scratch[..kept].copy_from_slice(&self.stash);
         self.stash.clear();
         let mut received = Received::default();
@@ -314,6 +316,11 @@ impl Receiver {
             Ok(taken) => {
                 debug_assert!(taken <= bytes.len());
                 self.stash.extend_from_slice(&bytes[taken..]);
+                debug_assert!(
+                    self.stopped != Stopped::Incomplete
+                        || self.stash.len() < Request::header_bytes(client.session.form),
+                    "a whole request waits for room or memory only"
+                );
                 Ok(Ok(received.is_full))
             }
             Err(magic) => Ok(Err(magic)),

@@ -49,13 +49,16 @@ impl Drop for Place {
     fn drop(&mut self) {
         let before = self.front_end.loads[self.core].fetch_sub(1, Ordering::Relaxed);
         debug_assert!(before > 0, "a client is counted until this is dropped");
-        self.front_end.addresses.lock().remove(self.from);
+        let mut addresses = self.front_end.addresses.lock();
+        debug_assert!(addresses.count_of(self.from) > 0, "its address is counted as long");
+        addresses.remove(self.from);
     }
 }
 
 impl Nbd {
     /// Creates a front end that serves these exports on `cores` reactor threads.
     pub fn new(config: Config, cores: usize) -> Arc<Nbd> {
+        debug_assert!(config.has_distinct_names(), "the names of exports differ");
         let loads = (0..cores.max(1)).map(|_| AtomicUsize::new(0)).collect();
         Arc::new(Nbd {
             config: Lock::new(Arc::new(config)),
@@ -75,6 +78,7 @@ impl Nbd {
     /// connections adapt. Connections whose export has been removed or replaced are closed, since NBD has no
     /// other way to notify the client. New limits apply to later connections.
     pub fn adopt(&self, config: Config) {
+        debug_assert!(config.has_distinct_names(), "the names of exports differ");
         *self.config.lock() = Arc::new(config);
     }
 
@@ -138,6 +142,7 @@ struct CoreClients {
 
 impl CoreClients {
     fn new(front_end: Arc<Nbd>, handle: CoreHandle) -> CoreClients {
+        debug_assert_eq!(front_end.loads.len(), handle.server.cores(), "a load for each core");
         let scratch = Rc::new(RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()));
         CoreClients { front_end, handle, scratch, clients: RefCell::default(), tally: CoreTally::default() }
     }
@@ -169,6 +174,10 @@ impl CoreClients {
                     drop((permit, place));
                     core.see_off(&client, &end);
                     client.idle().await;
+                    debug_assert!(
+                        !client.requests.are_outstanding(),
+                        "all requests have ended or are given up"
+                    );
                     client
                 }
                 Err(error) => return tracing::warn!(%peer, %error, "a connection could not change threads"),
