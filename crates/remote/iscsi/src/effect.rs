@@ -193,6 +193,7 @@ impl Registrations {
     /// The session has another nexus. Returns the units whose registrations are no longer valid.
     pub(crate) fn moved(&self) -> Vec<Lun> {
         let Lists { present, orphaned } = &mut *self.0.lock();
+        debug_assert!(present.iter().all(|lun| !orphaned.contains(lun)), "a registration is of one nexus");
         orphaned.extend(&*present);
         std::mem::take(present)
     }

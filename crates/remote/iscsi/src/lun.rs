@@ -469,6 +469,7 @@ impl RemoteLun {
         buffer: Buffer,
         range: Range<usize>,
     ) -> Result<ReadOrWrite<'_, Buffer>, DeviceError> {
+        debug_assert!(self.is_one_piece(piece), "a command is not longer than its target allows");
         let info = RequestInfo { extent: piece, writing: false };
         let command = self.carry_out(info, self.read_cdb(piece)?, Transfer::In { buffer, range });
         Ok(ReadOrWrite { command, outcome: Completion::has_read })
@@ -480,6 +481,12 @@ impl RemoteLun {
         data: Slice,
         stable: bool,
     ) -> Result<ReadOrWrite<'_, ()>, DeviceError> {
+        debug_assert!(self.is_one_piece(piece), "a command is not longer than its target allows");
+        debug_assert_eq!(
+            data.len() as u64,
+            self.geometry.length(piece),
+            "a command sends the data of its blocks"
+        );
         let info = RequestInfo { extent: piece, writing: true };
         let command = self.carry_out(info, self.write_cdb(piece, stable)?, Transfer::Out(data));
         Ok(ReadOrWrite { command, outcome: Completion::has_written })

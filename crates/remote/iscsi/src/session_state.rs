@@ -173,6 +173,7 @@ impl SessionState {
 
     /// A connection is lost, and others remain. The target has until `until` to log it out.
     pub(crate) fn connection_lost(&mut self, cid: Cid, until: Instant) {
+        debug_assert!(self.lost.iter().all(|lost| lost.cid != cid), "a connection is lost once");
         self.lost.push(Lost { cid, settling: Settling::LogoutNeeded, until });
         self.publish();
     }
@@ -186,6 +187,7 @@ impl SessionState {
 
     /// The last connection is lost.
     pub(crate) fn session_lost(&mut self, now: Instant) {
+        debug_assert!(self.is_up(), "a session is lost once, and not after its end");
         self.state = Phase::Down { since: now, failing_requests: false };
         self.publish();
         self.wake_recovery();
@@ -201,6 +203,7 @@ impl SessionState {
 
     /// The session was reinstated, which ended all earlier commands. Returns the length of the outage.
     pub(crate) fn reinstated(&mut self, now: Instant) -> Duration {
+        debug_assert!(!self.is_over(), "a session that is over does not come back");
         let away = match self.state {
             Phase::Down { since, .. } => now.saturating_duration_since(since),
             Phase::Up { .. } | Phase::Over { .. } => Duration::ZERO,
@@ -271,6 +274,7 @@ impl SessionState {
 
     /// A connection is missing that has not been logged in at the target.
     pub(crate) fn connection_missing(&mut self, cid: Cid, now: Instant) {
+        debug_assert!(self.lost.iter().all(|lost| lost.cid != cid), "a connection is missing once");
         self.lost.push(Lost { cid, settling: Settling::Settled, until: now });
         self.wake_recovery();
     }

@@ -216,6 +216,7 @@ impl Tasks {
             self.by_index.resize(id.index() + 1, usize::MAX);
         }
         debug_assert!(self.places[place].is_none(), "a free slot has no command");
+        debug_assert!(self.is_free(id.index()), "an index is used again when its command has ended");
         self.by_index[id.index()] = place;
         let (state, step) = (TaskState::Awaited(Some(waker)), EscalationStep::Wait);
         let number = self.next;
@@ -416,6 +417,12 @@ impl Tasks {
             self.quiet.push(waker.clone());
         }
         quiet
+    }
+
+    /// Whether the last command with this index of the state machine has ended.
+    fn is_free(&self, index: usize) -> bool {
+        let last = self.by_index.get(index).and_then(|place| self.places.get(*place)?.as_ref());
+        last.is_none_or(|task| task.id.index() != index || matches!(task.state, TaskState::Ended(_)))
     }
 
     fn place(&self, id: TaskId) -> Option<usize> {

@@ -329,6 +329,7 @@ pub(crate) struct Outage {
 impl SessionInner {
     /// Adds a connection.
     pub(crate) fn add_connection(&mut self, now: Instant, cid: Cid, start: ConnectionStart) -> ConnectionId {
+        debug_assert!(!self.has_connection(Some(cid)), "a CID is that of one connection");
         let id = self.machine.add_connection(now, cid, start);
         debug_assert!(self.connection(id).is_none(), "a connection is added once");
         self.connections.push(LiveConnection {

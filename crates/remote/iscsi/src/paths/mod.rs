@@ -311,7 +311,10 @@ impl Drop for Taken<'_> {
     fn drop(&mut self) {
         let mut made = self.portals.made.borrow_mut();
         for (number, _) in &self.lost {
-            made.get_mut(number).into_iter().for_each(|made| made.is_taken = false);
+            made.get_mut(number).into_iter().for_each(|made| {
+                debug_assert!(made.is_taken, "a session that was taken is given back once");
+                made.is_taken = false;
+            });
         }
     }
 }
@@ -412,7 +415,9 @@ impl Portals {
         for number in ended {
             made.remove(&number);
         }
-        made.insert(name.number, Made { isid, path, leading, is_taken: false, has_ended: false });
+        let earlier =
+            made.insert(name.number, Made { isid, path, leading, is_taken: false, has_ended: false });
+        debug_assert!(earlier.is_none(), "each connection has a number of its own");
         while made.len() > MADE_MAX {
             made.pop_first();
         }
@@ -503,6 +508,7 @@ impl Transport for Portals {
 
     fn read(&self, range: Range<u64>) -> Asked {
         let Asked { block_shift, .. } = self.asked(What::Probe);
+        debug_assert!((range.start | range.end).trailing_zeros() >= block_shift, "a change is whole blocks");
         let blocks = (range.end - range.start) >> block_shift;
         Asked::new(What::Read(Extent::new(range.start >> block_shift, blocks)), block_shift)
     }

@@ -142,6 +142,7 @@ impl Path {
     fn look_for_news(self: &Rc<Self>) {
         self.common.blocks.fetch_max(self.lun.geometry().blocks.0, Relaxed);
         let (resets, losses) = self.lun.cache_events();
+        debug_assert!(resets >= self.told.0 && losses >= self.told.1, "reports are counted upwards");
         if resets != self.told.0 {
             // The writes lost from its cache are in the journal, and are replayed before anything else is
             // sent.
@@ -264,6 +265,11 @@ impl Link for Path {
         deadline: Instant,
         late: Option<Late>,
     ) -> impl Future<Output = Result<Returned, Failed<DeviceError>>> + 'static {
+        debug_assert_eq!(
+            claim.is_some(),
+            matches!(failover::Request::kind(request), RequestKind::Change { .. }),
+            "an outstanding change has a claim, and nothing else has"
+        );
         let mut inner = self.inner.borrow_mut();
         let claim = claim.map(|claim| {
             inner.next_claim += 1;
@@ -371,9 +377,11 @@ impl Asked {
             What::Read(extent) => {
                 let own = self.buffer.take();
                 let buffer = own.unwrap_or_else(|| Buffer::recycled(self.length(extent)));
+                debug_assert_eq!(buffer.len(), self.length(extent), "a read fills its buffer");
                 lun.read(extent, buffer).await.map(Returned::Data)
             }
             What::Write(extent, data, durability) => {
+                debug_assert_eq!(data.len(), self.length(extent), "a write has the data of its blocks");
                 lun.write(extent, data, durability).await.map(|()| Returned::Nothing)
             }
             What::WriteZeroes(extent, may_unmap) => {
@@ -433,6 +441,10 @@ impl failover::Request for Asked {
 impl failover::Part for Asked {
     fn part(&self, range: Range<u64>) -> Asked {
         let shift = self.block_shift;
+        debug_assert!(
+            (range.start | range.end).trailing_zeros() >= shift,
+            "a part of a change is whole blocks"
+        );
         let part = Extent::new(range.start >> shift, (range.end - range.start) >> shift);
         let what = match &self.what {
             What::Write(extent, data, durability) => {

@@ -214,7 +214,9 @@ impl Drop for Recording {
     fn drop(&mut self) {
         let mut tapes = self.recorder.lock_tapes();
         let ended = |tape: &Arc<Lock<Tape>>| Arc::ptr_eq(tape, &self.tape);
-        if let Some(at) = tapes.running.iter().position(ended) {
+        let running = tapes.running.iter().position(ended);
+        debug_assert_eq!(running.is_some(), self.recorder.0.pdus > 0, "a tape runs until its recording ends");
+        if let Some(at) = running {
             let tape = tapes.running.remove(at);
             tapes.ended.push_back(tape);
         }

@@ -317,6 +317,7 @@ impl Data {
     }
 
     fn keep(&mut self, data: &[u8], trailer: &[u8]) {
+        debug_assert!(trailer.len() <= TRAILER_BYTES_MAX, "a trailer is padding and a digest");
         match data.first_chunk() {
             // The usual case: a copy of known length needs no function call.
             Some(head) => (self.head, self.head_bytes) = (*head, HEAD_BYTES as u8),

@@ -84,6 +84,11 @@ impl Unit {
             (next, descriptors) = (last.extent.lba.0 + last.extent.blocks.0, descriptors + came.len());
             came.into_iter().for_each(|run| append(&mut runs, run));
         }
+        debug_assert_eq!(
+            runs.iter().map(|run| run.extent.blocks.0).sum::<u64>(),
+            next - extent.lba.0,
+            "the runs follow each other from the start"
+        );
         Ok(runs)
     }
 
@@ -352,8 +357,12 @@ impl ExtendedCopy {
             source_lba: source_lba + piece.lba.0,
             destination_lba: destination_lba + piece.lba.0,
         };
-        CopyList { id, usage, targets: self.targets.to_vec(), segments: pieces.map(segment).collect() }
-            .write()
+        let segments: Vec<CopySegment> = pieces.map(segment).collect();
+        debug_assert!(
+            segments.len() <= self.limits.segments as usize,
+            "a copy has no more segments than allowed"
+        );
+        CopyList { id, usage, targets: self.targets.to_vec(), segments }.write()
     }
 }
 
