@@ -374,7 +374,10 @@ impl Client {
             "the blocks cover the bytes"
         );
         let skipped = (request.offset - self.device().geometry().offset(covering)) as usize;
-        debug_assert!(skipped + request.length as usize <= self.length(covering), "the blocks cover the last byte");
+        debug_assert!(
+            skipped + request.length as usize <= self.length(covering),
+            "the blocks cover the last byte"
+        );
         skipped..skipped + request.length as usize
     }
 
