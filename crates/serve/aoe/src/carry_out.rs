@@ -205,6 +205,7 @@ impl CoreShelves {
         data: &[u8],
         content: impl FnOnce() -> Content,
     ) -> Option<Command> {
+        debug_assert!(command.fingerprint.is_none(), "a change is recorded once");
         let registers = (command.ata.lba, command.ata.count, command.ata.command_or_status);
         let fingerprint = FINGERPRINTS.hash_one((registers, data));
         let verdict =
@@ -272,6 +273,7 @@ impl Command {
 
     /// Replies, with the data of a read.
     fn end(&self, done: Result<(), Failed>, data: &[u8], charge: Option<Charge>) {
+        debug_assert!(done.is_ok() || data.is_empty(), "only a success returns data");
         self.count(done.as_ref().map_err(|failed| failed.name()).copied());
         let (ata, error) = match done {
             Ok(()) => (self.ata.done(), None),
@@ -338,6 +340,10 @@ impl Command {
     fn part(&self, range: &Range<u64>, covering: Extent) -> Range<usize> {
         debug_assert!(self.device().geometry().offset(covering) <= range.start, "the blocks cover the bytes");
         let skipped = (range.start - self.device().geometry().offset(covering)) as usize;
+        debug_assert!(
+            skipped as u64 + range.end - range.start <= self.device().geometry().length(covering),
+            "the blocks cover the last byte"
+        );
         skipped..skipped + (range.end - range.start) as usize
     }
 
@@ -372,6 +378,7 @@ impl Command {
         if !self.is_whole(range) || self.slot.requests.permits(Access::Write).is_err() {
             return false;
         }
+        debug_assert_eq!(self.device().geometry().length(extent), data.len() as u64, "whole blocks of data");
         if let Some(mut blocks) = self.device().memory_to_write(extent) {
             blocks.put(0, data);
             return true;

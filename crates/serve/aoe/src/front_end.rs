@@ -195,6 +195,10 @@ impl CoreShelves {
             slot.volume.end_reservation(Some(slot.requests.attachment()));
         }
         ending.append(&mut before);
+        debug_assert!(
+            (1..slots.len()).all(|at| slots[..at].iter().all(|other| other.address != slots[at].address)),
+            "an address has one slot"
+        );
         ending
     }
 

@@ -110,6 +110,10 @@ impl Writes {
             None => drop(self.known.remove(&tag)),
             Some(head) => {
                 write.answer = Some(Answer { since: now, is_repeated: false, head });
+                debug_assert!(
+                    self.answered.back().is_none_or(|(last, _)| *last <= now),
+                    "replies are kept in the order of their times"
+                );
                 if self.answered.is_empty() {
                     self.writers.0.set(self.writers.0.get() + 1);
                 }
@@ -155,6 +159,7 @@ impl Writes {
 impl Drop for Writes {
     fn drop(&mut self) {
         if self.are_kept() {
+            debug_assert!(self.writers.0.get() > 0, "it counts as long as replies are kept");
             self.writers.0.set(self.writers.0.get() - 1);
         }
     }
