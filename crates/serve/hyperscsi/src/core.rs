@@ -206,6 +206,7 @@ impl CoreSessions {
         // The maximum for any interface, because an MTU can grow.
         let mut batch = DatagramBatch::new(BATCH, FRAME_BYTES_MAX);
         loop {
+            debug_assert!(!self.wire.pace.is_running.get(), "one task at a time runs the machine");
             self.wire.pace.is_running.set(true);
             let received = datagrams.receive_each(&mut batch, &mut |address, frame| {
                 self.take(&Place { interface: number, address }, frame);
@@ -333,7 +334,8 @@ impl CoreSessions {
         self.tally.note(Counted::Login, Some(&target.name), "accepted");
         session.borrow().log_in();
         self.server.tell(|observer| observer.session_began(session.borrow().info(), peer));
-        self.sessions.borrow_mut().insert(id, session);
+        let before = self.sessions.borrow_mut().insert(id, session);
+        debug_assert!(before.is_none(), "a session begins once");
         if !keeps {
             self.wire.disconnect(id); // its access has been revoked
         }
@@ -350,6 +352,7 @@ impl CoreSessions {
             };
             self.last_handle.set(handle);
             debug_assert!(handle != 0, "0 is what has no session");
+            debug_assert_eq!((handle - first) % step, 0, "the cores' numbers do not overlap");
             if self.all().iter().all(|session| session.borrow().handle() != handle) {
                 return handle;
             }
@@ -500,6 +503,7 @@ async fn drive(core: Rc<CoreSessions>) {
 async fn take_handed(core: Rc<CoreSessions>, mut inbox: Receiver<Handed>) {
     while let Some(Handed { from, mut frame }) = inbox.recv().await {
         if Header::parse(&frame).is_ok_and(|header| core.hears(&header)) {
+            debug_assert!(!core.wire.pace.is_running.get(), "one task at a time runs the machine");
             core.wire.pace.is_running.set(true);
             core.handle_frame(reactor::now(), &from, &mut frame);
             core.wire.pace.is_running.set(false);

@@ -120,6 +120,7 @@ impl Interface {
                     OutDatagram { to: *to, payload }
                 })
                 .collect();
+            debug_assert!(rest.is_empty(), "each piece is of one frame");
             let gone = match datagrams.try_send(&out) {
                 Ok(sent) => sent,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

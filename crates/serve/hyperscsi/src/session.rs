@@ -149,6 +149,7 @@ impl Session {
 
     /// Starts a command that has arrived.
     pub(crate) fn begin_task(&mut self, now: Instant, number: u64, command: Command) {
+        debug_assert!(self.tag(number).is_none(), "a command is announced once");
         let expected_bytes = command.data_in_bytes.max(command.data_out.len() as u32);
         let tag = Tag { index: self.commands.free_index(), number, expected_bytes };
         self.arrive(now, Arrived { tag, command });
@@ -417,6 +418,7 @@ impl ScsiSession for Session {
             sense: sense.map_or_else(Vec::new, |sense| sense.bytes().to_vec()),
             data,
         };
+        debug_assert!(!self.reports.contains_key(&tag.number), "a command has one reply");
         self.reports.extend(report.map(|report| (tag.number, report)));
         let id = TaskId { session: self.began.id, number: tag.number };
         self.wire.respond(id, response, report.is_some());
