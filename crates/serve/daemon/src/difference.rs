@@ -40,9 +40,14 @@ impl Difference {
         let mut difference = Difference::default();
         difference.volumes(now, wanted);
         difference.rest(now, wanted);
-        let Difference { added, removed, reopened, shrunk, .. } = &difference;
+        let Difference { added, removed, renamed, grown, reopened, shrunk, .. } = &difference;
         debug_assert!(added.iter().all(|name| !removed.contains(name)), "a volume comes or goes");
         debug_assert!(shrunk.iter().all(|(name, ..)| reopened.contains(name)), "it is shrunk while closed");
+        debug_assert!(grown.iter().all(|(name, _)| !reopened.contains(name)), "it grows while it is served");
+        debug_assert!(
+            renamed.iter().all(|(from, to)| !removed.contains(from) && !added.contains(to)),
+            "a renamed volume is neither gone nor new"
+        );
         difference
     }
 
@@ -67,6 +72,13 @@ impl Difference {
 
     fn volumes(&mut self, now: &Config, wanted: &Config) {
         let [served, to_serve] = [now, wanted].map(|config| config.exported().collect::<Vec<_>>());
+        debug_assert!(
+            [&served, &to_serve].into_iter().all(|volumes| {
+                let names: BTreeSet<_> = volumes.iter().map(|volume| volume.name.as_str()).collect();
+                names.len() == volumes.len()
+            }),
+            "the names of volumes differ"
+        );
         let find = |name: &VolumeName| served.iter().find(|volume| volume.name == *name).copied();
         let mut taken_over = BTreeSet::new();
         for volume in &to_serve {

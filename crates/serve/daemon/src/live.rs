@@ -488,6 +488,10 @@ impl Live {
         {
             reloaded.failed.push(format!("metrics are not served: {error}"));
         }
+        debug_assert!(
+            now.ordered.iter().all(|name| now.volumes.get(name).is_some()),
+            "a volume with an order stays open"
+        );
         Ok(reloaded)
     }
 

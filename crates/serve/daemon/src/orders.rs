@@ -382,7 +382,10 @@ impl Claim<'_> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.live.now().ordered.retain(|volume| *volume != self.volume);
+        let mut now = self.live.now();
+        debug_assert!(now.ordered.contains(&self.volume), "an order is claimed until this is dropped");
+        now.ordered.retain(|volume| *volume != self.volume);
+        drop(now);
         self.live.orders.notify_all();
     }
 }

@@ -177,6 +177,7 @@ fn start_reactors(
         (begin, Some((of_core, part)))
     };
     let (begins, parts): (Vec<_>, Vec<_>) = of_cores.into_iter().map(with_mailbox).unzip();
+    debug_assert_eq!(parts.len(), cores.get(), "each reactor thread has its part");
     let parts = Arc::new(Mutex::new(parts));
     let main = move |number: usize| {
         let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);

@@ -55,6 +55,7 @@ impl Volumes {
     /// Checks that initiators cannot mistake one of these, or of `others`, for another. The configuration
     /// already ensures this for specified names; others derive from a stored UUID.
     pub(crate) fn are_distinct_from(&self, others: &Volumes) -> Result<(), Failure> {
+        debug_assert!(others.0.keys().all(|name| !self.0.contains_key(name)), "no volume is its own twin");
         let mut taken = HashMap::new();
         for (name, opened) in self.0.iter().chain(&others.0) {
             for designator in opened.unit.identity().names() {

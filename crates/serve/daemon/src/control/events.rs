@@ -217,6 +217,7 @@ impl Subscriber {
             Some(line) => {
                 debug_assert!(waiting.bytes >= line.len(), "its bytes were counted");
                 waiting.bytes -= line.len();
+                debug_assert!(!waiting.lines.is_empty() || waiting.bytes == 0, "an empty queue has no bytes");
                 Some(line)
             }
             None if waiting.missed > 0 => {

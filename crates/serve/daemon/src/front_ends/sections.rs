@@ -1,6 +1,7 @@
 //! The common parts of front ends' sections: listen addresses, lists of targets, exports or slots, and edits of these lists in the
 //! text of a configuration file when a volume is added or removed.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -131,6 +132,11 @@ pub(super) fn luns(
 
 /// The LUNs to serve. A LUN whose volume is not open, as happens during a change, is omitted.
 pub(super) fn exports(luns: &[Lun], serving: Serving<'_>) -> Vec<Export> {
+    debug_assert_eq!(
+        luns.iter().map(|lun| lun.lun).collect::<BTreeSet<u16>>().len(),
+        luns.len(),
+        "a target has each LUN once"
+    );
     let export = |lun: &Lun| {
         Some(Export {
             lun: lun.lun,

@@ -34,6 +34,7 @@ impl Exposition {
     /// Begins a family; its samples follow immediately.
     pub(super) fn family(&mut self, family: &'static Family) -> Samples<'_> {
         let Family { name, kind, help, .. } = family;
+        debug_assert!(self.families.iter().all(|known| known.name != *name), "a family is written once");
         self.line(format_args!("# HELP {name} {}", help.replace('\\', "\\\\").replace('\n', "\\n")));
         self.line(format_args!("# TYPE {name} {}", kind.name()));
         self.families.push(family);

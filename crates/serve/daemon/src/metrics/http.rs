@@ -146,7 +146,9 @@ impl ConnectionSlot {
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        lock(&self.connections).remove(self.from);
+        let mut counts = lock(&self.connections);
+        debug_assert!(counts.count_of(self.from) > 0, "a connection is counted until this is dropped");
+        counts.remove(self.from);
     }
 }
 

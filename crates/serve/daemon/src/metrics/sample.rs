@@ -102,6 +102,7 @@ impl LoggedIn {
             }
         }
         debug_assert!(self.known.len() <= SESSION_LABELS_MAX && self.now.len() <= self.known.len());
+        debug_assert!(self.now.is_subset(&self.known), "labels are counted before they are exported");
     }
 }
 
