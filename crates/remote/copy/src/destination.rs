@@ -149,6 +149,7 @@ impl Destination {
         let mut at = range.start;
         while at < range.end {
             let (end, is_zero) = self.is_zero(at..range.end).await?;
+            debug_assert!(at < end && end <= range.end, "each look reaches further into the range");
             if !is_zero {
                 bytewise::zero(&*self.opened.device, at..end).await?;
                 cleared += end - at;

@@ -81,6 +81,7 @@ const HOLE_BYTES_MAX: u64 = 64 << 20;
 impl Cutter {
     /// Takes the source's report on the bytes from `at` on, in blocks of `run_block` bytes.
     fn learn(&mut self, runs: &[Run], run_block: u64) {
+        debug_assert!(self.holes.is_empty(), "a report is used up before the next one");
         let bytes = |blocks: u64| blocks.saturating_mul(run_block).min(self.end);
         let ranges = runs.iter().map(|run| {
             let start = bytes(run.extent.lba.0);
@@ -98,6 +99,14 @@ impl Cutter {
         }
         // If the report makes no progress, one request is treated as data.
         self.known_to = self.cut(told_to).max((self.at + self.request).min(self.end));
+        debug_assert!(
+            self.holes.iter().all(|hole| self.at <= hole.start && hole.end <= self.known_to),
+            "the holes are within the known part"
+        );
+        debug_assert!(
+            self.holes.iter().is_sorted_by(|one, next| one.end <= next.start),
+            "the holes are in order, and do not overlap"
+        );
     }
 
     /// Rounds down to a whole block, except at the end.
@@ -122,6 +131,7 @@ impl Cutter {
                 (data_end.min(request_end), false)
             }
         };
+        debug_assert!(here <= end && end <= self.known_to, "a piece is within the known part");
         self.at = end;
         (end > here).then_some(Piece { range: here..end, is_hole })
     }
@@ -164,7 +174,9 @@ impl<T: Send + 'static> Queue<T> {
             return None;
         }
         self.under_way -= 1;
-        self.ended.recv().await
+        let ended = self.ended.recv().await;
+        debug_assert!(ended.is_some(), "each task has a result");
+        ended
     }
 }
 
@@ -192,6 +204,7 @@ pub(crate) fn runs(data: &[u8]) -> Vec<DataRun> {
             None => runs.push(DataRun { range: start..end, is_zero }),
         }
     }
+    debug_assert_eq!(runs.last().map_or(0, |run| run.range.end), data.len(), "the runs cover the data");
     runs
 }
 

@@ -210,7 +210,8 @@ impl Pump {
 
     fn start(&mut self, piece: Piece) {
         let range = piece.range.clone();
-        self.under_way.insert(range.start);
+        let is_new = self.under_way.insert(range.start);
+        debug_assert!(is_new, "no two pieces begin at one byte");
         let carried = carry(Rc::clone(&self.carrier), piece);
         self.queue.start(async move { (range, carried.await) });
     }
@@ -218,12 +219,14 @@ impl Pump {
     async fn account_for(&mut self, range: Range<u64>, ended: Result<Carried, Failure>) -> Result<(), Stop> {
         let carried = ended?; // a failed piece stays outstanding: nothing after it is certain
         let start = range.start;
-        self.under_way.remove(&start);
+        let was_under_way = self.under_way.remove(&start);
+        debug_assert!(was_under_way, "a piece ends once");
         if let Some(digest) = &mut self.digest {
             digest.add(range, carried.data).await;
         }
         self.account.unreadable.extend(carried.unreadable);
-        self.ahead.insert(start, carried.tally);
+        let earlier = self.ahead.insert(start, carried.tally);
+        debug_assert!(earlier.is_none(), "a piece is counted once");
         let done = self.done_to();
         while let Some(first) = self.ahead.first_entry().filter(|first| *first.key() < done) {
             self.account.tally += first.remove();
@@ -364,6 +367,10 @@ fn pieces(range: Range<u64>, block: u64) -> impl Iterator<Item = Range<u64>> {
 
 /// Appends a range to a list, merging consecutive ranges.
 fn lost(unreadable: &mut Vec<Range<u64>>, piece: Range<u64>) {
+    debug_assert!(
+        unreadable.last().is_none_or(|last| last.end <= piece.start),
+        "the parts of a piece are read in order"
+    );
     match unreadable.last_mut().filter(|last| last.end == piece.start) {
         Some(last) => last.end = piece.end,
         None => unreadable.push(piece),

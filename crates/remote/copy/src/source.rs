@@ -178,6 +178,8 @@ impl Digest {
     /// as data.
     pub(crate) async fn add(&mut self, range: Range<u64>, data: Option<Slice>) {
         const ZEROS: &[u8] = &[0; STEP_BYTES];
+        debug_assert!(range.start >= self.at, "no byte is hashed twice");
+        debug_assert!(!self.waiting.contains_key(&range.start), "a piece is hashed once");
         self.waiting.insert(range.start, (range.end, data));
         while let Some((end, data)) = self.waiting.remove(&self.at) {
             match data {

@@ -154,6 +154,7 @@ pub async fn write(
             written.map_err(|error| Failure::device(format_args!("cannot write {name} at byte {at}"), error))
         });
         end += length;
+        debug_assert!(end <= part.range.end, "the input does not go beyond its part");
         if queue.is_full()
             && let Some(written) = queue.next().await
         {
