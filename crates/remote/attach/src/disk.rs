@@ -45,7 +45,9 @@ impl Losses {
     }
 
     fn tell(&mut self, opening: u64, flushed: Result<(), DeviceError>) -> Result<(), DeviceError> {
+        debug_assert!(self.reported <= self.count, "only losses that were counted are reported");
         let told = self.told.entry(opening).or_insert(self.reported);
+        debug_assert!(*told <= self.count, "an open file was told of losses that were counted");
         if *told < self.count {
             *told = self.count;
             self.reported = self.count;
@@ -183,6 +185,11 @@ impl Disk {
     }
 
     async fn put(&self, extent: Extent, data: Slice, durability: Durability) -> Result<(), DeviceError> {
+        debug_assert_eq!(
+            data.len() as u64,
+            self.geometry().length(extent),
+            "a write has the data of its blocks"
+        );
         self.unflushed.set(true);
         self.device.write(extent, data, durability).await
     }
@@ -223,7 +230,9 @@ impl Disk {
             return Ok(());
         }
         let zeros = Buffer::zeroed((bytes.end - bytes.start) as usize);
-        self.patch(geometry, &Span::over(geometry, &bytes), &zeros, Durability::Cached).await
+        let span = Span::over(geometry, &bytes);
+        debug_assert!(span.extent.blocks.0 <= 2, "whole blocks are cleared without data");
+        self.patch(geometry, &span, &zeros, Durability::Cached).await
     }
 
     /// Records an opened file; returns a number for the open file description.
@@ -323,6 +332,7 @@ impl Span {
         let first = bytes.start >> shift;
         let behind = bytes.end.div_ceil(u64::from(geometry.block_size.bytes()));
         let skipped = (bytes.start - (first << shift)) as usize;
+        debug_assert!(behind << shift >= bytes.end, "the blocks of a span cover its bytes");
         Span {
             extent: Extent::new(first, behind - first),
             within: skipped..skipped + (bytes.end - bytes.start) as usize,
