@@ -137,6 +137,10 @@ pub fn negotiated(offers: &Offers, got: &Parameters) -> Vec<Negotiated> {
             ]),
         }
     }
+    debug_assert!(
+        (1..rows.len()).all(|at| rows[..at].iter().all(|row| row.key != rows[at].key)),
+        "each key has one row"
+    );
     rows
 }
 
@@ -160,6 +164,7 @@ pub fn table(keys: &[Negotiated]) -> String {
     let rows: Vec<[String; 5]> = std::iter::once(headings).chain(keys.iter().map(Negotiated::row)).collect();
     let below = std::iter::once(None).chain(keys.iter().map(|key| key.reason));
     let lines = lines([Align::Left, Align::Left, Align::Right, Align::Right, Align::Right], &rows);
+    debug_assert_eq!(lines.len(), keys.len() + 1, "the headings and each key have a line");
     let with_reason = |(line, reason): (String, Option<&str>)| match reason {
         Some(reason) => format!("{line}\n     {reason}\n"),
         None => line + "\n",
