@@ -97,6 +97,10 @@ impl Lun {
         self.run(move |device| async move {
             let end = offset.checked_add(data.len() as u64).ok_or(DeviceError::OutOfRange)?;
             let extent = bytewise::covering(&*device, &(offset..end))?;
+            debug_assert!(
+                device.geometry().length(extent) >= data.len() as u64,
+                "the blocks of a write cover its bytes"
+            );
             if device.geometry().length(extent) == data.len() as u64 {
                 let _with_others = locks.share(extent).await;
                 return bytewise::write(&*device, offset, data).await;

@@ -96,6 +96,7 @@ impl AsyncRead for TokioLun {
         match Pin::new(&mut request).poll(cx) {
             Poll::Ready(read) => {
                 let bytes = read.map_err(io_error)?;
+                debug_assert_eq!(bytes.len(), asked, "a read returns the bytes of its range");
                 into.put_slice(&bytes);
                 this.position += bytes.len() as u64;
                 Poll::Ready(Ok(()))
