@@ -177,6 +177,11 @@ async fn record(
         )));
     }
     let data_disks = members + creation.spares.len();
+    debug_assert_eq!(
+        disks.len(),
+        data_disks + usize::from(creation.journal_on.is_some()),
+        "each volume of the set is open"
+    );
     let bytes = disks[..data_disks].iter().map(|disk| disk.device.geometry().bytes()).min().unwrap_or(0);
     let layout = |data_bytes: u64| {
         let blocks = Blocks(data_bytes >> block_size.shift());
@@ -220,6 +225,10 @@ async fn record(
     let layout = layout(areas.data.bytes)?;
     let stripe_bytes = layout.stripe_blocks() << block_size.shift();
     let region_stripes = (REGION_BYTES / stripe_bytes).max(layout.stripes().div_ceil(REGIONS_MAX)).max(1);
+    debug_assert!(
+        layout.stripes().div_ceil(region_stripes) <= REGIONS_MAX,
+        "each region has a bit in the bitmap"
+    );
     let are_zero = all_are_zero(&disks[..members], areas).await;
     // With a bitmap, the whole set is resynchronised while the members are read. A journal has no regions, so
     // a set with a journal starts degraded.

@@ -158,6 +158,7 @@ const WITHOUT_IT: &str = "it is a member of the set, which cannot start while it
 
 /// Rejects a member that is reachable but reserved or taken over by another host.
 fn check_ownership(disks: &[Disk], candidates: &[Candidate]) -> Result<(), Failure> {
+    debug_assert_eq!(disks.len(), candidates.len(), "each disk is a candidate");
     for (disk, candidate) in disks.iter().zip(candidates) {
         if let Err(NoSuperblock::Unreadable(error @ (DeviceError::Reserved | DeviceError::Fenced))) =
             candidate.superblock
@@ -242,6 +243,8 @@ impl Raid {
             members.map(|(member, disk)| disk.as_ref().map(name).or_else(|| was(member))).collect();
         names.journal = found.journal.as_ref().map(name);
         names.spares = found.spares.iter().map(|(_, disk)| name(disk)).collect();
+        debug_assert_eq!(names.spares.len(), parts.spares.len(), "each spare has a name");
+        debug_assert_eq!(names.members.len(), parts.layout.members(), "each member has a place for its name");
         let is_new = parts.is_new();
         let fits = parts.records.set().clean && !parts.states.lacking().contains(&true);
         let origin = match (is_new, fits) {
@@ -488,6 +491,7 @@ impl Overlay {
 
     fn keep(&self, extent: Extent, data: &[u8]) -> Result<(), DeviceError> {
         let block_bytes = self.below.geometry().block_size.bytes() as usize;
+        debug_assert_eq!(data.len() as u64, self.below.geometry().length(extent), "whole blocks are kept");
         let mut written = self.written.lock();
         for (lba, block) in (extent.lba.0..).zip(data.chunks(block_bytes)) {
             if (written.len() + 1) * block_bytes > BYTES_MAX {

@@ -196,6 +196,7 @@ pub(super) struct Names {
 
 impl Names {
     pub(super) fn put_in_place(&mut self, member: usize, name: String) {
+        debug_assert!(member < self.members.len(), "the member is one of the set");
         if let Some(member) = self.members.get_mut(member) {
             self.replaced.extend(member.replace(name));
         }
@@ -259,6 +260,7 @@ impl Current {
         if let Some(Parts { set, .. }) = now.parts.take() {
             (now.geometry, now.profile) = (set.geometry(), set.profile());
             now.losses += set.losses().count() + u64::from(set.profile().volatile_cache);
+            debug_assert!(now.ending.is_none(), "a set stops after the one before has ended");
             now.ending = Some(set);
         }
     }
@@ -278,6 +280,10 @@ impl Current {
         if geometry.block_size != now.geometry.block_size || geometry.blocks < now.geometry.blocks {
             return Err(Failure::refused("the set is shorter than it was"));
         }
+        debug_assert!(
+            now.parts.is_none() && now.ending.is_none(),
+            "a set starts when the one before has ended"
+        );
         now.parts = Some(parts);
         Ok(())
     }
@@ -600,6 +606,7 @@ impl Running {
     pub(super) fn end(&self) {
         let (orders, waiting) = {
             let mut state = self.state();
+            debug_assert!(!state.has_ended, "a set ends once");
             (state.has_ended, state.is_growing) = (true, false);
             (std::mem::take(&mut state.orders), std::mem::take(&mut state.waiting_for_end))
         };
@@ -616,7 +623,10 @@ struct InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
-        self.running.state().is_used = false;
+        let mut state = self.running.state();
+        debug_assert!(state.is_used, "the users of a set leave once");
+        state.is_used = false;
+        drop(state);
         self.running.wake();
     }
 }

@@ -49,6 +49,7 @@ impl Pace {
     }
 
     pub(crate) fn done(&mut self, now: Instant, done: u64) {
+        debug_assert!(now >= self.now.0, "samples are taken in order");
         self.now = (now, done);
         if now.saturating_duration_since(self.later.0) >= SAMPLE {
             (self.earlier, self.later) = (self.later, self.now);
@@ -95,6 +96,7 @@ impl Throttle {
         moved_bytes: u64,
     ) -> Duration {
         let (known, asked) = self.known.get();
+        debug_assert!(requests >= known, "requests are counted upwards");
         let asked = if requests == known { asked } else { Some(now) };
         self.known.set((requests, asked));
         let has_users = asked.is_some_and(|asked| now.saturating_duration_since(asked) < USERS_STAY);
