@@ -277,9 +277,10 @@ impl JournalFile {
             Some(Content::Write(data)) => data,
             _ => &[],
         };
-        let mut anchors = self.header.anchors.iter().chain(self.candidates.iter().map(|(_, anchor)| anchor));
+        let is_apart = |anchor: &Anchor| !anchor.overlaps(range);
         debug_assert!(
-            anchors.all(|anchor| !anchor.overlaps(range)),
+            self.header.anchors.iter().all(is_apart)
+                && self.candidates.iter().all(|(_, anchor)| is_apart(anchor)),
             "an anchor ends before its blocks change"
         );
         let is_appended = self.append_record(range, kind(content), data)?;
