@@ -29,7 +29,7 @@ pub struct RemoteAoe {
     profile: Profile,
     identity: Identity,
     sectors: u8,
-    /// Flushes that failed at the device.
+    /// Flushes that failed at the device. The session counts them.
     losses: LossCounter,
 }
 
@@ -107,15 +107,7 @@ impl RemoteAoe {
             return Ok(());
         }
         let losses = self.losses.clone();
-        self.on(async move |commands: Rc<Commands>| {
-            // Counts the loss on this thread, even if the caller no longer waits.
-            commands.flush(is_extended).await.inspect_err(|error| {
-                if error.is_loss() {
-                    losses.count();
-                }
-            })
-        })
-        .await
+        self.on(async move |commands: Rc<Commands>| commands.flush(is_extended, losses).await).await
     }
 
     async fn trim(&self, extent: Extent) -> Result<(), DeviceError> {
@@ -133,8 +125,8 @@ impl Commands {
         claim: Option<&Claim>,
         is_slow: bool,
     ) -> Exchange {
-        let deadline = reactor::now() + self.timeout;
-        self.session.ask(Asked { ata, data, returns, claim: claim.cloned(), is_slow, deadline })
+        let (claim, deadline) = (claim.cloned(), reactor::now() + self.timeout);
+        self.session.ask(Asked { ata, data, returns, claim, losses: None, is_slow, deadline })
     }
 
     /// The right to change these sectors, granted once no older change of them can still arrive.
@@ -187,14 +179,20 @@ impl Commands {
         all_of(exchanges).await
     }
 
-    async fn flush(&self, is_extended: bool) -> Result<(), DeviceError> {
-        let flushed = self.ask(Ata::flush(is_extended), None, 0, None, true).await;
-        flushed.map(drop).map_err(|failed| match failed {
-            // This says nothing about writes: they are still in the cache, and a later flush reports them.
-            Failed::TimedOut | Failed::Refused(ErrorCode::Unavailable) => DeviceError::NotReady,
-            Failed::Refused(ErrorCode::Reserved) => DeviceError::Reserved,
-            Failed::Refused(_) | Failed::Device(_) => DeviceError::WritesLost,
-        })
+    /// Counts the loss that the reply reports in `losses`.
+    async fn flush(&self, is_extended: bool, losses: LossCounter) -> Result<(), DeviceError> {
+        let flushed = self.session.ask(Asked {
+            ata: Ata::flush(is_extended),
+            data: None,
+            returns: 0,
+            claim: None,
+            losses: Some(losses),
+            is_slow: true,
+            deadline: reactor::now() + self.timeout,
+        });
+        flushed.await.map_err(Failed::of_flush)?;
+        let ended = reactor::timeout(self.timeout, self.session.abandoned_flushes_ended()).await;
+        ended.map_err(|_| DeviceError::NotReady)
     }
 
     async fn trim(&self, extent: Extent) -> Result<(), DeviceError> {
@@ -406,8 +404,15 @@ pub async fn open(url: &Url) -> Result<RemoteAoe, OpenError> {
     let (station, address) = (found.station, url.address);
     let route = Route { interface: url.interface.clone(), address, datagrams: datagrams.into(), station };
     let session = Session::begin(route, found.buffer_count, options.quarantine);
-    let asked =
-        |ata, returns, deadline| Asked { ata, data: None, returns, claim: None, is_slow: false, deadline };
+    let asked = |ata, returns, deadline| Asked {
+        ata,
+        data: None,
+        returns,
+        claim: None,
+        losses: None,
+        is_slow: false,
+        deadline,
+    };
     let failed = |failed| match failed {
         Failed::Refused(code) => OpenError::Refused(address, code),
         Failed::Device(register) => OpenError::Unidentified(address, register),

@@ -4,13 +4,17 @@
 //!   ask ──► waiting ── the window has room ──► sent ── answered ──────────────► its future
 //!                                              │  ▲                               └ sent once: a round trip
 //!                                              └──┘ timed out: sent again, and the window restarts at one
-//!                                              └─── its deadline passes, or it is dropped: given up;
-//!                                                   a change is kept, and sent, until it is answered
+//!                                              └─── its deadline passes, or it is dropped: given up; a change
+//!                                                   or a flush is kept, and sent, until it is answered
 //! ```
 //!
 //! A change that was sent has a claim on its sectors. If no copy of it can be left, the claim ends with the
 //! reply; otherwise it ends a quarantine later. Without a reply, the server may still be executing the
 //! change. If its requester has gone, the claim therefore stays until a reply arrives, or for a minute.
+//!
+//! A server may report lost writes only once, in the reply to the flush that detected the loss. That reply
+//! counts as one loss when it arrives, even if the requester has gone. A flush that is answered earlier does
+//! not have this report: its success is returned only after all abandoned flushes have ended.
 //!
 //! After some seconds without a reply, the client searches the Ethernet for the device; it reopens an
 //! interface that has failed. If another station has the same device, it replaces the old one. Commands sent
@@ -31,7 +35,7 @@ use aoe::{
     Address, Ata, Body, Config, ConfigCommand, ETHER_TYPE, ErrorCode, Frame, Header, IDENTITY_BYTES,
     Identity, SECTOR_BYTES,
 };
-use block::Slice;
+use block::{DeviceError, LossCounter, Slice};
 use failover::Claim;
 use reactor::{
     DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, Datagrams, MacAddress, OutDatagram,
@@ -44,7 +48,7 @@ const BATCH: usize = 64;
 const SLOW: Duration = Duration::from_secs(1);
 /// Pause after an error of the interface.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long an abandoned change without a reply is kept.
+/// How long an abandoned change or flush without a reply is kept.
 const KEPT: Duration = Duration::from_secs(60);
 /// Maximum travel time of a frame for which copies of a write are recognised: a Linerate server remembers a
 /// write for 5 s.
@@ -98,6 +102,8 @@ struct Inner {
     next_tag: u32,
     is_leaving: bool,
     waker: Option<Waker>,
+    /// Flushes that wait until all abandoned flushes have ended.
+    flush_wakers: Vec<Waker>,
     counters: Counters,
 }
 
@@ -118,6 +124,8 @@ struct Task {
     /// Number of bytes in the reply.
     returns: usize,
     claim: Option<Claim>,
+    /// Of a flush: counts the loss that its reply reports.
+    losses: Option<LossCounter>,
     is_slow: bool,
     deadline: Instant,
     /// The requester has gone.
@@ -145,6 +153,18 @@ pub(crate) enum Failed {
     TimedOut,
 }
 
+impl Failed {
+    /// The error of a flush that failed for this reason.
+    pub(crate) fn of_flush(self) -> DeviceError {
+        match self {
+            // This says nothing about writes: they are still in the cache, and a later flush reports them.
+            Failed::TimedOut | Failed::Refused(ErrorCode::Unavailable) => DeviceError::NotReady,
+            Failed::Refused(ErrorCode::Reserved) => DeviceError::Reserved,
+            Failed::Refused(_) | Failed::Device(_) => DeviceError::WritesLost,
+        }
+    }
+}
+
 /// A command to send.
 pub(crate) struct Asked {
     pub(crate) ata: Ata,
@@ -152,6 +172,8 @@ pub(crate) struct Asked {
     /// Number of bytes that it returns.
     pub(crate) returns: usize,
     pub(crate) claim: Option<Claim>,
+    /// Of a flush: counts the loss that its reply reports.
+    pub(crate) losses: Option<LossCounter>,
     pub(crate) is_slow: bool,
     pub(crate) deadline: Instant,
 }
@@ -182,6 +204,7 @@ impl Session {
             next_tag: first_tag(),
             is_leaving: false,
             waker: None,
+            flush_wakers: Vec::new(),
             counters: Counters::default(),
         };
         let (remembers, inner) = (Cell::new(false), RefCell::new(inner));
@@ -215,7 +238,7 @@ impl Session {
     }
 
     pub(crate) fn ask(self: &Rc<Self>, asked: Asked) -> Exchange {
-        let Asked { ata, data, returns, claim, is_slow, deadline } = asked;
+        let Asked { ata, data, returns, claim, losses, is_slow, deadline } = asked;
         debug_assert_eq!(
             claim.is_some(),
             data.is_some(),
@@ -238,6 +261,7 @@ impl Session {
             data,
             returns,
             claim,
+            losses,
             is_slow,
             deadline,
             is_given_up: false,
@@ -405,6 +429,11 @@ impl Session {
             }
         };
         debug_assert!(task.times > 0, "only a command that was sent is answered");
+        if let (Some(losses), Err(failed)) = (&task.losses, &answer)
+            && failed.of_flush().is_loss()
+        {
+            losses.count();
+        }
         let is_done = answer.is_ok();
         task.answer = Some(answer);
         if std::mem::take(&mut task.is_queued) {
@@ -422,6 +451,7 @@ impl Session {
         task.waker.take().into_iter().for_each(Waker::wake);
         if task.is_given_up {
             inner.tasks.remove(&header.tag);
+            inner.wake_flushes();
         }
         inner.silent_since = None;
         inner.counters.answered += 1;
@@ -457,11 +487,26 @@ impl Session {
         Ok(())
     }
 
+    /// Resolves when all abandoned flushes have ended.
+    pub(crate) async fn abandoned_flushes_ended(&self) {
+        poll_fn(|cx| {
+            let mut inner = self.inner.borrow_mut();
+            let is_abandoned = |task: &Task| task.is_given_up && task.losses.is_some();
+            if !inner.tasks.values().any(is_abandoned) {
+                return Poll::Ready(());
+            }
+            inner.flush_wakers.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
     fn give_up(&self, tag: u32) {
         let mut inner = self.inner.borrow_mut();
         let Some(task) = inner.tasks.get_mut(&tag) else { return };
         debug_assert!(!task.is_given_up, "a command is given up once");
-        if task.times > 0 && task.answer.is_none() && task.claim.is_some() {
+        let has_effect = task.claim.is_some() || task.losses.is_some();
+        if task.times > 0 && task.answer.is_none() && has_effect {
             (task.is_given_up, task.deadline) = (true, reactor::now() + KEPT);
         } else {
             inner.forget(tag);
@@ -483,6 +528,10 @@ impl Inner {
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
+    }
+
+    fn wake_flushes(&mut self) {
+        std::mem::take(&mut self.flush_wakers).into_iter().for_each(Waker::wake);
     }
 
     /// Moves waiting commands into the window. Returns whether there is nothing to send.
@@ -556,6 +605,9 @@ impl Inner {
             } else if task.due(&self.flow).is_some_and(|due| due <= now) {
                 late.push((*tag, task.is_slow));
             }
+        }
+        if !over.is_empty() {
+            self.wake_flushes();
         }
         for claim in over.into_iter().filter_map(|tag| self.forget(tag)?.claim) {
             hold(claim, quarantine);

@@ -280,6 +280,53 @@ fn a_stable_write_fails_if_another_flush_got_the_report_of_its_loss() {
     });
 }
 
+/// A server reports a loss once to a station, in the reply to the flush that detected it.
+#[test]
+fn a_loss_is_counted_once_even_if_the_requester_of_its_flush_has_gone() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let disk = disk();
+        let _server = ours(Arc::clone(&disk), "server");
+        let device = opened("?timeout=3s").await;
+        let mut losses = 0;
+        // The caller drops the flush, or waits until it has timed out.
+        for patience in [1, 5] {
+            disk.fail_next_flush(DeviceError::WritesLost);
+            ethernet.mute(Some("server"));
+            let answer = timeout(Duration::from_secs(patience), device.flush()).await;
+            assert!(matches!(answer, Err(_) | Ok(Err(DeviceError::NotReady))), "{answer:?}");
+            assert_eq!(device.losses().count(), losses, "the flush is not answered yet");
+            ethernet.mute(None);
+            sleep(Duration::from_secs(10)).await;
+            losses += 1;
+            assert_eq!(device.losses().count(), losses);
+            assert_eq!((device.flush().await, device.losses().count()), (Ok(()), losses));
+        }
+        disk.fail_next_flush(DeviceError::WritesLost);
+        let mut flush = device.flush();
+        assert_eq!(testkit::poll(flush.as_mut()), None);
+        sleep(Duration::from_secs(1)).await;
+        drop(flush); // its reply has arrived
+        assert_eq!((device.flush().await, device.losses().count()), (Ok(()), losses + 1));
+    });
+}
+
+#[test]
+fn a_flush_succeeds_only_after_the_abandoned_ones_have_ended() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let disk = disk();
+        let _server = ours(Arc::clone(&disk), "server");
+        let device = opened("").await;
+        disk.fail_next_flush(DeviceError::WritesLost);
+        ethernet.mute(Some("server"));
+        let answer = timeout(Duration::from_millis(100), device.flush()).await;
+        assert!(answer.is_err(), "its reply is lost");
+        ethernet.mute(None);
+        assert_eq!((device.flush().await, device.losses().count()), (Ok(()), 1));
+    });
+}
+
 #[test]
 fn an_answer_that_is_too_long_for_the_interface_stops_no_other() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
