@@ -156,8 +156,12 @@ pub trait ScsiSession: Sized + 'static {
         let entered = slot.is_some_and(|index| commands.luns.slot(index).enter(declared.turn));
         commands.open(now, slot, &declared, entered);
         let Some(index) = slot else { return self.answer_absent(&declared) };
-        if entered || declared.sends_early {
-            self.begin_command(index, &command, !entered); // if data arrives early, only the effect can wait
+        if entered {
+            self.begin_command(index, &command, false);
+        } else if declared.sends_early {
+            // Its data can arrive; only the effect waits, and later commands wait for it.
+            commands.luns.slot(index).waiting.push_back(Waiting::Data(declared.id));
+            self.begin_command(index, &command, true);
         } else {
             commands.luns.slot(index).waiting.push_back(Waiting::Begin(command));
         }
@@ -227,12 +231,13 @@ pub trait ScsiSession: Sized + 'static {
         let Commands { luns, tasks, .. } = self.commands_mut();
         let Some(task) = task_of(tasks, id) else { return };
         debug_assert!(matches!(task.state, TaskState::Held), "its data has arrived: {id:?}");
-        let slot = luns.slot(index);
-        task.entered = task.entered || slot.enter(task.turn);
         if task.entered {
-            self.finish(id, index, job, data);
-        } else {
-            slot.waiting.push_back(Waiting::Finish(id, job, data));
+            return self.finish(id, index, job, data);
+        }
+        let waits = |waiting: &&mut Waiting<Self>| matches!(waiting, Waiting::Data(other) if *other == id);
+        match luns.slot(index).waiting.iter_mut().find(waits) {
+            Some(place) => *place = Waiting::Finish(id, job, data),
+            None => debug_assert!(false, "a write that has not entered waits for its turn: {id:?}"),
         }
     }
 
@@ -362,23 +367,28 @@ pub trait ScsiSession: Sized + 'static {
     /// Starts waiting commands of a LUN, in the order of their arrival.
     #[cold]
     fn begin_waiting(&mut self, index: usize) {
+        if std::mem::replace(&mut self.commands_mut().luns.slot(index).is_beginning, true) {
+            return; // a command that the loop below has started has ended: that loop continues
+        }
         while let Some(next) = self.commands_mut().luns.slot(index).waiting.pop_front() {
             let Commands { luns, tasks, .. } = self.commands_mut();
-            let Some(task) = task_of(tasks, next.id()).filter(|task| matches!(task.state, TaskState::Held))
-            else {
+            let Some(task) = task_of(tasks, next.id()).filter(|task| next.is_still(&task.state)) else {
                 continue; // it has ended while it waited, and never begins
             };
             let slot = luns.slot(index);
             if !slot.may_enter(task.turn) {
-                return slot.waiting.push_front(next);
+                slot.waiting.push_front(next);
+                break;
             }
             slot.take_turn(task.turn);
             task.entered = true;
             match next {
                 Waiting::Begin(command) => self.begin_command(index, &command, false),
+                Waiting::Data(_) => {} // it finishes when its data has arrived
                 Waiting::Finish(id, job, data) => self.finish(id, index, job, data),
             }
         }
+        self.commands_mut().luns.slot(index).is_beginning = false;
     }
 
     /// Removes a command that [`Commands::clear`] has aborted and that is not answered.
@@ -523,6 +533,8 @@ impl Work {
 pub enum Waiting<S: ScsiSession> {
     /// A command that has not begun.
     Begin(S::Command),
+    /// A write whose data is arriving.
+    Data(S::Id),
     /// A write whose data has arrived.
     Finish(S::Id, Job, Data),
 }
@@ -531,7 +543,15 @@ impl<S: ScsiSession> Waiting<S> {
     fn id(&self) -> S::Id {
         match self {
             Waiting::Begin(command) => S::declared(command).id,
-            Waiting::Finish(id, ..) => *id,
+            Waiting::Data(id) | Waiting::Finish(id, ..) => *id,
+        }
+    }
+
+    /// Whether a command with this name and state is the one that waits.
+    fn is_still(&self, state: &TaskState<S>) -> bool {
+        match self {
+            Waiting::Data(_) => matches!(state, TaskState::Receiving | TaskState::Held),
+            Waiting::Begin(_) | Waiting::Finish(..) => matches!(state, TaskState::Held),
         }
     }
 }

@@ -104,6 +104,8 @@ pub struct Slot<W> {
     pub ordered: bool,
     /// Commands that wait for their turn (SAM-5 section 8.6, task attributes).
     pub waiting: VecDeque<W>,
+    /// A loop starts the waiting commands.
+    pub is_beginning: bool,
 }
 
 impl<W> Slot<W> {
@@ -238,6 +240,7 @@ impl<W> Luns<W> {
                 active: 0,
                 ordered: false,
                 waiting: VecDeque::new(),
+                is_beginning: false,
             };
             // If a LUN returns as another unit, its INQUIRY data has changed for this session.
             if self.told.remove(&export.lun).is_some_and(|told| told != export.unit.inquiry_facts()) {

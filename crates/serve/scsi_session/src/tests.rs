@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use block::Buffer;
 use front_end_core::{Budget, Config, Limits, Server};
-use logical_unit::{Data, DataIn, InitiatorPort, LogicalUnit, Receive, Status, TargetPort};
+use logical_unit::{Data, DataIn, InitiatorPort, LogicalUnit, Receive, Reply, Status, TargetPort};
 use reactor::Alone;
 use volume::VolumeOptions;
 
@@ -34,6 +34,8 @@ struct Scene {
     answers: Vec<(usize, Status)>,
     /// The initiator reads none of the responses: they stay outstanding, as over iSCSI.
     is_stuck: bool,
+    /// The data of writes arrives when [`Scene::data_arrives`] is called.
+    holds_data: bool,
 }
 
 impl ScsiSession for Scene {
@@ -75,6 +77,9 @@ impl ScsiSession for Scene {
 
     fn receive(&mut self, command: &Sent, index: usize, receive: Receive) {
         assert!(self.commands.charge(command.index, command.data.len()), "there is memory for its data");
+        if self.holds_data {
+            return self.commands.receive(command.index, receive.job, ());
+        }
         self.finish_in_turn(command.index, index, receive.job, Data::Buffer(Buffer::from(&command.data[..])));
     }
 
@@ -112,7 +117,7 @@ fn play(limit: usize, disk: fn() -> DiskOptions, scene: impl FnOnce(&mut Scene))
         let luns = Luns::new(&exports, initiator, port, Rc::default());
         let session = Rc::new_cyclic(|this| {
             let commands = Commands::new(this.clone(), server, Rc::default(), luns, Budget::new(limit, None));
-            RefCell::new(Scene { commands, answers: Vec::new(), is_stuck: false })
+            RefCell::new(Scene { commands, answers: Vec::new(), is_stuck: false, holds_data: false })
         });
         let mut session = session.borrow_mut();
         session.send(0, &TEST_UNIT_READY, &[], Turn::Simple); // takes the unit attention
@@ -134,6 +139,11 @@ impl Scene {
 
     fn write(&mut self, index: usize, turn: Turn) {
         self.send(index, &sixteen(0x8a, 0, 0, 1), &[7; 512], turn);
+    }
+
+    fn data_arrives(&mut self, index: usize) {
+        let (slot, Receiving { job, .. }) = self.commands.received(index).expect("its data is awaited");
+        self.finish_in_turn(index, slot, job, Data::Buffer(Buffer::zeroed(512)));
     }
 
     fn unit(&self) -> Arc<LogicalUnit> {
@@ -211,6 +221,37 @@ fn a_function_that_aborts_an_aborted_command_again_waits_for_the_same_devices() 
         }
         session.tell_aborted(&[1]);
         assert_eq!(session.answers, [(1, Status::TaskAborted)]);
+    });
+}
+
+/// Regression: each command began the next one on the stack of its own answer.
+#[test]
+fn commands_that_waited_for_an_ordered_one_begin_one_after_the_other() {
+    play(10_000, queueing, |session| {
+        session.write(1, Turn::Ordered);
+        (2..20_000).for_each(|index| session.send(index, &TEST_UNIT_READY, &[], Turn::Simple));
+        assert_eq!(session.answers, []);
+        session.answer(1, Reply::status(Status::Good));
+        let good: Vec<_> = (1..20_000).map(|index| (index, Status::Good)).collect();
+        assert_eq!(session.answers, good);
+    });
+}
+
+/// Regression: later commands overtook a write whose data was arriving.
+#[test]
+fn an_ordered_write_whose_data_arrives_holds_back_later_commands() {
+    play(10_000, queueing, |session| {
+        session.write(1, Turn::Simple);
+        session.holds_data = true;
+        session.write(2, Turn::Ordered);
+        session.send(3, &TEST_UNIT_READY, &[], Turn::Simple);
+        assert_eq!(session.answers, [], "the ORDERED write waits, and the later command for it");
+        session.answer(1, Reply::status(Status::Good));
+        assert_eq!(session.answers, [(1, Status::Good)], "its turn has come, its data has not");
+        session.data_arrives(2);
+        assert_eq!(session.answers.len(), 1, "the disk has the write");
+        session.answer(2, Reply::status(Status::Good));
+        assert_eq!(session.answers[1..], [(2, Status::Good), (3, Status::Good)]);
     });
 }
 
