@@ -185,6 +185,8 @@ pub trait ScsiSession: Sized + 'static {
         match slot.unit.begin(&mut slot.nexus, &declared.command_in(visible, stage)) {
             Plan::Reply(reply) => self.answer(declared.id, reply),
             Plan::Receive(receive) => self.receive(command, index, receive),
+            // It needs none of the data that the initiator declares.
+            Plan::Run(job) if stage => self.await_turn(index, Waiting::Run(declared.id, job)),
             Plan::Run(job) => self.run_with_memory(declared.id, index, job),
         }
     }
@@ -228,15 +230,22 @@ pub trait ScsiSession: Sized + 'static {
 
     /// Finishes a command whose data has arrived, when its turn comes.
     fn finish_in_turn(&mut self, id: Self::Id, index: usize, job: Job, data: Data) {
-        let Commands { luns, tasks, .. } = self.commands_mut();
+        let Commands { tasks, .. } = self.commands_mut();
         let Some(task) = task_of(tasks, id) else { return };
         debug_assert!(matches!(task.state, TaskState::Held), "its data has arrived: {id:?}");
         if task.entered {
-            return self.finish(id, index, job, data);
+            self.finish(id, index, job, data);
+        } else {
+            self.await_turn(index, Waiting::Finish(id, job, data));
         }
-        let waits = |waiting: &&mut Waiting<Self>| matches!(waiting, Waiting::Data(other) if *other == id);
-        match luns.slot(index).waiting.iter_mut().find(waits) {
-            Some(place) => *place = Waiting::Finish(id, job, data),
+    }
+
+    /// Replaces the entry of a write that waits for its turn.
+    fn await_turn(&mut self, index: usize, waiting: Waiting<Self>) {
+        let id = waiting.id();
+        let is_its = |other: &&mut Waiting<Self>| matches!(other, Waiting::Data(other) if *other == id);
+        match self.commands_mut().luns.slot(index).waiting.iter_mut().find(is_its) {
+            Some(place) => *place = waiting,
             None => debug_assert!(false, "a write that has not entered waits for its turn: {id:?}"),
         }
     }
@@ -385,6 +394,7 @@ pub trait ScsiSession: Sized + 'static {
             match next {
                 Waiting::Begin(command) => self.begin_command(index, &command, false),
                 Waiting::Data(_) => {} // it finishes when its data has arrived
+                Waiting::Run(id, job) => self.run_with_memory(id, index, job),
                 Waiting::Finish(id, job, data) => self.finish(id, index, job, data),
             }
         }
@@ -535,6 +545,8 @@ pub enum Waiting<S: ScsiSession> {
     Begin(S::Command),
     /// A write whose data is arriving.
     Data(S::Id),
+    /// A command that needs none of the data that its initiator declared.
+    Run(S::Id, Job),
     /// A write whose data has arrived.
     Finish(S::Id, Job, Data),
 }
@@ -543,7 +555,7 @@ impl<S: ScsiSession> Waiting<S> {
     fn id(&self) -> S::Id {
         match self {
             Waiting::Begin(command) => S::declared(command).id,
-            Waiting::Data(id) | Waiting::Finish(id, ..) => *id,
+            Waiting::Data(id) | Waiting::Run(id, _) | Waiting::Finish(id, ..) => *id,
         }
     }
 
@@ -551,7 +563,7 @@ impl<S: ScsiSession> Waiting<S> {
     fn is_still(&self, state: &TaskState<S>) -> bool {
         match self {
             Waiting::Data(_) => matches!(state, TaskState::Receiving | TaskState::Held),
-            Waiting::Begin(_) | Waiting::Finish(..) => matches!(state, TaskState::Held),
+            Waiting::Begin(_) | Waiting::Run(..) | Waiting::Finish(..) => matches!(state, TaskState::Held),
         }
     }
 }

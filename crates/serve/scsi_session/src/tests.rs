@@ -255,6 +255,18 @@ fn an_ordered_write_whose_data_arrives_holds_back_later_commands() {
     });
 }
 
+/// SYNCHRONIZE CACHE (16) with data that it does not take. Regression: it began out of turn.
+#[test]
+fn a_command_with_data_that_it_does_not_need_waits_for_its_turn() {
+    play(10_000, queueing, |session| {
+        session.write(1, Turn::Ordered);
+        session.send(2, &sixteen(0x91, 0, 0, 1), &[7; 512], Turn::Simple);
+        assert_eq!(session.commands.luns.slot(0).waiting.len(), 1);
+        session.answer(1, Reply::status(Status::Good));
+        assert_eq!(session.commands.luns.slot(0).waiting.len(), 0);
+    });
+}
+
 /// Each of them ends immediately and frees its memory. Regression: iSCSI's session ignored that this resumes
 /// the next.
 #[test]
