@@ -172,9 +172,10 @@ impl Server {
         (server, cores)
     }
 
-    /// Accepts logins from now on.
+    /// Accepts logins from now on, unless the server is already shutting down.
     pub fn open(&self) {
-        self.phase.store(Phase::Open as u8, Ordering::Release);
+        let (starting, open) = (Phase::Starting as u8, Phase::Open as u8);
+        let _ = self.phase.compare_exchange(starting, open, Ordering::AcqRel, Ordering::Acquire);
     }
 
     /// Requests logouts, waits up to `grace` for outstanding commands, flushes all volumes, and ends the
@@ -779,6 +780,16 @@ mod tests {
     use crate::storage::tests::{Paper, ReactorSleep};
 
     use super::*;
+
+    /// A signal can arrive before the start is complete.
+    #[test]
+    fn a_server_that_is_shutting_down_does_not_open() {
+        let config = Config { volumes: Vec::new(), portals: Vec::new(), limits: Limits::default() };
+        let (server, _cores) = Server::new(config, 1, Vec::new());
+        server.shutdown(Duration::from_secs(1));
+        server.open();
+        assert_eq!(server.phase(), Phase::Draining);
+    }
 
     /// In virtual time: the second core stops after three seconds; the first continues.
     #[test]
