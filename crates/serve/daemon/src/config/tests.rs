@@ -88,6 +88,8 @@ fn volumes_are_checked() {
     refused("[volume.vm1]\nspec = \"ram:1GiB\"\ndeadline = \"0s\"", "3:12", "needs some time");
     let uuid = "spec = \"ram:1GiB\"\nuuid = \"6f2d4c1e8a3b4f5d9c7e1b2a3c4d5e6f\"\n";
     refused(&format!("[volume.b]\n{uuid}[volume.a]\n{uuid}"), "6:8", "`a` has the UUID of `b`");
+    let renamed = "spec = \"ram:1GiB\"\nprevious-name = \"x\"\n";
+    refused(&format!("[volume.b]\n{renamed}[volume.a]\n{renamed}"), "6:17", "`b` has this previous name too");
     for (bad, at, sentence) in [
         ("serial = \"\"", "3:10", "it has 0 characters; write 1 to 251"),
         ("serial = \"ä\"", "3:10", "not a printable ASCII"),

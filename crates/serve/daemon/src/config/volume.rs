@@ -41,6 +41,7 @@ pub(super) fn all(named: &[(Placed<&str>, Section<'_>)]) -> (Vec<String>, Vec<Vo
     let names = named.iter().map(|(name, _)| name.value.to_owned()).collect();
     let volumes: Vec<Volume> = named.iter().filter_map(|(name, section)| read(name, section)).collect();
     one_identity_each(named, &volumes);
+    one_successor_each(named, &volumes);
     (names, volumes)
 }
 
@@ -84,6 +85,21 @@ fn spec(section: &Section<'_>) -> Option<Spec> {
             section.mistakes.add(at, error.sentence());
         })
         .ok()
+}
+
+/// Refuses two volumes with the same previous name: only one of them has its identity.
+fn one_successor_each(named: &[(Placed<&str>, Section<'_>)], volumes: &[Volume]) {
+    let mut taken: HashMap<&str, &VolumeName> = HashMap::new();
+    for volume in volumes {
+        let Some(previous) = &volume.previous_name else { continue };
+        let twin = taken.insert(previous.as_str(), &volume.name);
+        let section = named.iter().find(|(name, _)| name.value == volume.name.as_str());
+        if let (Some(twin), Some((_, section))) = (twin, section) {
+            let sentence =
+                format!("`{twin}` has this previous name too, and only one volume can be renamed from it");
+            section.mistakes.add(section.placed("previous-name"), sentence);
+        }
+    }
 }
 
 /// To every initiator that sees both, two volumes with the same UUID or designator would be one volume with
