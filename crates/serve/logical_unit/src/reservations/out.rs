@@ -120,10 +120,11 @@ fn initiators(list: &[u8], context: &ListContext<'_>) -> Result<Vec<InitiatorPor
         if ports.is_empty() {
             return Err(wrong(at));
         }
+        let is_new = |port: &InitiatorPort| !initiators.contains(port);
+        let ports: Vec<InitiatorPort> = ports.into_iter().filter(is_new).collect();
         initiators.extend(ports);
         rest = tail;
     }
-    initiators.dedup();
     Ok(initiators)
 }
 
