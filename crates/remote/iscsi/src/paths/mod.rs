@@ -142,6 +142,9 @@ impl MultipathLun {
 
     async fn change(&self, extent: Extent, what: What) -> Result<(), DeviceError> {
         self.check(extent)?;
+        if extent.blocks.0 == 0 {
+            return Ok(());
+        }
         self.ask(what, None).await.map(drop)
     }
 
@@ -209,8 +212,7 @@ impl BlockDevice for MultipathLun {
             if data.len() as u64 != self.geometry.length(extent) {
                 return Err(DeviceError::OutOfRange);
             }
-            self.check(extent)?;
-            self.ask(What::Write(extent, data, durability), None).await.map(drop)
+            self.change(extent, What::Write(extent, data, durability)).await
         })
     }
 

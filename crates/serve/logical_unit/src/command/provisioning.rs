@@ -52,7 +52,7 @@ fn extents(list: &[u8], geometry: Geometry) -> Result<Vec<Extent>, Condition> {
     if extents.iter().map(|extent| extent.blocks.0).sum::<u64>() > u64::from(read_write::UNMAP_BLOCKS_MAX) {
         return Err(Condition::invalid_parameter(UnmapDescriptor::HEADER_BYTES as u16 + 8));
     }
-    Ok(extents)
+    Ok(extents.into_iter().filter(|extent| extent.blocks.0 > 0).collect())
 }
 
 const UNMAP_ANCHOR: u8 = 0;
