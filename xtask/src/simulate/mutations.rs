@@ -52,8 +52,8 @@ const MUTATIONS: &[Mutation] = &[
         name: "flush-that-does-nothing",
         what: "SYNCHRONIZE CACHE returns GOOD without flushing the device",
         file: "crates/storage/volume/src/persistent_state.rs",
-        from: "let flushed = match self.device.flush().await {",
-        to: "let flushed = match Ok(()) {",
+        from: "let flushed = block::flush_now(&*self.device).await;",
+        to: "let flushed: Result<(), DeviceError> = Ok(());",
     },
     Mutation {
         name: "starved-command",
@@ -243,6 +243,15 @@ const OUR_NBD_MUTATIONS: &[Mutation] = &[
     },
 ];
 
+/// Mutations to be found in worlds in which our NBD client has a journal.
+const JOURNAL_MUTATIONS: &[Mutation] = &[Mutation {
+    name: "nbd-replay-without-a-loss",
+    what: "each start of the server looks like a loss, so an NBD client replaces newer writes of others",
+    file: "crates/serve/nbd/src/channels.rs",
+    from: "match volume.cache_generation() {",
+    to: "match volume.cache_generation().filter(|_| false) {",
+}];
+
 /// Mutations of RAID sets, to be found by the model check of members with bad sectors and by the tests of lost blocks.
 const RAID_MUTATIONS: &[Mutation] = &[
     Mutation {
@@ -379,6 +388,7 @@ impl Mutation {
         for (mutations, part) in [
             (NBD_MUTATIONS, "Nbd"),
             (OUR_NBD_MUTATIONS, "OurNbd"),
+            (JOURNAL_MUTATIONS, "Journals"),
             (BREAKS_MUTATIONS, "Breaks"),
             (FLOODS_MUTATIONS, "Floods"),
         ] {

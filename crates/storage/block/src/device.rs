@@ -296,6 +296,18 @@ pub enum DeviceError {
     Unsettled,
 }
 
+/// Flushes a device. A device may report a loss that it has counted before; this flush has succeeded then.
+///
+/// # Errors
+/// Those of [`BlockDevice::flush`], without reports of earlier losses.
+pub async fn flush_now(device: &dyn BlockDevice) -> Result<(), DeviceError> {
+    let counted = device.losses().count();
+    match device.flush().await {
+        Err(DeviceError::WritesLost) if counted > 0 && device.losses().count() == counted => Ok(()),
+        ended => ended,
+    }
+}
+
 impl DeviceError {
     /// Whether a flush that failed with it may have lost writes: unwritten data is dropped, and no later
     /// flush writes it. After other errors it remains in the cache.

@@ -389,17 +389,11 @@ impl Volume {
     /// counted it during this call.
     pub async fn flush(&self) -> Result<(), DeviceError> {
         let counted = self.device.losses().count();
-        let flushed = match self.device.flush().await {
-            ended if self.device.losses().count() != counted => ended,
-            // A remote device reports a loss of earlier writes at its next flush, which has succeeded. The loss
-            // is counted, and the front ends report it to each of their hosts.
-            Err(DeviceError::WritesLost) if counted > 0 => Ok(()),
-            Err(error) if error.is_loss() => {
-                self.lost_writes.uncounted.fetch_add(1, Ordering::AcqRel);
-                Err(error)
-            }
-            ended => ended,
-        };
+        // The front ends report earlier losses to each of their hosts.
+        let flushed = block::flush_now(&*self.device).await;
+        if flushed.is_err_and(DeviceError::is_loss) && self.device.losses().count() == counted {
+            self.lost_writes.uncounted.fetch_add(1, Ordering::AcqRel);
+        }
         self.record_lost_writes().await;
         flushed
     }

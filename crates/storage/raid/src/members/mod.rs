@@ -419,7 +419,7 @@ impl Members {
 
     async fn flush_one(self: &Arc<Self>, member: Member) -> Result<(), DeviceError> {
         let before = member.device.losses().count();
-        if let Err(error) = member.device.flush().await {
+        if let Err(error) = block::flush_now(&*member.device).await {
             return self.write_failed(&member, error).await;
         }
         let after = match certain_losses(&*member.device).await {

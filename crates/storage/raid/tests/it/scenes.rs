@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use block::{
-    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Null,
-    Pending, Run,
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry,
+    LossCounter, Losses, Null, Pending, Run,
 };
 use raid::{
     Assembly, AssemblyError, Layout, Level, MemberDevice, MemberState, MemberStates, MetadataStore, Origin,
@@ -261,6 +261,40 @@ fn a_striped_set_of_mirrors_is_a_set_of_sets() {
     write(&device, 3, 50, 9);
     assert_eq!(read(&device, 3, 50), vec![9; 50 * 512]);
     assert_eq!(members[1].status().states.members, [MemberState::Failed, MemberState::InSync]);
+}
+
+/// A member that reports a loss of earlier writes to its next flush, or that does not respond.
+struct Remote(Null, LossCounter, Result<(), DeviceError>);
+
+impl BlockDevice for Remote {
+    block::forward!(self => self.0; geometry, profile, read, write, unmap, write_zeroes, allocation, quiesced);
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(async { self.2 })
+    }
+
+    fn losses(&self) -> Losses {
+        self.1.get()
+    }
+}
+
+/// Regression: the report of the first hid that the second was not flushed.
+#[test]
+fn a_report_of_an_earlier_loss_does_not_hide_that_another_member_was_not_flushed() {
+    let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(64), physical_exponent: 0 };
+    let flushed = |second: Result<(), DeviceError>| {
+        let rig = Rig::new(Level::Raid0, 2, 8, Guard::Nothing);
+        let losses = LossCounter::default();
+        let first = Remote(Null::new(geometry), losses.clone(), Err(DeviceError::WritesLost));
+        let second = Remote(Null::new(geometry), LossCounter::default(), second);
+        let members = vec![plain(Arc::new(first)), plain(Arc::new(second))];
+        let assembly = Assembly { members, ..assembly(&rig, Arc::new(NoStore { fails: false })) };
+        let device = end(RaidDevice::assemble(assembly)).expect("a set");
+        losses.count();
+        end(async move { block::flush_now(&device).await })
+    };
+    assert_eq!(flushed(Err(DeviceError::NotReady)), Err(DeviceError::NotReady));
+    assert_eq!(flushed(Ok(())), Ok(()));
 }
 
 #[test]

@@ -326,7 +326,11 @@ impl BlockShape {
             return Ok(size);
         }
         let near = Bytes((size.0 - size.0 % block).max(block));
-        wrong(format!("{size} is not a whole number of {block}-byte blocks; {near} is"))
+        let unit = match word.text.ends_with(|last: char| last.is_ascii_digit()) {
+            true => format!("; without a unit, a number counts bytes: write {0}MiB for {0} MiB", word.text),
+            false => String::new(),
+        };
+        wrong(format!("{size} is not a whole number of {block}-byte blocks; {near} is{unit}"))
     }
 
     /// The geometry of a device of this size.
