@@ -45,7 +45,7 @@ fn mistakes_are_pointed_at_with_the_remedy() {
     refused("ram:1GiB?", "", "an option is missing");
     refused("ram:0B", "0B", "at least one block");
     refused("ram:1000B", "1000B", "1kB is not a whole number of 512-byte blocks; 512B is");
-    refused("ram:58", "58", "58B is not a whole number of 512-byte blocks; 512B is");
+    refused("ram:58", "58", "write 58MiB for 58 MiB");
     refused("ram:15EiB", "15EiB", "less than 8 EiB");
     refused("ram", "ram", "wants a colon");
     refused("", "", "a volume is missing");
