@@ -233,7 +233,7 @@ pub enum LoginStatus {
     AuthenticationFailure = 0x0201,
     #[display("the initiator is not allowed to use this target")]
     AuthorizationFailure = 0x0202,
-    #[display("there is no such target")]
+    #[display("there is no such target, or it does not admit this initiator")]
     NotFound = 0x0203,
     #[display("the target has been removed")]
     TargetRemoved = 0x0204,

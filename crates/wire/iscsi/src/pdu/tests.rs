@@ -386,7 +386,10 @@ fn every_number_is_its_code_s_own() {
     assert!((0..0x80).all(|number| u8::from(TaskManagementFunction::from(number)) == number));
     assert!((0..=0xffff).all(|number| u16::from(LoginStatus::from(number)) == number));
     assert_eq!(LoginStatus::from(0x0263), LoginStatus::Other(0x0263));
-    assert_eq!(LoginStatus::NotFound.to_string(), "there is no such target (0203)");
+    assert_eq!(
+        LoginStatus::NotFound.to_string(),
+        "there is no such target, or it does not admit this initiator (0203)"
+    );
     let known: Vec<Opcode> = (0..64).flat_map(Opcode::try_from).collect();
     assert_eq!(known.len(), 18);
     assert!(known.iter().all(|&opcode| Opcode::try_from(opcode as u8) == Ok(opcode)));
