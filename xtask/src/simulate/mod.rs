@@ -37,8 +37,8 @@ pub(crate) struct Options {
     /// Disable a part of the worlds, such as Crashes or DiskTrouble; can be repeated
     #[arg(long, value_name = "PART")]
     without: Vec<String>,
-    /// Enable a part of the worlds: Nbd (simple NBD clients on the initiators' volumes), OurNbd (our NBD clients), Breaks
-    /// (sessions of our initiator that break after each login) or Floods (peers that never stop sending)
+    /// Enable a part of the worlds: Nbd (simple NBD clients on the initiators' volumes), OurNbd (our NBD clients), Journals
+    /// (our NBD clients with journals), Breaks (sessions of our initiator that break after each login) or Floods (peers that never stop sending)
     #[arg(long, value_name = "PART")]
     with: Vec<String>,
 }
@@ -86,9 +86,12 @@ fn new_worlds(first: u64, seconds: u64) -> Vec<String> {
 pub(crate) fn measure(failed: &mut String) -> Result<Tally> {
     process::succeed(build())?;
     let mut checks = Vec::new();
-    for (part, seconds) in
-        [(None, NEW_SECONDS), (Some("Nbd"), NEW_NBD_SECONDS), (Some("OurNbd"), NEW_NBD_SECONDS)]
-    {
+    for (part, seconds) in [
+        (None, NEW_SECONDS),
+        (Some("Nbd"), NEW_NBD_SECONDS),
+        (Some("OurNbd"), NEW_NBD_SECONDS),
+        (Some("Journals"), NEW_NBD_SECONDS),
+    ] {
         let parts: Vec<String> = part.into_iter().map(str::to_owned).collect();
         let seeds = seeds(&parts)?;
         checks.extend([
@@ -138,7 +141,7 @@ const CHECK_MAX: Duration = Duration::from_mins(15);
 
 /// CPU time for new worlds: without NBD clients, and with each kind of NBD client.
 const NEW_SECONDS: u64 = 40;
-const NEW_NBD_SECONDS: u64 = 20;
+const NEW_NBD_SECONDS: u64 = 15;
 
 /// The seeds that have found bugs in worlds with these parts, which follow each seed in the file.
 fn seeds(parts: &[String]) -> Result<Vec<String>> {

@@ -19,7 +19,7 @@ mod link;
 mod url;
 
 pub use export::{Address, OpenError, Random, RemoteExport, list, open};
-pub use failover::{ChannelStatus, Status};
+pub use failover::{ChannelStatus, ReplayRule, Status, Writers};
 pub use link::ConnectionState;
 pub use nbd::{Refused, ReplyForm, flags};
 pub use url::{KEYS, Options, PORT, SCHEMES, TlsFiles, Url, UrlError};

@@ -177,6 +177,13 @@ impl Disk {
         self.platter().has_lied
     }
 
+    /// Whether it keeps what it acknowledged until its power is cut.
+    pub(crate) fn loses_nothing(&self) -> bool {
+        let platter = self.platter();
+        let DiskBehaviour { fails_once_in, sync_fails_once_in, .. } = platter.habits;
+        !platter.has_lied && fails_once_in == NEVER && sync_fails_once_in == NEVER
+    }
+
     /// Number of power cuts; each one discards the cache.
     pub(crate) fn power_cuts(&self) -> u128 {
         u128::from(self.platter().power_cuts)

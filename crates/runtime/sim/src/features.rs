@@ -61,8 +61,11 @@ pub enum Feature {
 pub enum Addition {
     /// NBD clients of the simulation's own on the initiators' volumes.
     Nbd,
-    /// Our NBD client.
+    /// Our NBD client, without a journal.
     OurNbd,
+    /// Our NBD client with a journal. Servers are only killed, so what a disk without faults acknowledged is
+    /// not lost: a replay to it would overwrite newer writes of others.
+    Journals,
     /// Sessions of our initiator that break after each login but the first.
     Breaks,
     /// Peers of server and clients that never stop sending before a login has ended.

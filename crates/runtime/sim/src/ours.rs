@@ -9,7 +9,7 @@ use std::time::Duration;
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
 use iscsi::negotiate::{DigestKind, Offers};
 use iscsi_client::{RemoteLun, Settings, Url};
-use nbd_client::RemoteExport;
+use nbd_client::{RemoteExport, Writers};
 
 use crate::checker::{Now, OUR_FIRST_WRITER, WriteId, WriteKind, Writer};
 use crate::disk::Disk;
@@ -160,8 +160,12 @@ async fn open_export(simulation: &Simulation, volume: &Volume, number: u64) -> O
         connections: random.between(1, 4) as usize,
         timeout: Duration::from_secs(if simulation.is_calm { 300 } else { random.between(5, 120) }),
         stall: *random.pick(&[None, Some(Duration::from_secs(1)), Some(Duration::from_secs(20))]),
-        // Others also write the volume: a replay would overwrite their later writes.
-        journal_bytes: 0,
+        journal_bytes: match simulation.with(Addition::Journals) {
+            true => *random.pick(&[4 << 10, 64 << 10, 1 << 20]),
+            // Others also write the volume: a replay after a loss would overwrite their later writes.
+            false => 0,
+        },
+        writers: if volume.loses_nothing() { Writers::Unknown } else { Writers::Several },
         ..nbd_client::Options::default()
     });
     match nbd_client::open(&url, None, universe::fill_random).await {

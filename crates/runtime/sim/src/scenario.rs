@@ -148,7 +148,7 @@ fn begin_actors(simulation: &Rc<Simulation>) -> Vec<Machine> {
     for number in 0..ours {
         actors.push(ours::begin(simulation, Protocol::Iscsi, number + 1));
     }
-    if simulation.with(Addition::OurNbd) {
+    if simulation.has_our_nbd() {
         for number in 0..draw(|random| random.between(1, 2)) {
             actors.push(ours::begin(simulation, Protocol::Nbd, number + 1));
         }
@@ -181,8 +181,11 @@ async fn direct(simulation: Rc<Simulation>) {
         random.of_any_size(5_000_000, if simulation.is_long { 60_000_000_000 } else { 10_000_000_000 })
     });
     // Servers are killed in some simulations only; in others they run for long.
-    let crashes = simulation.has(Feature::Crashes) && draw(|random| random.once_in(2));
-    let ends = simulation.has(Feature::Ends) && (simulation.is_calm || draw(|random| random.once_in(2)));
+    let has_journals = simulation.with(Addition::Journals);
+    let crashes = simulation.has(Feature::Crashes) && (has_journals || draw(|random| random.once_in(2)));
+    let ends = simulation.has(Feature::Ends)
+        && !has_journals
+        && (simulation.is_calm || draw(|random| random.once_in(2)));
     let network = simulation.has(Feature::NetworkTrouble);
     // A server that has just started does not end, so that initiators get to use it.
     let life = draw(|random| random.of_any_size(20_000_000, 10_000_000_000));
@@ -200,7 +203,7 @@ async fn direct(simulation: Rc<Simulation>) {
         match kind {
             11 if simulation.has(Feature::Changes) => {
                 // Our NBD client gets an error when its export is removed, but must get none on a calm day.
-                let may_go = !(simulation.is_calm && simulation.with(Addition::OurNbd));
+                let may_go = !(simulation.is_calm && simulation.has_our_nbd());
                 let of_nbd = simulation.has_nbd() && may_go && draw(|random| random.once_in(2));
                 universe::after(0, move || if of_nbd { later.change_exports() } else { later.change_luns() });
             }
@@ -215,7 +218,7 @@ async fn direct(simulation: Rc<Simulation>) {
             5 => universe::after(0, || network::trouble(Trouble::HalfOpen)),
             6..8 => isolate_server(&simulation, time),
             _ if crashes => universe::after(0, move || {
-                later.crash_server(draw(|random| random.once_in(2)));
+                later.crash_server(!has_journals && draw(|random| random.once_in(2)));
                 let pause = draw(|random| random.mostly_small(1_000_000, 20_000_000_000));
                 universe::after(pause, move || {
                     if !later.is_over.get() && later.server.borrow().is_none() {
@@ -257,7 +260,7 @@ fn finish(simulation: &Rc<Simulation>, actors: &[Machine]) {
         simulation.start_server();
     }
     let patience = universe::nanoseconds() + PATIENCE.as_nanos() as u64;
-    if simulation.with(Addition::OurNbd) {
+    if simulation.has_our_nbd() {
         cores::run_until(|| simulation.show_all_exports(), patience);
     }
     cores::run_until(|| !actors.iter().any(|actor| actor.is_busy()), patience);

@@ -182,9 +182,14 @@ impl Simulation {
         self.with.contains(&addition)
     }
 
+    /// Whether our NBD client takes part.
+    pub(crate) fn has_our_nbd(&self) -> bool {
+        self.with(Addition::OurNbd) || self.with(Addition::Journals)
+    }
+
     /// Whether the volumes are exported over NBD.
     pub(crate) fn has_nbd(&self) -> bool {
-        self.with(Addition::Nbd) || self.with(Addition::OurNbd) || self.with(Addition::Floods)
+        self.with(Addition::Nbd) || self.has_our_nbd() || self.with(Addition::Floods)
     }
 
     /// No command waits for memory.

@@ -261,6 +261,11 @@ impl Volume {
         }
     }
 
+    /// Whether it keeps each acknowledged write until its power is cut.
+    pub(crate) fn loses_nothing(&self) -> bool {
+        matches!(&self.medium, Medium::Disk(disk) if disk.loses_nothing())
+    }
+
     /// A description for traces.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.medium {
