@@ -415,7 +415,7 @@ impl Live {
         next.rename(&difference.renamed);
         let known: Vec<&VolumeName> = added.into_iter().filter(|name| self.state.keeps(name)).collect();
         let opened =
-            volumes::open_these(&wanted, &difference.added, &self.state, &self.openers, added, &undo)
+            volumes::open_these(&wanted.volumes, &difference.added, &self.state, &self.openers, added, &undo)
                 .and_then(|opened| {
                     next.all_but(&difference.reopened).are_distinct_from(&opened).map(|()| opened)
                 })
@@ -457,8 +457,9 @@ impl Live {
                 uncut.push(name);
             }
         }
+        let before = now.config.renamed_volumes(&difference.renamed);
         let Reopened { unchanged, not_served } =
-            self.reopen(now, &wanted, &difference, &uncut, &mut reloaded.failed);
+            self.reopen(now, &before, &wanted, &difference, &uncut, &mut reloaded.failed);
         let reopened = difference.reopened.iter().filter(|name| !unchanged.contains(name));
         let reopened = reopened.filter_map(|name| now.volumes.get(name)?.moved());
         reloaded.notes.extend(reopened.cloned());
@@ -476,7 +477,7 @@ impl Live {
         }
         let not_grown =
             grow(&self.server, &now.volumes, &wanted.volumes, &difference.grown, &mut reloaded.failed);
-        let before = std::mem::replace(&mut now.config, wanted);
+        now.config = wanted;
         // Failed changes remain a difference from the wanted configuration, so the next reload retries them.
         now.config.keep_volumes(&before, &[not_grown, unchanged].concat());
         now.config.volumes.retain(|volume| !not_served.contains(&volume.name));
@@ -544,10 +545,11 @@ impl Live {
     }
 
     /// Reopens the closed volumes with their new specifications. Those in `uncut`, and those that fail, keep
-    /// the former ones.
+    /// the specifications that they had `before`, under their new names.
     fn reopen(
         &self,
         now: &mut LiveState,
+        before: &[config::Volume],
         wanted: &Config,
         difference: &Difference,
         uncut: &[VolumeName],
@@ -564,19 +566,19 @@ impl Live {
         for name in &difference.reopened {
             let one = std::slice::from_ref(name);
             let undo = Undo::default();
-            let open = |config| volumes::open_these(config, one, &self.state, &self.openers, None, &undo);
+            let open = |volumes| volumes::open_these(volumes, one, &self.state, &self.openers, None, &undo);
             let opened = if uncut.contains(name) {
                 reopened.unchanged.push(name.clone());
-                open(&now.config)
+                open(before)
             } else {
-                let opened = open(wanted);
+                let opened = open(&wanted.volumes);
                 let opened =
                     opened.and_then(|opened| now.volumes.are_distinct_from(&opened).map(|()| opened));
                 opened.or_else(|error| {
                     undo.take_back();
                     failed.push(format!("{error}; it is unchanged"));
                     reopened.unchanged.push(name.clone());
-                    open(&now.config)
+                    open(before)
                 })
             };
             match opened {

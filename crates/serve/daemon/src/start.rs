@@ -583,6 +583,65 @@ mod tests {
         end(server);
     }
 
+    /// Regression: a volume that a reload renamed was looked up by its new name in the former configuration.
+    /// It was no longer served if it could not be reopened, and had the wanted size if it could not grow.
+    #[test]
+    fn a_renamed_volume_that_cannot_be_changed_stays_as_it_was() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("linerate.toml");
+        let file = |name: &str| format!("file:{}/{name}", folder.path().display());
+        let write = |[v, w]: [&str; 2], specs: [&str; 2]| {
+            let mut text = "[[portal]]\nlisten = \"127.0.0.1:0\"\n".to_owned();
+            for ((name, previous), spec) in [(v, "v"), (w, "w")].into_iter().zip(specs) {
+                text += &format!("[volume.{name}]\nprevious-name = \"{previous}\"\nspec = \"{spec}\"\n");
+                text += &format!("[[target]]\nname = \"iqn.2026-01.com.example:{previous}\"\n");
+                text += &format!("lun = [{{ lun = 0, volume = \"{name}\" }}]\n");
+            }
+            std::fs::write(
+                &path,
+                text.replace("previous-name = \"w\"", "read-only = true\nprevious-name = \"w\""),
+            )
+            .expect("written");
+        };
+        let start_options = StartOptions {
+            path: Some(path.clone()),
+            state: Some(folder.path().join("state")),
+            reactors: Some(1),
+            ..StartOptions::default()
+        };
+        std::fs::write(folder.path().join("w.img"), vec![0; 1 << 20]).expect("written");
+        write(["v", "w"], [&file("v.img?size=1MiB"), &file("w.img?size=1MiB")]);
+        let config = start_options.safe_config().expect("nothing wrong");
+        let mut server = start(start_options.clone(), config).expect("started");
+        server.open().expect("threads");
+        let live = server.live();
+        let uuid = |name| live.now().volumes.named(name).map(|volume| volume.unit.identity().uuid);
+        let before = ["v", "w"].map(uuid);
+        assert!(before.iter().all(Option::is_some));
+        write(["v2", "w2"], [&file("missing.img"), &file("w.img?size=2MiB")]);
+        let options = crate::ReloadOptions { force: true, ..crate::ReloadOptions::default() };
+        for _ in 0..2 {
+            let failed = live.reload(options, "a test").expect("reloaded").failed;
+            assert_eq!(failed.len(), 2, "the next reload retries both: {failed:?}");
+            assert!(
+                failed[0].contains("missing.img") && failed[0].ends_with("it is unchanged"),
+                "{failed:?}"
+            );
+            assert!(failed[1].contains("volume w2 cannot grow to 2MiB"), "{failed:?}");
+            assert_eq!(["v2", "w2"].map(uuid), before);
+            let specs: Vec<String> = live.volumes().into_iter().map(|volume| volume.spec).collect();
+            assert!(
+                specs[0].contains("v.img?size=1MiB") && specs[1].contains("w.img?size=1MiB"),
+                "{specs:?}"
+            );
+        }
+        std::fs::write(folder.path().join("missing.img"), vec![0; 1 << 20]).expect("written");
+        let failed = live.reload(options, "a test").expect("reloaded").failed;
+        assert_eq!((failed.len(), ["v2", "w2"].map(uuid)), (1, before), "{failed:?}");
+        server.live().shutdown(Duration::ZERO);
+        server.join().expect("flushed");
+    }
+
     /// Regression: a reload with the file of another disk replaced the data under the identity of the volume,
     /// and an added volume did the same.
     #[test]

@@ -175,14 +175,14 @@ pub(crate) fn open(
 /// Opens the volumes with these names. A file of a volume `added` by an order is created even if the volume
 /// was served before.
 pub(crate) fn open_these(
-    config: &Config,
+    volumes: &[Volume],
     names: &[VolumeName],
     state: &ServerState,
     openers: &Openers,
     added: Option<&VolumeName>,
     undo: &Undo,
 ) -> Result<Volumes, Failure> {
-    let named = config.volumes.iter().filter(|volume| names.contains(&volume.name));
+    let named = volumes.iter().filter(|volume| names.contains(&volume.name));
     open_all(named, state, openers, added, undo, None)
 }
 

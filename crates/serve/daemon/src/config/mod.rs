@@ -352,10 +352,23 @@ impl Config {
         })
     }
 
-    /// Keeps the specification, identity and names that these volumes had `before`.
-    pub(crate) fn keep_volumes(&mut self, before: &Config, names: &[VolumeName]) {
+    /// The volumes under their new names. `renamed` has the old and new names.
+    pub(crate) fn renamed_volumes(&self, renamed: &[(VolumeName, VolumeName)]) -> Vec<Volume> {
+        // A new name may be that of a volume that is not exported.
+        let is_replaced = |volume: &&Volume| renamed.iter().any(|(_, to)| *to == volume.name);
+        let rename = |volume: &Volume| match renamed.iter().find(|(from, _)| *from == volume.name) {
+            Some((from, to)) => {
+                Volume { name: to.clone(), previous_name: Some(from.clone()), ..volume.clone() }
+            }
+            None => volume.clone(),
+        };
+        self.volumes.iter().filter(|volume| !is_replaced(volume)).map(rename).collect()
+    }
+
+    /// Keeps the specification, identity and names that these volumes had `before`, under their new names.
+    pub(crate) fn keep_volumes(&mut self, before: &[Volume], names: &[VolumeName]) {
         for volume in self.volumes.iter_mut().filter(|volume| names.contains(&volume.name)) {
-            if let Some(old) = before.volume(&volume.name) {
+            if let Some(old) = before.iter().find(|old| old.name == volume.name) {
                 (volume.spec, volume.uuid, volume.names) = (old.spec.clone(), old.uuid, old.names.clone());
             }
         }
