@@ -12,6 +12,7 @@ use tempfile::NamedTempFile;
 
 use crate::program::{end_of, installed, run, signal};
 use crate::server::Server;
+use crate::sharkd;
 
 /// A false complaint of Wireshark.
 struct Artefact {
@@ -68,7 +69,7 @@ pub(crate) fn watched_port<T>(port: u16, what: impl Fn() -> T) -> T {
 
 /// A capture under way.
 struct Capture {
-    tshark: Child,
+    dumpcap: Child,
     port: u16,
     file: NamedTempFile,
 }
@@ -76,11 +77,11 @@ struct Capture {
 impl Capture {
     /// Starts a capture, or prints why it cannot.
     fn begin(port: u16) -> Option<Capture> {
-        if !installed(&["tshark"]) {
+        if !installed(&["tshark", "dumpcap"]) {
             return None;
         }
         let file = NamedTempFile::new().expect("a temporary file");
-        let mut command = Command::new("tshark");
+        let mut command = Command::new("dumpcap");
         // A large kernel buffer, and a limit before a fast run fills the disk: the beginning has every kind
         // of PDU.
         command.args([
@@ -95,15 +96,15 @@ impl Capture {
             &format!("tcp port {port}"),
         ]);
         command.arg("-w").arg(file.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut tshark = command.spawn().expect("tshark");
-        let mut lines = BufReader::new(tshark.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+        let mut dumpcap = command.spawn().expect("dumpcap");
+        let mut lines = BufReader::new(dumpcap.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
         if !lines.any(|line| line.contains("Capturing on")) {
-            eprintln!("not decoded: tshark may not capture on the loopback here");
-            let _ = tshark.wait();
+            eprintln!("not decoded: dumpcap may not capture on the loopback here");
+            let _ = dumpcap.wait();
             return None;
         }
         std::thread::spawn(move || lines.for_each(drop)); // so that it never blocks on a full pipe
-        let mut capture = Capture { tshark, port, file };
+        let mut capture = Capture { dumpcap, port, file };
         capture.until_a_probe_is_in_it();
         Some(capture)
     }
@@ -111,14 +112,14 @@ impl Capture {
     /// Ends the capture once it contains everything that has happened.
     fn end(mut self) -> Captured {
         self.until_a_probe_is_in_it();
-        if matches!(self.tshark.try_wait(), Ok(None)) {
-            signal(&self.tshark, "INT");
+        if matches!(self.dumpcap.try_wait(), Ok(None)) {
+            signal(&self.dumpcap, "INT");
         }
-        end_of(&mut self.tshark);
+        end_of(&mut self.dumpcap);
         Captured { port: self.port, file: self.file }
     }
 
-    /// Connects to the port until the file has grown by that and no longer changes: tshark reports that it
+    /// Connects to the port until the file has grown by that and no longer changes: dumpcap reports that it
     /// captures slightly before it does, and writes captured frames slightly later.
     fn until_a_probe_is_in_it(&mut self) {
         let before = self.length();
@@ -127,7 +128,7 @@ impl Capture {
             drop(TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)));
             std::thread::sleep(Duration::from_millis(100)); // there is no event when another process has captured data
             let length = self.length();
-            if !matches!(self.tshark.try_wait(), Ok(None))
+            if !matches!(self.dumpcap.try_wait(), Ok(None))
                 || (length > before && length.abs_diff(seen) < A_PROBE)
             {
                 return;
@@ -155,12 +156,18 @@ impl Captured {
     fn is_whole(&self) -> bool {
         const GAPS: &str = "tcp.analysis.lost_segment || tcp.analysis.ack_lost_segment || tcp.analysis.out_of_order \
              || _ws.expert.message contains \"Unknown SCSI exchange\""; // whose command is missing
+        if let Some([has_gaps, has_pdus]) = sharkd::has_packets(self.file.path(), [GAPS, "iscsi"]) {
+            return !has_gaps && has_pdus;
+        }
         let frames = |filter| self.tell(&["-Y", filter, "-T", "fields", "-e", "frame.number"]);
         let count = |lines: String| lines.lines().filter(|line| line.parse::<u64>().is_ok()).count();
         count(frames(GAPS)) == 0 && count(frames("iscsi")) > 0
     }
 
     fn faults(&self) -> Vec<String> {
+        if sharkd::has_packets(self.file.path(), [SUSPICIOUS]) == Some([false]) {
+            return Vec::new();
+        }
         faults(self.file.path(), &self.port.to_string())
     }
 
@@ -189,7 +196,7 @@ pub(crate) fn tell(file: &Path, ports: &str, what: &[&str]) -> String {
 /// The heuristic dissectors, which guess the protocol of a TCP segment from its bytes. In the middle of a
 /// PDU's data, where the iSCSI dissector does not start, a segment is random here. Now and then it resembles
 /// one of their protocols (Ultra Messaging, once), which then complains.
-fn guessers() -> &'static [String] {
+pub(crate) fn guessers() -> &'static [String] {
     static NAMES: OnceLock<Vec<String>> = OnceLock::new();
     NAMES.get_or_init(|| {
         let listed = run("tshark", &["-G", "heuristic-decodes"]).expect_success();
@@ -203,6 +210,11 @@ fn guessers() -> &'static [String] {
 
 /// Every frame with a complaint.
 pub(crate) const COMPLAINTS: &str = "_ws.malformed || _ws.expert.severity >= \"Warning\"";
+
+/// [`COMPLAINTS`], except frames whose only complaint is TCP's, or that the dissector does not know a service
+/// action.
+pub(crate) const SUSPICIOUS: &str = "(_ws.malformed || _ws.expert.severity >= \"Warning\") && !(count(_ws.expert.message) == 1 \
+     && (_ws.expert.group == 33554432 || _ws.expert.message contains \"No dissection for this service action\"))";
 
 /// For each frame: severities, groups, messages, and its description.
 const FIELDS: &[&str] = &[

@@ -82,6 +82,7 @@ mod scsi_command;
 mod server;
 mod server_command;
 mod sessions;
+mod sharkd;
 mod storage_log;
 mod supervised;
 mod torn;

@@ -11,10 +11,11 @@ use std::thread;
 use iscsi_client::{FlightRecorder, Settings};
 use tempfile::NamedTempFile;
 
-use crate::capture::{COMPLAINTS, faults, tell};
+use crate::capture::{SUSPICIOUS, faults, tell};
 use crate::program::{Ended, end_of, installed, run_command, signal, until};
 use crate::server::{Server, has_ipv6};
 use crate::sessions::sessions;
+use crate::sharkd;
 
 /// Any port: a recording contains only iSCSI.
 const ANY_PORT: &str = "1-65535";
@@ -57,14 +58,14 @@ pub(crate) fn begin(command: &mut Command) -> Option<NamedTempFile> {
     Some(file)
 }
 
-/// Has a file decoded, unless it has no packets: then the command was rejected before it connected. Each
-/// start of tshark takes half a second of CPU time, so a file without suspicious packets, like most files, is
-/// decoded once.
+/// Has a file decoded, unless it has no packets: then the command was rejected before it connected. tshark is
+/// only started for a file with suspicious packets.
 pub(crate) fn look_at(file: &Path) {
     if !installed(&["tshark"]) || !has_packets(file) {
         return;
     }
-    if fields(file, &format!("{COMPLAINTS} || ({NOT_DECODED})"), "frame.number").is_empty() {
+    let suspicious = format!("({SUSPICIOUS}) || ({NOT_DECODED})");
+    if sharkd::has_packets(file, [&suspicious]) == Some([false]) {
         return;
     }
     let strange = not_decoded(file);
