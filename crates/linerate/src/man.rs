@@ -72,6 +72,10 @@ fn pages(command: Command) -> Vec<Page> {
     pages
 }
 
+/// Left-aligned without hyphenation: URLs and options are too long to justify a line of 80 columns, and must
+/// not be broken.
+const LAYOUT: &str = ".ad l\n.nh\n";
+
 fn add(command: &Command, words: &str, pages: &mut Vec<Page>) {
     let below = || command.get_subcommands().filter(|below| !below.is_hide_set());
     for below in below() {
@@ -81,6 +85,7 @@ fn add(command: &Command, words: &str, pages: &mut Vec<Page>) {
     let mut text = Vec::new();
     // Writing to a Vec does not fail.
     let _ = man.render_title(&mut text);
+    text.extend_from_slice(LAYOUT.as_bytes());
     let _ = man.render_name_section(&mut text);
     let _ = man.render_synopsis_section(&mut text);
     let _ = man.render_description_section(&mut text);
@@ -114,8 +119,9 @@ fn add(command: &Command, words: &str, pages: &mut Vec<Page>) {
 
 /// `linerate.toml.5`, from the reference of the configuration file.
 fn configuration() -> String {
-    let mut text =
-        ".TH LINERATE.TOML 5\n.SH NAME\nlinerate.toml \\- configuration of a Linerate server\n".to_owned();
+    let mut text = format!(
+        ".TH LINERATE.TOML 5\n{LAYOUT}.SH NAME\nlinerate.toml \\- configuration of a Linerate server\n"
+    );
     text += ".SH DESCRIPTION\nThe configuration is one TOML file, for \\fBlinerate serve \\-\\-config\\fR. \
              \\fBlinerate serve \\-\\-check\\fR reports all errors in it, with line and column. \
              An omitted key has the default given here, or means any.\n";
