@@ -346,11 +346,15 @@ fn teller() -> impl FnMut(u64, u64) {
     let (begun, mut told) = (Instant::now(), Duration::ZERO);
     move |done: u64, stripes: u64| {
         let time = begun.elapsed();
-        if time >= told + TELL_EVERY && done > 0 {
-            told = time;
-            let left = time.as_secs_f64() * (stripes - done) as f64 / done as f64;
-            remark(format_args!("{} % scrubbed, {left:.0} s left", 100 * done / stripes));
+        if time < told + TELL_EVERY {
+            return;
         }
+        told = time;
+        if done == 0 {
+            return remark("the scrub has not started: it waits for a rebuild or resynchronisation");
+        }
+        let left = time.as_secs_f64() * (stripes - done) as f64 / done as f64;
+        remark(format_args!("{} % scrubbed, {left:.0} s left", 100 * done / stripes));
     }
 }
 
