@@ -4,6 +4,7 @@
 //!
 //! A checking command prints its findings, and its exit code is non-zero if a check failed.
 
+mod book;
 mod conformance;
 mod fuzz;
 mod guest;
@@ -47,6 +48,8 @@ enum Command {
     Guest(guest::Options),
     /// Build the Python module, and test it with pytest; needs Python 3.11 with venv
     Python,
+    /// Build the book of docs/ with mdBook, and check its links
+    Book,
     /// Build a Debian package; --check installs, removes and purges it in a separate root directory
     Package(package::Options),
     /// Install the Debian packages that tests and comparisons use, without starting their daemons
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Command::Simulate(options) => simulate::run(&options),
         Command::Guest(options) => guest::run(&options),
         Command::Python => python::run(),
+        Command::Book => book::run(),
         Command::Package(options) => package::run(&options),
         Command::Packages => packages::ensure(packages::ALL).map(|()| tally::Verdict::Holds),
     };

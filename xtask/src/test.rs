@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use crate::book;
 use crate::conformance;
 use crate::fuzz;
 use crate::guest;
@@ -58,6 +59,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let other_core = [
         Step("python", &|_| python::measure()),
         Step("package", &|_| package::measure()),
+        Step("book", &|_| book::measure()),
         Step("conformance", &|_| conformance(options.full)),
         Step("licences and advisories", &|_| licences().context("cargo-deny is prepared once")?.check()),
     ];
