@@ -36,15 +36,15 @@ pub(crate) const fn kind(
 struct RemoteBackend {
     kind: &'static Kind,
     /// The text after the scheme and its colon.
-    place: String,
+    argument: String,
     options: Vec<String>,
 }
 
 fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
-    let place = written.argument();
-    let wrong = |sentence| Problem::new(place.at.clone(), sentence);
-    let (kind, place_text) = (written.kind(), place.text.clone());
-    let backend = RemoteBackend { kind, place: place_text, options: written.own_options() };
+    let argument = written.argument();
+    let wrong = |sentence| Problem::new(argument.at.clone(), sentence);
+    let (kind, text) = (written.kind(), argument.text.clone());
+    let backend = RemoteBackend { kind, argument: text, options: written.own_options() };
     let text = text_of(&backend);
     require_slashes(&text, kind).map_err(wrong)?;
     (backend.url().check)(&text).map_err(wrong)?;
@@ -63,7 +63,12 @@ impl Backend for RemoteBackend {
     }
 
     fn argument(&self) -> String {
-        self.place.clone()
+        self.argument.clone()
+    }
+
+    /// The URL has no host if a Unix socket or an Ethernet station is an option.
+    fn place(&self) -> String {
+        place_with(self, &["socket", "station"])
     }
 
     fn options(&self) -> Vec<String> {
@@ -81,6 +86,17 @@ impl Backend for RemoteBackend {
     fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a> {
         (self.url().open)(text_of(self), opening)
     }
+}
+
+/// The argument of a back end, with its options that have these keys.
+pub(crate) fn place_with(backend: &dyn Backend, keys: &[&str]) -> String {
+    let options = backend.options().into_iter();
+    let selecting =
+        options.filter(|option| option.split_once('=').is_some_and(|(key, _)| keys.contains(&key)));
+    let mut parts: Vec<String> = selecting.collect();
+    parts.sort_unstable();
+    parts.insert(0, backend.argument());
+    parts.join(" ")
 }
 
 /// The text of a back end without the options common to all volumes: the URL, if it is written as one.

@@ -136,6 +136,11 @@ impl Backend for Rbd {
         format!("{}/{}{snapshot}", name(pool), name(image))
     }
 
+    /// Equal names may be in another cluster or namespace.
+    fn place(&self) -> String {
+        peers::place_with(self, &["conf", "cluster", "namespace"])
+    }
+
     fn options(&self) -> Vec<String> {
         let RbdOptions { cluster, conf, user, namespace, queue, timeout, lock_wait, .. } = &self.options;
         let mut options: Vec<String> = self.size.iter().map(|size| format!("size={size}")).collect();

@@ -251,21 +251,16 @@ fn set_key(uuid: &str) -> String {
     format!("raid {uuid}")
 }
 
-/// The place of data that is in one store: a path that is the same for all its names, or a URL.
+/// The place of data that is in one store: a path that is the same for all its names, or a URL or image.
 fn place_key(spec: &Spec) -> Option<String> {
     match (spec.backend.kind().blocks, spec.backend.members()) {
         (BlockPlaces::Store, _) if !spec.keeps_data() => None,
         (BlockPlaces::Store, _) => {
-            let argument = match spec.backend.path() {
+            let place = match spec.backend.path() {
                 Some(path) => path.canonicalize().unwrap_or_else(|_| path.to_owned()).display().to_string(),
-                None => spec.backend.argument(),
+                None => spec.backend.place(),
             };
-            // An image of a Ceph cluster: equal names may be in another one.
-            let mut options = spec.backend.options();
-            options.retain(|option| {
-                ["conf=", "cluster=", "namespace="].iter().any(|key| option.starts_with(key))
-            });
-            Some(format!("{} {argument} {}", spec.backend.kind().name, options.join(" ")))
+            Some(format!("{} {place}", spec.backend.kind().name))
         }
         (BlockPlaces::Below, [inner, ..]) => place_key(inner),
         _ => None,

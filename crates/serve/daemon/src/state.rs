@@ -191,12 +191,12 @@ fn stores(spec: &Spec) -> Vec<&Spec> {
 }
 
 /// Whether both are the same store, regardless of size and options. Files are compared by the file that a
-/// path leads to, URLs by their text.
+/// path leads to, others by the text of their place.
 fn is_same(one: &Spec, other: &Spec) -> bool {
     let (one, other) = (one.backend(), other.backend());
     let is_one_place = match (one.path(), other.path()) {
         (Some(one), Some(other)) => is_one_file(one, other),
-        _ => one.argument() == other.argument(),
+        _ => one.place() == other.place(),
     };
     one.keeps_data() && one.kind().name == other.kind().name && is_one_place
 }

@@ -637,6 +637,25 @@ mod tests {
             started
         }
 
+        /// Writes the record of a volume that was served from storage without a mark.
+        fn record(&self, name: &str, spec: &str) {
+            let folder = self.path("state/volumes").join(name);
+            std::fs::create_dir_all(&folder).expect("a folder");
+            let last = name.bytes().last().expect("a name");
+            let uuid = format!("6f2d4c1e-8a3b-4f5d-9c7e-1b2a3c4d5e{last:02x}\n");
+            std::fs::write(folder.join("uuid"), uuid).expect("a record");
+            std::fs::write(folder.join("spec"), spec).expect("a record");
+        }
+
+        /// Checks storage without a mark.
+        fn check_place(&self, name: &str, spec: &str) -> Result<Option<String>, String> {
+            let spec = backends::parse(spec).expect("a specification");
+            let volume = Volume::new(name.parse().expect("a name"), spec);
+            let kept = ServerState::kept_of(&self.path("state"), &volume).expect("a record");
+            let checked = identity::check(&volume, &kept, &Known::new(&self.path("state")), None);
+            checked.map_err(|failure| failure.to_string())
+        }
+
         fn image(&self, name: &str, byte: u8) {
             std::fs::write(self.path("data").join(name), vec![byte; 1 << 20]).expect("an image");
         }
@@ -814,24 +833,35 @@ mod tests {
     fn a_gateway_does_not_serve_the_lun_of_another_volume() {
         let site = Site::new();
         let lun = |number| format!("iscsi://san/iqn.2026-01.com.example:a/{number}");
-        for (name, number) in [("v", 0), ("w", 1)] {
-            let folder = site.path("state/volumes").join(name);
-            std::fs::create_dir_all(&folder).expect("a folder");
-            let uuid = format!("6f2d4c1e-8a3b-4f5d-9c7e-1b2a3c4d5e6{number}\n");
-            std::fs::write(folder.join("uuid"), uuid).expect("a record");
-            std::fs::write(folder.join("spec"), lun(number)).expect("a record");
-        }
-        let check = |number| {
-            let spec = backends::parse(&format!("delay:1us:[{}]", lun(number))).expect("a specification");
-            let volume = Volume::new("v".parse().expect("a name"), spec);
-            let kept = ServerState::kept_of(&site.path("state"), &volume).expect("a record");
-            identity::check(&volume, &kept, &Known::new(&site.path("state")), None)
-        };
-        assert_eq!(check(0).expect("its LUN"), None);
-        let told = check(1).expect_err("that of another volume").to_string();
+        [("v", 0), ("w", 1)].iter().for_each(|(name, number)| site.record(name, &lun(*number)));
+        let check = |number| site.check_place("v", &format!("delay:1us:[{}]", lun(number)));
+        assert_eq!(check(0), Ok(None), "its LUN");
+        let told = check(1).expect_err("that of another volume");
         assert!(told.contains("was served before as volume w, but v is another disk"), "{told}");
         let note = check(2).expect("an unknown one").expect("a note");
         assert!(note.contains("hosts treat it as the same disk"), "{note}");
+    }
+
+    /// Regression: the options of a URL or image were not compared, so another socket was the same place.
+    #[test]
+    fn options_that_select_a_place_are_compared() {
+        let specs = [
+            "nbd+unix:///?socket=/run/SELECTED.sock",
+            "rbd:pool/image?namespace=SELECTED",
+            "rbd:pool/image?conf=/etc/ceph/SELECTED.conf",
+            "rbd:pool/image?cluster=SELECTED",
+            "hyperscsi://eth0/iqn.2026-01.com.example:a/0?station=02:00:00:00:00:SELECTED",
+        ];
+        for spec in specs {
+            let site = Site::new();
+            let of = |selected| spec.replace("SELECTED", selected);
+            [("v", "0a"), ("w", "0b")].iter().for_each(|(name, selected)| site.record(name, &of(selected)));
+            assert_eq!(site.check_place("v", &of("0a")), Ok(None), "{spec}");
+            let told = site.check_place("v", &of("0b")).expect_err("that of another volume");
+            assert!(told.contains("was served before as volume w, but v is another disk"), "{told}");
+            let note = site.check_place("v", &of("0c")).expect("an unknown one").expect("a note");
+            assert!(note.contains("hosts treat it as the same disk"), "{note}");
+        }
     }
 
     #[test]

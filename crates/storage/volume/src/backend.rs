@@ -100,6 +100,12 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
+    /// The place of its data: the argument, and the options that select a place. Back ends of one kind with
+    /// equal places have the same data.
+    fn place(&self) -> String {
+        self.argument()
+    }
+
     /// Its member volumes, in the order of the specification.
     fn members(&self) -> &[Spec] {
         &[]
