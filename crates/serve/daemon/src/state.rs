@@ -395,7 +395,10 @@ fn take(directory: &Path, undo: &Undo) -> Result<File, StateError> {
         }
         drop(held);
     });
-    lock.set_len(0).and_then(|()| writeln!(lock, "{}", process::id())).map_err(failed)?;
+    if let Err(error) = lock.set_len(0).and_then(|()| writeln!(lock, "{}", process::id())) {
+        // The process ID is only for messages: a full file system must not prevent a start.
+        tracing::warn!(path = %path.display(), %error, "cannot record the process ID in the lock file");
+    }
     Ok(lock)
 }
 
@@ -696,6 +699,16 @@ mod tests {
         drop(state);
         ServerState::look(&path).expect("free again");
         opened(&path).expect("free again");
+    }
+
+    /// Regression: no server could start once the file system of the state directory was full.
+    #[test]
+    fn a_lock_file_that_cannot_contain_the_process_id_is_locked() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        // A device cannot be truncated.
+        std::os::unix::fs::symlink("/dev/null", directory.path().join(LOCK)).expect("a link");
+        let _state = opened(directory.path()).expect("a state directory");
+        assert!(matches!(ServerState::look(directory.path()), Err(StateError::Held(_, None))));
     }
 
     #[test]
