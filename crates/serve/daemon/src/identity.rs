@@ -326,18 +326,17 @@ pub(crate) fn put_mark(volume: &Volume, uuid: Uuid, undo: &Undo) {
     if before == Some(uuid) || !fs::metadata(path).is_ok_and(|file| file.is_file()) {
         return;
     }
+    let marked: PathBuf = path.to_owned();
+    undo.add(move || {
+        let _ = match before {
+            Some(before) => write_mark(&marked, before),
+            None => removexattr(&marked, NAME).map_err(io::Error::from),
+        };
+    });
     if let Err(error) = write_mark(path, uuid) {
         // Without a mark, a lost state directory only causes a warning.
         tracing::debug!(volume = %volume.name, %error, "the file has no mark of its identity");
-        return;
     }
-    let path: PathBuf = path.to_owned();
-    undo.add(move || {
-        let _ = match before {
-            Some(before) => write_mark(&path, before),
-            None => removexattr(&path, NAME),
-        };
-    });
 }
 
 pub(crate) fn read_mark(path: &Path) -> Option<Uuid> {
@@ -346,8 +345,10 @@ pub(crate) fn read_mark(path: &Path) -> Option<Uuid> {
     std::str::from_utf8(text.get(..length)?).ok()?.parse().ok()
 }
 
-fn write_mark(path: &Path, uuid: Uuid) -> rustix::io::Result<()> {
-    setxattr(path, NAME, uuid.to_string().as_bytes(), XattrFlags::empty())
+/// The mark must survive a power failure before it is recorded: the record may be on another file system.
+fn write_mark(path: &Path, uuid: Uuid) -> io::Result<()> {
+    setxattr(path, NAME, uuid.to_string().as_bytes(), XattrFlags::empty())?;
+    fs::File::open(path)?.sync_all()
 }
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";

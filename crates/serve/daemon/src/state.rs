@@ -422,8 +422,17 @@ impl Folder {
         uuid.ok_or_else(|| StateError::Damaged(self.path.join(UUID))).map(Some)
     }
 
-    /// Records this UUID, or a new one.
-    pub(crate) fn keep_identity(&self, known: Option<Uuid>) -> Result<Uuid, StateError> {
+    /// Records this UUID, or a new one, for data that still has this mark. The mark is recorded first: if the
+    /// server ends before it marks the data, the next start recognises the data by its former mark.
+    pub(crate) fn keep_identity(
+        &self,
+        known: Option<Uuid>,
+        mark: Option<&Mark>,
+        undo: &Undo,
+    ) -> Result<Uuid, StateError> {
+        if mark.is_some() {
+            self.keep_mark(mark, undo)?;
+        }
         let failed = |error| StateError::Io("write", self.path.join(UUID), error);
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|error| failed(io::Error::other(error.to_string())))?;
@@ -612,10 +621,14 @@ mod tests {
         state.folder(volume, &Undo::default())
     }
 
+    fn new_identity(folder: &Folder) -> Result<Uuid, StateError> {
+        folder.keep_identity(None, None, &Undo::default())
+    }
+
     fn identity(state: &ServerState, volume: &Volume) -> Uuid {
         let folder = folder(state, volume).expect("a folder");
         let kept = folder.identity().expect("no damage");
-        volume.uuid.or(kept).unwrap_or_else(|| folder.keep_identity(None).expect("kept"))
+        volume.uuid.or(kept).unwrap_or_else(|| new_identity(&folder).expect("kept"))
     }
 
     #[test]
@@ -718,7 +731,7 @@ mod tests {
         let (first, second) = (Undo::default(), Undo::default());
         let state = ServerState::open(&path, &first).expect("a state directory");
         let made =
-            |name, undo| state.folder(&volume(name), undo).and_then(|folder| folder.keep_identity(None));
+            |name, undo| state.folder(&volume(name), undo).and_then(|folder| new_identity(&folder));
         made("old", &first).expect("an identity");
         let uuid = made("kept", &Undo::default()).expect("an identity");
         let renamed = Volume { previous_name: Some("kept".parse().expect("a name")), ..volume("new") };

@@ -277,15 +277,15 @@ fn open_one(
         Some((device, control, layers)) => (Arc::clone(device), control.clone(), layers.clone()),
         None => (open_local(volume, before, opening)?, opening.faults.clone(), opening.layers.clone()),
     };
-    let moved = check_disk(volume, before, disks, Mark::of(&volume.spec, &layers).as_ref())?;
+    let (mark, bytes) = (Mark::of(&volume.spec, &layers), device.geometry().bytes());
+    let moved = check_disk(volume, before, disks, mark.as_ref())?;
     identity::log_note(volume, moved.as_ref());
     if volume.spec.keeps_data() {
-        let bytes = device.geometry().bytes();
         let length = before.check_length(volume, bytes);
         length.map_err(|failure| failure.context(format_args!("volume {}", volume.name)))?;
-        let kept = folder.keep_served(&volume.spec.to_string(), bytes, &opening.undo);
-        kept.map_err(Failure::refused)?;
     }
+    // If the server ends between two of these steps, the next start finds the recorded mark or identity on the
+    // data. The specification is recorded last: it shows that a start was completed.
     let uuid = match known {
         Some(uuid) => uuid,
         None => {
@@ -294,13 +294,16 @@ fn open_one(
                 let marked = identity::marked(volume, before, disks, device.as_ref());
                 marked.map_err(|failure| failure.context(format_args!("volume {}", volume.name)))
             });
-            folder.keep_identity(marked.transpose()?.flatten()).map_err(Failure::refused)?
+            let marked = marked.transpose()?.flatten();
+            folder.keep_identity(marked, mark.as_ref(), &opening.undo).map_err(Failure::refused)?
         }
     };
     identity::put_mark(volume, uuid, &opening.undo);
     if volume.spec.keeps_data() {
         let mark = Mark::of(&volume.spec, &layers);
         folder.keep_mark(mark.as_ref(), &opening.undo).map_err(Failure::refused)?;
+        let kept = folder.keep_served(&volume.spec.to_string(), bytes, &opening.undo);
+        kept.map_err(Failure::refused)?;
     }
     // A newly created file is on a file system only from here on.
     let generation = identity::cache_generation(&uuid, &volume.spec);
@@ -748,6 +751,31 @@ mod tests {
             let keys = format!("spec = \"file:DATA/two?identity=new\"\n{OTHER}");
             let (copy, _) = site.serve("copy", &keys).expect("by order");
             assert_eq!(site.mark("two"), Some(copy));
+        }
+    }
+
+    /// Regression: the new identity was recorded before the mark that the file still had, so a start after a
+    /// power failure refused the file as another disk.
+    #[test]
+    fn a_start_that_ended_before_its_file_was_marked_is_repeated() {
+        const KEYS: &str = "spec = \"file:DATA/one?identity=new\"";
+        let site = Site::new();
+        site.image("one", 7);
+        let (former, _) = site.serve("v", "spec = \"file:DATA/one\"").expect("a first start");
+        std::fs::remove_dir_all(site.path("state")).expect("another server's");
+        let (config, undo) = (config(&site.section("v", KEYS), &["v"]), Undo::default());
+        let volume = config.volumes.first().expect("a volume");
+        let state = ServerState::open(&site.path("state"), &undo).expect("a state directory");
+        let folder = state.folder(volume, &undo).expect("free");
+        let mark = Mark::of_file(&volume.spec);
+        let new = folder.keep_identity(None, mark.as_ref(), &undo).expect("recorded").to_string();
+        drop((folder, state));
+        undo.keep(); // a power failure
+        assert_eq!(site.mark("one").as_ref(), Some(&former));
+        assert_ne!(new, former);
+        for _restart in 0..2 {
+            assert_eq!(site.serve("v", KEYS), Ok((new.clone(), None)));
+            assert_eq!(site.mark("one").as_ref(), Some(&new));
         }
     }
 
