@@ -280,6 +280,14 @@ pub(crate) fn marked(
 ) -> Result<Option<Uuid>, Failure> {
     let (name, directory) = (&volume.name, known.directory.display());
     let marked = volume.spec.file().and_then(|path| Some((path, read_mark(path)?)));
+    // It was served under a `uuid` that was removed from the configuration. Without a specification no start was
+    // completed, and the mark of a read-only file may differ from the identity.
+    if let Some((_, uuid)) = marked
+        && kept.mark == Some(Mark::File(uuid))
+        && kept.served_as().is_some_and(|before| !before.is_readonly())
+    {
+        return Ok(Some(uuid));
+    }
     let other = marked.and_then(|(_, uuid)| known.other(volume, kept, &disk_key(&uuid)));
     let found = || block_on(answered(disk_contents::contents(device)));
     match (marked, other, volume.spec.which_identity()) {
@@ -290,14 +298,19 @@ pub(crate) fn marked(
              that hosts should treat as another disk, add `identity=new` to the specification",
             path.display()
         ))),
-        (marked, None, Some(WhichIdentity::OfFile)) => Ok(marked.map(|(_, uuid)| uuid)),
-        (None, ..) => {
+        (Some((_, uuid)), None, Some(WhichIdentity::OfFile)) => Ok(Some(uuid)),
+        (None, _, order) => {
             if let Ok(Some(found)) = found() {
                 let other = place_key(&volume.spec).and_then(|key| known.other(volume, kept, &key));
                 tracing::warn!(
                     volume = %name, %found, state = %directory, served_before_as = other,
                     "this volume has data and gets a new identity: hosts that used it before see another disk; if \
                      the state directory was lost, stop the server and restore it, or give the volume its former uuid"
+                );
+            } else if order == Some(WhichIdentity::OfFile) {
+                tracing::warn!(
+                    volume = %name, state = %directory,
+                    "this volume has `identity=file`, but no mark of an identity, and gets a new identity"
                 );
             }
             Ok(None)

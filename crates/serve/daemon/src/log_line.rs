@@ -129,7 +129,7 @@ fn cut(line: &str) -> Option<usize> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::sync::{Arc, Mutex};
 
     use tracing_subscriber::layer::SubscriberExt as _;
@@ -151,17 +151,22 @@ mod tests {
         }
     }
 
-    #[test]
-    fn fields_can_be_taken_apart() {
+    /// The log of this thread during `work`.
+    pub(crate) fn logged(work: impl FnOnce()) -> String {
         let written = Written::default();
         let writer = written.clone();
         let lines = fmt::layer().with_writer(move || writer.clone()).with_ansi(false);
         let lines = lines.fmt_fields(log_fields()).event_format(LogLine::new(false));
-        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), || {
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(lines), work);
+        String::from_utf8(written.0.lock().expect("no panic").clone()).expect("text")
+    }
+
+    #[test]
+    fn fields_can_be_taken_apart() {
+        let line = logged(|| {
             let why = "closed by \"them\"\n";
             tracing::event!(tracing::Level::WARN, %why, peer = %"[::1]:7", name = "a b", empty = %"", forged = %"\u{202e}txt", count = 7, odd = %"\"a\" \"b\"", "ended\u{1b}[2J");
         });
-        let line = String::from_utf8(written.0.lock().expect("no panic").clone()).expect("text");
         let expected = r#"ended\u{1b}[2J why="closed by \"them\"\n" peer=[::1]:7 name="a b" empty="" forged="\u{202e}txt" count=7 odd="\"a\" \"b\"""#;
         assert!(line.trim_end().ends_with(expected), "{line}");
     }

@@ -779,6 +779,37 @@ mod tests {
         }
     }
 
+    /// Regression: the error blamed a lost state directory, and an empty disk got another identity.
+    #[test]
+    fn a_volume_keeps_its_identity_without_the_uuid_of_its_first_start() {
+        const UUID: &str = "6f2d4c1e-8a3b-4f5d-9c7e-1b2a3c4d5e6f";
+        for byte in [7, 0] {
+            for order in ["", "?identity=new", "?identity=file"] {
+                let site = Site::new();
+                site.image("one", byte);
+                let keys = format!("spec = \"file:DATA/one{order}\"");
+                let with_uuid = site.serve("v", &format!("{keys}\nuuid = \"{UUID}\""));
+                assert_eq!(with_uuid, Ok((UUID.to_owned(), None)));
+                for _restart in 0..2 {
+                    assert_eq!(site.serve("v", &keys), Ok((UUID.to_owned(), None)), "{byte} {order}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_without_the_mark_that_its_volume_is_to_have_is_reported() {
+        for (byte, warning) in [(7, "this volume has data and gets a new identity"), (0, "has `identity=file`, but no mark")] {
+            let site = Site::new();
+            site.image("one", byte);
+            let serve = || site.serve("v", "spec = \"file:DATA/one?identity=file\"").map(drop).expect("served");
+            let log = crate::log_line::tests::logged(serve);
+            assert!(log.contains(warning), "{log}");
+            let log = crate::log_line::tests::logged(serve);
+            assert!(!log.contains("a new identity"), "{log}");
+        }
+    }
+
     #[test]
     fn a_read_only_volume_keeps_the_identity_that_was_chosen_for_it() {
         let site = Site::new();
