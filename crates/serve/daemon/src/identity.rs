@@ -42,7 +42,7 @@ use volume::spec::{Spec, WhichIdentity};
 
 use crate::config::Volume;
 use crate::config::values::Uuid;
-use crate::state::Kept;
+use crate::state::{Kept, MARK};
 use crate::waiting::{answered, block_on};
 
 pub(crate) const NAME: &str = "user.linerate.uuid";
@@ -103,7 +103,18 @@ pub(crate) fn check(
     mark: Option<&Mark>,
 ) -> Result<Option<String>, Failure> {
     let Some(identity) = volume.uuid.or(kept.identity) else { return Ok(None) };
-    let is_own_place = || kept.has_store_of(&volume.spec);
+    let is_set = !is_one_store(&volume.spec);
+    if let Some(Mark::Set(set)) = &kept.mark
+        && !is_set
+        && kept.has_store_of(&volume.spec)
+    {
+        return Err(member_of(volume, kept, set));
+    }
+    // Members of a set may be replaced.
+    let is_own_place = || match is_set {
+        true => kept.has_store_of(&volume.spec) && !matches!(kept.mark, Some(Mark::File(_))),
+        false => kept.has_stores_of(&volume.spec),
+    };
     match mark {
         Some(Mark::File(uuid)) if *uuid == identity => Ok(None),
         mark if mark.is_some() && mark == kept.mark.as_ref() => Ok(None),
@@ -121,7 +132,7 @@ pub(crate) fn check(
                 None => Ok(moved(volume, kept).filter(|_| is_other_set)),
             }
         }
-        None if is_own_place() => Ok(None),
+        None if is_own_place() => Ok(unmarked(volume, kept)),
         None => match place_key(&volume.spec).and_then(|key| known.other(volume, kept, &key)) {
             Some(other) => {
                 let place = secrets::masked(&volume.spec.to_string());
@@ -130,6 +141,27 @@ pub(crate) fn check(
             None => Ok(moved(volume, kept)),
         },
     }
+}
+
+/// Whether each block is at the same position in one store, unlike in a RAID set.
+fn is_one_store(spec: &Spec) -> bool {
+    match (spec.backend.kind().blocks, spec.backend.members()) {
+        (BlockPlaces::Store, _) => true,
+        (BlockPlaces::Below, [inner, ..]) => is_one_store(inner),
+        _ => false,
+    }
+}
+
+/// The error for a member of a RAID set without the set.
+fn member_of(volume: &Volume, kept: &Kept, set: &str) -> Failure {
+    let (name, place) = (&volume.name, secrets::masked(&volume.spec.to_string()));
+    Failure::refused(format!(
+        "{place} is a member of the RAID set {set}, but {name} is the whole set{}, and hosts would find other data \
+         under its identity, and destroy the set with their writes: correct the specification; if {place} is no longer \
+         a member, and contains the data of {name}, remove {} while no server runs",
+        kept.served_from(),
+        kept.folder.join(MARK).display()
+    ))
 }
 
 /// The error for a file that is marked as another disk.
@@ -193,6 +225,18 @@ fn moved(volume: &Volume, kept: &Kept) -> Option<String> {
         "volume {name} was last served from {before}, and is now served from {now} with the same identity: hosts \
          treat it as the same disk, which is right only if it has the same data; use another volume name for another \
          disk"
+    ))
+}
+
+/// The note on a file at the place of the volume whose mark is gone. A file that cannot have a mark had none.
+fn unmarked(volume: &Volume, kept: &Kept) -> Option<String> {
+    let path = volume.spec.file().filter(|path| path.exists())?;
+    let Some(Mark::File(uuid)) = &kept.mark else { return None };
+    let (name, path) = (&volume.name, path.display());
+    Some(format!(
+        "{path} no longer has the mark of the disk {uuid}, with which volume {name} was last served: it may be a copy \
+         that has no attributes, or another file, such as one below a file system that is not mounted; hosts treat it \
+         as the same disk, which is right only if it has the same data"
     ))
 }
 

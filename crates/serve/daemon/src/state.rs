@@ -132,6 +132,16 @@ impl Kept {
         self.served_as().is_some_and(has)
     }
 
+    /// Whether the volume was last served with exactly these stores.
+    pub(crate) fn has_stores_of(&self, spec: &Spec) -> bool {
+        let Some(before) = self.served_as() else { return false };
+        let (before, now) = (stores(&before), stores(spec));
+        let are_in = |some: &[&Spec], all: &[&Spec]| {
+            some.iter().all(|one| all.iter().any(|other| is_same(one, other)))
+        };
+        are_in(&before, &now) && are_in(&now, &before)
+    }
+
     /// For an error: with which specification it was served.
     pub(crate) fn served_from(&self) -> String {
         let from = |spec: &String| format!(", last served from {}", secrets::masked(spec));
@@ -268,7 +278,7 @@ const UNIT: &str = "unit";
 const LOST: &str = "lost";
 const SPEC: &str = "spec";
 const BYTES: &str = "bytes";
-const MARK: &str = "mark";
+pub(crate) const MARK: &str = "mark";
 /// The lock file of the server that uses the directory; it contains the process ID.
 const LOCK: &str = "lock";
 

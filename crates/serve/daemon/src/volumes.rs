@@ -962,6 +962,50 @@ mod tests {
         assert!(note.expect("another set").contains("hosts treat it as the same disk"));
     }
 
+    /// Regression: one common store was enough to be the disk of the last start. Hosts found the superblock of
+    /// a RAID set under the identity of the set.
+    #[test]
+    fn a_member_of_a_raid_set_is_not_served_as_the_set() {
+        let site = Site::new();
+        ["a", "b", "c"].iter().for_each(|name| site.image(name, 7));
+        let at = |name: &str| format!("file:{}", site.path("data").join(name).display());
+        let set = |one, two| format!("raid1:[{}, {}]", at(one), at(two));
+        site.record("v", &set("a", "b"));
+        let record = site.path("state/volumes/v/mark");
+        std::fs::write(&record, "raid 7f2d4c1e\n").expect("a record");
+        let told = site.refused("v", "spec = \"delay:1us:[file:DATA/b]\"");
+        assert!(told.contains("is a member of the RAID set 7f2d4c1e, but v is the whole set"), "{told}");
+        assert!(told.contains(&format!("remove {} while no", record.display())), "{told}");
+        assert_eq!(site.check_place("v", &set("a", "c")), Ok(None), "a member was replaced");
+        let note = |spec: &str| site.check_place("v", spec).expect("maybe a copy").expect("a note");
+        assert!(note(&at("c")).contains("hosts treat it as the same disk"));
+        // The file was a volume before it became a member.
+        let uuid = std::fs::read_to_string(site.path("state/volumes/v/uuid")).expect("a record");
+        let value = uuid.trim().as_bytes();
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(site.path("data/a"), identity::NAME, value, flags).expect("a mark");
+        site.refused("v", "spec = \"file:DATA/a\"");
+        std::fs::remove_file(record).expect("as was said");
+        assert!(note(&at("b")).contains("hosts treat it as the same disk"));
+        assert_eq!(site.serve("v", "spec = \"file:DATA/a\""), Ok((uuid.trim().to_owned(), None)), "its mark");
+        let note = note(&set("a", "b"));
+        assert!(note.contains("hosts treat it as the same disk"), "the file becomes a member: {note}");
+    }
+
+    /// Regression: a stale file below a mount point was served without a note.
+    #[test]
+    fn a_file_whose_mark_is_gone_is_noted() {
+        let site = Site::new();
+        site.image("one", 7);
+        let (one, _) = site.serve("v", "spec = \"file:DATA/one\"").expect("a first start");
+        site.remove_mark("one");
+        let (same, note) = site.serve("v", "spec = \"delay:1us:[file:DATA/one]\"").expect("maybe a copy");
+        assert_eq!(same, one);
+        let note = note.expect("only the administrator can know");
+        assert!(note.contains(&format!("no longer has the mark of the disk {one}")), "{note}");
+        assert_eq!(site.serve("v", "spec = \"file:DATA/one\""), Ok((one, None)), "it has its mark");
+    }
+
     /// Regression: 256MiB mistyped as 25MiB served only the start of the disk.
     #[test]
     fn a_volume_does_not_become_smaller_without_an_order() {
