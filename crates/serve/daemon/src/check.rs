@@ -52,7 +52,7 @@ pub fn check(config: &Config) -> Checked {
     let mut trial = Trial {
         config,
         state: &state,
-        known: Known::new(&state),
+        known: Known::new(&state, &config.volumes),
         is_running: false,
         found: Checked::default(),
     };

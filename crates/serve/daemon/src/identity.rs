@@ -42,7 +42,7 @@ use volume::spec::{Spec, WhichIdentity};
 
 use crate::config::Volume;
 use crate::config::values::Uuid;
-use crate::state::{Kept, MARK};
+use crate::state::{Kept, MARK, SPEC, have_common_store};
 use crate::waiting::{answered, block_on};
 
 pub(crate) const NAME: &str = "user.linerate.uuid";
@@ -206,11 +206,27 @@ fn other_mark(volume: &Volume, kept: &Kept, known: &Known<'_>, identity: Uuid, u
 /// The error for unmarked storage that was served as another volume.
 fn other_place(volume: &Volume, kept: &Kept, known: &Known<'_>, what: &str, other: &str) -> Failure {
     let (name, directory) = (&volume.name, known.directory.display());
+    let remedy = match known.served_as(volume, other) {
+        Some(served) if have_common_store(&served.spec, &volume.spec) => String::new(),
+        Some(served) => format!(
+            "; if {} has moved and this place now contains the data of {name}, first serve {0} at its new place, by a \
+             start or reload without {name}",
+            served.name
+        ),
+        None => {
+            let record = known.directory.join("volumes").join(other);
+            format!(
+                "; if it now contains the data of {name}, remove {} and {} while no server runs: {other} keeps its \
+                 identity and reservations",
+                record.join(SPEC).display(),
+                record.join(MARK).display()
+            )
+        }
+    };
     Failure::refused(format!(
         "{what} was served before as volume {other}, but {name} is another disk in the state directory {directory}{}, \
          and hosts would find other data under its identity: correct the specification; to serve it as that disk, \
-         name the volume {other}, or give a new one `previous-name = \"{other}\"`; if it now contains the data of \
-         {name}, remove {directory}/volumes/{other} while no server runs",
+         name the volume {other}, or give a new one `previous-name = \"{other}\"`{remedy}",
         kept.served_from()
     ))
 }
@@ -251,12 +267,14 @@ pub(crate) fn log_note(volume: &Volume, note: Option<&String>) {
 /// first needed.
 pub(crate) struct Known<'a> {
     directory: &'a Path,
+    /// The volumes of the configuration that is to be served.
+    wanted: &'a [Volume],
     names: OnceLock<HashMap<String, Vec<String>>>,
 }
 
 impl Known<'_> {
-    pub(crate) fn new(directory: &Path) -> Known<'_> {
-        Known { directory, names: OnceLock::new() }
+    pub(crate) fn new<'a>(directory: &'a Path, wanted: &'a [Volume]) -> Known<'a> {
+        Known { directory, wanted, names: OnceLock::new() }
     }
 
     /// Another volume than this, whose record is `kept`, that was served with this data.
@@ -273,6 +291,15 @@ impl Known<'_> {
         let own = kept.folder.file_name().unwrap_or_default();
         let is_other = |name: &&str| own != *name && volume.name.as_str() != *name;
         names.get(key)?.iter().map(String::as_str).find(is_other)
+    }
+
+    /// The volume that the configuration gives this record, other than `volume`.
+    fn served_as(&self, volume: &Volume, record: &str) -> Option<&Volume> {
+        let is_its = |other: &&Volume| {
+            let names = [Some(&other.name), other.previous_name.as_ref()];
+            other.name != volume.name && names.into_iter().flatten().any(|name| name.as_str() == record)
+        };
+        self.wanted.iter().find(is_its)
     }
 }
 

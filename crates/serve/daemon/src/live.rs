@@ -390,8 +390,9 @@ impl Live {
             difference.reopened.contains(&volume.name) || difference.added.contains(&volume.name)
         };
         let moved = wanted.volumes.iter().filter(is_opened);
-        let moved: Vec<_> =
-            moved.map(|volume| volumes::check_before(volume, &self.state)).collect::<Result<_, _>>()?;
+        let moved: Vec<_> = moved
+            .map(|volume| volumes::check_before(volume, &wanted.volumes, &self.state))
+            .collect::<Result<_, _>>()?;
         let losses = self.losses(now, &wanted, &difference);
         if difference.is_empty() || options.dry_run {
             reloaded.notes.extend(moved.into_iter().flatten());

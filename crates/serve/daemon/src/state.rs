@@ -97,8 +97,7 @@ impl Kept {
     /// Refuses a volume that has shrunk without an order, if it still has one of its former stores.
     pub(crate) fn check_length(&self, volume: &Volume, bytes: u64) -> Result<(), Failure> {
         let (Some(kept), Some(before)) = (self.served_as(), self.bytes) else { return Ok(()) };
-        let (kept, now) = (stores(&kept), stores(&volume.spec));
-        match bytes < before && now.iter().any(|store| kept.iter().any(|former| is_same(former, store))) {
+        match bytes < before && have_common_store(&kept, &volume.spec) {
             true => Err(self.cut(volume, Bytes(before), Bytes(bytes))),
             false => Ok(()),
         }
@@ -127,9 +126,7 @@ impl Kept {
 
     /// Whether the volume was last served with one of these stores.
     pub(crate) fn has_store_of(&self, spec: &Spec) -> bool {
-        let now = stores(spec);
-        let has = |before: Spec| stores(&before).iter().any(|old| now.iter().any(|new| is_same(old, new)));
-        self.served_as().is_some_and(has)
+        self.served_as().is_some_and(|before| have_common_store(&before, spec))
     }
 
     /// Whether the volume was last served with exactly these stores.
@@ -198,6 +195,12 @@ fn stores(spec: &Spec) -> Vec<&Spec> {
         [] => vec![spec],
         members => members.iter().flat_map(stores).collect(),
     }
+}
+
+/// Whether data of both is in one store.
+pub(crate) fn have_common_store(one: &Spec, other: &Spec) -> bool {
+    let others = stores(other);
+    stores(one).iter().any(|one| others.iter().any(|other| is_same(one, other)))
 }
 
 /// Whether both are the same store, regardless of size and options. Files are compared by the file that a
@@ -276,7 +279,7 @@ impl fmt::Display for StateError {
 const UUID: &str = "uuid";
 const UNIT: &str = "unit";
 const LOST: &str = "lost";
-const SPEC: &str = "spec";
+pub(crate) const SPEC: &str = "spec";
 const BYTES: &str = "bytes";
 pub(crate) const MARK: &str = "mark";
 /// The lock file of the server that uses the directory; it contains the process ID.
@@ -740,8 +743,7 @@ mod tests {
         let path = directory.path().join("a/b");
         let (first, second) = (Undo::default(), Undo::default());
         let state = ServerState::open(&path, &first).expect("a state directory");
-        let made =
-            |name, undo| state.folder(&volume(name), undo).and_then(|folder| new_identity(&folder));
+        let made = |name, undo| state.folder(&volume(name), undo).and_then(|folder| new_identity(&folder));
         made("old", &first).expect("an identity");
         let uuid = made("kept", &Undo::default()).expect("an identity");
         let renamed = Volume { previous_name: Some("kept".parse().expect("a name")), ..volume("new") };

@@ -167,7 +167,8 @@ pub(crate) fn open(
     openers: &Openers,
     undo: &Undo,
 ) -> Result<Volumes, Failure> {
-    let volumes = open_all(config.exported(), state, openers, None, undo, Some(Instant::now()))?;
+    let volumes =
+        open_all(&config.volumes, config.exported(), state, openers, None, undo, Some(Instant::now()))?;
     volumes.are_distinct_from(&Volumes::default())?;
     Ok(volumes)
 }
@@ -183,10 +184,11 @@ pub(crate) fn open_these(
     undo: &Undo,
 ) -> Result<Volumes, Failure> {
     let named = volumes.iter().filter(|volume| names.contains(&volume.name));
-    open_all(named, state, openers, added, undo, None)
+    open_all(volumes, named, state, openers, added, undo, None)
 }
 
 fn open_all<'a>(
+    wanted: &[Volume],
     used: impl Iterator<Item = &'a Volume>,
     state: &ServerState,
     openers: &Openers,
@@ -194,7 +196,7 @@ fn open_all<'a>(
     undo: &Undo,
     start: Option<Instant>,
 ) -> Result<Volumes, Failure> {
-    let known = Known::new(state.directory());
+    let known = Known::new(state.directory(), wanted);
     let opening = |volume: &Volume| -> Result<(Kept, Opening), Failure> {
         let kept = ServerState::kept_of(state.directory(), volume).map_err(Failure::refused)?;
         check_disk(volume, &kept, &known, Mark::of_file(&volume.spec).as_ref())?;
@@ -232,10 +234,14 @@ fn check_disk(
 
 /// Checks that a volume can be served with this specification, before it is taken from its hosts. Returns a
 /// note if only the administrator can know.
-pub(crate) fn check_before(volume: &Volume, state: &ServerState) -> Result<Option<String>, Failure> {
+pub(crate) fn check_before(
+    volume: &Volume,
+    wanted: &[Volume],
+    state: &ServerState,
+) -> Result<Option<String>, Failure> {
     let kept = ServerState::kept_of(state.directory(), volume).map_err(Failure::refused)?;
     let mark = Mark::of_file(&volume.spec);
-    check_disk(volume, &kept, &Known::new(state.directory()), mark.as_ref())
+    check_disk(volume, &kept, &Known::new(state.directory(), wanted), mark.as_ref())
 }
 
 /// The devices of volumes reached over a network, with the controls of their `fault:` layers, and the layers
@@ -655,7 +661,8 @@ mod tests {
             let spec = backends::parse(spec).expect("a specification");
             let volume = Volume::new(name.parse().expect("a name"), spec);
             let kept = ServerState::kept_of(&self.path("state"), &volume).expect("a record");
-            let checked = identity::check(&volume, &kept, &Known::new(&self.path("state")), None);
+            let state = self.path("state");
+            let checked = identity::check(&volume, &kept, &Known::new(&state, &[]), None);
             checked.map_err(|failure| failure.to_string())
         }
 
@@ -799,10 +806,13 @@ mod tests {
 
     #[test]
     fn a_file_without_the_mark_that_its_volume_is_to_have_is_reported() {
-        for (byte, warning) in [(7, "this volume has data and gets a new identity"), (0, "has `identity=file`, but no mark")] {
+        for (byte, warning) in
+            [(7, "this volume has data and gets a new identity"), (0, "has `identity=file`, but no mark")]
+        {
             let site = Site::new();
             site.image("one", byte);
-            let serve = || site.serve("v", "spec = \"file:DATA/one?identity=file\"").map(drop).expect("served");
+            let serve =
+                || site.serve("v", "spec = \"file:DATA/one?identity=file\"").map(drop).expect("served");
             let log = crate::log_line::tests::logged(serve);
             assert!(log.contains(warning), "{log}");
             let log = crate::log_line::tests::logged(serve);
@@ -884,8 +894,42 @@ mod tests {
         let (same, note) = site.serve("v", "spec = \"ram:1MiB\"").expect("served");
         assert_eq!(same, one);
         assert!(note.expect("an empty disk").contains("now served from ram:1MiB"));
-        std::fs::remove_dir_all(site.path("state/volumes/w")).expect("as was said");
+        let spec = site.path("state/volumes/w/spec");
+        assert!(told.contains(&format!("remove {} and ", spec.display())), "{told}");
+        std::fs::remove_file(spec).expect("as was said");
         site.serve("v", "spec = \"file:DATA/two\"").expect("it is forgotten");
+        assert!(site.path("state/volumes/w/uuid").exists(), "it keeps its identity");
+    }
+
+    /// Regression: the error advised to remove the record of a volume that was served, with its reservations.
+    #[test]
+    fn a_place_that_a_moved_volume_left_is_free_once_the_move_is_recorded() {
+        let site = Site::new();
+        ["a", "b", "c"].iter().for_each(|name| site.image(name, 7));
+        let at = |name: &str| format!("file:{}", site.path("data").join(name).display());
+        [("v", "a"), ("w", "b")].iter().for_each(|(name, file)| site.record(name, &at(file)));
+        let configured = |places: &[(&str, &str)]| {
+            let section =
+                |(name, file): &(&str, &str)| site.section(name, &format!("spec = \"{}\"", at(file)));
+            let names: Vec<&str> = places.iter().map(|(name, _)| *name).collect();
+            let mut config = config(&places.iter().map(section).collect::<String>(), &names);
+            config.state = Some(site.path("state"));
+            config
+        };
+        let serve = |places: &[(&str, &str)]| {
+            let state = ServerState::open(&site.path("state"), &Undo::default()).expect("a state directory");
+            let undo = Undo::default();
+            let opened = open(&configured(places), &state, &aside(), &undo).inspect_err(|_| undo.take_back());
+            opened.map(drop).map_err(|failure| failure.to_string())
+        };
+        let told = serve(&[("v", "c"), ("w", "a")]).expect_err("the place of v");
+        assert!(told.contains("first serve v at its new place, by a start or reload without w"), "{told}");
+        assert!(!told.contains("remove"), "{told}");
+        let mistyped = crate::check::check(&configured(&[("v", "a"), ("w", "a")])).mistakes.join("\n");
+        assert!(mistyped.contains("was served before as volume v"), "{mistyped}");
+        assert!(!mistyped.contains("remove") && !mistyped.contains("new place"), "{mistyped}");
+        serve(&[("v", "c")]).expect("as was said");
+        serve(&[("v", "c"), ("w", "a")]).expect("as was said");
     }
 
     #[test]
