@@ -54,7 +54,7 @@ pub struct Live {
     endpoint: Mutex<Option<Endpoint>>,
     supervisor: OnceLock<Supervisor>,
     /// A reference to itself, for threads and callbacks that outlive a call.
-    me: Weak<Live>,
+    pub(crate) me: Weak<Live>,
 }
 
 /// The current configuration and volumes.

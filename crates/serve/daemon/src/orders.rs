@@ -4,10 +4,11 @@
 //! file. After an order to a RAID set, the set's new specification is written to the configuration file.
 
 use std::sync::{Arc, Weak};
+use std::thread;
 use std::time::Duration;
 
 use backends::layers::LayerStates;
-use backends::raid::{Order, without_overruling};
+use backends::raid::{Order, PendingOrder, Running, without_overruling};
 use backends::{Failure, parse};
 use front_end_core::AUDIT;
 use volume::spec::{Bytes, Spec};
@@ -289,7 +290,7 @@ impl Live {
     /// file. `by` names the requester for the audit log.
     ///
     /// # Errors
-    /// Why the order was not executed.
+    /// Why the order was not executed, or is not complete.
     pub fn raid(
         &self,
         volume: &str,
@@ -297,7 +298,7 @@ impl Live {
         order: &RaidOrder,
         by: &str,
     ) -> Result<Reloaded, Failure> {
-        let outcome = self.raid_unnoted(volume, set, order);
+        let outcome = self.raid_unnoted(volume, set, order, ANSWER_TIME);
         let order = serde_json::to_string(order).unwrap_or_default();
         match &outcome {
             Ok(Reloaded { failed, .. }) => {
@@ -309,7 +310,15 @@ impl Live {
         outcome
     }
 
-    fn raid_unnoted(&self, volume: &str, set: Option<usize>, order: &RaidOrder) -> Result<Reloaded, Failure> {
+    /// The same, without a line in the audit log. If the order takes longer than `answer_time`, it continues
+    /// without its requester.
+    pub(crate) fn raid_unnoted(
+        &self,
+        volume: &str,
+        set: Option<usize>,
+        order: &RaidOrder,
+        answer_time: Duration,
+    ) -> Result<Reloaded, Failure> {
         let order = order_of(order).map_err(Failure::refused)?;
         let is_assembly = matches!(order, Order::Assemble);
         let mut now = self.now();
@@ -333,34 +342,68 @@ impl Live {
                 )));
             }
         };
-        let ask = |order| {
-            let asked = block_on(async { reactor::timeout(ANSWER_TIME, set.ask(order)).await });
-            asked.map_err(|_| {
-                Failure::failed(format_args!("the set of volume {volume} is unresponsive; see the log"))
-            })?
-        };
-        // The order may wait for members. Reloads and other orders must not wait with it.
-        if is_assembly {
-            drop(now);
-            return Ok(Reloaded { changes: vec![ask(order)?], ..Reloaded::default() });
+        if !is_assembly {
+            now.check_served(now.start_options.file()?.as_ref())?;
         }
-        now.check_served(now.start_options.file()?.as_ref())?;
-        let claim = Claim::new(self, &mut now, volume);
-        let before = set.written();
+        let claim = (!is_assembly).then(|| Claim::new(self, &mut now, volume));
+        // The order may wait for members. Reloads and other orders must not wait with it.
         drop(now);
-        let mut reloaded = Reloaded { changes: vec![ask(order)?], ..Reloaded::default() };
+        let mut pending = set.order(order)?;
+        let answer = match block_on(async { reactor::timeout(answer_time, &mut pending).await }) {
+            Ok(answer) => answer?,
+            Err(_) if pending.withdraw() => {
+                return Err(Failure::failed(format_args!(
+                    "the set of volume {volume} is unresponsive, and the order was withdrawn; see the log"
+                )));
+            }
+            Err(_) => {
+                self.write_down_later(volume, set, pending)?;
+                return Err(Failure::failed(format_args!(
+                    "the set of volume {volume} is unresponsive; the order continues, and the log will have its \
+                     outcome"
+                )));
+            }
+        };
+        let mut reloaded = Reloaded { changes: vec![answer], ..Reloaded::default() };
         let mut now = self.now();
         debug_assert!(
-            now.ordered.contains(&claim.volume),
+            claim.as_ref().is_none_or(|claim| now.ordered.contains(&claim.volume)),
             "the claim lasts until the outcome is written down"
         );
-        debug_assert!(now.volumes.get(&claim.volume).is_some(), "a claimed volume is not taken away");
-        if set.written() != before {
-            now.write_down(volume, &before, &set.written(), &mut reloaded);
-        }
+        debug_assert!(
+            claim.as_ref().is_none_or(|claim| now.volumes.get(&claim.volume).is_some()),
+            "a claimed volume is not taken away"
+        );
+        now.write_down(&set, &mut reloaded);
         // Dropped before the claim, which takes the lock again.
         drop(now);
         Ok(reloaded)
+    }
+
+    /// Waits on a thread for an order that takes longer than its requester waits, and writes down its outcome.
+    /// The volume is not claimed any more: the order to take out the unresponsive member must not wait for
+    /// this one.
+    fn write_down_later(
+        &self,
+        volume: &str,
+        set: Arc<Running>,
+        pending: PendingOrder,
+    ) -> Result<(), Failure> {
+        let (live, volume) = (Weak::clone(&self.me), volume.to_owned());
+        let wait = move || {
+            let outcome = block_on(pending);
+            let Some(live) = live.upgrade() else { return };
+            let mut reloaded = Reloaded::default();
+            live.now().write_down(&set, &mut reloaded);
+            match outcome {
+                Ok(answer) => tracing::info!(target: AUDIT, volume, answer, "late raid order"),
+                Err(why) => tracing::error!(target: AUDIT, volume, %why, "late raid order failed"),
+            }
+            reloaded.notes.iter().for_each(|note| tracing::info!(target: AUDIT, volume, note, "changed"));
+            reloaded.failed.iter().for_each(|why| tracing::error!(target: AUDIT, volume, why, "not changed"));
+        };
+        let spawned = thread::Builder::new().name("raid-order".to_owned()).spawn(wait);
+        spawned.map(drop).map_err(Failure::failed)
     }
 }
 
@@ -411,14 +454,16 @@ impl Live {
 }
 
 impl LiveState {
-    /// Replaces the specification of a set of the volume.
-    fn write_down(&mut self, volume: &str, before: &str, after: &str, reloaded: &mut Reloaded) {
-        let named = |known: &Volume| known.name.as_str() == volume;
+    /// Replaces the specification of a set, if orders have changed it and the set is in use.
+    fn write_down(&mut self, set: &Arc<Running>, reloaded: &mut Reloaded) {
+        let Some(volume) = self.volumes.of_set(set) else { return };
+        let named = |known: &Volume| known.name == *volume;
         let Some(at) = self.config.volumes.iter().position(named) else { return };
+        let Some([before, after]) = set.rewritten() else { return };
         let rewritten = |spec: &Spec| {
             let text = spec.to_string();
-            match text.contains(before) {
-                true => parse(&without_overruling(&text.replacen(before, after, 1)))
+            match text.contains(&before) {
+                true => parse(&without_overruling(&text.replacen(&before, &after, 1)))
                     .map_err(|error| error.to_string()),
                 false => Err("the set is written differently there".to_owned()),
             }

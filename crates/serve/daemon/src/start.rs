@@ -482,6 +482,46 @@ mod tests {
         drop(one.end());
     }
 
+    /// Regression: an order that completed after its requester had stopped waiting was not written to the
+    /// configuration, and the next start did not open the new member.
+    #[test]
+    fn an_order_that_takes_longer_than_its_requester_waits_is_written_to_the_configuration() {
+        let one = mirror();
+        let faults = one.faults();
+        let add_late = |name: &str| {
+            let spare = one.text(&format!("file:FOLDER/{name}?size=96MiB"));
+            let order = RaidOrder::Add { spare, overwrite: false };
+            faults.hang();
+            // An order that has not started in this time is withdrawn.
+            let told = loop {
+                let late = one.live().raid_unnoted("v", None, &order, Duration::from_secs(1));
+                let told = late.expect_err("a member hangs").to_string();
+                if !told.contains("withdrawn") {
+                    break told;
+                }
+            };
+            assert!(told.contains("the order continues"), "{told}");
+            assert!(!is_ordered(&one), "other orders do not wait for it");
+        };
+        let is_written = |name: &str| {
+            let now = one.live().now();
+            let specs =
+                [now.config.volumes[0].spec.to_string(), now.start_options.volumes[0].spec.to_string()];
+            specs.iter().all(|spec| spec.contains(name))
+        };
+        add_late("first");
+        faults.pass();
+        wait_until(|| is_written("/first"));
+        add_late("second");
+        let third = add_spare(&one, "third");
+        wait_until(|| is_ordered(&one));
+        faults.pass();
+        let reply = third.recv_timeout(WAIT).expect("a reply");
+        assert!(reply.contains("failed: []"), "{reply}");
+        wait_until(|| ["/first", "/second", "/third"].into_iter().all(is_written));
+        drop(one.end());
+    }
+
     fn add_ram(volume: &str, mib: u64) -> ControlRequest {
         let change = Change::Add {
             volume: volume.parse().expect("a name"),

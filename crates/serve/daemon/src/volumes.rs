@@ -111,6 +111,12 @@ impl Volumes {
         self.0.values()
     }
 
+    /// The volume with this RAID set.
+    pub(crate) fn of_set(&self, set: &Arc<Running>) -> Option<&VolumeName> {
+        let has_set = |opened: &Opened| opened.sets().iter().any(|known| Arc::ptr_eq(known, set));
+        self.0.iter().find(|(_, opened)| has_set(opened)).map(|(name, _)| name)
+    }
+
     pub(crate) fn named(&self, name: &str) -> Option<&Opened> {
         self.0.iter().find(|(known, _)| known.as_str() == name).map(|(_, opened)| opened)
     }

@@ -27,7 +27,7 @@ use crate::failure::Failure;
 
 pub(crate) use figures::FIGURES;
 pub use offline::{Creation, SetStatus, create, discard_journal, is_one_file, look, replace, scrub, status};
-pub use running::{Order, Running, alone, closed, open, sets};
+pub use running::{Order, PendingOrder, Running, alone, closed, open, sets};
 pub use state::{
     Condition, JournalStatus, Meaning, MemberCondition, MemberStatus, Progress, Scrub, ScrubStatus, SetState,
 };

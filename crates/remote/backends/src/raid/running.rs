@@ -3,10 +3,11 @@
 
 use std::collections::VecDeque;
 use std::future::{poll_fn, ready};
+use std::pin::Pin;
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Weak};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use block::{
@@ -300,6 +301,8 @@ pub(super) struct State {
     /// Its display name.
     label: String,
     pub(super) names: Names,
+    /// All names in the specification that the configuration has.
+    configured: Vec<String>,
     pub(super) working: Option<Working>,
     pub(super) scrubbing: Option<Scrubbing>,
     pub(super) is_growing: bool,
@@ -322,6 +325,43 @@ pub(super) struct State {
 pub(super) struct Ordered {
     pub(super) order: Order,
     outcome: Arc<Mutex<Outcome>>,
+}
+
+/// An order, until its outcome. If this is dropped, an order that has not started is withdrawn.
+pub struct PendingOrder {
+    set: Arc<Running>,
+    outcome: Arc<Mutex<Outcome>>,
+}
+
+impl PendingOrder {
+    /// Withdraws the order. Returns false, without effect, if it has started.
+    pub fn withdraw(&self) -> bool {
+        let mut state = self.set.state();
+        let queued = state.orders.len();
+        state.orders.retain(|ordered| !Arc::ptr_eq(&ordered.outcome, &self.outcome));
+        state.orders.len() < queued
+    }
+}
+
+impl Future for PendingOrder {
+    type Output = Result<String, Failure>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        match outcome.result.take() {
+            Some(result) => Poll::Ready(result),
+            None => {
+                outcome.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for PendingOrder {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
 }
 
 #[derive(Default)]
@@ -371,6 +411,7 @@ impl Running {
             requests: AtomicU64::new(0),
             state: Mutex::new(State {
                 label,
+                configured: names.written.clone(),
                 names,
                 working: None,
                 scrubbing: None,
@@ -413,8 +454,18 @@ impl Running {
     }
 
     /// The specification of the set up to its closing bracket, with its current volumes, for the next start.
-    pub fn written(&self) -> String {
+    pub(super) fn written(&self) -> String {
         written_with(self.facts.kind, &self.facts.argument, &self.state().names.written)
+    }
+
+    /// The specifications up to the closing bracket, before and after the orders since the last call or since
+    /// the set was opened. `None` if they are equal. The caller replaces the former one in the configuration.
+    pub fn rewritten(&self) -> Option<[String; 2]> {
+        let mut state = self.state();
+        let after = state.names.written.clone();
+        let before = std::mem::replace(&mut state.configured, after.clone());
+        let text = |names: &[String]| written_with(self.facts.kind, &self.facts.argument, names);
+        (before != after).then(|| [text(&before), text(&after)])
     }
 
     /// Its status.
@@ -477,7 +528,15 @@ impl Running {
     ///
     /// # Errors
     /// Why the order cannot be executed.
-    pub async fn ask(&self, order: Order) -> Result<String, Failure> {
+    pub async fn ask(self: &Arc<Self>, order: Order) -> Result<String, Failure> {
+        self.order(order)?.await
+    }
+
+    /// The same, for a requester that may stop waiting.
+    ///
+    /// # Errors
+    /// The set takes no orders.
+    pub fn order(self: &Arc<Self>, order: Order) -> Result<PendingOrder, Failure> {
         if !self.takes_orders {
             return Err(Failure::refused("the set is only read"));
         }
@@ -490,26 +549,15 @@ impl Running {
             }
             state.orders.push_back(ordered);
         }
-        let _given_up = GivenUp(self, Arc::clone(&outcome));
         self.wake();
-        poll_fn(|cx| {
-            let mut outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner);
-            match outcome.result.take() {
-                Some(result) => Poll::Ready(result),
-                None => {
-                    outcome.waker = Some(cx.waker().clone());
-                    Poll::Pending
-                }
-            }
-        })
-        .await
+        Ok(PendingOrder { set: Arc::clone(self), outcome })
     }
 
     /// Closes the set ([`Order::Close`]), unless it is closed.
     ///
     /// # Errors
     /// A member fails. The set then resynchronises or replays its journal when it is next opened.
-    pub async fn close(&self) -> Result<(), Failure> {
+    pub async fn close(self: &Arc<Self>) -> Result<(), Failure> {
         match self.takes_orders && !self.state().has_ended {
             true => self.ask(Order::Close).await.map(drop),
             false => Ok(()),
@@ -712,14 +760,5 @@ impl BlockDevice for InUse {
             Some(set) => InUse::asked(Ok(set), |set| set.quiesced()),
             None => Box::pin(ready(Ok(()))),
         }
-    }
-}
-
-/// If the requester stops waiting, an order that has not started is withdrawn.
-struct GivenUp<'a>(&'a Running, Arc<Mutex<Outcome>>);
-
-impl Drop for GivenUp<'_> {
-    fn drop(&mut self) {
-        self.0.state().orders.retain(|ordered| !Arc::ptr_eq(&ordered.outcome, &self.1));
     }
 }
