@@ -269,7 +269,10 @@ fn a_host_dies_and_is_replaced_under_a_file_system(protocol: Protocol) {
             let ended = std::mem::replace(&mut load, volume.load(runs));
             assert!(ended.wait_with_output().is_ok_and(|ended| ended.status.success()));
         }
-        state_of(&control)["state"] == "healthy"
+        let state = state_of(&control);
+        let members = state["members"].as_array().expect("a list");
+        assert!(members.iter().all(|member| member["state"] != "failed"), "{state}: {}", front.log());
+        state["state"] == "healthy"
     });
     volume.expect_verified(load);
     volume.expect_verified(volume.load(runs + 1));
