@@ -158,7 +158,7 @@ fn cargo_test(fuzz_seconds: u64, failed: &mut String) -> Result<Tally> {
     // Built first, including the examples, which tests run: a build must not count as a hanging test. Cargo prints each crate
     // that it compiles, so that a build of several minutes does not look like a hang.
     process::succeed(process::cargo(&["test", "--workspace", "--no-run"]))?;
-    workspace::use_binary_of_tests();
+    workspace::use_programs_of_tests();
     thread::spawn(move || build_ahead(fuzz_seconds));
     let mut command = process::cargo(&["test", "--workspace", "--no-fail-fast"]);
     // Most tests spend most of their time waiting for processes and clocks.

@@ -1,7 +1,7 @@
 //! Paths in the source tree, and its `cargo metadata`.
 
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -33,19 +33,22 @@ pub fn release_binary() -> Result<PathBuf> {
 
 /// Builds the program as tests use it, and returns its path: builds faster, but runs slower and with assertions.
 pub fn test_binary() -> Result<PathBuf> {
-    match BUILT_BY_TESTS.get() {
-        Some(binary) => Ok(binary.clone()),
-        None => binary(&[], "debug"),
-    }
+    built_by_tests("linerate").map_or_else(|| binary(&[], "debug"), Ok)
 }
 
-/// `cargo test --workspace` builds the program with the features that tests add to its dependencies. `cargo build` would
+/// `cargo test --workspace` builds programs with the features that tests add to their dependencies. `cargo build` would
 /// compile most crates again without them.
-static BUILT_BY_TESTS: OnceLock<PathBuf> = OnceLock::new();
+static ARE_BUILT_BY_TESTS: AtomicBool = AtomicBool::new(false);
 
-/// Makes [`test_binary`] return the program that `cargo test --workspace` has just built.
-pub fn use_binary_of_tests() {
-    BUILT_BY_TESTS.get_or_init(|| target_directory().join("debug/linerate"));
+/// Makes [`built_by_tests`] return the programs that `cargo test --workspace` has just built.
+pub fn use_programs_of_tests() {
+    ARE_BUILT_BY_TESTS.store(true, Ordering::Relaxed);
+}
+
+/// The path of a program, if the tests have just built it.
+pub fn built_by_tests(program: &str) -> Option<PathBuf> {
+    let are_built = ARE_BUILT_BY_TESTS.load(Ordering::Relaxed);
+    are_built.then(|| target_directory().join("debug").join(program))
 }
 
 fn binary(options: &[&str], folder: &str) -> Result<PathBuf> {

@@ -173,9 +173,10 @@ pub(crate) fn build() -> Command {
 }
 
 fn simulate(build: Build) -> Command {
-    let profile = match build {
-        Build::Fast => "simulation",
-        Build::Debug => "dev",
+    let profile = match (build, workspace::built_by_tests("simulate")) {
+        (Build::Debug, Some(program)) => return Command::new(program),
+        (Build::Debug, None) => "dev",
+        (Build::Fast, _) => "simulation",
     };
     process::cargo(&[&["run", "--profile", profile], &PACKAGE[..], &["--"]].concat())
 }
