@@ -138,7 +138,7 @@ impl Lun {
 /// Lists a target's LUNs through the first of its portals that can be reached, and records why the ones
 /// before could not.
 pub(crate) async fn look(target: &mut Target, settings: &Settings) -> Result<(), Failure> {
-    debug_assert!(target.luns.is_none() && target.problem.is_none(), "a target is looked at once");
+    debug_assert!(target.luns.is_none() && target.problem.is_none(), "a target is inspected one time");
     let looked = match log_in(target, settings).await {
         Ok(session) => {
             let luns = luns(&session).await;

@@ -244,7 +244,7 @@ impl CoreTally {
             .or_insert_with(|| (Arc::downgrade(volume), Rc::default()));
         debug_assert!(
             std::ptr::eq(known.as_ptr(), Arc::as_ptr(volume)),
-            "an address is that of one volume as long as it is counted"
+            "an address is that of one volume while it is counted"
         );
         Rc::clone(tally)
     }

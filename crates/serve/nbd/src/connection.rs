@@ -293,7 +293,7 @@ impl Receiver {
     ) -> io::Result<Result<bool, BadMagic>> {
         let kept = self.stash.len();
         debug_assert!(kept <= scratch.len() && !(read && self.is_full()), "what waits leaves room to read");
-        debug_assert!(self.incoming.is_none() || kept == 0, "a request's data has its place at once");
+        debug_assert!(self.incoming.is_none() || kept == 0, "a request's data has a place immediately");
         scratch[..kept].copy_from_slice(&self.stash);
         self.stash.clear();
         let mut received = Received::default();

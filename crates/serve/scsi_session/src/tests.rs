@@ -224,7 +224,7 @@ fn a_function_that_aborts_an_aborted_command_again_waits_for_the_same_devices() 
     });
 }
 
-/// Regression: each command began the next one on the stack of its own answer.
+/// Regression: each command began the next one before its answer returned.
 #[test]
 fn commands_that_waited_for_an_ordered_one_begin_one_after_the_other() {
     play(10_000, queueing, |session| {

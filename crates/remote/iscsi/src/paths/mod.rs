@@ -419,7 +419,7 @@ impl Portals {
         }
         let earlier =
             made.insert(name.number, Made { isid, path, leading, is_taken: false, has_ended: false });
-        debug_assert!(earlier.is_none(), "each connection has a number of its own");
+        debug_assert!(earlier.is_none(), "each connection has a distinct number");
         while made.len() > MADE_MAX {
             made.pop_first();
         }
