@@ -1,5 +1,6 @@
 //! Claims of byte ranges by changes. Overlapping changes are executed one after the other, in the order of
-//! their claims. A claim has several holders, and ends with the last.
+//! their claims. A claim is held by the requester and by each connection that may still execute the change.
+//! It ends when the last holder drops its clone. All holders are on the thread of the connections.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -17,22 +18,25 @@ struct Table {
     next: Cell<u64>,
     /// In the order of their numbers. Few: only those of outstanding changes.
     entries: RefCell<Vec<Entry>>,
+    /// Callers of [`Claims::quiesced`]. The end of any claim wakes them all.
     quiescing: RefCell<Vec<Waker>>,
 }
 
 struct Entry {
     number: u64,
     range: Range<u64>,
-    /// Its requester waits for the end.
+    /// Its requester still waits for the result of the change.
     is_awaited: bool,
+    /// Wakes the future of [`Claim::granted`].
     waker: Option<Waker>,
 }
 
-/// A part of a claim. The range is free when all clones are dropped.
+/// A handle of a claim, granted or waiting. The claim ends when all clones are dropped.
 #[derive(Clone)]
 pub struct Claim(Rc<Held>);
 
-/// The claim of a requester that waits for its end.
+/// The claim of a requester that waits for the result of the change. Dropping it releases the requester's
+/// share only: connections may still hold clones of the claim.
 pub(crate) struct Awaited(Claim);
 
 struct Held {
@@ -46,7 +50,7 @@ impl Claims {
         self.enter(range, false)
     }
 
-    /// The same for a requester that waits for the end, until it drops this.
+    /// The same for a requester that waits for the result of its change.
     pub(crate) fn await_claim(&self, range: Range<u64>) -> Awaited {
         Awaited(self.enter(range, true))
     }
@@ -61,9 +65,9 @@ impl Claims {
         Claim(Rc::new(Held { table: Rc::clone(&self.0), number }))
     }
 
-    /// Resolves when every change claimed before this call has ended. Dropped changes are not enough: a
-    /// completed change may have a copy on a lost connection, and a drop on another thread may not be known
-    /// here yet.
+    /// Resolves when every claim made before this call has ended. The caller cannot determine this from its
+    /// own requests, even if all of them have completed or were dropped. A lost connection may still execute
+    /// a copy of a completed change, and a drop on another thread takes effect here later.
     pub async fn quiesced(&self) {
         let before = self.0.next.get();
         poll_fn(|cx| {
@@ -127,7 +131,7 @@ impl Awaited {
         &self.0
     }
 
-    /// Whether it waits for an earlier claim whose requester also waits for the end.
+    /// Whether it waits for an earlier claim whose requester also waits for its result.
     pub(crate) fn is_behind_an_awaited_one(&self) -> bool {
         let Held { table, number } = &*self.0.0;
         let entries = table.entries.borrow();
