@@ -9,7 +9,7 @@
 //! A record is appended after the server has acknowledged a change, and before the user's request completes.
 //! Likewise, the tail moves after the server has acknowledged a flush, and before the user's request
 //! completes. Both writes go to the page cache, which survives the process but not the host; the header
-//! identifies the boot.
+//! identifies the boot. After a failed write, the file accepts no further changes.
 //!
 //! An *anchor* is a location whose content is known to be durable: the checksum of some blocks that were
 //! flushed, or unchanged when the file was started. An anchor ends before a change to its blocks is sent.
@@ -108,7 +108,7 @@ pub enum JournalFileError {
     /// The header is damaged.
     #[display("journal file {}: its header is damaged; remove the file to discard its content", _0.display())]
     Damaged(PathBuf),
-    /// It belongs to another device.
+    /// It belongs to another device, or its device has become smaller.
     #[display("journal file {}: it belongs to {_1} with {_2} bytes, and this is {_3} with {_4}", _0.display())]
     AnotherDevice(PathBuf, String, u64, String, u64),
     /// As far as is known, replaying its changes would destroy data.
@@ -151,13 +151,15 @@ pub(crate) struct JournalFile {
     path: PathBuf,
     file: File,
     header: Header,
-    /// Position of the next record.
+    /// Position of the next record. See [`Header::tail`] for positions.
     head: u64,
     /// Blocks that become anchors when their records are flushed, each with the end of its record.
     candidates: Vec<(u64, Anchor)>,
     /// Index of the anchor to replace next.
     turn: usize,
+    /// A write has failed: all later changes fail.
     has_failed: bool,
+    /// Reused to assemble records.
     buffer: Vec<u8>,
 }
 
@@ -236,7 +238,7 @@ impl JournalFile {
         Ok(journal)
     }
 
-    /// The position that a flush sent now would cover.
+    /// The end of the records that a flush sent now would cover, for [`Self::flushed`].
     pub(crate) fn mark(&self) -> u64 {
         self.head
     }
@@ -251,9 +253,9 @@ impl JournalFile {
         self.head == self.header.tail
     }
 
-    /// Records that a change to these bytes is about to be sent; `is_over_another` if the file has an earlier
-    /// change to them. Until it is acknowledged or flushed, the next process cannot know their content.
-    /// Returns false if there is no space.
+    /// Must be called before a change to these bytes is sent. Ends their anchors. If the file has an earlier
+    /// change to them (`is_over_another`), also appends a record of the new one: until it is acknowledged or
+    /// flushed, their content is undetermined. Returns false if there is no space for the record.
     pub(crate) fn will_change(&mut self, range: &Range<u64>, is_over_another: bool) -> io::Result<bool> {
         self.working()?;
         let is_apart = |anchor: &Anchor| !anchor.overlaps(range);
@@ -267,7 +269,8 @@ impl JournalFile {
     }
 
     /// Records an acknowledged change. Without content the change is durable, and earlier records of its
-    /// bytes become obsolete. Returns false if there is no space.
+    /// bytes become obsolete. Returns false, and records nothing, if there is no space: the caller must
+    /// flush.
     pub(crate) fn append(
         &mut self,
         range: &Range<u64>,
@@ -334,7 +337,7 @@ impl JournalFile {
         Ok(true)
     }
 
-    /// Records the success of a flush that covers everything before this mark.
+    /// Records the success of a flush that covers everything before this mark. An older mark has no effect.
     pub(crate) fn flushed(&mut self, mark: u64) -> io::Result<()> {
         if mark <= self.header.tail {
             return Ok(());
@@ -366,7 +369,8 @@ impl JournalFile {
         self.write_header()
     }
 
-    /// Empties the file, and records the server's run and the current anchors.
+    /// Empties the file after its records have been processed. Also records the boot, the size of the device,
+    /// the server's run and the current anchors.
     fn begin(&mut self, owner: &Owner, start: Option<u128>, anchors: Vec<Anchor>) -> io::Result<()> {
         self.header.tail = self.head;
         self.header.boot = boot()?;
@@ -377,7 +381,8 @@ impl JournalFile {
         self.write_header()
     }
 
-    /// Reads the records that no flush has covered, in order. The next record is appended after them.
+    /// Reads the records that no flush has covered, in order. The next record is appended after them. An
+    /// incomplete record ends them without an error: its change was not acknowledged to the user.
     fn read(&mut self, mut each: impl FnMut(Record, &[u8])) -> io::Result<()> {
         let mut at = self.header.tail;
         while let Some((record, data)) = self.record_at(at)? {
@@ -411,7 +416,8 @@ impl JournalFile {
         Ok(None)
     }
 
-    /// Allocates all of its space now, so that the file system cannot run out of it later.
+    /// Allocates all of its space now, so that the file system cannot run out of it later. Writes the header
+    /// last; a failure empties the file again.
     fn allocate(&mut self) -> io::Result<()> {
         let zeros = vec![0; 1 << 20];
         let (mut at, end) = (HEADER_BYTES as u64, HEADER_BYTES as u64 + self.header.capacity);
@@ -433,7 +439,8 @@ impl JournalFile {
         self.done(written)
     }
 
-    /// After a failure nothing more may be changed: the file's content would be older than the server's.
+    /// Passes on the result of a write, and remembers a failure. After one, nothing more may be changed: the
+    /// file's content would be older than the server's.
     fn done(&mut self, done: io::Result<()>) -> io::Result<()> {
         if let Err(error) = &done {
             self.has_failed = true;
@@ -446,6 +453,7 @@ impl JournalFile {
         done
     }
 
+    /// Fails if an earlier write has failed.
     fn working(&self) -> io::Result<()> {
         match self.has_failed {
             true => Err(io::Error::other("an earlier write to the journal file has failed")),
@@ -461,6 +469,7 @@ fn boot() -> io::Result<u128> {
     u128::from_str_radix(&digits, 16).map_err(|_| io::ErrorKind::InvalidData.into())
 }
 
+/// CRC-32C of the concatenated parts.
 fn checksum(parts: &[&[u8]]) -> u32 {
     match parts {
         [one] => crc32_iscsi(one),
@@ -475,7 +484,7 @@ fn checksum(parts: &[&[u8]]) -> u32 {
 #[cfg(test)]
 mod tests;
 
-// The first page of a journal file.
+// The first page of a journal file. All numbers in the file are little-endian.
 
 /// One page: a write is atomic, even if the process is killed during it.
 pub(crate) const HEADER_BYTES: usize = 4096;
@@ -493,17 +502,21 @@ pub(crate) struct Header {
     /// The position of the first record that no flush has covered. Positions only grow; each offset in the
     /// ring has one position per lap.
     pub(crate) tail: u64,
-    /// Stored in each record, so that user data never looks like a record.
+    /// Stored in each record, so that user data never looks like a record. Random, chosen when the file is
+    /// created.
     pub(crate) salt: u64,
+    /// The ID of the boot during which the journal began.
     pub(crate) boot: u128,
+    /// The server's run, see [`JournalFile::set_start`]. `None` if it is unknown.
     pub(crate) start: Option<u128>,
     /// The device's capacity.
     pub(crate) bytes: u64,
+    /// The device's unique name, [shortened] if necessary.
     pub(crate) identity: String,
     pub(crate) anchors: Vec<Anchor>,
 }
 
-/// A location with a checksum of its content.
+/// A location with a checksum of its content. Offset and length are bytes of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Anchor {
     pub(crate) start: u64,
@@ -530,7 +543,7 @@ impl Header {
         HEADER_BYTES as u64 + position % self.capacity
     }
 
-    /// The next position at the start of the ring.
+    /// The next position at the start of the ring; always after `position`.
     pub(crate) fn next_lap(&self, position: u64) -> u64 {
         (position / self.capacity + 1).saturating_mul(self.capacity)
     }
@@ -635,8 +648,10 @@ const SUMMED: usize = RECORD_BYTES - 4;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) position: u64,
+    /// The changed bytes of the device.
     pub(crate) range: Range<u64>,
     pub(crate) kind: Kind,
+    /// Length of the data after the header: that of the range for a write, else 0.
     pub(crate) data_bytes: usize,
 }
 
@@ -685,7 +700,8 @@ impl Record {
         header
     }
 
-    /// Parses a header, if it belongs to this position. Does not verify its checksum.
+    /// Parses a header, if it belongs to this position. Does not verify its checksum, which also covers the
+    /// data.
     pub(crate) fn parse(header: &[u8; RECORD_BYTES], salt: u64, position: u64) -> Option<Record> {
         let u64_at = |at: usize| Some(u64::from_le_bytes(*header.get(at..)?.first_chunk()?));
         let u32_at = |at: usize| Some(u32::from_le_bytes(*header.get(at..)?.first_chunk()?));
