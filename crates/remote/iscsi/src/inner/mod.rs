@@ -1,7 +1,6 @@
-//! The state of a session on its thread, and the delivery of the state machine's events.
-//!
-//! `connections` are added and removed, `commands` are submitted and escalated, and `requests` are everything
-//! else (functions, pings, text). `events` delivers the state machine's events for all of them.
+//! The state of a session on its thread, and the delivery of the state machine's events. Sections: the state,
+//! requests other than commands (functions, pings, text), connections, commands (submission, timeouts,
+//! escalation), and events.
 
 #[cfg(test)]
 mod tests;
@@ -42,17 +41,21 @@ pub(crate) struct SessionInner {
     pub(crate) timeouts: Timeouts,
     state: SessionState,
     connections: Vec<LiveConnection>,
-    /// Requests that wait for room in the command window, or for the session.
+    /// Requests that wait for room in the command window, or for the session. A request that is polled again
+    /// adds another waker. [`Self::pass_time`] wakes them all, so a superfluous waker delays another request
+    /// at most until then.
     waiting: VecDeque<Waker>,
     /// A final logout was requested.
     is_leaving: bool,
-    /// Deadline for the response to a logout that the target requested.
+    /// Deadline for the response to a logout that the target requested. After it, all connections are closed.
     logout_due: Option<Instant>,
     /// The target confirmed the logout: no command is outstanding.
     is_logged_out: bool,
-    /// Commands lost with connections since the session began or was reinstated.
+    /// Commands lost with connections since the session began or was last restarted. Includes those lost
+    /// while other connections remained.
     lost_commands: usize,
-    /// Those that may change something and are not settled.
+    /// Those that may change something and that the target may still execute. A confirmed logout of its
+    /// connection or of the session settles a command, and so does a reinstatement.
     unsettled: usize,
     /// Woken when the session is over.
     ended: Vec<Waker>,
@@ -225,15 +228,20 @@ impl<Id: PartialEq, T: Send> Callers<Id, T> {
 
 // Requests other than commands: task management functions, pings, and SendTargets.
 
-/// The text exchange; there is at most one.
+/// The text exchange. There is at most one: [`SessionInner::ask_for_targets`] replaces an earlier one, whose
+/// caller is not woken. A response is not matched to its request.
 pub(crate) enum TextExchange {
+    /// No exchange, or its connection was lost.
     Idle,
+    /// With the waker of the caller, once it has polled.
     Sent(Option<Waker>),
+    /// The text has not been fetched yet.
     Received(Vec<u8>),
 }
 
 impl SessionInner {
-    /// Sends a task management function; the receiver gets the response.
+    /// Sends a task management function; the receiver gets the response. It is closed without one if the
+    /// connection is lost.
     pub(crate) fn manage(
         &mut self,
         what: Management,
@@ -246,7 +254,8 @@ impl SessionInner {
         Ok(answer)
     }
 
-    /// Pings the target over one connection or over any; the receiver gets the returned data.
+    /// Pings the target over one connection or over any; the receiver gets the returned data. It is closed
+    /// without any if the connection is lost.
     pub(crate) fn ping(&mut self, cid: Option<Cid>, data: &[u8]) -> Result<Receiver<Vec<u8>>, CommandError> {
         let by = self.connections.iter().find(|connection| cid.is_none_or(|cid| connection.cid == cid));
         let by = by.ok_or(CommandError::ConnectionLost)?.id;
@@ -255,7 +264,8 @@ impl SessionInner {
         Ok(answer)
     }
 
-    /// Sends SendTargets.
+    /// Sends SendTargets; [`Self::poll_text`] returns the response. `which` is `All`, a target's name, or
+    /// empty for the session's own target.
     pub(crate) fn ask_for_targets(&mut self, which: &str) -> Result<(), CommandError> {
         let first =
             self.connections.first().map(|connection| connection.id).ok_or(CommandError::ConnectionLost)?;
@@ -267,6 +277,7 @@ impl SessionInner {
         Ok(())
     }
 
+    /// The response to SendTargets. Fails if the last connection is lost, or if none was requested.
     pub(crate) fn poll_text(&mut self, waker: &Waker) -> Poll<Result<Vec<u8>, CommandError>> {
         match std::mem::replace(&mut self.text, TextExchange::Idle) {
             TextExchange::Received(text) => Poll::Ready(Ok(text)),
@@ -285,9 +296,11 @@ impl SessionInner {
 pub(crate) struct LiveConnection {
     pub(crate) id: ConnectionId,
     pub(crate) cid: Cid,
+    /// Number of outstanding commands.
     pub(crate) under_way: usize,
     /// Why its task must close it.
     pub(crate) ending: Option<Ending>,
+    /// Wakes the connection's task.
     pub(crate) task: Option<Waker>,
     /// For its addresses and its path.
     stream: Option<Rc<dyn Stream>>,
@@ -317,10 +330,11 @@ pub(crate) enum Restart {
 /// An outage of the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outage {
+    /// Its length.
     pub(crate) away: Duration,
-    /// Commands outstanding when it began.
+    /// Commands lost with connections since the previous restart, during this outage or before.
     pub(crate) commands: usize,
-    /// Those of them that may still be executed.
+    /// Those of them that may change something and may still be executed.
     pub(crate) unsettled: usize,
     /// LUNs with registrations that are no longer valid.
     pub(crate) orphaned: Vec<Lun>,
@@ -372,7 +386,7 @@ impl SessionInner {
         self.connection(id).map_or(0, |connection| connection.under_way)
     }
 
-    /// Why a connection must be closed now; `None` if it stays.
+    /// Takes the reason why a connection must be closed now; `None` if it stays.
     pub(crate) fn ending_of(&mut self, id: ConnectionId) -> Option<Ending> {
         self.connection(id)?.ending.take()
     }
@@ -384,7 +398,8 @@ impl SessionInner {
         self.ending_of(id).unwrap_or(otherwise)
     }
 
-    /// Removes a connection, with its commands.
+    /// Removes a connection. Its commands fail, and the loss of the last connection ends the session or
+    /// starts an outage.
     pub(crate) fn remove_connection(&mut self, id: ConnectionId) {
         self.machine.remove_connection(self.now, id);
         if let Some(place) = self.connections.iter().position(|connection| connection.id == id) {
@@ -417,7 +432,8 @@ impl SessionInner {
         !self.is_leaving && !self.timeouts.reconnect.is_zero()
     }
 
-    /// The session is over; all waiting tasks are woken.
+    /// The session is over; all waiting tasks are woken. `settled` if the target can no longer execute any of
+    /// its commands.
     fn end(&mut self, settled: bool) {
         self.state.end(settled);
         self.waiting.drain(..).for_each(Waker::wake);
@@ -435,7 +451,8 @@ impl SessionInner {
         }
     }
 
-    /// The session was restarted, with this state machine.
+    /// The session was restarted, with this state machine. All its connections must have been removed. Wakes
+    /// the requests that wait for the session.
     pub(crate) fn restart(&mut self, now: Instant, machine: Machine, how: Restart) -> Outage {
         debug_assert!(self.connections.is_empty(), "a session restarts when all connections are lost");
         self.now = now;
@@ -471,6 +488,7 @@ impl SessionInner {
         self.state.is_over()
     }
 
+    /// Resolves when the session is over.
     pub(crate) fn poll_over(&mut self, waker: &Waker) -> Poll<()> {
         if self.state.is_over() {
             return Poll::Ready(());
@@ -479,7 +497,8 @@ impl SessionInner {
         Poll::Pending
     }
 
-    /// Ends the session by a final logout.
+    /// Ends the session by a final logout, without waiting for the response. Without a connection, the
+    /// session is over immediately.
     pub(crate) fn log_out(&mut self) {
         self.is_leaving = true;
         match self.connections.first().map(|connection| connection.id) {
@@ -508,6 +527,7 @@ impl SessionInner {
         self.end_all(|| Ending::Closed);
     }
 
+    /// Requests that the tasks of all connections close them.
     pub(crate) fn end_all(&mut self, why: impl Fn() -> Ending) {
         self.connections.iter_mut().for_each(|connection| connection.ending = Some(why()));
         self.wake_connections();
@@ -531,7 +551,9 @@ impl SessionInner {
 pub(crate) enum Submitted {
     /// Sent, with its data.
     Sent(Ticket),
+    /// No room in the window, or the session is down or about to log out. The waker is registered.
     NoRoom,
+    /// It was not sent.
     Failed(CommandError),
 }
 
@@ -544,7 +566,8 @@ impl SessionInner {
         }
     }
 
-    /// Submits a command to the state machine, or registers `waker` for room in the window.
+    /// Submits a command to the state machine, on the connection with the fewest outstanding commands. If it
+    /// must wait for room or for the session, registers `waker`; the caller then submits it again.
     pub(crate) fn submit(&mut self, spec: &mut CommandSpec, waker: &Waker) -> Submitted {
         let lengths = (u32::try_from(spec.transfer.in_bytes()), u32::try_from(spec.transfer.out_bytes()));
         let (Ok(read_bytes), Ok(write_bytes)) = lengths else {
@@ -591,12 +614,13 @@ impl SessionInner {
         }
     }
 
-    /// How much of the time since `since` the session was up.
+    /// How long a request that has waited since `since` has waited since the session was last restored. Zero
+    /// while the session is down.
     pub(crate) fn waited(&self, since: Instant) -> Duration {
         self.state.waited(since, self.now)
     }
 
-    /// The requester was dropped: the command is aborted.
+    /// The requester was dropped: the command is aborted, and escalated if the abort does not end it in time.
     pub(crate) fn abandon(&mut self, ticket: Ticket) {
         if let Some(task) = self.tasks.orphan(ticket, self.now + self.timeouts.abort) {
             self.abort(task);
@@ -650,7 +674,7 @@ impl SessionInner {
         self.waiting.drain(..).for_each(Waker::wake);
     }
 
-    /// Escalates overdue commands: a single reset for any number of them.
+    /// Escalates overdue commands. Commands that require the same reset share one.
     fn escalate(&mut self, overdue: &[Overdue]) {
         let mut resets = Vec::new();
         for &Overdue { id, lun, step } in overdue {
@@ -725,8 +749,9 @@ impl SessionInner {
         }
     }
 
-    /// The target has responded to the logout of a lost connection. If it cannot log it out, the session is
-    /// dropped: reinstating it ends all of its tasks.
+    /// The target has responded to the logout of a lost connection. If it cannot log it out, all connections
+    /// are closed: reinstating the session ends all of its tasks. `None`: the connection that carried the
+    /// logout was lost too, and another one repeats it.
     pub(crate) fn connection_logged_out(&mut self, cid: Cid, result: Option<LogoutResult>) {
         match result {
             Some(LogoutResult::Success | LogoutResult::CidNotFound) => {
@@ -780,6 +805,7 @@ impl SessionInner {
     }
 }
 
+/// The error for the requester.
 fn meaning(failure: Failure) -> CommandError {
     match failure {
         Failure::ConnectionLost => CommandError::ConnectionLost,
