@@ -1,5 +1,5 @@
 //! Statistics of a TCP path: `struct tcp_info`. Fields beyond the length returned by the kernel are not
-//! supported by it.
+//! supported by it. Counters are totals since the connection was established.
 
 #![allow(unsafe_code)]
 
@@ -11,7 +11,9 @@ use reactor::PathInfo;
 use socket2::SockRef;
 
 /// The fields used, at their offsets in Linux's `include/uapi/linux/tcp.h`, which never change. libc's own
-/// definition is that of 2008.
+/// definition is that of 2008. An array holds consecutive fields of the kernel, most of them unused:
+/// `rto_to_snd_mss` are `tcpi_rto`, `tcpi_ato` and `tcpi_snd_mss`. The suffix `_us` is not part of the
+/// kernel's names.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct TcpInfo {
@@ -52,10 +54,11 @@ struct TcpInfo {
     rehash: u32,
 }
 
-/// `tcpi_delivery_rate_app_limited`, the first bit field of its byte.
+/// `tcpi_delivery_rate_app_limited`, the first bit field of `flags`: the delivery rate was limited by the
+/// sender's data, and not by the path.
 const APP_LIMITED: u8 = if cfg!(target_endian = "little") { 0x01 } else { 0x80 };
 
-/// `None` if the socket is not a TCP socket or no longer exists.
+/// The statistics of a socket's path; `None` if the kernel returns none, as for a socket that is not TCP.
 pub(crate) fn info(socket: &OwnedFd) -> Option<PathInfo> {
     let (info, length) = read(socket)?;
     let congestion = SockRef::from(socket).tcp_congestion().unwrap_or_default();
@@ -63,7 +66,8 @@ pub(crate) fn info(socket: &OwnedFd) -> Option<PathInfo> {
     Some(PathInfo { congestion, ..describe(&info, length) })
 }
 
-/// The values of a kernel that filled this many bytes of the structure.
+/// The values of a kernel that filled this many bytes of the structure. Fields up to `total_retrans` are in
+/// every supported kernel. Leaves the congestion control empty.
 fn describe(info: &TcpInfo, length: usize) -> PathInfo {
     let returned = ReturnedLength { length };
     let us = Duration::from_micros;
@@ -114,10 +118,12 @@ struct ReturnedLength {
 }
 
 impl ReturnedLength {
+    /// A 32-bit field, if the kernel filled it.
     fn short(self, offset: usize, value: u32) -> Option<u32> {
         (self.length >= offset + size_of::<u32>()).then_some(value)
     }
 
+    /// A 64-bit field, if the kernel filled it.
     fn long(self, offset: usize, value: u64) -> Option<u64> {
         (self.length >= offset + size_of::<u64>()).then_some(value)
     }
