@@ -2,7 +2,8 @@
 //! sections 6.3.5 and 6.3.6). It is accessed at login, at logout and for status, never by a command.
 //!
 //! A nexus name is an unverified claim of the peer. The authenticated user (CHAP_N) is kept with it: only the
-//! same user may join or reinstate a session.
+//! same user may join or reinstate a session. A session of a target without authentication has no user, and
+//! any login of its nexus reinstates it.
 //!
 //! ```text
 //!          allocate (login)          join (full feature phase)          vacate (last connection gone)
@@ -50,7 +51,8 @@ pub(crate) struct NexusName {
     pub(crate) tag: u16,
 }
 
-/// The TSIH and core of a session, allocated during its login.
+/// The TSIH and core of a session, allocated during its login. The slot stays allocated until
+/// [`Registry::vacate`]; dropping this has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SessionSlot {
     pub(crate) tsih: Tsih,
@@ -73,8 +75,8 @@ pub(crate) struct NewSession {
     /// `None` for a discovery session.
     pub(crate) claim: Option<Claim>,
     pub(crate) from: AddressBlock,
-    /// A session of the same nexus has just been ended for it: it gets the slot even if the limit was reached
-    /// meanwhile.
+    /// A session of the same nexus has just been ended for it: it gets a slot even if the limit was reached
+    /// meanwhile. No effect for a discovery session.
     pub(crate) reinstates: bool,
 }
 
@@ -83,14 +85,15 @@ pub(crate) struct NewSession {
 pub(crate) enum SlotOutcome {
     /// A slot was allocated.
     Allocated(SessionSlot),
-    /// This session must end first: it has the same nexus (session reinstatement), or is evicted.
+    /// This session must end first: it has the same nexus (session reinstatement), or is evicted. The caller
+    /// ends it, and then allocates again.
     Replaces(SessionSlot),
     /// A session of the same nexus belongs to another user and stays.
     OfAnother {
         /// The user's name.
         user: String,
     },
-    /// The limit of sessions is reached.
+    /// The limit of normal sessions is reached, or all TSIHs are in use.
     Full,
 }
 
@@ -150,7 +153,8 @@ impl Registry {
         self.book().normal.count_of(from) > 0
     }
 
-    /// Allocates a slot for a new session, on the core with the fewest sessions.
+    /// Allocates a slot for a new session, on the core with the fewest sessions. Other outcomes change
+    /// nothing.
     pub(crate) fn allocate(&self, newcomer: &NewSession, parameters: &Parameters) -> SlotOutcome {
         let mut book = self.book();
         if let Some(claim) = &newcomer.claim
@@ -186,14 +190,16 @@ impl Registry {
         SlotOutcome::Allocated(slot)
     }
 
-    /// The session that a further connection names, if it is of the same nexus and user.
+    /// The session that a further connection names, if it is of the same nexus and user. Includes sessions
+    /// whose login is not complete.
     pub(crate) fn find(&self, tsih: Tsih, claim: &Claim) -> Option<SessionSlot> {
         let book = self.book();
         let entry = book.sessions.get(&tsih.0)?;
         (entry.claim.as_ref() == Some(claim)).then_some(entry.slot)
     }
 
-    /// The negotiated parameters of the session `tsih`, if it has this nexus.
+    /// The negotiated parameters of the session `tsih`, if it has this nexus. Does not check the user: the
+    /// login requires the parameters before it authenticates. [`Self::find`] checks it afterwards.
     pub(crate) fn parameters(&self, tsih: Tsih, nexus: &NexusName) -> Option<Parameters> {
         let book = self.book();
         let entry = book.sessions.get(&tsih.0)?;
@@ -224,7 +230,7 @@ impl Registry {
     }
 }
 
-/// The number of handles: 0 means "none" on the wire (RFC 7143 section 11.12.6).
+/// The number of handles (TSIHs): 0 means "none" on the wire (RFC 7143 section 11.12.6).
 const TSIHS: usize = u16::MAX as usize;
 
 impl Book {
@@ -249,7 +255,7 @@ impl Book {
         })
     }
 
-    /// The next unused handle. There are fewer sessions than handles, so one is free.
+    /// The next unused handle. The caller has checked that there are fewer sessions than handles.
     fn free_tsih(&mut self) -> u16 {
         loop {
             self.last_tsih = self.last_tsih.wrapping_add(1).max(1);
