@@ -1,4 +1,7 @@
 //! An export as a block device, and its connections: the transport of the channels.
+//!
+//! A request longer than the server allows is sent in pieces, one after the other. The first failure ends it,
+//! and earlier pieces of a write may have been executed.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -49,7 +52,8 @@ pub struct RemoteExport {
 
 impl RemoteExport {
     /// # Errors
-    /// The export is empty, or ends within a block and is not used by bytes.
+    /// The export is empty. Or it ends within a block, and is not used by bytes, has a journal file, or has a
+    /// minimum block size above 512 bytes.
     pub(crate) fn new(
         channels: Channels<Export>,
         session: &Arc<Session>,
@@ -134,7 +138,7 @@ impl RemoteExport {
         self.session.export.flags & flag != 0
     }
 
-    /// The byte range of an extent, which must be within the device.
+    /// The offset and length of an extent in bytes. Fails if it is not within the device.
     fn bytes(&self, extent: Extent) -> Result<(u64, u64), DeviceError> {
         match self.geometry.contains(extent) {
             true => Ok((self.geometry.offset(extent), self.geometry.length(extent))),
@@ -142,6 +146,7 @@ impl RemoteExport {
         }
     }
 
+    /// Executes a request on the channels' thread. Fails with [`Failed::Lost`] if that thread has ended.
     async fn ask(&self, asked: Asked) -> Result<Returned, Failed<u32>> {
         match self.channels.here() {
             Some(channels) => channels.ask(asked).await,
@@ -153,7 +158,8 @@ impl RemoteExport {
         }
     }
 
-    /// The bytes of an extent that the export contains: the last block may be incomplete.
+    /// The offset and length of the bytes of an extent that the export contains: the last block may be
+    /// incomplete.
     fn place(&self, extent: Extent) -> (u64, u64) {
         debug_assert!(self.geometry.contains(extent), "a request is within the export");
         let (offset, length) = (self.geometry.offset(extent), self.geometry.length(extent));
@@ -181,6 +187,8 @@ impl RemoteExport {
         Ok(())
     }
 
+    /// Writes data in pieces. A stable write sets FUA in each piece, or ends with one flush if the server
+    /// does not support FUA.
     async fn write_pieces(
         &self,
         extent: Extent,
@@ -219,6 +227,8 @@ impl RemoteExport {
         ended.map_err(|failed| self.error(failed, Access::Flush))
     }
 
+    /// Flushes the server's cache; an export without flushes has none. If it fails for lost writes and the
+    /// caller is dropped before the failure arrives, the next flush reports them.
     async fn sync(&self) -> Result<(), DeviceError> {
         if !self.has(transmission::SEND_FLUSH) {
             return Ok(());
@@ -529,7 +539,8 @@ enum Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// After the TLS handshake, a server reports that it rejects the client.
+    /// A TLS failure may arrive as an I/O error: a server may reject the client's certificate after the
+    /// handshake.
     fn from(error: io::Error) -> Failure {
         match error.downcast::<tls::Failure>() {
             Ok(failure) => Failure::Tls(failure),
@@ -541,7 +552,7 @@ impl From<io::Error> for Failure {
 /// A path to the server.
 struct Path {
     name: String,
-    /// The addresses of its host, or a socket: the first that accepts a connection is used.
+    /// The addresses of its host, or a socket: the first with a successful handshake is used.
     addresses: Vec<Address>,
     options: StreamOptions,
     credentials: Option<tls::Client>,
@@ -559,8 +570,11 @@ pub(crate) struct Export {
 /// live on the reactor of this thread, which must run while the device is in use. `random` generates the
 /// session's name. A server ends connections of a session only by that name, so it must not be predictable.
 ///
+/// Tries all addresses of all paths in order, each for the URL's timeout. Then opens the other connections
+/// and processes the journal file.
+///
 /// # Errors
-/// The failure at the address that got furthest.
+/// The failure at the last address, or why the export or its journal file cannot be used.
 pub async fn open(
     url: &Url,
     credentials: Option<&tls::Client>,
@@ -580,7 +594,8 @@ pub async fn open(
     }
 }
 
-/// The names and descriptions of the exports that the server of a URL lists.
+/// The names and descriptions of the exports that the server of a URL lists. Tries its addresses as [`open`]
+/// does.
 pub async fn list(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<(String, String)>, OpenError> {
     match first_of(&paths(url, credentials).await?, url, ClientHandshake::lister).await? {
         (.., Reached::List(list)) => Ok(list),
@@ -597,7 +612,8 @@ enum Reached {
     List(Vec<(String, String)>),
 }
 
-/// Runs the handshake over the first path that works.
+/// Runs the handshake over the first path that works. Returns its index. If none works, returns the failure
+/// of the last one.
 async fn first_of(
     paths: &[Path],
     url: &Url,
@@ -614,7 +630,8 @@ async fn first_of(
     Err(failure.unwrap_or_else(none))
 }
 
-/// Adds the other connections to the first one.
+/// Adds the other connections to the first one, and waits until each is open or refused. `path` is the index
+/// of the first one's path; `id` identifies the session, and `seed` is for the channels' random numbers.
 async fn join(
     url: &Url,
     paths: Vec<Path>,
@@ -654,6 +671,8 @@ async fn join(
     Ok(export)
 }
 
+/// The channel name for a handshake. The server must end the session's connections with the numbers in
+/// `ended`.
 fn channel(name: Name, ended: &[u64]) -> ChannelName {
     ChannelName { session: name.session, number: name.number, ended: ended.to_vec(), start: 0, volume: None }
 }
@@ -691,6 +710,7 @@ async fn paths(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<Path>
 }
 
 impl Path {
+    /// Tries the addresses in order, each for `timeout`. Returns the last failure if none works.
     async fn connect(
         &self,
         machine: impl Fn() -> ClientHandshake,
@@ -771,24 +791,27 @@ impl Transport for Export {
     }
 }
 
-/// A server advertises its minimum block size; disks have 512 bytes or more.
+/// The block size of the device: the server's minimum block size, or 512 bytes if that is not a power of two
+/// from 512 to 65,536.
 pub(crate) fn block_size(sizes: &BlockSizes) -> BlockSize {
     BlockSize::new(sizes.minimum).unwrap_or(BlockSize::B512)
 }
 
-/// Maximum data length of a request, in whole blocks.
+/// Maximum data length of a request in bytes: a multiple of the block size.
 pub(crate) fn payload_bytes_max(sizes: &BlockSizes) -> u32 {
     let block = block_size(sizes).bytes();
     let longest = sizes.maximum.clamp(block, PAYLOAD_BYTES_MAX);
     longest - longest % block
 }
 
-/// The server's run, if the server reports it.
+/// The server's run, if the server reports it: a number that changes when it may have lost acknowledged
+/// writes.
 fn start_of(session: &Session) -> Option<u128> {
     session.channel.as_ref().map(|channel| channel.start)
 }
 
-/// Why an export cannot be the one opened before; `None` if it can. It may have grown.
+/// Why an export cannot be the one opened before; `None` if it can. It may have grown: the device keeps its
+/// size.
 fn difference(before: &Session, now: &Session) -> Option<String> {
     let volume = |session: &Session| session.channel.as_ref().and_then(|channel| channel.volume);
     // A server that does not report it may be an older version, before or after an update.
@@ -812,8 +835,9 @@ fn difference(before: &Session, now: &Session) -> Option<String> {
     (before.allocation.is_some() && now.allocation.is_none()).then(|| "it no longer reports holes".to_owned())
 }
 
-/// A server of another protocol waits for the client's first bytes or closes the connection; a server that
-/// rejects this host also closes it.
+/// Adds possible causes if the server closed the connection during the handshake. A server of another
+/// protocol waits for the client's first bytes or closes the connection; a server that rejects this host also
+/// closes it.
 fn explained(error: io::Error, is_encrypted: bool) -> io::Error {
     if error.kind() != io::ErrorKind::UnexpectedEof {
         return error;
