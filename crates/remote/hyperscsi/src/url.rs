@@ -1,5 +1,8 @@
 //! The URL of a LUN: `hyperscsi://INTERFACE[+INTERFACE…]/TARGET/LUN[?KEY=VALUE&…]`, or
 //! `hyperscsi+udp://HOST[:PORT][+HOST[:PORT]…]/TARGET/LUN[?…]`.
+//!
+//! Values are not percent-encoded. If a key occurs more than once, its last value counts. Keys may be written
+//! with `_` instead of `-`. A time without a unit is in seconds.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -16,12 +19,13 @@ pub const SCHEME: &str = "hyperscsi";
 pub const SCHEME_UDP: &str = "hyperscsi+udp";
 /// Both.
 pub const SCHEMES: [&str; 2] = [SCHEME, SCHEME_UDP];
-/// The keys after the question mark.
+/// The keys after the question mark; [`Options`] has a field for each.
 pub const KEYS: [&str; 8] =
     ["cipher", "frame", "key", "name", "port", "reconnect-time", "station", "timeout"];
 
 /// As in iSCSI URLs: the limit of flat space addressing (SAM-5 4.7.7.4).
 const LUN_MAX: u16 = 16_383;
+/// Maximum of `reconnect-time`: a week.
 const RECONNECT_MAX: Duration = Duration::from_secs(168 * 3600);
 
 /// A LUN of a target.
@@ -60,20 +64,20 @@ pub struct UdpHost {
 pub struct Options {
     /// The name of this initiator.
     pub name: String,
-    /// The port of this initiator; if `None`, the next one after a random one. A target identifies an I_T
-    /// nexus by name and port: a second session with both ends the first, and persistent reservations belong
-    /// to them.
+    /// The port of this initiator, which is no UDP port. If `None`, the sessions of a process use consecutive
+    /// ports, starting with a random one. A target identifies an I_T nexus by name and port: a second session
+    /// with both ends the first, and persistent reservations belong to them.
     pub port: Option<u32>,
     /// A file with the initiator's key. `None`: frames are not sealed, and there is no authentication.
     pub key_file: Option<PathBuf>,
     /// The cipher for frames, if there is a key.
     pub cipher: Cipher,
-    /// Maximum bytes of frames to try; `None` for the maximum of the network.
+    /// Maximum bytes of frames to try, 1232 to 9216; `None` for the maximum of the network.
     pub frame: Option<u16>,
-    /// The target's stations on the Ethernet. If empty, they are discovered; a target may be configured not
-    /// to respond to that.
+    /// The target's stations on the Ethernet; ignored over UDP. If empty, they are discovered; a target may
+    /// be configured not to respond to that.
     pub stations: Vec<MacAddress>,
-    /// Time limit of a login and of a command.
+    /// Time limit of a login and of a command, from 1 second to 1 hour.
     pub timeout: Duration,
     /// How long requests wait for a lost session to be reinstated. Zero: a lost session is over.
     pub reconnect: Duration,
@@ -109,7 +113,7 @@ pub enum UrlError {
     /// The LUN is invalid.
     #[display("a LUN is a number from 0 to {LUN_MAX}, not {_0:?}")]
     Lun(#[error(not(source))] String),
-    /// An interface or host is invalid.
+    /// An interface or host is invalid: the text, and its expected form.
     #[display("{_0:?} is no {_1}")]
     Place(#[error(not(source))] String, &'static str),
     /// An IPv6 address is wrong, such as a link-local one without its interface.
@@ -137,7 +141,7 @@ pub enum UrlError {
 
 impl Place {
     /// Parses the part between `://` and the slash: `INTERFACE[+INTERFACE…]`, or `HOST[:PORT][+HOST[:PORT]…]`
-    /// over UDP.
+    /// over UDP. Checks only the syntax: an interface need not exist, and a host is not resolved.
     pub fn parse(text: &str, is_udp: bool) -> Result<Place, UrlError> {
         let parts: Vec<&str> = text.split('+').collect();
         if parts.len() > PATHS_MAX {
@@ -237,6 +241,7 @@ impl Url {
 }
 
 impl Options {
+    /// Sets the option of a URL key.
     fn set(&mut self, key: &str, value: &str) -> Result<(), UrlError> {
         let spelt = key.replace('_', "-");
         let key =
@@ -288,7 +293,7 @@ impl Options {
     }
 }
 
-/// Without options.
+/// Without options: parsing the result yields the defaults.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Url { place, target, lun, .. } = self;
