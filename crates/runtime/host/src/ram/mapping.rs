@@ -17,9 +17,10 @@ pub(super) const PAGE: usize = 4096;
 /// A huge page of x86-64, and of ARM with pages of 4 KiB.
 pub(super) const HUGE_PAGE: usize = 2 << 20;
 
-/// An anonymous mapping. Its bytes may be touched by any thread, and by the kernel on a socket's behalf, at
-/// any time, so they are only ever seen as atomics and raw pointers: a race for a byte yields the old or the
-/// new value, and is never undefined behaviour. [`super::memory`] excludes races that matter.
+/// An anonymous mapping, unmapped when dropped. Its bytes may be touched by any thread, and by the kernel on
+/// a socket's behalf, at any time, so they are only ever seen as atomics and raw pointers: a race for a byte
+/// yields the old or the new value, and is never undefined behaviour. [`super::memory`] excludes races that
+/// matter.
 pub(super) struct Mapping {
     start: NonNull<c_void>,
     length: usize,
@@ -33,8 +34,8 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps at least `length` bytes, rounded up to whole pages. Takes address space but no memory, and does
-    /// not count against the overcommit limit: a RAM volume may be larger than the free memory. A mapping of
-    /// at least a huge page is aligned to one.
+    /// not count against the overcommit limit: a RAM volume may be larger than the free memory. It does count
+    /// if `vm.overcommit_memory` is 2. A mapping of at least a huge page is aligned to one.
     pub(super) fn new(length: usize) -> io::Result<Mapping> {
         assert!(PAGE.is_multiple_of(rustix::param::page_size()), "pages of 4 KiB or a part of it");
         let length = length.checked_next_multiple_of(PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -59,12 +60,15 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Uses huge pages for new memory from now on, if the kernel supports them.
+    /// Uses huge pages for new memory from now on, if the kernel supports them. A new mapping uses small
+    /// pages.
     pub(super) fn take_huge_pages(&self) {
         self.advise(0..self.length, Advice::LinuxHugepage);
     }
 
-    /// Moves the content at `at` into a huge page. Accesses wait meanwhile; the content does not change.
+    /// Moves the content of the huge page at `at`, a multiple of [`HUGE_PAGE`], into a huge page. Accesses
+    /// wait meanwhile; the content does not change, even on an error. Then the small pages remain, and the
+    /// first one may have been allocated.
     pub(super) fn collapse(&self, at: usize) -> io::Result<()> {
         let page = at..at + HUGE_PAGE;
         assert!(page.end <= self.length, "a page inside the mapping");
@@ -82,7 +86,8 @@ impl Mapping {
         collapsed
     }
 
-    /// Number of these small pages that have memory; a huge page counts as all the small pages that it replaces.
+    /// Number of these small pages that have memory; a huge page counts as all the small pages that it
+    /// replaces. The range starts at a page. Zero if the kernel cannot count them.
     pub(super) fn resident_pages_in(&self, bytes: Range<usize>) -> usize {
         assert!(bytes.start.is_multiple_of(PAGE) && bytes.end <= self.length, "pages of the mapping");
         let mut pages = vec![0; bytes.len().div_ceil(PAGE)];
@@ -97,6 +102,7 @@ impl Mapping {
         self.resident_pages_in(0..self.length)
     }
 
+    /// Passes on advice that does not change the content. Errors are ignored.
     fn advise(&self, bytes: Range<usize>, advice: Advice) {
         use Advice::{LinuxHugepage, LinuxNoHugepage, LinuxPopulateWrite};
         debug_assert!(matches!(advice, LinuxHugepage | LinuxNoHugepage | LinuxPopulateWrite));
@@ -112,8 +118,8 @@ impl Mapping {
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.length / size_of::<AtomicU64>()) }
     }
 
-    /// Frees whole pages: they read as zeros afterwards, including in the kernel's own copies. Bytes beyond
-    /// the mapping are ignored.
+    /// Frees whole pages: they read as zeros afterwards, including in the kernel's own copies. Under
+    /// mlockall(2) they are zeroed and keep their memory. Bytes beyond the mapping are ignored.
     pub(super) fn discard(&self, bytes: Range<usize>) {
         debug_assert!(bytes.start.is_multiple_of(PAGE) && bytes.end.is_multiple_of(PAGE));
         let end = bytes.end.min(self.length);
@@ -142,7 +148,7 @@ impl Mapping {
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.length) }
     }
 
-    /// Copies `from` to the bytes from `at` on.
+    /// Copies `from` to the bytes from `at` on. Panics if they are not all in the mapping.
     pub(super) fn store(&self, at: usize, from: &[u8]) {
         assert!(at <= self.length && from.len() <= self.length - at, "a store inside the mapping");
         // SAFETY: inside the mapping by the assertion, and `from`, being a reference to plain bytes, is not
@@ -153,13 +159,14 @@ impl Mapping {
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.at(at), from.len()) };
     }
 
-    /// Copies the bytes from `at` on into `into`.
+    /// Copies the bytes from `at` on into `into`. Panics if they are not all in the mapping.
     pub(super) fn load(&self, at: usize, into: &mut [u8]) {
         assert!(at <= self.length && into.len() <= self.length - at, "a load inside the mapping");
         // SAFETY: as for `store`, the other way round.
         unsafe { ptr::copy_nonoverlapping(self.at(at), into.as_mut_ptr(), into.len()) };
     }
 
+    /// The address of a byte, or of the end of the mapping.
     fn at(&self, byte: usize) -> *mut u8 {
         debug_assert!(byte <= self.length);
         // SAFETY: callers have checked that `byte` lies in the mapping.
