@@ -1,4 +1,5 @@
-//! `--confirm`: tests of predicted gains.
+//! `--confirm`: tests of predicted gains. The second part of the file measures loads over sessions with a
+//! change while the evidence is collected.
 //!
 //! Each finding with a client-side change is tested: rounds of its load in a session with the change and in
 //! one without it, in pairs with alternating order, so that drift affects both. Remedies that cannot be
@@ -25,10 +26,11 @@ use crate::{
 
 /// Pairs of rounds. The median of seven lies between the smallest and the largest of them in 98 of 100 cases.
 const PAIRS: u32 = 7;
-/// The number of pairs without progress, after which no progress is expected without the change.
+/// A trial ends early if nothing completed without the change in this many pairs: no ratio can be computed.
 const SILENT_PAIRS: u32 = 2;
 
 /// Tests every testable finding. A failure is reported with its finding, and does not affect the others.
+/// Moves findings without a confirmed effect to the end.
 pub async fn confirm(
     diagnosis: &mut Diagnosis,
     subject: &Subject,
@@ -63,10 +65,11 @@ struct Side {
     load: Load,
 }
 
-/// Rates of the rounds of a pair, in bytes a second; 0 if nothing completed.
+/// Rates of the rounds of a pair, without the change and with it, in bytes a second; 0 if nothing completed.
 type Pair = (f64, f64);
 
 impl Trial {
+    /// The trial of a finding; `None` if it cannot be tested from here.
     fn of(finding: &Finding, evidence: &Evidence, subject: &Subject, options: &Options) -> Option<Trial> {
         let change = finding.trial.as_ref()?;
         let load = evidence.loads.get(finding.load)?.load;
@@ -84,7 +87,8 @@ impl Trial {
         })
     }
 
-    /// Runs the pairs of rounds, and stops early if further pairs are useless.
+    /// Runs the pairs of rounds, and stops early if nothing completes without the change. Both rounds of a
+    /// pair use the same seed and the same part of the volume.
     async fn run(&self, options: &Options) -> Result<Vec<Pair>, String> {
         let (mut without, mut with) = (self.without.open().await?, self.with.open().await?);
         let part = part(&mut without, &self.without, options).await?;
@@ -116,6 +120,7 @@ impl Side {
         Way::open(subject).await.map_err(|failure| failure.to_string())
     }
 
+    /// Runs one round, and returns its rate.
     async fn round(&self, way: &mut Way, part: Part, times: Times, seed: u64) -> f64 {
         let mut running = Running::new(&self.load, true);
         running.round(way, part, None, times, seed).await;
@@ -124,7 +129,7 @@ impl Side {
     }
 }
 
-/// Adds the result to the finding.
+/// Adds the result to the finding: a confirmed gain, or a sentence if there are too few rounds for one.
 fn judge(finding: &mut Finding, trial: &Trial, pairs: &[Pair]) {
     finding.gain.confirmed = confirmed(pairs);
     if finding.gain.confirmed.is_some() {
@@ -202,14 +207,14 @@ fn named(change: &Change) -> String {
 /// Sessions with a change, each open or with the reason why not.
 pub(super) struct Others(Vec<(Otherwise, Result<Way, String>)>);
 
-/// A load with its runs over them.
+/// A load with its runs over them, in the order of [`Others`].
 pub(super) struct Compared {
     pub(super) own: Running,
     others: Vec<(Running, Beside)>,
 }
 
 impl Others {
-    /// Opens the sessions worth testing.
+    /// Opens the sessions worth testing: none unless `session` is an NBD session.
     pub(super) async fn open(way: &Way, session: Option<&NbdSession>) -> Others {
         let mut others = Vec::new();
         for otherwise in session.map(worth_a_try).unwrap_or_default() {
@@ -222,13 +227,14 @@ impl Others {
         Others(others)
     }
 
-    /// The number of runs in a round of these loads.
+    /// The number of runs in a round of these loads, to estimate its duration. Only the loads count, not
+    /// their flags.
     pub(super) fn runs(&self, loads: &[(Load, bool)]) -> usize {
         let there = self.0.iter().filter(|(_, way)| way.is_ok()).count();
         loads.iter().map(|(load, _)| 1 + if is_compared(load) { there } else { 0 }).sum()
     }
 
-    /// The load, to be run over all of them.
+    /// The load, to be run over all of them. A load that is not compared runs only over its own session.
     pub(super) fn compare(&self, own: Running) -> Compared {
         let load = *own.load();
         let one = |(otherwise, way): &(Otherwise, Result<Way, String>)| {
@@ -246,7 +252,7 @@ impl Others {
     }
 }
 
-/// A server may accept fewer connections than requested.
+/// Fails if the session has fewer connections than requested: a server may accept fewer.
 async fn has_all(way: Result<Way, String>, otherwise: Otherwise) -> Result<Way, String> {
     let mut way = way?;
     let Otherwise::Connections(wanted) = otherwise else { return Ok(way) };
@@ -258,19 +264,22 @@ async fn has_all(way: Result<Way, String>, otherwise: Otherwise) -> Result<Way, 
     }
 }
 
+/// More connections if the server supports them and the session has fewer than [`CONNECTIONS`]. No TLS if the
+/// session uses it.
 fn worth_a_try(session: &NbdSession) -> Vec<Otherwise> {
     let more = session.multi_conn && session.connections < CONNECTIONS;
     let connections = more.then_some(Otherwise::Connections(CONNECTIONS));
     connections.into_iter().chain(session.encrypted.then_some(Otherwise::Plain)).collect()
 }
 
-/// A queue depth of one cannot use a second connection.
+/// A queue depth of one cannot use a second connection. Such a load is not compared without TLS either.
 fn is_compared(load: &Load) -> bool {
     load.depth > 1
 }
 
 impl Compared {
-    /// Runs a round over all sessions, in random order.
+    /// Runs a round over all sessions, in random order and with the same seed. Records a pair for a session
+    /// if both its round and that of the own session have a rate.
     pub(super) async fn round(
         &mut self,
         (way, others): (&mut Way, &mut Others),
@@ -299,6 +308,7 @@ impl Compared {
         }
     }
 
+    /// The results of the load, including those of the other sessions.
     pub(super) async fn finish(self) -> LoadRun {
         let mut run = self.own.finish().await;
         for (other, mut beside) in self.others {
