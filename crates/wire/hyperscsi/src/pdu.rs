@@ -7,17 +7,23 @@
 //!  done     0 function │ 1 result│ 2 zero u16       │ 4 number u64
 //! ```
 //!
-//! Numbers identify the initiator's requests, commands and functions alike: each is executed once.
+//! Byte 0 is the kind: 1 for a command and its reply, 2 for a function and its reply. All integers are
+//! big-endian. Numbers identify the initiator's requests, commands and functions alike: each is executed
+//! once. The flags of a command are its task attribute; other bits are zero. The residual is that of
+//! [`Response`].
 
 use num_enum::{FromPrimitive, IntoPrimitive, TryFromPrimitive};
 
 use crate::frame::{Opcode, Payload};
 use crate::transport::Message;
 
-/// Bytes before the CDB of a command, and before the sense data of a reply.
+/// Bytes before the CDB of a command.
 const COMMAND_HEAD: usize = 24;
+/// Bytes before the sense data of a reply.
 const REPLY_HEAD: usize = 20;
+/// Length of a function.
 const FUNCTION_BYTES: usize = 28;
+/// Length of a function's reply.
 const DONE_BYTES: usize = 12;
 
 /// Maximum CDB length (SPC-4: 8 + 252).
@@ -26,12 +32,14 @@ pub const CDB_BYTES_MAX: usize = 260;
 pub const SENSE_BYTES_MAX: usize = 252;
 /// Maximum data length of a command in each direction.
 pub const DATA_BYTES_MAX: usize = 1 << 20;
-/// Maximum message length.
+/// Maximum message length: that of a command. A reply is shorter.
 pub(crate) const MESSAGE_BYTES_MAX: usize = DATA_BYTES_MAX + CDB_BYTES_MAX + COMMAND_HEAD;
 
+/// The kinds of messages.
 const COMMAND: u8 = 1;
 const TASK_MANAGEMENT: u8 = 2;
 
+/// The bits of the task attribute in the flags.
 const ATTRIBUTE: u8 = 0x07;
 
 /// A task attribute (SAM-5), numbered as in iSCSI.
@@ -77,7 +85,8 @@ pub enum Function {
 }
 
 impl Function {
-    /// Whether it ends commands, and whether those of every logical unit or of one.
+    /// Whether it ends all earlier commands of at least this session, on one logical unit or on every one.
+    /// `None` if neither: ABORT TASK ends a single command, and is handled separately.
     pub(crate) fn ends_commands(self) -> Option<Everywhere> {
         match self {
             Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset => {
@@ -101,7 +110,7 @@ pub enum FunctionResult {
     Complete = 0,
     /// FUNCTION SUCCEEDED: the task exists.
     Succeeded = 1,
-    /// FUNCTION REJECTED.
+    /// FUNCTION REJECTED: the target does not support the function.
     Rejected = 2,
     /// INCORRECT LOGICAL UNIT NUMBER.
     IncorrectLun = 3,
@@ -114,9 +123,9 @@ pub struct Command {
     pub lun: [u8; 8],
     /// The task attribute.
     pub attribute: TaskAttribute,
-    /// The CDB, at most [`CDB_BYTES_MAX`] bytes.
+    /// The CDB, 1 to [`CDB_BYTES_MAX`] bytes.
     pub cdb: Vec<u8>,
-    /// Size of the initiator's buffer, up to [`DATA_BYTES_MAX`].
+    /// Size in bytes of the initiator's buffer for data, up to [`DATA_BYTES_MAX`].
     pub data_in_bytes: u32,
     /// Data from the initiator, up to [`DATA_BYTES_MAX`] bytes.
     pub data_out: Payload,
@@ -131,7 +140,7 @@ pub struct Response {
     pub residual: i64,
     /// Sense data, at most [`SENSE_BYTES_MAX`] bytes.
     pub sense: Vec<u8>,
-    /// Data for the initiator, no more than its buffer holds.
+    /// Data for the initiator, no more than its buffer holds. The initiator checks that; decoding does not.
     pub data: Payload,
 }
 
@@ -142,14 +151,14 @@ impl Response {
     }
 }
 
-/// A message of an initiator.
+/// A message of an initiator. `referenced` is the number of the task, for a function that concerns one.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     Command { number: u64, command: Command },
     TaskManagement { number: u64, function: Function, lun: [u8; 8], referenced: u64 },
 }
 
-/// A message of a target.
+/// A message of a target. `Done` is the reply to a function.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Response { number: u64, response: Response },
@@ -168,7 +177,8 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 impl Request {
-    /// Decodes a message. `None` if it breaks a rule.
+    /// Decodes a message. `None` if it breaks a rule of the format or a length limit. An unknown function is
+    /// [`Function::Other`].
     pub(crate) fn parse(bytes: Vec<u8>) -> Option<Request> {
         let [kind, flags, high, low] = *bytes.first_chunk()?;
         let (length, number) = (u16::from_be_bytes([high, low]), u64_at(&bytes, 4)?);
