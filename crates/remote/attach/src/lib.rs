@@ -57,7 +57,7 @@ pub use mount_point::detach;
 pub struct Volume {
     /// Its device.
     pub device: Arc<dyn BlockDevice>,
-    /// The device's LUN, if it is one.
+    /// The LUN, if the device is one.
     pub lun: Option<Arc<RemoteLun>>,
     /// Its name: a URL without secrets, or a volume specification.
     pub name: String,
@@ -72,10 +72,11 @@ pub struct RecordPaths<'a> {
 }
 
 /// Provides the volume as a file until it is unmounted, in this thread's runtime environment. `ready` is
-/// called when the file can be used.
+/// called when the file is mounted, before any request is executed. If it fails, the file is unmounted again.
 ///
 /// # Errors
-/// Why it could not be attached, or a warning that recent writes may be lost.
+/// Why it could not be attached, or a warning that recent writes may be lost. After that warning the record
+/// remains, with the reason.
 pub async fn attach(
     volume: Volume,
     mut at: MountPoint,
@@ -115,6 +116,7 @@ pub async fn attach(
     ended(kept, flushed)
 }
 
+/// Removes the record, or adds the failure of the last flush to it.
 fn ended(kept: OwnRecord, flushed: Result<(), DeviceError>) -> Result<(), Failure> {
     let Err(error) = flushed else {
         kept.remove();
@@ -128,7 +130,8 @@ fn ended(kept: OwnRecord, flushed: Result<(), DeviceError>) -> Result<(), Failur
 
 /// When memory is short, the kernel writes pages out, perhaps to the very file system that waits for this
 /// process. After this call, the process's own allocations never wait for that (prctl(2),
-/// `PR_SET_IO_FLUSHER`). Threads inherit it.
+/// `PR_SET_IO_FLUSHER`). It applies to this thread and to threads started later, so call it first. Without
+/// CAP_SYS_RESOURCE it has no effect.
 pub fn be_behind_a_disk() {
     if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
         // Without CAP_SYS_RESOURCE, the process cannot mount the file system on the file either.
@@ -146,11 +149,12 @@ pub enum NamedVolume {
     Local(Spec),
 }
 
-/// The same number of attempts as Linux disk drivers.
+/// Attempts per command that times out, unless the URL sets `command-tries`. Linux disk drivers make as many.
 const TRIES: u32 = 5;
 
 impl NamedVolume {
-    /// Parses an argument. Prompts for missing secrets.
+    /// Parses an argument. Prompts for missing secrets. Makes the paths of secret files absolute, because the
+    /// process may change its directory before a later login reads them.
     ///
     /// # Errors
     /// An error in the text, or a missing secret.
@@ -167,7 +171,8 @@ impl NamedVolume {
         Ok(NamedVolume::Remote(Box::new(url)))
     }
 
-    /// Opens it. With `read_only`, a missing file is not created.
+    /// Opens it. With `read_only`, a volume of this machine is opened read-only, and a missing file is not
+    /// created. No effect on a LUN: [`attach()`] enforces it there.
     ///
     /// # Errors
     /// Why it cannot be used.
