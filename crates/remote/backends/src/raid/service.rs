@@ -1,6 +1,7 @@
-//! Restarting a stopped set. Once none of its requests can reach a member, the set restarts with its members
-//! when they are well, as it would when the server starts. It restarts automatically only with all former
-//! members; no refusal is overruled.
+//! Opening a set for use, its upkeep task, and restarting a set that has stopped. Once none of its requests
+//! can reach a member, the set is assembled again, as when the server starts. Attempts repeat until one
+//! succeeds. Automatic attempts require all former members; an order to assemble the set does not. Neither
+//! overrules a refusal.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -21,7 +22,7 @@ use super::{Raid, named};
 use crate::failure::Failure;
 
 impl Raid {
-    /// Opens the set for use, and starts its upkeep.
+    /// Opens the set for use, and starts its upkeep. The upkeep ends after the device has been dropped.
     pub(super) async fn in_use(&self, opening: &Opening) -> Result<Arc<dyn BlockDevice>, Failure> {
         let place = opening.layers.place();
         let Assembled { set, records, spares, names } = self.assembled(opening).await?;
@@ -48,8 +49,8 @@ impl Raid {
     }
 }
 
-/// Resolves when the set's last user is gone. A step can wait for a hanging member, so members are removed
-/// concurrently.
+/// The upkeep task. Resolves after the set's last user is gone, or the set was closed by an order. A step can
+/// wait for a hanging member, so orders to remove members are executed concurrently.
 pub(super) async fn run(upkeep: Upkeep) {
     let exit = upkeep.exit();
     let (mut keeping, mut taking_out) = (pin!(keep(upkeep)), pin!(take_out(exit)));
@@ -60,6 +61,7 @@ pub(super) async fn run(upkeep: Upkeep) {
     .await;
 }
 
+/// Executes orders to remove a member.
 async fn take_out(exit: Exit) -> Infallible {
     loop {
         let ordered = exit.running.next_to_take_out().await;
@@ -70,6 +72,7 @@ async fn take_out(exit: Exit) -> Infallible {
     }
 }
 
+/// Alternates between the upkeep of a running set and attempts to restart it.
 async fn keep(mut upkeep: Upkeep) {
     let _ending = Ending(Arc::clone(&upkeep.running));
     let mut pauses = Pauses::default();
@@ -88,10 +91,11 @@ async fn keep(mut upkeep: Upkeep) {
     }
 }
 
-/// A set that has run for this long since its last stop counts as well.
+/// If a set has run for longer than this when it stops, the pauses start from the shortest again.
 const WELL_AGAIN: Duration = Duration::from_mins(5);
 
-/// Ends the set when dropped.
+/// When dropped, marks the set as ended and fails its outstanding orders. Also applies if the upkeep task is
+/// dropped.
 struct Ending(Arc<Running>);
 
 impl Drop for Ending {
@@ -100,7 +104,7 @@ impl Drop for Ending {
     }
 }
 
-/// Growing pauses between attempts, so that a set that stops repeatedly is not read all the time.
+/// Pauses between attempts, doubled each time, so that a set that stops repeatedly is not read all the time.
 pub(super) struct Pauses(Duration);
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -120,10 +124,13 @@ impl Pauses {
     }
 }
 
-/// How long to wait for requests to members; the next attempt waits for the rest.
+/// How long an attempt waits for outstanding requests to members. If they take longer, the attempt fails, and
+/// the next one waits for them again.
 const END_TIME: Duration = Duration::from_secs(10);
 
-/// Waits until the set can start again, and starts it. `None` if its last user is gone or it was closed.
+/// Stops the set, repeats attempts to assemble it, and returns the upkeep of the next assembly. `None` if its
+/// last user is gone or it was closed. An order to assemble it skips the pause, and receives the outcome of
+/// the next attempt. [`take_out`] handles orders to remove members, and other orders fail.
 pub(super) async fn assembled_again(upkeep: Upkeep, pauses: &mut Pauses) -> Option<Upkeep> {
     let mut kept = Kept(devices(&upkeep));
     let Upkeep { set, running, throttle, opening, current, .. } = upkeep;
@@ -201,7 +208,8 @@ pub(super) async fn assembled_again(upkeep: Upkeep, pauses: &mut Pauses) -> Opti
     }
 }
 
-/// Resolves once no request of the set can reach a member: another assembly may use them then.
+/// Resolves once no request of the set can reach a member: another assembly may use them then. Has no time
+/// limit.
 async fn ended(set: Option<&RaidDevice>) {
     if let Some(set) = set {
         // Fails for a member that cannot report this; nothing more can be determined.
@@ -209,7 +217,8 @@ async fn ended(set: Option<&RaidDevice>) {
     }
 }
 
-/// The devices of the set, with the names of their volumes.
+/// The devices of the set (members, journal, spares) that are still open, with the names of their volumes.
+/// Empty for a set without records.
 fn devices(upkeep: &Upkeep) -> Vec<Disk> {
     let Some(records) = &upkeep.records else { return Vec::new() };
     let (record, state) = (records.set(), upkeep.running.state());
