@@ -530,6 +530,17 @@ pub enum OpenError {
     },
 }
 
+impl OpenError {
+    /// This error of the next address, unless a server at an earlier one has answered and at this one has not.
+    fn or_answer(self, earlier: Option<OpenError>) -> OpenError {
+        let is_answer = |error: &OpenError| matches!(error, OpenError::Refused(..) | OpenError::Tls(..));
+        match earlier {
+            Some(earlier) if is_answer(&earlier) && !is_answer(&self) => earlier,
+            _ => self,
+        }
+    }
+}
+
 impl std::error::Error for OpenError {}
 
 enum Failure {
@@ -574,7 +585,7 @@ pub(crate) struct Export {
 /// and processes the journal file.
 ///
 /// # Errors
-/// The failure at the last address, or why the export or its journal file cannot be used.
+/// The failure at the last address, or the last answer of a server, or why the export or its journal file cannot be used.
 pub async fn open(
     url: &Url,
     credentials: Option<&tls::Client>,
@@ -623,7 +634,7 @@ async fn first_of(
     for (number, path) in paths.iter().enumerate() {
         match path.connect(&machine, url.options.timeout).await {
             Ok((address, reached)) => return Ok((number, address, reached)),
-            Err(error) => failure = Some(error),
+            Err(error) => failure = Some(error.or_answer(failure)),
         }
     }
     let none = || OpenError::Resolve(url.host.clone(), io::ErrorKind::AddrNotAvailable.into());
@@ -710,7 +721,8 @@ async fn paths(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<Path>
 }
 
 impl Path {
-    /// Tries the addresses in order, each for `timeout`. Returns the last failure if none works.
+    /// Tries the addresses in order, each for `timeout`. If none works, returns the last failure,
+    /// or the last answer of a server.
     async fn connect(
         &self,
         machine: impl Fn() -> ClientHandshake,
@@ -720,7 +732,7 @@ impl Path {
         for address in &self.addresses {
             match self.connect_to(address, machine(), timeout).await {
                 Ok(reached) => return Ok((address.clone(), reached)),
-                Err(error) => failure = Some(error),
+                Err(error) => failure = Some(error.or_answer(failure)),
             }
         }
         let none = || OpenError::Resolve(self.name.clone(), io::ErrorKind::AddrNotAvailable.into());
