@@ -195,7 +195,13 @@ pub(super) async fn assembled_again(upkeep: Upkeep, pauses: &mut Pauses) -> Opti
             }
             while let Some(ordered) = running.next_order() {
                 match ordered.order {
-                    Order::Assemble => asked = Some(ordered),
+                    Order::Assemble => {
+                        if let Some(earlier) = asked.replace(ordered) {
+                            earlier.end(Err(Failure::failed(
+                                "another order to assemble the set replaced this one",
+                            )));
+                        }
+                    }
                     Order::Close => {
                         ended(ending.as_deref()).await;
                         ordered.end(Ok("the set is closed".to_owned()));
