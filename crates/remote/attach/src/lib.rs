@@ -103,7 +103,13 @@ pub async fn attach(
         error: None,
     };
     let kept = OwnRecord::begin(notes.records, record.clone()).map_err(Failure::failed)?;
-    ready(&record)?;
+    if let Err(failure) = ready(&record) {
+        kept.remove();
+        if let Some(lun) = volume.lun {
+            lun.target().close().await;
+        }
+        return Err(failure);
+    }
 
     file::carry_out(Rc::clone(&disk), requests, Owner::this_process(), kept.live()).await;
 
