@@ -903,6 +903,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_answer_of_a_server_is_reported_instead_of_a_later_silence() {
+        let address = || Address::Unix("/run/nbd.sock".into());
+        let refused = || OpenError::Refused(address(), UNASKED);
+        let silent = || OpenError::TimedOut(address());
+        for (earlier, now, is_answer) in
+            [(None, silent(), false), (Some(refused()), silent(), true), (Some(silent()), refused(), true)]
+        {
+            assert_eq!(matches!(now.or_answer(earlier), OpenError::Refused(..)), is_answer);
+        }
+    }
+
+    #[test]
     fn another_volume_of_the_same_size_is_refused() {
         let session = |volume| Session {
             export: nbd::Export {
