@@ -39,7 +39,7 @@ pub(crate) fn plan_unmap(call: &mut Call<'_>) -> Result<Plan, Failure> {
     })
 }
 
-/// The extents of the parameter list. All are checked before any is unmapped.
+/// The extents of the parameter list, without empty ones. All are checked before any is unmapped.
 fn extents(list: &[u8], geometry: Geometry) -> Result<Vec<Extent>, Condition> {
     let descriptors = UnmapDescriptor::parse_list(list).ok_or(Condition::parameter_list_length())?;
     if descriptors.len() > read_write::UNMAP_DESCRIPTORS_MAX as usize {
@@ -247,7 +247,8 @@ mod tests {
 
     #[test]
     fn no_block_after_the_last_is_no_error_and_one_is() {
-        assert_eq!(extents(&list(16, &[(4096, 0)]), GEOMETRY), Ok(vec![Extent::new(4096, 0)]));
+        let kept = extents(&list(32, &[(4096, 0), (4095, 1)]), GEOMETRY);
+        assert_eq!(kept, Ok(vec![Extent::new(4095, 1)]), "nothing is to be done for no blocks");
         let beyond = extents(&list(16, &[(4096, 1)]), GEOMETRY).expect_err("outside");
         assert_eq!(beyond.asc, asc::LBA_OUT_OF_RANGE);
         assert!(extents(&list(16, &[(u64::MAX, u32::MAX)]), GEOMETRY).is_err());
