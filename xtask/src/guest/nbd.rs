@@ -5,10 +5,8 @@ use anyhow::Result;
 use super::Scene;
 use super::world::{SERVER, World};
 
-pub(super) const SCENES: &[Scene] = &[
-    ("an_export_holds_ext4_by_four_connections", an_export_holds_ext4_by_four_connections),
-    ("a_client_reconnects_to_a_server_that_was_killed", a_client_reconnects_to_a_server_that_was_killed),
-];
+pub(super) const SCENES: &[Scene] =
+    &[("an_export_holds_ext4_by_four_connections", an_export_holds_ext4_by_four_connections)];
 
 fn an_export_holds_ext4_by_four_connections(world: &mut World<'_>) -> Result<()> {
     world.guest.run(&format!(
@@ -38,31 +36,5 @@ fn an_export_holds_ext4_by_four_connections(world: &mut World<'_>) -> Result<()>
         e2fsck -fn /dev/nbd0
         nbd-client -d /dev/nbd0"
     ))?;
-    Ok(())
-}
-
-/// nbd-client reconnects only in its ioctl mode, which has one connection. The kernel fails requests that are sent without a
-/// connection, so nothing is written meanwhile.
-fn a_client_reconnects_to_a_server_that_was_killed(world: &mut World<'_>) -> Result<()> {
-    world.guest.run(&format!(
-        "nbd-client -nonetlink {SERVER} 10809 /dev/nbd0 -N net -b 512 -persist
-        mkfs.ext4 -q -F /dev/nbd0
-        mount /dev/nbd0 /mnt
-        dd if=/dev/urandom of=/mnt/before bs=64k count=32 conv=fsync 2>/dev/null"
-    ))?;
-    world.kill_server();
-    world.guest.run("until ! netstat -tn | grep ':10809 .*ESTABLISHED'; do sleep 0.2; done")?;
-    world.start_server()?;
-    world.guest.run(
-        "until dd if=/dev/nbd0 of=/dev/null bs=4k count=1 iflag=direct 2>/dev/null; do sleep 0.2; done
-        dd if=/dev/urandom of=/mnt/after bs=64k count=32 conv=fsync 2>/dev/null
-        sha256sum /mnt/before /mnt/after >/tmp/sum
-        umount /mnt
-        mount /dev/nbd0 /mnt
-        sha256sum -c /tmp/sum
-        umount /mnt
-        e2fsck -fn /dev/nbd0
-        nbd-client -d /dev/nbd0",
-    )?;
     Ok(())
 }
