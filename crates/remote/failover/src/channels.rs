@@ -643,9 +643,9 @@ pub(crate) async fn attend<T: Transport>(shared: Rc<Shared<T>>, slot: usize, fir
 // flushed must not be replaced by earlier writes of this client. Without evidence of a loss, the client
 // therefore reads the blocks. A block with the content as written is not lost. A block with other content was
 // either lost or replaced by another host, and nothing shows which. It is left unchanged, and the next flush
-// fails, as without a journal. The exception is blocks that this client is changing at the time. Nothing
-// orders that change and another host's, so the earlier change to those blocks, and to no others, is
-// replayed.
+// fails, as without a journal. The exception is blocks that this client is changing at the time, unless other
+// hosts are known to write. Nothing orders that change and another host's, so the earlier change to those
+// blocks, and to no others, is replayed.
 
 /// Number of journal entries replayed concurrently.
 const AT_ONCE: usize = 32;
@@ -770,6 +770,7 @@ impl<T: Transport> Shared<T> {
     /// Reads the blocks of these changes from the server. `None` if the connection was lost.
     async fn compare(self: &Rc<Self>, link: &Rc<T::Link>, changes: Vec<Change<T>>) -> Option<Compared<T>> {
         let mut compared = Compared { again: Vec::new(), missing: 0 };
+        let others_write = self.settings.writers == Writers::Several;
         // The content of deallocated blocks is undefined, so it cannot be lost.
         let promises = |change: &Change<T>| !matches!(change.1.content(), Some(Content::Unmap));
         let parts = changes.into_iter().filter(promises).flat_map(|(range, change)| {
@@ -792,8 +793,9 @@ impl<T: Transport> Shared<T> {
                 match is_there.await? {
                     true => {}
                     // The newer, unanswered write may have been partly executed, and is resent after this.
-                    // Writes by two hosts to the same block at the same time have no defined order.
-                    false if is_claimed => compared.again.push((range, change)),
+                    // Writes by two hosts to the same block at the same time have no defined order. Until then
+                    // the earlier change would replace what another host has written.
+                    false if is_claimed && !others_write => compared.again.push((range, change)),
                     false => compared.missing += 1,
                 }
             }
