@@ -347,8 +347,10 @@ pub trait ScsiSession: Sized + 'static {
             self.count_failure(slot, operation, &answer);
         }
         self.respond(id, answer);
-        if let (Some(index), true) = (slot, entered) {
-            self.leave(index);
+        match (slot, entered) {
+            (Some(index), true) => self.leave(index),
+            (Some(index), false) => self.commands_mut().forget_turn(index, id),
+            (None, _) => {}
         }
     }
 
@@ -860,10 +862,15 @@ impl<S: ScsiSession> Commands<S> {
         }
     }
 
+    /// Removes a command that has ended from those that wait for their turn.
+    fn forget_turn(&mut self, index: usize, id: S::Id) {
+        self.luns.slot(index).waiting.retain(|waiting| waiting.id() != id);
+    }
+
     /// Removes a command that ends before it has begun from the queues: its data must not outlive its charge.
     fn forget_waiting(&mut self, id: S::Id) {
         if let Some(index) = self.task(id).and_then(|task| task.slot) {
-            self.luns.slot(index).waiting.retain(|waiting| waiting.id() != id);
+            self.forget_turn(index, id);
         }
         self.waiting_for_memory.retain(|(waiting, _)| *waiting != id);
     }

@@ -255,6 +255,18 @@ fn an_ordered_write_whose_data_arrives_holds_back_later_commands() {
     });
 }
 
+/// Its data is lost before its turn comes.
+#[test]
+fn a_write_that_fails_before_its_turn_waits_no_longer() {
+    play(10_000, queueing, |session| {
+        session.write(1, Turn::Simple);
+        session.holds_data = true;
+        session.write(2, Turn::Ordered);
+        session.answer(2, Reply::status(Status::Busy));
+        assert_eq!(session.commands.luns.slot(0).waiting.len(), 0);
+    });
+}
+
 /// SYNCHRONIZE CACHE (16) with data that it does not take. Regression: it began out of turn.
 #[test]
 fn a_command_with_data_that_it_does_not_need_waits_for_its_turn() {
