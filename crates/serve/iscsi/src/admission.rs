@@ -87,21 +87,28 @@ pub(crate) struct LoginDriver {
     booking: Booking,
 }
 
-/// What a login has reserved; released on drop unless the login succeeded.
+/// What a login has reserved. It is released on drop, unless the session has taken it.
 struct Booking {
     context: Context,
-    slot: Option<SessionSlot>,
-    /// The connection reserved in the existing session of the slot. `None`: the slot is for a new session.
-    joining: Option<Cid>,
-    kept: bool,
+    reserved: Option<Reserved>,
+}
+
+#[derive(Clone, Copy)]
+enum Reserved {
+    /// The slot of a new session.
+    Session(SessionSlot),
+    /// A connection in an existing session.
+    Connection(SessionSlot, Cid),
 }
 
 impl Drop for Booking {
     fn drop(&mut self) {
-        let Some(slot) = self.slot.filter(|_| !self.kept) else { return };
-        match self.joining {
-            None => self.context.registry().vacate(slot),
-            Some(cid) => self.context.tell(slot.core, move |core| core.release(slot, cid)),
+        match self.reserved {
+            None => {}
+            Some(Reserved::Session(slot)) => self.context.registry().vacate(slot),
+            Some(Reserved::Connection(slot, cid)) => {
+                self.context.tell(slot.core, move |core| core.release(slot, cid));
+            }
         }
     }
 }
@@ -111,7 +118,7 @@ impl LoginDriver {
     pub(crate) fn new(core: &Rc<CoreSessions>, accepted: Accepted) -> LoginDriver {
         let Accepted { portal, stream, permit } = accepted;
         let core = Rc::clone(core);
-        let booking = Booking { context: core.context.clone(), slot: None, joining: None, kept: false };
+        let booking = Booking { context: core.context.clone(), reserved: None };
         let mut first = [0; 4];
         (core.context.config().random)(&mut first);
         let policy = TargetPolicy { first_stat_sn: Sn(u32::from_ne_bytes(first)) };
@@ -360,7 +367,7 @@ impl LoginDriver {
             return self.find_existing(request, claim).await;
         }
         let slot = self.find_seat(claim, &request.parameters).await?;
-        self.booking.slot = Some(slot);
+        self.booking.reserved = Some(Reserved::Session(slot));
         let window = match self.target {
             Some(_) => self.core.context.config().limits.window,
             None => SessionConfig::DISCOVERY_WINDOW,
@@ -417,13 +424,17 @@ impl LoginDriver {
             // If the requesting login has ended, its release follows.
             let _ = answer.send(core.reserve(slot, cid));
         });
-        (self.booking.slot, self.booking.joining) = (Some(slot), Some(cid));
+        self.booking.reserved = Some(Reserved::Connection(slot, cid));
         let window = answers.recv().await.ok_or_else(missing)??;
         Ok(Grant { tsih, exp_cmd_sn: window.0, max_cmd_sn: window.1 })
     }
 
     fn hand_over(mut self, login: LoggedIn) {
-        let Some(slot) = self.booking.slot else { return };
+        let (slot, leading) = match self.booking.reserved.take() {
+            None => return,
+            Some(Reserved::Session(slot)) => (slot, true),
+            Some(Reserved::Connection(slot, _)) => (slot, false),
+        };
         self.count("accepted");
         let name = &login.request.initiator_name;
         if let Some(why) = name.irregularity()
@@ -434,7 +445,6 @@ impl LoginDriver {
                 "the initiator's name does not have the standard form: {why}"
             );
         }
-        self.booking.kept = true;
         let admitted = Admitted {
             peer: self.stream.peer(),
             local: self.stream.local(),
@@ -444,7 +454,7 @@ impl LoginDriver {
             target: self.target,
             tag: self.tag,
             slot,
-            leading: self.booking.joining.is_none(),
+            leading,
         };
         self.core.context.tell(slot.core, move |core| core.join(admitted));
     }
