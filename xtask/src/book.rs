@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
+use crate::tidy::links::links;
 use xtask::process;
 use xtask::tally::{Tally, Verdict};
 use xtask::workspace;
@@ -85,7 +86,7 @@ fn write_source(target: &Path) -> Result<()> {
     let configuration = fs::read_to_string(root.join("book.toml")).context("book.toml")?;
     let repository = toml::from_str::<Configuration>(&configuration)?.output.html.git_repository_url;
     let summary = fs::read_to_string(root.join("docs/SUMMARY.md")).context("docs/SUMMARY.md")?;
-    let pages: BTreeSet<PathBuf> = destinations(&summary).map(PathBuf::from).collect();
+    let pages: BTreeSet<PathBuf> = links(&summary).map(|(_, link)| PathBuf::from(link)).collect();
     if target.exists() {
         fs::remove_dir_all(target).with_context(|| target.display().to_string())?;
     }
@@ -127,11 +128,6 @@ fn normalized(path: &Path) -> PathBuf {
         }
         path
     })
-}
-
-/// The destinations of `[text](destination)` in a text without code.
-fn destinations(text: &str) -> impl Iterator<Item = &str> {
-    text.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0))
 }
 
 /// The text with another destination for each link outside code blocks for which `change` returns one.

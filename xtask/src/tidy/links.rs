@@ -30,7 +30,7 @@ pub(super) fn faults(root: &Path) -> Result<Vec<Fault>> {
 }
 
 /// The targets of `[text](target)` outside code, with their lines.
-fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(crate) fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
     prose::without_code(text).enumerate().flat_map(|(at, line)| {
         line.split("](").skip(1).filter_map(move |rest| Some((at + 1, rest.split_once(')')?.0)))
     })

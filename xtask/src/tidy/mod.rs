@@ -6,7 +6,7 @@
 
 mod arrows;
 mod dependencies;
-mod links;
+pub(crate) mod links;
 mod prose;
 mod sources;
 
