@@ -50,7 +50,10 @@ impl Drop for Place {
         let before = self.front_end.loads[self.core].fetch_sub(1, Ordering::Relaxed);
         debug_assert!(before > 0, "a client is counted until this is dropped");
         let mut addresses = self.front_end.addresses.lock();
-        debug_assert!(addresses.count_of(self.from) > 0, "its address is counted as long");
+        debug_assert!(
+            addresses.count_of(self.from) > 0,
+            "the address of a client is counted while it is connected"
+        );
         addresses.remove(self.from);
     }
 }
