@@ -628,7 +628,7 @@ impl Connector {
             target_portal_group_tag: None,
             tsih: Tsih::NEW,
             address: address.unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0)),
-            authentication: Authenticated::Nobody,
+            authentication: Authenticated::Neither,
         }
     }
 }

@@ -292,11 +292,11 @@ impl Session {
             target_portal_group: target_portal_group_tag,
             initiator,
             authentication: match authentication {
-                Authenticated::Nobody => "none",
+                Authenticated::Neither => "none",
                 Authenticated::Initiator => "initiator",
                 Authenticated::Both => "both",
             },
-            user: user.filter(|_| authentication != Authenticated::Nobody),
+            user: user.filter(|_| authentication != Authenticated::Neither),
             isid: hex(&isid.0),
             tsih: tsih.0,
             connections: connections.into_iter().map(Connection::new).collect(),

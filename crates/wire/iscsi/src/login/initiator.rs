@@ -81,7 +81,7 @@ pub struct Attached {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Authenticated {
     /// The target required no authentication.
-    Nobody,
+    Neither,
     /// The initiator did.
     Initiator,
     /// Both did (mutual CHAP).
@@ -316,7 +316,7 @@ impl InitiatorLogin {
         match (&self.authentication, &self.config.chap) {
             (Authentication::Running(_), Some(claim)) if claim.target.is_some() => Authenticated::Both,
             (Authentication::Running(_), _) => Authenticated::Initiator,
-            (Authentication::Offered(_) | Authentication::Done, _) => Authenticated::Nobody,
+            (Authentication::Offered(_) | Authentication::Done, _) => Authenticated::Neither,
         }
     }
 
