@@ -156,7 +156,7 @@ impl Captured {
     fn is_whole(&self) -> bool {
         const GAPS: &str = "tcp.analysis.lost_segment || tcp.analysis.ack_lost_segment || tcp.analysis.out_of_order \
              || _ws.expert.message contains \"Unknown SCSI exchange\""; // whose command is missing
-        if let Some([has_gaps, has_pdus]) = sharkd::has_packets(self.file.path(), [GAPS, "iscsi"]) {
+        if let Some([has_gaps, has_pdus]) = sharkd::matches(self.file.path(), [GAPS, "iscsi"]) {
             return !has_gaps && has_pdus;
         }
         let frames = |filter| self.tell(&["-Y", filter, "-T", "fields", "-e", "frame.number"]);
@@ -165,7 +165,7 @@ impl Captured {
     }
 
     fn faults(&self) -> Vec<String> {
-        if sharkd::has_packets(self.file.path(), [SUSPICIOUS]) == Some([false]) {
+        if sharkd::matches(self.file.path(), [SUSPICIOUS]) == Some([false]) {
             return Vec::new();
         }
         faults(self.file.path(), &self.port.to_string())

@@ -65,7 +65,7 @@ pub(crate) fn look_at(file: &Path) {
         return;
     }
     let suspicious = format!("({SUSPICIOUS}) || ({NOT_DECODED})");
-    if sharkd::has_packets(file, [&suspicious]) == Some([false]) {
+    if sharkd::matches(file, [&suspicious]) == Some([false]) {
         return;
     }
     let strange = not_decoded(file);

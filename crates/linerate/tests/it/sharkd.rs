@@ -24,7 +24,7 @@ static SHARKD: Mutex<Option<Sharkd>> = Mutex::new(None);
 
 /// Whether a packet of the file matches one of these filters, for each; `None` without sharkd. Every port is
 /// decoded as iSCSI.
-pub(crate) fn has_packets<const N: usize>(file: &Path, filters: [&str; N]) -> Option<[bool; N]> {
+pub(crate) fn matches<const N: usize>(file: &Path, filters: [&str; N]) -> Option<[bool; N]> {
     if !installed(&["sharkd"]) {
         return None;
     }
