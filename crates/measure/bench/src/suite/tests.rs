@@ -232,8 +232,7 @@ fn the_document_lists_what_the_presets_are() {
 
 fn described(suite: &Suite) -> String {
     let mut text = format!("\n## `{}`: {}\n\n{}\n", suite.name, suite.title, suite.about);
-    text +=
-        "\n| series | requests | depth | reads | random | clients | cells |\n|---|---|---|---|---|---|---|\n";
+    text += "\n| series | requests | depth | reads, % | random, % | cells |\n|---|---|---|---|---|---|\n";
     let mut series: Vec<&str> = Vec::new();
     for cell in suite.cells() {
         if !series.contains(&cell.series.as_str()) {
@@ -265,8 +264,8 @@ fn row(series: &str, cells: &[&Cell]) -> String {
         workload.accesses.iter().map(|a| Bytes(u64::from(a.block_bytes)).to_string()).collect()
     });
     let depths = of(|workload| vec![workload.depth.to_string()]);
-    let reads = of(|workload| workload.accesses.iter().map(|a| format!("{} %", a.read.get())).collect());
-    let random = of(|workload| workload.accesses.iter().map(|a| format!("{} %", a.random.get())).collect());
+    let reads = of(|workload| workload.accesses.iter().map(|a| a.read.get().to_string()).collect());
+    let random = of(|workload| workload.accesses.iter().map(|a| a.random.get().to_string()).collect());
     let mut clients: Vec<String> = Vec::new();
     for cell in cells {
         let count =
@@ -275,20 +274,21 @@ fn row(series: &str, cells: &[&Cell]) -> String {
             clients.push(count);
         }
     }
-    let clients = clients.join(", ");
-    format!("| {series} | {blocks} | {depths} | {reads} | {random} | {clients} | {} |\n", cells.len())
+    let clients = match clients.join(", ").as_str() {
+        "1" => String::new(),
+        clients => format!(" ({clients} clients)"),
+    };
+    format!("| {series}{clients} | {blocks} | {depths} | {reads} | {random} | {} |\n", cells.len())
 }
 
 fn ends(suite: &Suite) -> String {
     let mut sentences: Vec<String> = Vec::new();
     for step in &suite.steps {
         let sentence = match step {
-            Step::Purge => "All blocks are deallocated.".to_owned(),
+            Step::Purge => "Deallocate all blocks.".to_owned(),
             Step::Fill { block_bytes, depth, passes } => {
                 let size = Bytes(u64::from(*block_bytes));
-                format!(
-                    "All of the span is written {passes} times in order, {size} at a time, depth {depth}."
-                )
+                format!("Write all of the span {passes} times in order, {size} at a time, depth {depth}.")
             }
             Step::Measure { stop, order, .. } => {
                 let end = match stop.rule {
