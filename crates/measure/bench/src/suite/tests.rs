@@ -232,7 +232,7 @@ fn the_document_lists_what_the_presets_are() {
 
 fn described(suite: &Suite) -> String {
     let mut text = format!("\n## `{}`: {}\n\n{}\n", suite.name, suite.title, suite.about);
-    text += "\n| series | requests | depth | reads, % | random, % | cells |\n|---|---|---|---|---|---|\n";
+    text += "\n| series | requests | depth | reads, % | random, % |\n|---|---|---|---|---|\n";
     let mut series: Vec<&str> = Vec::new();
     for cell in suite.cells() {
         if !series.contains(&cell.series.as_str()) {
@@ -278,7 +278,7 @@ fn row(series: &str, cells: &[&Cell]) -> String {
         "1" => String::new(),
         clients => format!(" ({clients} clients)"),
     };
-    format!("| {series}{clients} | {blocks} | {depths} | {reads} | {random} | {} |\n", cells.len())
+    format!("| {series}{clients} | {blocks} | {depths} | {reads} | {random} |\n")
 }
 
 fn ends(suite: &Suite) -> String {
@@ -288,7 +288,7 @@ fn ends(suite: &Suite) -> String {
             Step::Purge => "Deallocate all blocks.".to_owned(),
             Step::Fill { block_bytes, depth, passes } => {
                 let size = Bytes(u64::from(*block_bytes));
-                format!("Write all of the span {passes} times in order, {size} at a time, depth {depth}.")
+                format!("Write the span {passes} times in order: {size}, depth {depth}.")
             }
             Step::Measure { stop, order, .. } => {
                 let end = match stop.rule {
