@@ -232,7 +232,7 @@ fn the_document_lists_what_the_presets_are() {
 
 fn described(suite: &Suite) -> String {
     let mut text = format!("\n## `{}`: {}\n\n{}\n", suite.name, suite.title, suite.about);
-    text += "\n| series | requests | depth | reads, % | random, % |\n|---|---|---|---|---|\n";
+    text += "\n| series | requests | depth | reads/random, % |\n|---|---|---|---|\n";
     let mut series: Vec<&str> = Vec::new();
     for cell in suite.cells() {
         if !series.contains(&cell.series.as_str()) {
@@ -264,8 +264,9 @@ fn row(series: &str, cells: &[&Cell]) -> String {
         workload.accesses.iter().map(|a| Bytes(u64::from(a.block_bytes)).to_string()).collect()
     });
     let depths = of(|workload| vec![workload.depth.to_string()]);
-    let reads = of(|workload| workload.accesses.iter().map(|a| a.read.get().to_string()).collect());
-    let random = of(|workload| workload.accesses.iter().map(|a| a.random.get().to_string()).collect());
+    let kinds = of(|workload| {
+        workload.accesses.iter().map(|a| format!("{}/{}", a.read.get(), a.random.get())).collect()
+    });
     let mut clients: Vec<String> = Vec::new();
     for cell in cells {
         let count =
@@ -278,7 +279,7 @@ fn row(series: &str, cells: &[&Cell]) -> String {
         "1" => String::new(),
         clients => format!(" ({clients} clients)"),
     };
-    format!("| {series}{clients} | {blocks} | {depths} | {reads} | {random} |\n")
+    format!("| {series}{clients} | {blocks} | {depths} | {kinds} |\n")
 }
 
 fn ends(suite: &Suite) -> String {
