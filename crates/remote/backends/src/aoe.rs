@@ -14,7 +14,7 @@ use crate::peers::{self, has_scheme};
 pub(crate) static AOE: Kind = peers::kind(
     SCHEME,
     "aoe://INTERFACE/SHELF.SLOT",
-    "an ATA-over-Ethernet device on the Ethernet of an interface: this server is a gateway ([aoe.md](aoe.md))",
+    "an ATA-over-Ethernet device ([aoe.md](aoe.md))",
     &UrlKind {
         has_key: |key| KEYS.contains(&key),
         check: |url| Url::parse(url).map(drop).map_err(|error| error.to_string()),

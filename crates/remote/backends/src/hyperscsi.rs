@@ -21,8 +21,7 @@ use crate::secrets;
 pub(crate) static HYPERSCSI: Kind = peers::kind(
     SCHEMES[0],
     "hyperscsi://INTERFACE/TARGET/LUN",
-    "a LUN of a HyperSCSI target on the Ethernet of an interface: this server is a gateway; join several interfaces with `+` \
-     ([hyperscsi.md](hyperscsi.md))",
+    "a LUN of a HyperSCSI target; join several interfaces with `+` ([hyperscsi.md](hyperscsi.md))",
     &URL,
 );
 

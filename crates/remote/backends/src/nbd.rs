@@ -19,7 +19,7 @@ use crate::secrets;
 pub(crate) static NBD: Kind = peers::kind(
     SCHEMES[0],
     "nbd://HOST/EXPORT",
-    "an export of an NBD server: this server is a gateway ([nbd-client.md](nbd-client.md))",
+    "an export of an NBD server ([nbd-client.md](nbd-client.md))",
     &URL,
 );
 
@@ -31,7 +31,7 @@ pub(crate) static NBDS: Kind =
 pub(crate) static NBD_UNIX: Kind = peers::kind(
     SCHEMES[2],
     "nbd+unix:///EXPORT?socket=PATH",
-    "an export of an NBD server on this machine, over a Unix socket",
+    "an export of an NBD server on this machine",
     &URL,
 );
 

@@ -15,8 +15,7 @@ use crate::peers;
 pub(crate) static RBD: Kind = Kind {
     name: "rbd",
     usage: "rbd:POOL/IMAGE",
-    about: "an image of a Ceph cluster, through librbd ([rbd.md](rbd.md)); `rbd:POOL/IMAGE@SNAPSHOT` is a read-only \
-        snapshot of it",
+    about: "an image of a Ceph cluster ([rbd.md](rbd.md)), or with `@SNAPSHOT` a read-only snapshot of it",
     blocks: BlockPlaces::Store,
     options: Options::Known(&[
         "block",

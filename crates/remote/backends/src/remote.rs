@@ -30,8 +30,7 @@ use crate::{GRAMMAR, raid, secrets};
 pub(crate) static ISCSI: Kind = peers::kind(
     "iscsi",
     "iscsi://HOST/TARGET/LUN",
-    "a LUN of another iSCSI target: this server is a gateway. Options are those of URLs \
-     ([urls.md](urls.md)); secrets come from files or the environment, never from the specification",
+    "a LUN of another iSCSI target; options are those of URLs ([urls.md](urls.md))",
     &UrlKind {
         has_key: |key| Settings::keys().any(|(name, _)| name == key.replace('_', "-")),
         check,

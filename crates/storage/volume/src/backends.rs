@@ -25,7 +25,7 @@ pub const ALL: &[&Kind] = &[&NULL, &DELAY, &LIMIT, &DISK, &BUFFERED, &EMULATED_5
 static NULL: Kind = Kind {
     name: "null",
     usage: "null:SIZE",
-    about: "no storage: discards writes and reads as zeros, without delay. For measuring the layers above it",
+    about: "no storage: discards writes and reads as zeros",
     blocks: BlockPlaces::Store,
     options: Options::Known(&["block", "physical"]),
     read: |written| {
@@ -240,8 +240,7 @@ impl Layer for AtMost {
 static DISK: Kind = Kind {
     name: "disk",
     usage: "disk:MODEL:[VOLUME]",
-    about: "another volume, as slow as one rotating disk: seek, rotation, transfer and cache of `ide2004`, `sata2009`, \
-            `sas15k` or `nearline`",
+    about: "another volume, as slow as one rotating disk: `ide2004`, `sata2009`, `sas15k` or `nearline`",
     blocks: BlockPlaces::Below,
     options: Options::Known(&["seek", "rpm", "rate", "cache", "write-through"]),
     read: read_disk,
@@ -429,8 +428,7 @@ impl Layer for BufferedLayer {
 static EMULATED_512: Kind = Kind {
     name: "512e",
     usage: "512e:[VOLUME]",
-    about: "512-byte blocks over a volume with longer ones (`block=4096`), as on most disks: partial blocks \
-            of that volume are written by read-modify-write",
+    about: "512-byte blocks over a volume with longer ones (`block=4096`), by read-modify-write",
     blocks: BlockPlaces::Below,
     options: Options::Known(&[]),
     read: |written| {
