@@ -19,15 +19,15 @@ use super::sample::{CoreState, Sample, SessionLabels, VolumeSample};
 use crate::control::Target;
 
 figures! { SERVER of Sample:
-    Gauge "linerate_build_info" ["version", "io_engine"] "Program version and engine for file I/O; always 1."
+    Gauge "linerate_build_info" ["version", "io_engine"] "Program version and file I/O engine; always 1."
         => |server, add| add(&[env!("CARGO_PKG_VERSION"), server.io_engine], &1);
     Gauge "linerate_open" [] "1 if the server accepts logins; 0 during startup and shutdown."
         => |server, add| add(&[], &u8::from(server.phase == Phase::Open));
-    Gauge "linerate_config_generation" [] "Number of configurations served so far, including the current one."
+    Gauge "linerate_config_generation" [] "Number of configurations served so far."
         => |server, add| add(&[], &server.generation);
     Gauge "linerate_config_last_reload_successful" [] "1 if the latest reload or volume change succeeded, or there was none."
         => |server, add| add(&[], &u8::from(server.reloads.last_succeeded));
-    Gauge "linerate_config_last_reload_success_timestamp_seconds" [] "Time at which the latest successful reload or volume change ended, or the server started, in seconds since 1970."
+    Gauge "linerate_config_last_reload_success_timestamp_seconds" [] "Time of the start, or latest successful reload or volume change, in seconds since 1970."
         => |server, add| add(&[], &server.reloads.in_force_since);
     Counter "linerate_reloads_total" ["result"] "Reloads and changes of single volumes."
         => |server, add| {
@@ -41,7 +41,7 @@ figures! { VOLUMES of VolumeSample:
         => |volume, add| volume.description.iter().for_each(|(backend, uuid)| add(&[backend, &uuid.to_string()], &1));
     Gauge "linerate_volume_size_bytes" ["volume"] "Size of a volume."
         => |volume, add| add(&[], &volume.volume.device().geometry().bytes());
-    Gauge "linerate_volume_allocated_bytes" ["volume"] "Space allocated in the underlying storage, if known: blocks of a sparse file, written memory."
+    Gauge "linerate_volume_allocated_bytes" ["volume"] "Space allocated in the underlying storage, if known."
         => |volume, add| volume.volume.device().allocated_bytes().iter().for_each(|bytes| add(&[], bytes));
 }
 
@@ -65,7 +65,7 @@ static DURATION: Family = Family {
 };
 static DEVICE_DURATION: Family = Family {
     name: "linerate_volume_device_duration_seconds",
-    help: "Time that the device took for a command's requests, of commands that waited for it. The rest is the server's time.",
+    help: "Device time of commands that waited for the device. The rest is the server's time.",
     ..DURATION
 };
 
@@ -76,7 +76,7 @@ figures! { QUEUES of VolumeSum:
         };
     Gauge "linerate_volume_in_flight" ["volume", "protocol"] "Outstanding commands: read, and not yet completely answered."
         => |sum, add| add(&[], &sum.in_flight);
-    Counter "linerate_volume_device_waits_total" ["volume", "protocol"] "Commands that waited for the device, because neither memory nor the page cache had the blocks."
+    Counter "linerate_volume_device_waits_total" ["volume", "protocol"] "Commands that waited for the device."
         => |sum, add| add(&[], &sum.waits);
 }
 
@@ -89,7 +89,7 @@ figures! { STATES of VolumeSample:
         => |of, add| add(&[], &u8::from(of.volume.health().condition().is_failing));
     Gauge "linerate_volume_silent" ["volume"] "1 if the device is unresponsive."
         => |of, add| add(&[], &u8::from(of.volume.health().condition().silent.is_some()));
-    Gauge "linerate_volume_fenced" ["volume"] "1 while the volume is fenced: out of service until its device responds."
+    Gauge "linerate_volume_fenced" ["volume"] "1 while the volume is fenced."
         => |of, add| add(&[], &u8::from(of.volume.is_fenced()));
     Counter "linerate_volume_fences_total" ["volume"] "Times the volume was fenced."
         => |of, add| add(&[], &of.volume.fences_made());
@@ -119,9 +119,9 @@ figures! { HOSTS of HostStatistics:
         => |host, add| add(&[], &host.sessions);
     Gauge "linerate_session_connections" ["protocol", "target", "initiator"] "Connections of these sessions."
         => |host, add| add(&[], &host.connections);
-    Counter "linerate_session_commands_total" ["protocol", "target", "initiator"] "Commands received from the initiator, over all its sessions."
+    Counter "linerate_session_commands_total" ["protocol", "target", "initiator"] "Commands received from the initiator."
         => |host, add| add(&[], &host.traffic.commands);
-    Counter "linerate_session_window_full_total" ["protocol", "target", "initiator"] "Times the command window of a session was full, so that its initiator had to wait."
+    Counter "linerate_session_window_full_total" ["protocol", "target", "initiator"] "Times the command window of a session was full."
         => |host, add| add(&[], &host.traffic.window_full);
     Counter "linerate_session_bytes_total" ["protocol", "target", "initiator", "direction"] "Data read and written by the initiator."
         => |host, add| {
