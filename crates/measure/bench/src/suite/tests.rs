@@ -231,8 +231,7 @@ fn the_document_lists_what_the_presets_are() {
 }
 
 fn described(suite: &Suite) -> String {
-    let mut text = format!("\n## `{}`: {}\n\n{}\n", suite.name, suite.title, suite.about);
-    text += "\n| series | requests | depth | reads/random, % |\n|---|---|---|---|\n";
+    let mut text = format!("\n## `{}`: {}\n\n{}\n\n", suite.name, suite.title, suite.about);
     let mut series: Vec<&str> = Vec::new();
     for cell in suite.cells() {
         if !series.contains(&cell.series.as_str()) {
@@ -279,7 +278,7 @@ fn row(series: &str, cells: &[&Cell]) -> String {
         "1" => String::new(),
         clients => format!(" ({clients} clients)"),
     };
-    format!("| {series}{clients} | {blocks} | {depths} | {kinds} |\n")
+    format!("- {series}{clients}: {blocks}; depth {depths}; {kinds}\n")
 }
 
 fn ends(suite: &Suite) -> String {
