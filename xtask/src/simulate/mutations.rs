@@ -347,11 +347,19 @@ const FLOODS_MUTATIONS: &[Mutation] = &[Mutation {
     to: "let _ = (core, bytes);",
 }];
 
+/// The mutations to be found in worlds, with the part that such a world has.
+const IN_WORLDS: &[(&[Mutation], Option<&str>)] = &[
+    (MUTATIONS, None),
+    (NBD_MUTATIONS, Some("Nbd")),
+    (OUR_NBD_MUTATIONS, Some("OurNbd")),
+    (JOURNAL_MUTATIONS, Some("Journals")),
+    (BREAKS_MUTATIONS, Some("Breaks")),
+    (FLOODS_MUTATIONS, Some("Floods")),
+];
+
 /// All mutations.
 pub(super) fn all() -> impl Iterator<Item = &'static Mutation> {
-    let of_nbd = NBD_MUTATIONS.iter().chain(OUR_NBD_MUTATIONS);
-    let of_worlds = MUTATIONS.iter().chain(of_nbd).chain(BREAKS_MUTATIONS).chain(FLOODS_MUTATIONS);
-    of_worlds.chain(RAID_MUTATIONS)
+    IN_WORLDS.iter().flat_map(|(mutations, _)| *mutations).chain(RAID_MUTATIONS)
 }
 
 pub(super) fn named(name: &str) -> Result<&'static Mutation> {
@@ -385,17 +393,11 @@ impl Mutation {
         process::succeed(command).context("building the mutant")?;
         let mut command = Command::new(target.join("simulation/simulate"));
         command.args(["find", &seed.to_string(), &seconds.to_string()]);
-        for (mutations, part) in [
-            (NBD_MUTATIONS, "Nbd"),
-            (OUR_NBD_MUTATIONS, "OurNbd"),
-            (JOURNAL_MUTATIONS, "Journals"),
-            (BREAKS_MUTATIONS, "Breaks"),
-            (FLOODS_MUTATIONS, "Floods"),
-        ] {
-            if mutations.iter().any(|other| other.name == self.name) {
-                command.args(["--with", part]);
-            }
-        }
+        let (_, part) = IN_WORLDS
+            .iter()
+            .find(|(mutations, _)| mutations.iter().any(|other| other.name == self.name))
+            .with_context(|| format!("{} belongs to no world", self.name))?;
+        command.args(part.iter().flat_map(|part| ["--with", part]));
         let status = command.status().context("the mutant")?;
         // Exit code 2 means wrong arguments, not a fault.
         ensure!(status.code() != Some(2), "{}: the simulation did not run", self.name);
