@@ -252,7 +252,8 @@ const JOURNAL_MUTATIONS: &[Mutation] = &[Mutation {
     to: "match volume.cache_generation().filter(|_| false) {",
 }];
 
-/// Mutations of RAID sets, to be found by the model check of members with bad sectors and by the tests of lost blocks.
+/// Mutations of RAID sets, to be found by the model checks of members with bad sectors and of members that come back,
+/// and by the scenes of both.
 const RAID_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "lost-read",
@@ -418,8 +419,9 @@ impl Mutation {
             command
         };
         process::succeed(cargo(&["--no-run"])).context("building the mutant")?;
-        let scenes = ["--", "lost::", "model_of_bad_sectors", "model_of_members_that_come_back"];
-        let found = cargo(&scenes).status().context("the mutant")?;
+        let models = ["--", "model_of_bad_sectors", "model_of_members_that_come_back"];
+        let scenes = ["lost::", "comeback::", "by_content::"];
+        let found = cargo(&[&models[..], &scenes].concat()).status().context("the mutant")?;
         if found.success() {
             println!("{}: not found", self.name);
             return Ok(Verdict::Fails);
