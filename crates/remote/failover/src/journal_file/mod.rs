@@ -189,27 +189,30 @@ impl JournalFile {
             TryLockError::WouldBlock => JournalFileError::InUse(path.to_owned()),
             TryLockError::Error(error) => system(error),
         })?;
-        let boot = boot().map_err(system)?;
         let fresh = Header {
             capacity,
             tail: 0,
             salt: RandomState::new().hash_one(0),
-            boot,
+            boot: NEVER_USED,
             start: None, // until the records have been processed
             bytes: owner.bytes,
             identity: shortened(&owner.identity),
             anchors: Vec::new(),
         };
-        let header = match metadata.len() {
-            0 => fresh,
+        let (header, is_allocated) = match metadata.len() {
+            0 => (fresh, false),
             length => {
                 let mut page = [0; HEADER_BYTES];
                 file.read_exact_at(&mut page, 0).map_err(|_| JournalFileError::Foreign(path.to_owned()))?;
                 let there = match Header::parse(&page) {
-                    Some(header) if length >= HEADER_BYTES as u64 + header.capacity => header,
-                    _ if is_ours(&page) => return Err(JournalFileError::Damaged(path.to_owned())),
-                    _ => return Err(JournalFileError::Foreign(path.to_owned())),
+                    Some(header) => header,
+                    None if is_ours(&page) => return Err(JournalFileError::Damaged(path.to_owned())),
+                    None => return Err(JournalFileError::Foreign(path.to_owned())),
                 };
+                let is_allocated = length >= HEADER_BYTES as u64 + there.capacity;
+                if !is_allocated && there.was_used() {
+                    return Err(JournalFileError::Damaged(path.to_owned()));
+                }
                 if there.identity != fresh.identity || owner.bytes < there.bytes {
                     return Err(JournalFileError::AnotherDevice(
                         path.to_owned(),
@@ -219,7 +222,7 @@ impl JournalFile {
                         owner.bytes,
                     ));
                 }
-                there
+                (there, is_allocated)
             }
         };
         let mut journal = JournalFile {
@@ -232,7 +235,7 @@ impl JournalFile {
             has_failed: false,
             buffer: Vec::new(),
         };
-        if metadata.len() == 0 {
+        if !is_allocated {
             journal.allocate().map_err(system)?;
         }
         Ok(journal)
@@ -416,20 +419,20 @@ impl JournalFile {
         Ok(None)
     }
 
-    /// Allocates all of its space now, so that the file system cannot run out of it later. Writes the header
-    /// last; a failure empties the file again.
+    /// Allocates all of its space now, so that the file system cannot run out of it later. A failure empties the
+    /// file again.
     fn allocate(&mut self) -> io::Result<()> {
         let zeros = vec![0; 1 << 20];
         let (mut at, end) = (HEADER_BYTES as u64, HEADER_BYTES as u64 + self.header.capacity);
-        let mut allocated = Ok(());
+        // First, so that a file whose allocation was killed is recognised.
+        let mut allocated = self.write_header();
         while at < end && allocated.is_ok() {
             let piece = &zeros[..zeros.len().min((end - at) as usize)];
             allocated = self.file.write_all_at(piece, at);
             at += piece.len() as u64;
         }
-        let allocated = allocated.and_then(|()| self.write_header());
         if allocated.is_err() {
-            let _ = self.file.set_len(0); // it was empty or did not exist
+            let _ = self.file.set_len(0); // it was empty, did not exist, or was never used
         }
         allocated
     }
@@ -461,6 +464,9 @@ impl JournalFile {
         }
     }
 }
+
+/// [`Header::boot`] before [`JournalFile::begin`].
+const NEVER_USED: u128 = 0;
 
 /// The ID of this boot (proc(5), `/proc/sys/kernel/random/boot_id`).
 fn boot() -> io::Result<u128> {
@@ -505,7 +511,7 @@ pub(crate) struct Header {
     /// Stored in each record, so that user data never looks like a record. Random, chosen when the file is
     /// created.
     pub(crate) salt: u64,
-    /// The ID of the boot during which the journal began.
+    /// The ID of the boot during which the journal began, or [`NEVER_USED`].
     pub(crate) boot: u128,
     /// The server's run, see [`JournalFile::set_start`]. `None` if it is unknown.
     pub(crate) start: Option<u128>,
@@ -591,7 +597,13 @@ impl Header {
         page
     }
 
+    /// Whether [`JournalFile::begin`] has written it, which comes before the first record.
+    fn was_used(&self) -> bool {
+        self.boot != NEVER_USED
+    }
+
     /// `None` if it is not a header, or damaged.
+
     pub(crate) fn parse(page: &[u8; HEADER_BYTES]) -> Option<Header> {
         let (body, sum) = page.split_at(HEADER_BYTES - 4);
         if !is_ours(page) || checksum(&[body]).to_le_bytes() != sum {

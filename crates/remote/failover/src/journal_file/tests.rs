@@ -432,6 +432,27 @@ fn a_file_that_is_not_this_devices_is_refused_and_stays_as_it_is() {
 }
 
 #[test]
+fn a_file_whose_allocation_was_killed_is_allocated_again() {
+    for length in [HEADER_BYTES as u64, HEADER_BYTES as u64 + 5000] {
+        let scene = Scene::new();
+        drop(JournalFile::open(&scene.path(), &scene.medium.owner(), CAPACITY).expect("a file"));
+        let cut = |scene: &Scene| {
+            let file = OpenOptions::new().write(true).open(scene.path()).expect("a file");
+            file.set_len(length).expect("a shorter file");
+        };
+        cut(&scene);
+        let mut file = scene.open(ReplayRule::Auto, Some(1)).expect("a file that was never used");
+        scene.write(&mut file, 3..5, 7);
+        drop(file);
+        scene.medium.disk.lose_cache();
+        drop(scene.open(ReplayRule::Auto, Some(2)).expect("its changes are replayed"));
+        assert_eq!(scene.medium.durable()[3..5], [7, 7]);
+        cut(&scene);
+        assert!(matches!(scene.open(ReplayRule::Auto, Some(2)), Err(JournalFileError::Damaged(_))));
+    }
+}
+
+#[test]
 fn a_header_survives_its_page_however_long_the_name_is() {
     let name = "ä".repeat(3000);
     let header = Header {
