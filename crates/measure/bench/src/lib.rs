@@ -14,11 +14,11 @@
 //! use bench::{Go, Orders};
 //! use block::{BlockDevice, BlockSize, Blocks, Geometry, Null};
 //!
-//! // Random reads of 4 KiB, eight at a time, for 20 ms of virtual time.
+//! // Random reads of 4 KiB, eight at a time, for 100 µs of virtual time.
 //! let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(1 << 20), physical_exponent: 3 };
 //! let devices: [Arc<dyn BlockDevice>; 1] = [Arc::new(Null::new(geometry))];
 //! let workload = Workload::simple(4096, 8, Percent::ALL, Percent::ALL);
-//! let orders = Orders::for_time(Duration::from_millis(20));
+//! let orders = Orders::for_time(Duration::from_micros(100));
 //! let mut go_on = |_: &bench::record::Sample| Go::On;
 //! let run = bench::run(&devices, &workload, &orders, &mut go_on);
 //! let run = reactor::block_on(reactor::Alone::virtual_time(), run).expect("a workload that fits");

@@ -59,6 +59,8 @@ pub(super) type Load = JoinHandle<Timing>;
 /// Of 4 KiB each.
 const SLOTS: u64 = 128;
 const SLOT_BYTES: u64 = 4096;
+/// Between rounds: the changes, not the loads, are to keep the machine busy.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// Linerate's initiator, from the first block on.
 pub(super) fn ours(port: u16, progress: Arc<Progress>) -> Load {
@@ -84,6 +86,7 @@ pub(super) fn ours(port: u16, progress: Arc<Progress>) -> Load {
                 let expected = stamps[slot as usize];
                 assert!(read.expect("nor is with reading it").iter().all(|byte| *byte == expected));
             }
+            reactor::sleep(PAUSE).await;
             if progress.is_over.load(Relaxed) {
                 break;
             }
@@ -126,6 +129,7 @@ pub(super) fn qemu(port: u16, progress: Arc<Progress>) -> Option<Load> {
             let (place, stamp) = (2 << 20 | (round % SLOTS * SLOT_BYTES), round % 255 + 1);
             carry_out(&format!("write -P {stamp} {place} {SLOT_BYTES}"), "wrote ");
             carry_out(&format!("read -P {stamp} {place} {SLOT_BYTES}"), "read ");
+            thread::sleep(PAUSE);
             if progress.is_over.load(Relaxed) {
                 break;
             }
