@@ -1,12 +1,18 @@
-//! Runs every fuzz target for a limited time, with cargo-fuzz on stable Rust.
+//! Runs every fuzz target for a limited time, with libFuzzer on stable Rust.
+//!
+//! There are no sanitizers: they need nightly Rust, and the code under test has no `unsafe` for them to check. Dependencies
+//! have no coverage counters: short runs use those that the tests have built.
 
+use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use serde::Deserialize;
 
 use xtask::process::{self, Ended};
 use xtask::tally::{Tally, Verdict};
+use xtask::workspace;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -25,25 +31,21 @@ impl Options {
     }
 }
 
-/// Runs the targets, one on each core; cargo-fuzz stores findings under fuzz/artifacts.
+/// Runs the targets, one on each core.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     measure(options, &mut String::new()).map(Tally::verdict)
 }
 
-/// Like [`run`], but counts targets; a single skip if cargo-fuzz is unavailable. The output of failures is also added to
-/// `failed`.
+/// Like [`run`], but counts targets. The output of failures is also added to `failed`.
 pub(crate) fn measure(options: &Options, failed: &mut String) -> Result<Tally> {
-    if let Err(error) = ensure() {
-        println!("fuzz: skipped: {error:#}");
-        return Ok(Tally::skipped());
-    }
-    let list =
-        process::capture(cargo_fuzz(options.seconds, &["list"])).context("listing the fuzz targets")?;
-    let chosen = |name: &&str| options.only.is_empty() || options.only.iter().any(|only| only == name);
-    let targets: Vec<&str> = list.lines().map(str::trim).filter(chosen).collect();
+    let manifest = fs::read_to_string(workspace::root().join("fuzz/Cargo.toml"))?;
+    let Targets { bin: targets } = toml::from_str(&manifest).context("fuzz/Cargo.toml")?;
+    let is_chosen = |target: &Target| options.only.is_empty() || options.only.contains(&target.name);
+    let targets: Vec<Target> = targets.into_iter().filter(is_chosen).collect();
     process::succeed(build(options.seconds)).context("building the fuzz targets")?;
-    let make = |target: &&str| {
-        let (verdict, told) = fuzz(target, options.seconds);
+    let make = |target: &Target| {
+        let (verdict, told) = fuzz(&target.name, options.seconds)
+            .unwrap_or_else(|error| (Verdict::Fails, format!("{error:#}")));
         // If the target passes, libFuzzer's dictionary and function names are not useful.
         let told = match verdict {
             Verdict::Holds => {
@@ -51,25 +53,39 @@ pub(crate) fn measure(options: &Options, failed: &mut String) -> Result<Tally> {
             }
             Verdict::Fails => told,
         };
-        (verdict, format!("fuzz: {target} for {} s\n{}\n", options.seconds, told.trim_end()))
+        (verdict, format!("fuzz: {} for {} s\n{}\n", target.name, options.seconds, told.trim_end()))
     };
     // libFuzzer is single-threaded: each target keeps one core busy.
     Ok(Tally::of_busy(&targets, make, failed))
 }
 
-/// Runs one target, and returns its output.
-fn fuzz(target: &str, seconds: u64) -> (Verdict, String) {
-    let limit = format!("-max_total_time={seconds}");
+/// The programs of fuzz/Cargo.toml.
+#[derive(Deserialize)]
+struct Targets {
+    bin: Vec<Target>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+}
+
+/// Runs one target, and returns its output. Its corpus is in fuzz/corpus, its findings are in fuzz/artifacts.
+fn fuzz(target: &str, seconds: u64) -> Result<(Verdict, String)> {
+    let [corpus, artifacts] =
+        ["corpus", "artifacts"].map(|folder| workspace::root().join("fuzz").join(folder).join(target));
+    fs::create_dir_all(&corpus)?;
+    fs::create_dir_all(&artifacts)?;
+    let folder = workspace::target_directory().join(Build::of(seconds).folder);
+    let mut command = Command::new(folder.join(target));
+    command.arg(corpus).arg(format!("-artifact_prefix={}/", artifacts.display()));
     // No line for every new input, which would hide the output of a finding.
-    let quiet = ["-verbosity=0", "-print_final_stats=1"];
-    let command =
-        cargo_fuzz(seconds, &["run", "--sanitizer", "none", target, "--", &limit, quiet[0], quiet[1]]);
+    command.args([&format!("-max_total_time={seconds}"), "-verbosity=0", "-print_final_stats=1"]);
     // libFuzzer limits the time of each input; this limit covers a target that does not start.
-    match process::within(Duration::from_secs(seconds) + SPARE, command) {
-        Ok((Ended::Exited(status), told)) => (Verdict::of(status.success()), told),
-        Ok((ended, told)) => (Verdict::Fails, format!("{told}fuzz: {target}: {ended:?}\n")),
-        Err(error) => (Verdict::Fails, format!("fuzz: {target}: {error:#}\n")),
-    }
+    Ok(match process::within(Duration::from_secs(seconds) + SPARE, command)? {
+        (Ended::Exited(status), told) => (Verdict::of(status.success()), told),
+        (ended, told) => (Verdict::Fails, format!("{told}fuzz: {target}: {ended:?}\n")),
+    })
 }
 
 /// Additional time for a target to start and exit.
@@ -77,27 +93,32 @@ const SPARE: Duration = Duration::from_mins(5);
 
 /// Builds all targets, for runs of `seconds`.
 pub(crate) fn build(seconds: u64) -> Command {
-    cargo_fuzz(seconds, &["build", "--sanitizer", "none"])
-}
-
-/// Installs cargo-fuzz if it is missing.
-fn ensure() -> Result<()> {
-    match process::installed("cargo-fuzz") {
-        true => Ok(()),
-        false => process::succeed(process::cargo(&["install", "cargo-fuzz", "--locked"]))
-            .context("cargo-fuzz is missing, and could not be installed"),
-    }
-}
-
-/// On stable Rust, hence without sanitizers; the code under test has no `unsafe` for them to check.
-fn cargo_fuzz(seconds: u64, arguments: &[&str]) -> Command {
-    let mut command = process::cargo(&["fuzz"]);
-    command.args(arguments);
-    if seconds < OPTIMISED_SECONDS_MIN {
-        command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
-    }
+    let Build { profile, options, .. } = Build::of(seconds);
+    let mut command =
+        process::cargo(&["build", "--package", "linerate-fuzz", "--bins", "--profile", profile]);
+    command.env("RUSTC_WORKSPACE_WRAPPER", workspace::root().join("fuzz/instrument"));
+    command.env("HOT_OPTIONS", options);
     command
 }
 
-/// In shorter runs, optimising takes more time than it saves.
+/// How targets are built. Both profiles have assertions and overflow checks.
+struct Build {
+    profile: &'static str,
+    /// Its folder in the target directory.
+    folder: &'static str,
+    /// For rustc, in the crates that take the time.
+    options: &'static str,
+}
+
+impl Build {
+    /// In short runs, optimising takes more time than it saves.
+    fn of(seconds: u64) -> Build {
+        if seconds < OPTIMISED_SECONDS_MIN {
+            Build { profile: "dev", folder: "debug", options: "-Copt-level=1" }
+        } else {
+            Build { profile: "simulation", folder: "simulation", options: "" }
+        }
+    }
+}
+
 const OPTIMISED_SECONDS_MIN: u64 = 30;

@@ -441,6 +441,7 @@ fn tree() -> Result<PathBuf> {
         "ls-files",
         "Cargo.*",
         "crates",
+        "fuzz",
         "measurements",
         "xtask",
         ".cargo",

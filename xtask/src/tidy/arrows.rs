@@ -108,6 +108,11 @@ const ARROWS: &[(&str, &str)] = &[
         "sim",
         "block volume scsi logical-unit iscsi reactor host front-end-core iscsi-server nbd-server nbd-client iscsi-client testkit",
     ),
+    // Fuzzes parsers and protocol machines. Not shipped.
+    (
+        "fuzz",
+        "block iscsi nbd aoe hyperscsi scsi reactor volume disk-contents raid logical-unit daemon iscsi-client bench agent",
+    ),
     // Every test run builds it first, so it imports no other crate.
     ("xtask", ""),
     // Builds the paths of the diagnosis matrix, parses diagnoses, and measures the speed of a digest.

@@ -61,7 +61,7 @@ fn faults(files: &[sources::Source]) -> Result<Vec<Fault>> {
     let mut faults = arrows::faults(&metadata);
     faults.extend(files.iter().flat_map(sources::faults));
     faults.extend(dependencies::faults(workspace::root(), &metadata)?);
-    faults.extend(["python", "fuzz"].into_iter().filter_map(lock_fault));
+    faults.extend(lock_fault("python"));
     Ok(faults)
 }
 

@@ -30,9 +30,6 @@ pub(super) fn read(root: &Path) -> Result<Vec<Source>> {
 }
 
 fn collect(directory: &Path, into: &mut Vec<PathBuf>) -> Result<()> {
-    if !directory.is_dir() {
-        return Ok(()); // fuzz is optional
-    }
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
