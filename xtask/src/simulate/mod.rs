@@ -86,21 +86,24 @@ fn new_worlds(first: u64, seconds: u64) -> Vec<String> {
 pub(crate) fn measure(failed: &mut String) -> Result<Tally> {
     process::succeed(build())?;
     let mut checks = Vec::new();
-    for (part, seconds) in [
-        (None, NEW_SECONDS),
-        (Some("Nbd"), NEW_NBD_SECONDS),
-        (Some("OurNbd"), NEW_NBD_SECONDS),
-        (Some("Journals"), NEW_NBD_SECONDS),
-    ] {
+    // The additional part, and the CPU time for new worlds.
+    for (part, seconds) in [(None, 40), (Some("Nbd"), 10), (Some("OurNbd"), 15), (Some("Journals"), 15)] {
         let parts: Vec<String> = part.into_iter().map(str::to_owned).collect();
         let seeds = seeds(&parts)?;
         checks.extend([
             Check::Worlds([&["each".to_owned()], &seeds[..], &parts_told(&parts)].concat()),
-            Check::Worlds([&new_worlds(by_clock(), seconds)[..], &parts_told(&parts)].concat()),
+            new_worlds_with(&parts, seconds),
             Check::Builds(seeds, parts),
         ]);
     }
+    // They have found no fault but those injected.
+    checks.extend(["Breaks", "Floods"].map(|part| new_worlds_with(&[part.to_owned()], 10)));
     Ok(Tally::of_busy(&checks, Check::made, failed))
+}
+
+/// New worlds with these parts for `seconds` of CPU time.
+fn new_worlds_with(parts: &[String], seconds: u64) -> Check {
+    Check::Worlds([&new_worlds(by_clock(), seconds)[..], &parts_told(parts)].concat())
 }
 
 /// A check of each test run.
@@ -138,10 +141,6 @@ impl Check {
 
 /// Time limit, in case a world never ends.
 const CHECK_MAX: Duration = Duration::from_mins(15);
-
-/// CPU time for new worlds: without NBD clients, and with each kind of NBD client.
-const NEW_SECONDS: u64 = 40;
-const NEW_NBD_SECONDS: u64 = 15;
 
 /// The seeds that have found bugs in worlds with these parts, which follow each seed in the file.
 fn seeds(parts: &[String]) -> Result<Vec<String>> {
