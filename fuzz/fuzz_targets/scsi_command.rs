@@ -357,7 +357,7 @@ impl Bench {
             (target[0], target[7]) = (0xe4, 8);
             target[4..7].copy_from_slice(&[0x01, 0x03, 0]);
             target[8..16].copy_from_slice(&unit.unit.identity().naa());
-            let block_bytes = unit.device.geometry().block_size.bytes() as u32;
+            let block_bytes = unit.device.geometry().block_size.bytes();
             target[28..32].copy_from_slice(&block_bytes.to_be_bytes());
             spoil(&mut target, script);
             targets.extend(target);

@@ -175,7 +175,8 @@ impl Target {
             0..0xb0 => agreement(data, 1),
             0xb0..0xe8 => agreement(data, 2), // another portal group
             0xe8..0xf0 => {
-                (answer.set_u8(36, 1), answer.set_u8(37, 1)); // moved temporarily
+                answer.set_u8(36, 1); // moved temporarily
+                answer.set_u8(37, 1);
                 format!("TargetAddress=192.0.2.{}\0", 1 + self.byte() % 3).into_bytes()
             }
             0xf0..0xf8 => self.script(|script| script.text()),

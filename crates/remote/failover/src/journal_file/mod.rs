@@ -603,7 +603,6 @@ impl Header {
     }
 
     /// `None` if it is not a header, or damaged.
-
     pub(crate) fn parse(page: &[u8; HEADER_BYTES]) -> Option<Header> {
         let (body, sum) = page.split_at(HEADER_BYTES - 4);
         if !is_ours(page) || checksum(&[body]).to_le_bytes() != sum {
