@@ -176,8 +176,9 @@ fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
 
 // Text that does not fit in one PDU: joined when received, split when sent (RFC 7143 section 6.2).
 
-/// Maximum number of pieces of a text: twice that of a 64 KiB text in the smallest PDUs, of 512 bytes. Empty
-/// pieces with C set also count, so that a peer cannot send them forever.
+/// A text may have this number of pieces, or one for every 256 bytes of its maximum length if that is more:
+/// twice the number in the smallest PDUs, of 512 bytes. Empty pieces with C set also count, so that a peer
+/// cannot send them forever.
 const PIECES_MAX: usize = 256;
 
 /// A text being received piece by piece, with bounded size.
@@ -198,7 +199,8 @@ impl Assembly {
     /// ready for the next. A text that becomes too long is dropped.
     pub fn add(&mut self, piece: &[u8], continues: bool) -> Result<Option<Vec<u8>>, MalformedText> {
         self.pieces += 1;
-        if self.pieces > PIECES_MAX || piece.len() > self.limit_bytes.saturating_sub(self.text.len()) {
+        let pieces_max = PIECES_MAX.max(self.limit_bytes / 256);
+        if self.pieces > pieces_max || piece.len() > self.limit_bytes.saturating_sub(self.text.len()) {
             self.clear();
             return Err(MalformedText::TooLong);
         }

@@ -45,32 +45,9 @@ fn let_in(mut stream: TcpStream, tag: u16, then: Then) {
         if request[0] & 0x3f != 0x03 {
             return;
         }
-        let mut answer = [0; 48];
-        (answer[0], answer[1]) = (0x23, request[1]); // to the requested stage
-        answer[8..14].copy_from_slice(&request[8..14]);
-        answer[15] = 1; // TSIH
-        answer[16..20].copy_from_slice(&request[16..20]);
-        answer[24..28].copy_from_slice(&stat_sn.to_be_bytes());
-        answer[28..32].copy_from_slice(&request[24..28]);
-        answer[32..36].copy_from_slice(&64_u32.to_be_bytes());
-        // Only once: a repeated key ends the login (RFC 7143 section 6.3).
-        let mut said =
-            if stat_sn == 1 { format!("TargetPortalGroupTag={tag}\0").into_bytes() } else { Vec::new() };
-        for pair in text.split(|byte| *byte == 0).filter(|pair| !pair.is_empty()) {
-            let key = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
-            match key {
-                b"InitiatorName" | b"InitiatorAlias" | b"SessionType" | b"TargetName" => continue,
-                b"AuthMethod" | b"HeaderDigest" | b"DataDigest" => said.extend([key, b"=None"].concat()),
-                b"TaskReporting" => said.extend(b"TaskReporting=RFC3720"),
-                b"iSCSIProtocolLevel" => said.extend(b"iSCSIProtocolLevel=1"),
-                _ => said.extend(pair),
-            }
-            said.push(0);
-        }
-        answer[5..8].copy_from_slice(&(said.len() as u32).to_be_bytes()[1..]);
-        said.resize(said.len().next_multiple_of(4), 0);
+        let answer = accepted(&request, &text, tag, stat_sn);
         stat_sn += 1;
-        if stream.write_all(&[&answer[..], &said].concat()).is_err() {
+        if stream.write_all(&answer).is_err() {
             return;
         }
         if answer[1] & 0x83 == 0x83 && then == Then::IsDeaf {
@@ -79,6 +56,36 @@ fn let_in(mut stream: TcpStream, tag: u16, then: Then) {
             }
         }
     }
+}
+
+/// The response to a login request, to the requested stage: with the initiator's own values, and without
+/// authentication.
+pub(crate) fn accepted(request: &[u8; 48], text: &[u8], tag: u16, stat_sn: u32) -> Vec<u8> {
+    let mut answer = [0; 48];
+    (answer[0], answer[1]) = (0x23, request[1]);
+    answer[8..14].copy_from_slice(&request[8..14]);
+    answer[15] = 1; // TSIH
+    answer[16..20].copy_from_slice(&request[16..20]);
+    answer[24..28].copy_from_slice(&stat_sn.to_be_bytes());
+    answer[28..32].copy_from_slice(&request[24..28]);
+    answer[32..36].copy_from_slice(&64_u32.to_be_bytes());
+    // Only once: a repeated key ends the login (RFC 7143 section 6.3).
+    let mut said =
+        if stat_sn == 1 { format!("TargetPortalGroupTag={tag}\0").into_bytes() } else { Vec::new() };
+    for pair in text.split(|byte| *byte == 0).filter(|pair| !pair.is_empty()) {
+        let key = pair.split(|byte| *byte == b'=').next().unwrap_or_default();
+        match key {
+            b"InitiatorName" | b"InitiatorAlias" | b"SessionType" | b"TargetName" => continue,
+            b"AuthMethod" | b"HeaderDigest" | b"DataDigest" => said.extend([key, b"=None"].concat()),
+            b"TaskReporting" => said.extend(b"TaskReporting=RFC3720"),
+            b"iSCSIProtocolLevel" => said.extend(b"iSCSIProtocolLevel=1"),
+            _ => said.extend(pair),
+        }
+        said.push(0);
+    }
+    answer[5..8].copy_from_slice(&(said.len() as u32).to_be_bytes()[1..]);
+    said.resize(said.len().next_multiple_of(4), 0);
+    [&answer[..], &said].concat()
 }
 
 /// The next PDU's header and data; `None` at the end.

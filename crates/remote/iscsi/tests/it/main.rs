@@ -1,8 +1,10 @@
 //! The initiator against other targets, over real TCP on loopback. Tests whose target is not installed are
-//! skipped with a message.
+//! skipped with a message. `recovery` has a target in memory instead.
 
 mod fake;
+mod memory;
 mod polled;
+mod recovery;
 mod scenes;
 mod statistics;
 mod tgt;

@@ -440,7 +440,7 @@ pub(crate) async fn attach(url: &str) -> RemoteLun {
 }
 
 /// Different for every session, and the same in every run.
-fn counted(bytes: &mut [u8]) {
+pub(crate) fn counted(bytes: &mut [u8]) {
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
     static NEXT: AtomicU8 = AtomicU8::new(1);
     bytes.iter_mut().for_each(|byte| *byte = NEXT.fetch_add(1, Relaxed));
