@@ -52,8 +52,8 @@ struct Segment {
     muted: RefCell<Option<String>>,
     /// The delay of the client's next frame.
     holds: Cell<Option<Duration>>,
-    /// The client keeps receiving invalid frames: the number of them in this turn.
-    flood: Cell<Option<u32>>,
+    /// The interface that keeps receiving invalid frames, and the number of them in this turn.
+    flood: Cell<Option<(MacAddress, u32)>>,
     /// An interface that does not exist.
     unplugged: RefCell<Option<String>>,
     stations: RefCell<Vec<Rc<Station>>>,
@@ -127,9 +127,9 @@ impl Ethernet {
         self.0.holds.set(Some(time));
     }
 
-    /// From now on, the client keeps receiving invalid frames.
-    pub fn flood(&self) {
-        self.0.flood.set(Some(0));
+    /// From now on, an interface keeps receiving invalid frames.
+    pub fn flood(&self, interface: &str) {
+        self.0.flood.set(Some((address_of(interface), 0)));
     }
 
     /// Removes an interface: its open endpoints receive nothing more, even if another interface gets the same name.
@@ -246,7 +246,7 @@ impl World for Ethernet {
             Park::Forever => arrival.expect("somebody is waited for"),
         };
         self.0.now.set(next.max(now));
-        self.0.flood.set(self.0.flood.get().map(|_| 0));
+        self.0.flood.set(self.0.flood.get().map(|(station, _)| (station, 0)));
         self.deliver();
     }
 
@@ -288,11 +288,7 @@ impl Endpoint {
     }
 
     fn is_flooded(&self) -> bool {
-        self.ethernet.0.flood.get().is_some() && self.is_client()
-    }
-
-    fn is_client(&self) -> bool {
-        self.station.address == address_of("client")
+        self.ethernet.0.flood.get().is_some_and(|(flooded, _)| flooded == self.station.address)
     }
 }
 
@@ -303,9 +299,9 @@ impl Datagrams for Endpoint {
         }
         let mut inbox = self.station.inbox.borrow_mut();
         if inbox.is_empty() && self.is_flooded() {
-            let frames = self.ethernet.0.flood.get().map(|frames| frames + 1);
-            assert!(frames < Some(10_000), "others have their turns");
-            self.ethernet.0.flood.set(frames);
+            let flood = self.ethernet.0.flood.get().map(|(station, frames)| (station, frames + 1));
+            assert!(flood.is_some_and(|(_, frames)| frames < 10_000), "others have their turns");
+            self.ethernet.0.flood.set(flood);
             inbox.push_back((MacAddress::BROADCAST, vec![0; 46]));
         }
         if inbox.is_empty() {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use aoe_client::{RemoteAoe, Url, discover, open};
 use block::{BlockDevice as _, BlockSize, Buffer, DeviceError, Durability, Extent};
 use reactor::{block_on, now, sleep, spawn, timeout};
-use testkit::{Conditions, Ethernet, Random};
+use testkit::{Conditions, Ethernet, Random, TestDisk};
 
 use servers::{DEVICE, forgetful, ours, slow_disk};
 
@@ -366,14 +366,40 @@ fn another_device_in_the_place_of_one_is_not_used() {
 
 #[test]
 fn a_flood_of_nonsense_leaves_others_their_turns() {
-    let ethernet = Ethernet::new(1, GOOD, 1500);
-    block_on(ethernet.world(), async {
-        let _server = ours(slow_disk(1, SECTORS, BlockSize::B512), "server");
-        ethernet.flood();
-        let found = discover("client", Duration::from_millis(1)).await.expect("an interface");
-        assert_eq!(found.len(), 1);
-        opened("").await;
-    });
+    for flooded in ["client", "server"] {
+        let ethernet = Ethernet::new(1, GOOD, 1500);
+        block_on(ethernet.world(), async {
+            let _server = ours(slow_disk(1, SECTORS, BlockSize::B512), "server");
+            ethernet.flood(flooded);
+            let found = discover("client", Duration::from_millis(1)).await.expect("an interface");
+            assert_eq!(found.len(), 1);
+            opened("").await;
+        });
+    }
+}
+
+/// A RAID set refuses a member by this. The protocol does not report that a server was restarted.
+#[test]
+fn a_device_may_lose_its_cache_unseen_unless_that_is_off_or_its_user_takes_the_risk() {
+    for (is_volatile, options, expected) in [
+        (Some(true), "", true),
+        (Some(true), "?cache-loss-unseen", false),
+        (Some(false), "", false),
+        (None, "", true),
+    ] {
+        let ethernet = Ethernet::new(1, GOOD, 1500);
+        block_on(ethernet.world(), async {
+            let disk = TestDisk::new(BlockSize::B512, SECTORS as u64);
+            let disk = disk.with_profile(|profile| profile.volatile_cache = is_volatile != Some(false));
+            let disk = Arc::new(disk);
+            let _ours = is_volatile.map(|_| ours(Arc::clone(&disk), "server"));
+            if is_volatile.is_none() {
+                forgetful(disk, "server"); // like `vblade`, it says nothing about a cache
+            }
+            let profile = opened(options).await.profile();
+            assert_eq!(profile.loses_unseen, expected, "volatile: {is_volatile:?}, {options:?}");
+        });
+    }
 }
 
 #[test]

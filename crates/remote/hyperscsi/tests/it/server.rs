@@ -1,6 +1,6 @@
 //! A server of one LUN: the wire crate's target state machine over datagrams, and a logical unit over a disk.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -32,6 +32,8 @@ pub(crate) struct Rules {
     pub(crate) is_hidden: bool,
     /// READs end with GOOD, but return only half of their data.
     pub(crate) shortens_reads: bool,
+    /// The target disconnects each session at its first command.
+    pub(crate) ends_sessions: Rc<Cell<bool>>,
 }
 
 impl Directory<DatagramAddress> for Rules {
@@ -106,6 +108,7 @@ pub(crate) fn on(endpoints: Vec<Box<dyn Datagrams>>, unit: Arc<LogicalUnit>, rul
     let core = Core {
         endpoints,
         shortens_reads: rules.shortens_reads,
+        ends_sessions: Rc::clone(&rules.ends_sessions),
         machine: Target::new(Config::default(), rules, seed),
         unit,
         sessions: BTreeMap::new(),
@@ -150,6 +153,7 @@ struct Core {
     machine: Target<DatagramAddress, Rules>,
     unit: Arc<LogicalUnit>,
     shortens_reads: bool,
+    ends_sessions: Rc<Cell<bool>>,
     sessions: BTreeMap<SessionId, Rc<RefCell<Nexus>>>,
     running: BTreeMap<TaskId, JoinHandle<()>>,
     done: Rc<RefCell<Mailbox>>,
@@ -230,6 +234,9 @@ impl Core {
                 self.sessions.remove(&session);
                 self.abort(|task| task.session == session);
                 self.quiesce(Done::Quiesced(session));
+            }
+            Event::Command { task, .. } if self.ends_sessions.get() => {
+                self.machine.disconnect(reactor::now(), task.session);
             }
             Event::Command { task, command } => {
                 let Some(nexus) = self.sessions.get(&task.session).cloned() else { return };
