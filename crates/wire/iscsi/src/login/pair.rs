@@ -16,6 +16,8 @@ pub(super) struct Pair {
     pub(super) config: InitiatorConfig,
     pub(super) admission: Admission,
     pub(super) grant: Result<Grant, LoginStatus>,
+    /// The verdict on a proof.
+    pub(super) verdict: Result<(), LoginStatus>,
 }
 
 /// The result of a login on both sides.
@@ -43,6 +45,7 @@ impl Pair {
             },
             admission: accept(None),
             grant: Ok(grant()),
+            verdict: Ok(()),
         }
     }
 
@@ -66,7 +69,7 @@ impl Pair {
             while let Some(event) = target.poll_event() {
                 match event {
                     TargetEvent::Admit(_) => target.admit(self.admission.clone()),
-                    TargetEvent::Proof { .. } => target.judge(Ok(())),
+                    TargetEvent::Proof { .. } => target.judge(self.verdict),
                     TargetEvent::SessionNeeded(_) => target.grant(self.grant),
                     end => target_end = Some(end),
                 }

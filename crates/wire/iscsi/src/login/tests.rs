@@ -377,6 +377,19 @@ fn a_proof_is_looked_at_only_if_the_driver_says_so() {
     assert_eq!(door.target.proved(), Some("alice"));
 }
 
+/// "Service unavailable" alone would send the user of the right secret to the state of the server.
+#[test]
+fn an_initiator_says_so_if_its_proof_is_not_looked_at() {
+    for algorithm in Algorithm::ALL {
+        let verdict = Err(LoginStatus::ServiceUnavailable);
+        let ended = Pair { verdict, ..Pair::with_chap(one_way(algorithm)) }.run();
+        let InitiatorEvent::Failed(why) = ended.initiator else { panic!("{:?}", ended.initiator) };
+        assert_eq!(why, LoginFailure::Unchecked);
+        let words = why.to_string();
+        assert!(words.contains("does not check secrets of this user now, right or wrong"), "{words}");
+    }
+}
+
 #[test]
 fn a_user_is_named_to_the_driver_as_it_names_itself() {
     let (mut door, _) = about_to_prove(accept(Some(policy())));
