@@ -115,6 +115,7 @@ fn play(limit: usize, disk: fn() -> DiskOptions, scene: impl FnOnce(&mut Scene))
         let initiator = InitiatorPort { name: "initiator".into(), qualifier: [0; 6] };
         let port = TargetPort { name: "target".into(), group: 1, relative_port: 1 };
         let luns = Luns::new(&exports, initiator, port, Rc::default());
+        drop(exports); // only the session has the units
         let session = Rc::new_cyclic(|this| {
             let commands = Commands::new(this.clone(), server, Rc::default(), luns, Budget::new(limit, None));
             RefCell::new(Scene { commands, answers: Vec::new(), is_stuck: false, holds_data: false })
@@ -221,6 +222,27 @@ fn a_function_that_aborts_an_aborted_command_again_waits_for_the_same_devices() 
         }
         session.tell_aborted(&[1]);
         assert_eq!(session.answers, [(1, Status::TaskAborted)]);
+    });
+}
+
+/// Regression: `reload --force` and `remove --force` took a volume from all hosts for as long as such a session
+/// lived.
+#[test]
+fn a_removed_unit_is_closed_although_a_session_lives_whose_commands_were_aborted() {
+    play(10_000, queueing, |session| {
+        let begin = reactor::now();
+        session.write(1, Turn::Simple);
+        session.write(2, Turn::Simple);
+        let (unit, mut units) = (session.unit(), Vec::new());
+        session.commands.clear(1, &mut units);
+        session.tell_aborted(&[1]);
+        session.tick(begin);
+        session.tick(begin + DEADLINE + Duration::from_secs(1)); // ends the other one
+        assert_eq!(session.answers, [(1, Status::TaskAborted), (2, Status::CheckCondition)]);
+        let closed = Arc::downgrade(&unit);
+        drop((unit, units, session.commands.adapt_luns(&[])));
+        session.commands.sweep_luns();
+        assert_eq!(closed.strong_count(), 0);
     });
 }
 
