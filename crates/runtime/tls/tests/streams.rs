@@ -368,3 +368,28 @@ fn a_handshake_without_end_is_refused() {
         flood.await;
     });
 }
+
+/// A server once worked off all that had arrived before another task had a turn.
+#[test]
+fn a_handshake_in_many_pieces_leaves_other_tasks_their_turns() {
+    reactor::block_on(Alone::virtual_time(), async {
+        let (mut here, there) = pair(1 << 20);
+        here.at_once = 512;
+        let arrived = Rc::clone(&here.incoming);
+        // The beginning of a ClientHello of 60,000 bytes, one byte a record.
+        let first = [0x16, 3, 1, 0, 4, 1, 0, 0xea, 0x60];
+        let hello = [&first[..], &[0x16, 3, 1, 0, 1, 0].repeat(12_000)].concat();
+        (&*there as &dyn Stream).write_all(&hello).await.expect("the stream has room");
+        let accepted =
+            reactor::spawn(async move { tls::accept(here, &server(SERVER, None)).await.map(drop) });
+        let mut turns = 0;
+        while !arrived.borrow().bytes.is_empty() {
+            assert!(!accepted.is_finished(), "it waits for the rest");
+            turns += 1;
+            reactor::yield_now().await;
+        }
+        assert!(turns > 2, "{turns} turns of another task");
+        drop(there);
+        accepted.await.expect_err("it has not ended");
+    });
+}
