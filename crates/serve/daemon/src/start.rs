@@ -282,6 +282,16 @@ mod tests {
         assert!(told.contains("served with 4MiB, and would be shrunk to 2MiB"), "{told}");
     }
 
+    /// The thread that waits for clients of the control socket outlives the server.
+    #[test]
+    fn a_server_that_has_ended_keeps_neither_its_volumes_nor_its_state_directory() {
+        let one = One::start("file:FOLDER/v.img?size=1MiB");
+        let live = Arc::downgrade(one.server.as_ref().expect("started").live());
+        let folder = one.end();
+        assert!(live.upgrade().is_none());
+        One::start_in(folder, "127.0.0.1:0", "file:FOLDER/v.img?size=1MiB").end();
+    }
+
     /// A server with a single volume and its control socket; `FOLDER` is replaced with a new directory.
     struct One {
         folder: tempfile::TempDir,
