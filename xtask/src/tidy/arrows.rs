@@ -41,8 +41,12 @@ const ARROWS: &[(&str, &str)] = &[
     ("nbd-client", "block volume failover nbd reactor tls"),
     // The server is for tests, with both ends on a simulated Ethernet.
     ("aoe-client", "block volume failover aoe reactor front-end-core aoe-server"),
-    // Its LUNs are the initiator's, over another protocol. Its tests serve a LUN in memory.
-    ("hyperscsi-client", "block volume hyperscsi scsi logical-unit reactor host iscsi-client"),
+    // Its LUNs are the initiator's, over another protocol. Its tests serve a LUN in memory, and have both ends on a
+    // simulated Ethernet.
+    (
+        "hyperscsi-client",
+        "block volume hyperscsi scsi logical-unit reactor host front-end-core iscsi-client hyperscsi-server",
+    ),
     // Runs each session on its own thread and runtime environment, for programs with another runtime.
     ("blocking", "block reactor host iscsi-client"),
     // Opens specifications on a system and a network; `volume` depends on neither.

@@ -17,7 +17,7 @@ use reactor::{DatagramBatch, DatagramEndpoint, OutDatagram, OutSlice, block_on, 
 use testkit::{Conditions, Ethernet, Random};
 
 use crate::load::{BLOCK, BLOCKS, work};
-use crate::server::{Rules, TARGET, fast_disk, on_interface, open as open_endpoint, slow_disk, unit};
+use crate::server::{Rules, TARGET, fast_disk, on_interface, open as open_endpoint, ours, slow_disk, unit};
 
 const BAD: Conditions = Conditions {
     lost_percent: 15,
@@ -543,6 +543,18 @@ fn a_flood_of_nonsense_leaves_others_their_turns() {
         let lun = opened("").await;
         write(&lun, 0, 1).await.expect("written");
         assert_eq!(read(&lun, 0).await, Ok(1));
+    });
+}
+
+#[test]
+fn a_flood_of_nonsense_at_our_server_leaves_others_their_turns() {
+    let ethernet = Ethernet::new(1, GOOD, 1500);
+    block_on(ethernet.world(), async {
+        let _server = ours("server", random);
+        ethernet.flood("server");
+        let found = discover(&url("").place, Duration::from_millis(1), random).await.expect("an interface");
+        let [found] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(&found.targets[..], &[TARGET.to_owned()][..]);
     });
 }
 

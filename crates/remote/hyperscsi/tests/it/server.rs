@@ -5,20 +5,22 @@ use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use block::{BlockDevice, BlockSize, Buffer};
+use front_end_core::{ListenAddress, Portal};
 use hyperscsi::target::{Admission, Config, Directory, Event, SessionId, TaskId};
 use hyperscsi::{Command, ETHERTYPE, Function, FunctionResult, Psk, Refusal, Response, Target};
+use hyperscsi_server::{Access, HYPERSCSI, HyperScsi};
 use logical_unit::{
     CommandIn, Data, DataIn, Identity, InitiatorPort, Landing, LogicalUnit, LogicalUnitOptions, Nexus, Plan,
     Reply, Running, SiblingUnits, Step, TargetPort,
 };
 use reactor::{
     DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, Datagrams, JoinHandle, OutDatagram,
-    OutSlice,
+    OutSlice, StreamOptions,
 };
 use testkit::TestDisk;
 use volume::{Volume, VolumeOptions};
@@ -87,14 +89,37 @@ pub(crate) fn on_interface(name: &str, unit: Arc<LogicalUnit>, rules: Rules) -> 
 }
 
 pub(crate) fn open(endpoint: DatagramEndpoint) -> Box<dyn Datagrams> {
-    let options = DatagramOptions {
-        endpoint,
-        receive_buffer_bytes: None,
-        ring: None,
-        payload_bytes_min: 0,
-        share: None,
+    reactor::world().datagrams(&options(endpoint)).expect("an endpoint")
+}
+
+fn options(endpoint: DatagramEndpoint) -> DatagramOptions {
+    DatagramOptions { endpoint, receive_buffer_bytes: None, ring: None, payload_bytes_min: 0, share: None }
+}
+
+/// Our server, as a task: a target without LUNs.
+pub(crate) fn ours(interface: &str, random: fn(&mut [u8])) -> Arc<front_end_core::Server> {
+    let (access, keys) = (Access::default(), BTreeMap::new());
+    let target = hyperscsi_server::Target { name: TARGET.to_owned(), exports: Vec::new(), access, keys };
+    let config = hyperscsi_server::Config { targets: vec![Arc::new(target)], random };
+    let endpoint = DatagramEndpoint::Ethernet { interface: interface.to_owned(), ether_type: ETHERTYPE };
+    let portal = Portal {
+        front_end: HYPERSCSI,
+        listen: ListenAddress::Datagrams(options(endpoint)),
+        tag: 1,
+        advertise: None,
+        stream: StreamOptions::default(),
     };
-    reactor::world().datagrams(&options).expect("an endpoint")
+    let (volumes, limits) = (Vec::new(), front_end_core::Limits::default());
+    let of_server = front_end_core::Config { volumes, portals: vec![portal], limits };
+    let (server, cores) = front_end_core::Server::new(of_server, 1, vec![HyperScsi::new(config) as _]);
+    for core in cores {
+        drop(reactor::spawn(async move {
+            let (bound, _heard) = mpsc::channel();
+            core.run(bound).await;
+        }));
+    }
+    server.open();
+    server
 }
 
 /// Serves on endpoints.
