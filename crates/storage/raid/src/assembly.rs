@@ -341,13 +341,17 @@ fn profile(layout: &Layout, members: &[Option<MemberDevice>], protection: &Prote
     }
 }
 
-/// A strip and a stripe, as in Linux's md. A mirror has no optimal transfer size.
+/// A strip, and the data of a stripe across all members, as in Linux's md. A mirror has no optimal transfer size.
 fn optimal_transfer(layout: &Layout) -> Option<OptimalTransfer> {
-    let optimal = OptimalTransfer {
-        granularity: Blocks(layout.strip_blocks()),
-        length: Blocks(layout.stripe_blocks()),
+    let strips = match (layout.level(), layout.members()) {
+        (Level::Raid1, _) => return None,
+        (Level::Raid5 | Level::Raid6, _) => layout.data_strips(),
+        (Level::Raid10, members) if members.is_multiple_of(2) => members / 2,
+        // With an odd number, the copies of this many strips fill two rows.
+        (Level::Raid0 | Level::Raid10, members) => members,
     };
-    (layout.level() != Level::Raid1).then_some(optimal)
+    let strip = layout.strip_blocks();
+    Some(OptimalTransfer { granularity: Blocks(strip), length: Blocks(strip * strips as u64) })
 }
 
 fn area(set: &Set, copies: &[AreaCopy], protection: &'static str) -> Result<Area, AssemblyError> {

@@ -128,6 +128,29 @@ fn a_set_of_memory_needs_no_creation() {
     .expect("memory");
 }
 
+/// Hosts align their requests to them.
+#[test]
+fn a_set_reports_its_strip_and_its_stripe_through_layers() {
+    let reported = |text: &str| {
+        remote::run(async {
+            let device = open(&parse(text).expect("a specification")).await.map_err(Failure::from)?;
+            let optimal = device.profile().optimal_transfer;
+            Ok(optimal.map(|optimal| (optimal.granularity.0, optimal.length.0)))
+        })
+        .unwrap_or_else(|failure| panic!("{text}: {failure}"))
+    };
+    let [short, long] = ["ram:8MiB", "ram:8MiB?block=4096"].map(|member| [member; 4].join(", "));
+    assert_eq!(reported(&format!("raid0:64KiB:[{short}]")), Some((128, 512)));
+    assert_eq!(reported(&format!("raid5:64KiB:[{short}]")), Some((128, 384)));
+    assert_eq!(reported(&format!("raid6:16KiB:[{short}]")), Some((32, 64)));
+    assert_eq!(reported(&format!("raid10:64KiB:[{short}]")), Some((128, 256)));
+    assert_eq!(reported(&format!("raid10:64KiB:[{short}, ram:8MiB]")), Some((128, 640)), "two rows");
+    assert_eq!(reported(&format!("raid1:[{short}]")), None, "all lengths are equally good");
+    assert_eq!(reported(&format!("raid5:64KiB:[{long}]")), Some((16, 48)));
+    assert_eq!(reported(&format!("512e:[raid5:64KiB:[{long}]]")), Some((128, 384)));
+    assert_eq!(reported(&format!("limit:1000iops:[fault:[raid5:64KiB:[{short}]]]")), Some((128, 384)));
+}
+
 #[test]
 fn members_with_old_data_are_made_to_fit() {
     let bitmap = Some(Bytes(0));
