@@ -215,6 +215,7 @@ fn a_lost_block_is_there_again_when_its_sector_can_be_read_again() {
 fn a_new_set_over_disks_with_a_bad_sector_is_in_sync_without_that_block() {
     for (level, members, guard) in [
         (Level::Raid1, 2, Guard::Bitmap),
+        (Level::Raid10, 4, Guard::Bitmap),
         (Level::Raid5, 3, Guard::Journal),
         (Level::Raid5, 3, Guard::Bitmap),
         (Level::Raid6, 4, Guard::Journal),
