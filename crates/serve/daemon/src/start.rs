@@ -444,6 +444,11 @@ mod tests {
 
     /// A server with a mirror of two files, the first of which can be made to hang.
     fn mirror() -> One {
+        mirror_with("")
+    }
+
+    /// The same, started with these options of the set.
+    fn mirror_with(options: &str) -> One {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let member = |name: &str| format!("file:{}?size=96MiB", folder.path().join(name).display());
         let spec = format!("raid1:[fault:[{}], {}]", member("a"), member("b"));
@@ -453,7 +458,20 @@ mod tests {
             backends::raid::create(&set, &creation, disk_contents::Consent::Given).await.map(drop)
         })
         .expect("a set");
-        One::start_in(folder, "127.0.0.1:0", &spec)
+        One::start_in(folder, "127.0.0.1:0", &format!("{spec}{options}"))
+    }
+
+    /// Regression: an option that overrules a refusal was kept, and would have overruled the next refusal.
+    #[test]
+    fn the_specification_after_an_order_to_a_set_overrules_no_refusal() {
+        let one = mirror_with("?missing-are-lost&rebuild=1GiB");
+        let reply = add_spare(&one, "spare").recv_timeout(WAIT).expect("a reply");
+        let written = one.live().now().config.volumes[0].spec.to_string();
+        for text in [&reply, &written] {
+            assert!(text.contains("spare") && text.contains("]?rebuild=1GiB"), "{text}");
+            assert!(!text.contains("missing-are-lost"), "{text}");
+        }
+        drop(one.end());
     }
 
     fn add_spare(one: &One, name: &str) -> mpsc::Receiver<String> {
