@@ -295,7 +295,7 @@ fn served_status(sets: &[SetState], json: bool) -> Result<ExitCode, Failure> {
         true => say_json(&serde_json::json!({ "sets": sets }))?,
         false => sets.iter().for_each(|set| say(&format!("{set}\n"))),
     }
-    Ok(code(sets.iter().all(|set| set.state.is_well() && set.lost_blocks() == 0)))
+    Ok(code(sets.iter().all(SetState::is_healthy)))
 }
 
 /// Volumes of no server.

@@ -445,6 +445,11 @@ impl SetState {
     pub fn lost_blocks(&self) -> u64 {
         self.members.iter().map(|member| member.lost_blocks).sum()
     }
+
+    /// Whether its condition is good and no block is lost.
+    pub fn is_healthy(&self) -> bool {
+        self.state.is_well() && self.lost_blocks() == 0
+    }
 }
 
 /// Writes the remedy, if there is anything to do.

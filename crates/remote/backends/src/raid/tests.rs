@@ -2,7 +2,8 @@ mod trouble;
 
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
 use disk_contents::Consent;
@@ -114,6 +115,24 @@ fn what_cannot_be_right_is_refused_and_nothing_is_made_for_it() {
     assert!(refused.to_string().contains("RAID 1 has no journal"), "{refused}");
     let memory = parse("raid1:[ram:96MiB, ram:96MiB]").expect("a specification");
     assert!(made(&memory, &Creation::default()).is_err());
+    // The size that a refusal names is enough, and less is not.
+    for level in ["raid1", "raid5:64KiB", "raid6:16KiB"] {
+        let of_size = |size: &str| {
+            let folder = tempfile::tempdir().expect("a folder");
+            let members = [0, 1, 2, 3].map(|member| {
+                format!("file:{}?size={size}", folder.path().join(format!("disk{member}")).display())
+            });
+            let spec = parse(&format!("{level}:[{}]", members.join(", "))).expect("a specification");
+            made(&spec, &Creation::default()).map_err(|refused| refused.to_string())
+        };
+        let refused = of_size("1MiB").expect_err("too small");
+        let least = refused.split("give each member ").nth(1).and_then(|rest| rest.split(' ').next());
+        let least = least.unwrap_or_else(|| panic!("{refused}"));
+        assert_eq!(of_size(least), Ok(()), "{level}: {refused}");
+        let bytes = least.parse::<Bytes>().expect("a size").0;
+        let refused = of_size(&(bytes - 512).to_string()).expect_err("too small");
+        assert!(refused.contains(&format!("give each member {least} or more")), "{level}: {refused}");
+    }
 }
 
 #[test]
@@ -175,7 +194,9 @@ fn members_with_old_data_are_made_to_fit() {
         // A set with a bitmap is read from all members from the start.
         let has_copies = matches!(level, "raid1" | "raid10:64KiB");
         let (has_bitmap, said) = (has_copies || journal.is_some(), sets[0].to_string());
-        assert!(sets[0].unsynchronised);
+        assert!(sets[0].unsynchronised && !sets[0].is_healthy());
+        let expected = if has_bitmap { Condition::Unsynchronised } else { Condition::Rebuilding };
+        assert_eq!(sets[0].state, expected, "{said}");
         let says = match (has_copies, has_bitmap) {
             (true, _) => "copies differ until",
             (false, true) => "parity is computed region by region",
@@ -189,7 +210,7 @@ fn members_with_old_data_are_made_to_fit() {
         remote::run(async {
             let (_device, set) = in_use(&fast).await?;
             while !matches!(set.status().state, Condition::Healthy) {
-                reactor::sleep(std::time::Duration::from_millis(20)).await;
+                reactor::sleep(Duration::from_millis(20)).await;
             }
             Ok(())
         })
@@ -296,7 +317,7 @@ fn a_scrub_in_use_resumes_where_it_was_and_can_be_cancelled() {
                         return Ok((Some(scrub), said));
                     }
                     None if said.is_some() => return Ok((None, said)),
-                    _ => reactor::sleep(std::time::Duration::from_millis(5)).await,
+                    _ => reactor::sleep(Duration::from_millis(5)).await,
                 }
             }
         })
@@ -633,7 +654,7 @@ fn assert_rebuilt(spec: &Spec) {
     while !in_sync() {
         remote::run(async {
             let device = open(spec).await.map_err(Failure::from)?;
-            reactor::sleep(std::time::Duration::from_millis(200)).await;
+            reactor::sleep(Duration::from_millis(200)).await;
             device.flush().await.map_err(|error| Failure::device("flush", error))
         })
         .unwrap_or_else(|failure| panic!("{failure}"));
@@ -668,7 +689,7 @@ fn a_set_does_not_grow_while_a_member_is_replaced() {
         };
         running.ask(replace("disk3")).await?;
         while running.status().state != Condition::Healthy {
-            reactor::sleep(std::time::Duration::from_millis(20)).await;
+            reactor::sleep(Duration::from_millis(20)).await;
         }
         assert_eq!(device.geometry().bytes(), bytes, "it has grown with a disk that it no longer has");
         let data = Buffer::zeroed(512);
@@ -692,6 +713,23 @@ fn a_set_does_not_grow_while_a_member_is_replaced() {
     assert!(found.is_right() && found.degraded == 0, "{found}");
 }
 
+/// A clock that only sleeps advance, and they take no time.
+struct Slept {
+    begun: Instant,
+    milliseconds: AtomicU64,
+}
+
+impl block::Sleeper for Slept {
+    fn now(&self) -> Instant {
+        self.begun + Duration::from_millis(self.milliseconds.load(Ordering::Relaxed))
+    }
+
+    fn sleep(&self, duration: Duration) -> std::pin::Pin<Box<dyn Future<Output = ()>>> {
+        self.milliseconds.fetch_add(duration.as_millis() as u64, Ordering::Relaxed);
+        Box::pin(std::future::ready(()))
+    }
+}
+
 #[test]
 fn a_server_that_starts_waits_for_members() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -700,7 +738,7 @@ fn a_server_that_starts_waits_for_members() {
     fill(&spec, 0x44);
     let (disk, away) = (folder.path().join("disk1"), folder.path().join("away"));
     let states = |spec: &Spec| {
-        let opening = volume::backend::Opening { start: Some(std::time::Instant::now()), ..crate::opening() };
+        let opening = Opening { start: Some(Instant::now()), ..crate::opening() };
         remote::run(async {
             let _device = spec.open(&opening).await.map_err(Failure::from)?;
             Ok(sets(&opening.layers)[0].status().state)
@@ -708,10 +746,20 @@ fn a_server_that_starts_waits_for_members() {
         .unwrap_or_else(|failure| panic!("{failure}"))
     };
     let waits = |time: &str| parse(&format!("{spec}?assemble-wait={time}")).expect("a specification");
+    // The default is 30 s, counted from the start of the server.
+    let waited = |since_start: u64| {
+        let (start, milliseconds) = (Instant::now(), AtomicU64::new(0));
+        let slept = Arc::new(Slept { begun: start + Duration::from_secs(since_start), milliseconds });
+        let sleeper = Arc::clone(&slept) as _;
+        let opening = Opening { start: Some(start), sleeper, read_only: true, ..crate::opening() };
+        remote::run(async { named(&spec)?.assembled(&opening).await.map(drop) }).expect("degraded");
+        slept.milliseconds.load(Ordering::Relaxed)
+    };
     std::fs::rename(&disk, &away).expect("a disk that is late");
+    assert_eq!([0, 20, 40].map(waited), [30_000, 10_000, 0]);
     let late = std::thread::scope(|scope| {
         let late = scope.spawn(|| states(&waits("10min")));
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(100));
         std::fs::rename(&away, &disk).expect("it is there");
         late.join().expect("opened")
     });
@@ -733,11 +781,17 @@ fn status_and_opening_agree_on_what_is_lost() {
     assert_eq!(looked(&one).state, Condition::Refused);
     assert_eq!(looked(&lost).state, Condition::Degraded);
     assert!(looked(&lost).specification.ends_with("?missing-are-lost"), "{}", looked(&lost));
-    assert_filled(&lost, 0x12);
-    // The loss is recorded.
+    // A scrub without repairs writes nothing; one that repairs records the loss, like each other start.
+    let scrubbed = |spec: &Spec, repairs| {
+        remote::run(async { scrub(spec, repairs, &mut |_, _| {}).await }).expect("scrubbed")
+    };
+    assert!(!scrubbed(&lost, false).is_proof());
+    assert_eq!(looked(&one).state, Condition::Refused);
+    assert!(!scrubbed(&lost, true).is_proof());
     assert_eq!(looked(&one).state, Condition::Degraded);
+    assert_filled(&one, 0x12);
     assert_eq!(looked(&lost).specification, looked(&one).specification);
-    let found = remote::run(async { scrub(&one, false, &mut |_, _| {}).await }).expect("scrubbed");
+    let found = scrubbed(&one, false);
     assert!(found.is_right() && !found.is_proof(), "{found}");
     assert_eq!(
         without_overruling("raid1:[file:/a?size=1MiB&read-only]?missing-are-lost&rebuild=1MiB"),

@@ -1,6 +1,8 @@
 //! Sets with a member in trouble: it is used by another host, it does not respond, it cannot be written, or
 //! it may lose its cache undetected.
 
+use std::sync::Mutex;
+
 use crate::raid::tests::*;
 
 /// A volume that fails as the test requires.
@@ -23,6 +25,14 @@ const HANGS_ASKED: u8 = 4;
 const UNWRITABLE: u8 = 5;
 /// Its server may lose its cache undetected.
 const LOSES_UNSEEN: u8 = 6;
+/// One of its sectors cannot be read until it is written.
+const BAD_SECTOR: u8 = 7;
+/// That sector, in the middle of a member's data.
+const BAD: u64 = (64 << 20) / 512;
+
+fn has_bad(extent: Extent) -> bool {
+    (extent.lba.0..extent.lba.0 + extent.blocks.0).contains(&BAD)
+}
 
 struct TamperedDevice {
     inner: Arc<dyn BlockDevice>,
@@ -69,7 +79,12 @@ impl BlockDevice for TamperedDevice {
     fn write(&self, extent: Extent, data: block::Slice, durability: Durability) -> block::Pending<'_, ()> {
         match self.trouble.load(Ordering::Relaxed) {
             UNWRITABLE => Box::pin(std::future::ready(Err(DeviceError::NotReady))),
-            _ => self.inner.write(extent, data, durability),
+            trouble => {
+                if trouble == BAD_SECTOR && has_bad(extent) {
+                    self.trouble.store(NONE, Ordering::Relaxed);
+                }
+                self.inner.write(extent, data, durability)
+            }
         }
     }
 
@@ -77,14 +92,54 @@ impl BlockDevice for TamperedDevice {
         Box::pin(async move {
             while let HANGS | HANGS_ASKED = self.trouble.load(Ordering::Relaxed) {
                 self.trouble.store(HANGS_ASKED, Ordering::Relaxed);
-                reactor::sleep(std::time::Duration::from_millis(1)).await;
+                reactor::sleep(Duration::from_millis(1)).await;
             }
             match self.trouble.load(Ordering::Relaxed) {
                 RESERVED => Err(DeviceError::Reserved),
+                BAD_SECTOR if has_bad(extent) => Err(DeviceError::Unreadable(block::Lba(BAD))),
                 _ => self.inner.read(extent, buffer).await,
             }
         })
     }
+}
+
+/// The messages of errors that this thread logs, each with its fields.
+#[derive(Clone, Default)]
+struct Errors(Arc<Mutex<Vec<String>>>);
+
+impl Errors {
+    /// Until the guard is dropped.
+    fn collected() -> (Errors, tracing::subscriber::DefaultGuard) {
+        let errors = Errors::default();
+        (errors.clone(), tracing::subscriber::set_default(errors))
+    }
+
+    fn with(&self, text: &str) -> Vec<String> {
+        self.0.lock().expect("no panic").iter().filter(|line| line.contains(text)).cloned().collect()
+    }
+}
+
+impl tracing::Subscriber for Errors {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::ERROR
+    }
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        let mut line = String::new();
+        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+            line += &format!("{field}={value:?} ");
+        });
+        self.0.lock().expect("no panic").push(line);
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
 }
 
 /// A new set whose last members can be tampered with, all in the same way.
@@ -158,7 +213,7 @@ fn a_member_that_hangs_is_taken_out_while_a_scrub_waits_for_it() {
         scene.has(HANGS);
         running.ask(Order::Scrub { repairs: false }).await?;
         while scene.trouble.load(Ordering::Relaxed) != HANGS_ASKED {
-            reactor::sleep(std::time::Duration::from_millis(1)).await;
+            reactor::sleep(Duration::from_millis(1)).await;
         }
         // Would never return if it waited for the scrub.
         let said = running.ask(Order::Fail { member: 2 }).await?;
@@ -206,6 +261,7 @@ async fn written(device: &dyn BlockDevice, byte: u8) -> Result<(), DeviceError> 
 #[test]
 fn a_set_that_has_stopped_starts_again_with_its_members() {
     let scene = Scene::raid5();
+    let (errors, _guard) = Errors::collected();
     remote::run(async {
         let (device, running) = in_use(&scene.spec).await?;
         running.ask(Order::Fail { member: 0 }).await?;
@@ -213,12 +269,23 @@ fn a_set_that_has_stopped_starts_again_with_its_members() {
         scene.has(UNWRITABLE);
         written(&*device, 2).await.expect_err("one of three");
         while running.status().why.is_none() {
-            reactor::sleep(std::time::Duration::from_millis(5)).await;
+            reactor::sleep(Duration::from_millis(5)).await;
         }
         assert_eq!(running.status().state, Condition::Failed);
+        let why = running.status().why.unwrap_or_default();
+        let [failed, well] = [0, 1].map(|member| member_of(scene.folder.path(), member));
+        for expected in [
+            format!("; member 0 ({failed}): failed, member 1 ({well}): in sync, member 2 (file:"),
+            format!("disk2): {}; it restarts automatically when all its members", DeviceError::NotReady),
+            "or with `linerate raid assemble".to_owned(),
+        ] {
+            assert!(why.contains(&expected), "{why}: no {expected}");
+        }
         running.ask(Order::Assemble).await.expect_err("its member cannot be written");
         let refused = running.ask(Order::Grow).await.expect_err("it has stopped").to_string();
         assert!(refused.contains("raid assemble"), "{refused}");
+        let logged = errors.with("a RAID set has stopped");
+        assert!(matches!(&logged[..], [only] if only.contains(&why)), "{logged:?}");
         scene.has(NONE);
         let said = running.ask(Order::Assemble).await?;
         assert!(said.contains("restarted"), "{said}");
@@ -230,11 +297,70 @@ fn a_set_that_has_stopped_starts_again_with_its_members() {
         written(&*device, 3).await.expect_err("one of three");
         scene.has(NONE);
         while written(&*device, 4).await.is_err() {
-            reactor::sleep(std::time::Duration::from_millis(5)).await;
+            reactor::sleep(Duration::from_millis(5)).await;
         }
         Ok(())
     })
     .unwrap_or_else(|failure| panic!("{failure}"));
+}
+
+/// Regression: the rebuild failed at the sector again and again, and the scrub behind it never started.
+#[test]
+fn a_scrub_follows_a_rebuild_with_a_bad_sector_and_the_lost_blocks_are_reported() {
+    let scene = Scene::raid5();
+    fill(&scene.plain, 0x2b);
+    let (errors, _guard) = Errors::collected();
+    let members = set(scene.folder.path(), "raid5:64KiB", &[3, 1, 2]);
+    let looked = || remote::run(status(&members)).expect("a set").0.remove(0);
+    let are_lost = "cannot be read until";
+    let mut bad = None;
+    remote::run(async {
+        let (device, running) = in_use(&scene.spec).await?;
+        running.ask(Order::Fail { member: 0 }).await?;
+        scene.has(BAD_SECTOR);
+        let with = parse(&member_of(scene.folder.path(), 3)).expect("a volume");
+        running.ask(Order::Replace { member: 0, with, overwrites: true }).await?;
+        running.ask(Order::Scrub { repairs: true }).await?;
+        let found = loop {
+            let status = running.status();
+            assert_eq!(status.trouble, None);
+            match status.scrub {
+                Some(scrub) if scrub.has_ended => break scrub.found,
+                _ => reactor::sleep(Duration::from_millis(5)).await,
+            }
+        };
+        assert_eq!((found.unreadable, found.repaired, found.degraded), (1, 0, 0), "{found}");
+        let status = running.status();
+        assert_eq!((status.state, status.lost_blocks()), (Condition::Healthy, 1), "{status}");
+        assert!(!status.is_healthy() && status.to_string().contains(are_lost), "{status}");
+        running.ask(Order::CancelScrub).await.expect_err("it has ended");
+        let logged = errors.with("of a member of a RAID set are lost");
+        let disk = format!("disk={:?}", member_of(scene.folder.path(), 3));
+        assert!(matches!(&logged[..], [only] if only.contains(&disk)), "{logged:?}");
+        // A stripe has 256 blocks.
+        for stripe in 0..device.geometry().blocks.0 / 256 {
+            let read = device.read(Extent::new(256 * stripe, 256), Buffer::zeroed(256 * 512)).await;
+            bad = bad.or(read.is_err().then_some(stripe));
+        }
+        Ok(())
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+    let status = looked();
+    assert!(
+        status.state.is_well() && !status.is_healthy() && status.to_string().contains(are_lost),
+        "{status}"
+    );
+    assert_eq!(status.members[0].lost_blocks, 1);
+    // A later write of the blocks repairs them.
+    remote::run(async {
+        let (device, running) = in_use(&members).await?;
+        let extent = Extent::new(256 * bad.expect("a stripe with lost blocks"), 256);
+        device.write(extent, Buffer::zeroed(256 * 512).share(), Durability::Stable).await.expect("written");
+        assert!(running.status().is_healthy(), "{}", running.status());
+        Ok(())
+    })
+    .unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(looked().is_healthy(), "{}", looked());
 }
 
 /// Writes that a mirror had acknowledged and not flushed may be lost with its members' caches: its users get
@@ -248,11 +374,11 @@ fn a_mirror_that_starts_again_counts_a_loss() {
         scene.has(UNWRITABLE);
         written(&*device, 1).await.expect_err("neither copy, and no record of that");
         while running.status().why.is_none() {
-            reactor::sleep(std::time::Duration::from_millis(5)).await;
+            reactor::sleep(Duration::from_millis(5)).await;
         }
         scene.has(NONE);
         while written(&*device, 1).await.is_err() {
-            reactor::sleep(std::time::Duration::from_millis(5)).await;
+            reactor::sleep(Duration::from_millis(5)).await;
         }
         assert!(device.losses().count() > losses.count());
         Ok(())
@@ -313,7 +439,7 @@ fn a_spare_that_cannot_be_used_is_in_nobodys_way() {
     remote::run(async {
         let (device, running) = in_use(&spec).await?;
         while running.status().members.iter().any(|member| member.state != MemberCondition::InSync) {
-            reactor::sleep(std::time::Duration::from_millis(20)).await;
+            reactor::sleep(Duration::from_millis(20)).await;
         }
         device.flush().await.map_err(|error| Failure::device("flush", error))
     })
@@ -330,7 +456,7 @@ fn a_member_that_cannot_be_put_back_is_released_and_can_be_tried_again() {
         scene.has(UNWRITABLE);
         written(&*device, 1).await.expect("one of two");
         while !running.status().members[1].missed_regions_recorded {
-            reactor::sleep(std::time::Duration::from_millis(5)).await;
+            reactor::sleep(Duration::from_millis(5)).await;
         }
         let with = || named(&scene.spec).expect("a set").members.remove(1);
         let replace = || Order::Replace { member: 1, with: with(), overwrites: false };
