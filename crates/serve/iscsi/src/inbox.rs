@@ -162,7 +162,9 @@ impl Inbox {
 
     /// Ends the segment if it is complete.
     fn end_segment(&mut self, input: &Input, session: &mut Session) -> Result<(), Fatal> {
-        let Some(segment) = self.segment.take_if(|segment| segment.is_complete()) else { return Ok(()) };
+        let Some(segment) = self.segment.as_mut().filter(|segment| segment.is_complete()) else {
+            return Ok(());
+        };
         let holds = !input.framing.data_digest || segment.digest_holds();
         if holds {
             segment.release(session);
@@ -173,6 +175,7 @@ impl Inbox {
             // current segment is not charged, but that of every other command is.
             session.charge_incomplete(task);
         }
+        self.segment = None; // it is large: not moved out, but dropped where it is
         session.handle_events(input.now);
         Ok(())
     }

@@ -147,6 +147,28 @@ impl Connection {
         self.urgent.push_back(QueuedPdu::Prepared(Box::new(ready)));
     }
 
+    /// Dequeues the response in front.
+    pub(super) fn dequeue_response(&mut self) {
+        let first = self.responses.pop_front();
+        debug_assert!(
+            matches!(first, Some(QueuedPdu::Response(_))),
+            "a response stays in front until its last PDU"
+        );
+    }
+
+    /// Dequeues the response in front, whose last PDU is sent now. Returns the StatSN of that PDU.
+    pub(super) fn end_response(&mut self) -> Sn {
+        self.dequeue_response();
+        self.take_stat_sn()
+    }
+
+    /// The StatSN that a status consumes.
+    pub(super) fn take_stat_sn(&mut self) -> Sn {
+        let stat_sn = self.stat_sn;
+        self.stat_sn = stat_sn.next();
+        stat_sn
+    }
+
     /// Registers a receipt for the next status. If an earlier status has the same receipt, that one is kept:
     /// otherwise a series of flushes would postpone the acknowledgement.
     pub(super) fn await_receipt(&mut self, receipt: Receipt) {

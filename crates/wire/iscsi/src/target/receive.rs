@@ -498,10 +498,7 @@ impl Session {
 
     pub(super) fn immediate_arrived(&mut self, key: Key, length: u32, inline: &[u8]) {
         self.stage(key, 0, length, inline);
-        if let Some(task) = self.tasks.get_mut(key) {
-            task.inbound.immediate_arrived(length);
-            self.advance_data(key);
-        }
+        self.advance_data(key, |inbound| inbound.immediate_arrived(length));
     }
 
     pub(super) fn data_out_arrived(
@@ -514,11 +511,8 @@ impl Session {
     ) {
         self.observe("its data are there", |_| Some(key));
         self.stage(key, offset, length, inline);
-        if let Some(task) = self.tasks.get_mut(key) {
-            task.inbound.arrived(length, is_final);
-            self.advance_data(key);
-            self.respond_if_drained(key);
-        }
+        self.advance_data(key, |inbound| inbound.arrived(length, is_final));
+        self.respond_if_drained(key);
     }
 
     /// Stores the data of a held command; other data is already at its destination.
@@ -545,9 +539,10 @@ impl Session {
         }
     }
 
-    /// Requests more data, or reports that it is complete.
-    pub(super) fn advance_data(&mut self, key: Key) {
+    /// Records a step of a task's data. Then requests more data, or reports that it is complete.
+    pub(super) fn advance_data(&mut self, key: Key, step: impl FnOnce(&mut Inbound)) {
         let Some(task) = self.tasks.get_mut(key) else { return };
+        step(&mut task.inbound);
         let id = task.connection;
         match task.inbound.next(&self.config.parameters) {
             NextStep::Wait => {}

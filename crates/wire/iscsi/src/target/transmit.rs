@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU32;
 
-use super::connection::{CloseAfter, PreparedPdu, QueuedPdu, nop_in};
+use super::connection::{CloseAfter, Connection, PreparedPdu, QueuedPdu, nop_in};
 use super::interface::{CloseReason, ConnectionId, DataFault, Event, Receipt, TaskId};
 use super::session::Session;
 use super::task::{Chunk, Limits, Outbound, Task, r2t_tag};
@@ -104,7 +104,7 @@ impl Session {
     fn emit_response_part(&mut self, id: ConnectionId, key: Key) -> Option<Transmit> {
         let limits = self.limits(id);
         let Some(task) = self.tasks.get_mut(key) else {
-            self.dequeue_response(id);
+            self.connection_mut(id)?.dequeue_response();
             return None;
         };
         let (lengths, itt) = (task.lengths, task.itt);
@@ -145,33 +145,33 @@ impl Session {
 
     /// The status in a task's last Data-In, which ends the task.
     fn take_status(&mut self, id: ConnectionId, key: Key) -> DataInStatus {
-        self.dequeue_response(id);
+        let stat_sn = self.connection_mut(id).map_or(Sn(0), Connection::end_response);
         let answer = self.tasks.get(key).and_then(|task| {
             let answer = task.outbound.as_ref()?;
             Some((answer.status, answer.residual(task.lengths)))
         });
         let (status, residual) = answer.unwrap_or((0, Residual::None));
         self.remove_task(key);
-        DataInStatus { status, stat_sn: self.next_stat_sn(id), residual }
+        DataInStatus { status, stat_sn, residual }
     }
 
     fn emit_scsi_response(&mut self, id: ConnectionId, key: Key) -> Option<Transmit> {
-        self.dequeue_response(id);
         let task = self.tasks.get_mut(key)?;
-        let (answer, itt, lengths) = (task.outbound.take(), task.itt, task.lengths);
+        let (answer, itt, lengths) = (task.outbound.take()?, task.itt, task.lengths);
         let r2ts = if lengths.bidirectional { task.inbound.r2ts_sent() } else { 0 };
         self.remove_task(key);
-        let answer = answer?;
         let data = sense_segment(&answer.sense);
+        let connection = self.connection_mut(id)?;
         if let Some(receipt) = answer.receipt.as_deref() {
-            self.connection_mut(id)?.await_receipt(*receipt);
+            connection.await_receipt(*receipt);
         }
+        let stat_sn = connection.end_response();
         let mut header = ScsiResponse {
             response: crate::pdu::Response::Completed,
             status: answer.status,
             itt,
             snack_tag: 0,
-            numbers: TargetNumbers { stat_sn: self.next_stat_sn(id), exp_cmd_sn: Sn(0), max_cmd_sn: Sn(0) },
+            numbers: TargetNumbers { stat_sn, exp_cmd_sn: Sn(0), max_cmd_sn: Sn(0) },
             exp_data_sn: Sn(answer.data_sn().wrapping_add(r2ts)),
             residual: answer.residual(lengths),
             read_residual: answer.read_residual(lengths),
@@ -183,16 +183,6 @@ impl Session {
         Some(Transmit { header, payload: Payload::inline(data), last_of })
     }
 
-    fn dequeue_response(&mut self, id: ConnectionId) {
-        if let Some(connection) = self.connection_mut(id) {
-            let first = connection.responses.pop_front();
-            debug_assert!(
-                matches!(first, Some(QueuedPdu::Response(_))),
-                "a response stays in front until its last PDU"
-            );
-        }
-    }
-
     fn limits(&self, id: ConnectionId) -> Limits {
         Limits {
             segment: self.connection(id).map_or(1, |connection| connection.peer_segment_max.max(1)),
@@ -202,17 +192,10 @@ impl Session {
 
     // --- sequence numbers
 
-    fn next_stat_sn(&mut self, id: ConnectionId) -> Sn {
-        let Some(connection) = self.connection_mut(id) else { return Sn(0) };
-        let stat_sn = connection.stat_sn;
-        connection.stat_sn = stat_sn.next();
-        stat_sn
-    }
-
     /// All PDUs except Data-In without status carry the next StatSN; statuses consume it.
     fn stamp_stat_sn(&mut self, id: ConnectionId, header: &mut Bhs, is_status: bool) {
         let stat_sn = match is_status {
-            true => self.next_stat_sn(id),
+            true => self.connection_mut(id).map_or(Sn(0), Connection::take_stat_sn),
             false => self.connection(id).map_or(Sn(0), |connection| connection.stat_sn),
         };
         header.set_u32(STAT_SN, stat_sn.0);
@@ -267,11 +250,9 @@ impl Session {
     /// arrived, [`super::Event::DataComplete`] follows. See [`super::Event::Command`] for when to call this.
     pub fn expect_data(&mut self, task: TaskId, wanted: u32) {
         self.observe("the driver takes data", |_| Some(task.key));
-        let Some(entry) = self.tasks.get_mut(task.key) else { return };
-        if entry.outbound.is_none() {
-            entry.inbound.expect(wanted.min(entry.lengths.write));
-            self.advance_data(task.key);
-        }
+        let Some(entry) = self.tasks.get(task.key).filter(|entry| entry.outbound.is_none()) else { return };
+        let wanted = wanted.min(entry.lengths.write);
+        self.advance_data(task.key, |inbound| inbound.expect(wanted));
     }
 
     /// Ends a command. Only the first response counts; one for an ended task has no effect.
