@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use block::{DeviceError, Doubts, Flush, FlushLedger, Lock, LossCounter, Losses, StableWrite};
 use iscsi::pdu::Lun;
-use scsi::{CacheGeneration, Sense, status};
+use scsi::{CacheGeneration, LunAddress, Sense, status};
 
 use crate::effect::Effect;
 use crate::error::CommandError;
@@ -198,7 +198,8 @@ impl Entry {
     fn lose(&mut self) {
         self.losses += 1;
         if self.ledger.note_loss() {
-            tracing::error!(lun = ?self.lun, "the target may have lost acknowledged writes");
+            let lun = LunAddress::parse(self.lun.0);
+            tracing::error!(%lun, "the target may have lost acknowledged writes");
         }
     }
 
@@ -386,6 +387,19 @@ mod tests {
         scene.done(LOCAL_SESSIONS, Effect::Cached);
         scene.reset(LOCAL_SESSIONS);
         assert_eq!((scene.flush(), scene.flush()), (LOST, Ok(())));
+    }
+
+    /// Regression: the log once had `Lun(281474976710656)`.
+    #[test]
+    fn a_loss_is_logged_with_the_number_of_its_lun() {
+        let caches = Arc::<Caches>::default();
+        let _device = caches.watch(THERE);
+        let lose = || {
+            caches.note(THERE, Effect::Cached, CacheEffect::Done);
+            caches.note(THERE, Effect::None, CacheEffect::Reset);
+        };
+        let ((), log) = testkit::logged(lose);
+        assert!(log.trim_end().ends_with("the target may have lost acknowledged writes lun=1"), "{log}");
     }
 
     #[test]

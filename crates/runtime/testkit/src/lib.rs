@@ -2,14 +2,17 @@
 //! either.
 //!
 //! [`Random`] prints its seed when a test fails. [`TestDisk`] is an in-memory disk with a cache. [`Ethernet`]
-//! loses, duplicates, delays and reorders frames. [`poll`] and [`ready`] poll futures that need no reactor.
+//! loses, duplicates, delays and reorders frames. [`logged`] returns the log. [`poll`] and [`ready`] poll
+//! futures that need no reactor.
 
 mod disk;
 mod ethernet;
+mod log;
 mod random;
 
 pub use disk::TestDisk;
 pub use ethernet::{Conditions, Ethernet};
+pub use log::logged;
 pub use random::Random;
 
 use std::future::Future;
