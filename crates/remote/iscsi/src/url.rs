@@ -66,6 +66,8 @@ pub enum UrlProblem {
     /// A `%` in the host: a secret that contains a `/` or `?`. If it were treated as the host, it would be
     /// displayed.
     Percent,
+    /// A character that is part of no host name: errors display the host, which may come from a peer.
+    HostCharacter,
     /// Not a port from 1 to 65535.
     Port,
     /// An account without a user name.
@@ -105,6 +107,9 @@ impl fmt::Display for UrlProblem {
             UrlProblem::Address(why) => why.fmt(f),
             UrlProblem::Percent => {
                 write!(f, "a host cannot contain %; in a secret before the @, write / and ? as %2F and %3F")
+            }
+            UrlProblem::HostCharacter => {
+                write!(f, "an address has neither blanks nor control characters, and ASCII characters only")
             }
             UrlProblem::Port => write!(f, "a port is a number from 1 to 65535"),
             UrlProblem::NoUser => write!(f, "a user's name is missing before the @"),
@@ -179,6 +184,9 @@ impl Portal {
     /// queried.
     pub(crate) fn from_peer(text: &str, asked: SocketAddr) -> Result<Portal, UrlError> {
         let address = text.split_once(',').map_or(text, |(address, _tag)| address);
+        if let Some(at) = address.find(|character: char| !character.is_ascii_graphic()) {
+            return Err(UrlError { at, problem: UrlProblem::HostCharacter });
+        }
         let zone = match asked {
             SocketAddr::V6(asked) if asked.scope_id() != 0 => Some(asked.scope_id().to_string()),
             SocketAddr::V4(_) | SocketAddr::V6(_) => None,
@@ -904,6 +912,14 @@ mod tests {
             assert_eq!(url.portal, Portal { host: "fe80::1%eth0".to_owned(), port: 3261 });
             assert_eq!(url.to_string(), "iscsi://[fe80::1%eth0]:3261/iqn.x:y/0");
         }
+        // Interface 1 is the loopback.
+        for zone in ["%1", "%251"] {
+            let mut settings = Settings::default();
+            settings.set("source", &format!("fe80::1{zone}")).expect("an address");
+            let source = settings.stream.source.map(|source| source.to_string());
+            assert_eq!(source.as_deref(), Some("[fe80::1%1]:0"));
+        }
+        assert!(Settings::default().set("source", "fe80::1").is_err());
         let (at, problem) = problem("iscsi://[fe80::1]/iqn.x:y/0");
         assert_eq!((at, problem.to_string().contains("fe80::1%eth0")), (9, true));
     }
