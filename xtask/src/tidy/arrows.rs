@@ -75,7 +75,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("model", "block stats published"),
     ("bench", "block volume readable reactor stats published model"),
     // Its messages contain plans and records; `host` is for tests.
-    ("agent", "reactor host bench"),
+    ("agent", "foreign reactor host bench"),
     // Describes this machine and any storage that a location can specify.
     (
         "environment",

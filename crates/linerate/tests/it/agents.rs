@@ -55,7 +55,7 @@ impl Drop for Agent {
 /// A directory with a secret in it.
 pub(crate) fn folder() -> (TempDir, PathBuf) {
     let folder = TempDir::new().expect("a temporary folder");
-    let secret = written(&folder, "secret", SECRET);
+    let secret = written(&folder, "secret", &format!("{SECRET}\r\n"));
     (folder, secret)
 }
 
@@ -113,6 +113,11 @@ fn a_wrong_secret_is_refused_on_both_sides() {
     let agent = Agent::start(&secret, &[]);
     let other = written(&folder, "other", "incorrect horse battery");
     refused(&benched("ram:1MiB", &[&agent.address], &other, &[]), 5, &[&agent.address, "secret"]);
+    // Line ends are not part of a secret, wherever it is.
+    let mut command = Command::new(LINERATE);
+    command.args(["bench", "ram:1MiB", "--agents", &agent.address, "--bs", "4k", "--seconds", "0.1"]);
+    let measured = run_command(command.env("LINERATE_AGENT_SECRET", format!("{SECRET}\n")));
+    assert!(measured.said.contains("1MiB") && measured.status.code() != Some(5), "{}", measured.said);
 }
 
 #[test]
@@ -132,13 +137,15 @@ fn an_agent_of_another_version_is_named() {
         let mut length = [0; 4];
         stream.read_exact(&mut length).expect("a hello");
         let nonce = "AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=";
-        let hello = format!(r#"{{"linerate_bench":1,"program":"linerate 0.0.9","nonce":"{nonce}"}}"#);
+        let program = r"linerate 0.0.9\ndata verified"; // as JSON has it
+        let hello = format!(r#"{{"linerate_bench":1,"program":"{program}","nonce":"{nonce}"}}"#);
         stream
             .write_all(&[&(hello.len() as u32).to_be_bytes(), hello.as_bytes()].concat())
             .expect("our hello");
         let _ = stream.read_to_end(&mut Vec::new());
     });
-    refused(&benched("ram:1MiB", &[&address], &secret, &[]), 2, &[&address, "linerate 0.0.9", "the same"]);
+    let version = r"linerate 0.0.9\ndata verified"; // escaped, and no second line
+    refused(&benched("ram:1MiB", &[&address], &secret, &[]), 2, &[&address, version, "the same"]);
     agent.join().expect("an agent");
 }
 

@@ -38,7 +38,7 @@ pub enum Broken {
     /// A message failed authentication.
     Forged(Forged),
     /// A message could not be parsed.
-    #[display("it sent an invalid message ({_0})")]
+    #[display("it sent an invalid message ({})", foreign::printable(&_0.to_string()))]
     Unintelligible(message::Unintelligible),
     /// A message arrived out of order.
     #[display("it sent a message out of turn")]

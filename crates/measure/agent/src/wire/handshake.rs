@@ -57,8 +57,8 @@ pub enum Refusal {
     /// The peer has another version.
     #[display("it is {theirs}, but this is {PROGRAM} with protocol {PROTOCOL}: both must be the same")]
     OtherVersion {
-        /// As it says.
-        theirs: String,
+        /// As it says. It has not proved that it knows the secret.
+        theirs: foreign::Text,
     },
     /// The coordinator does not have the agent's secret.
     #[display("its secret differs from ours")]
@@ -192,7 +192,7 @@ fn parse(hello: &[u8]) -> Result<Vec<u8>, Refusal> {
     let hello: Hello = serde_json::from_slice(hello).map_err(|_| Refusal::NotOurs)?;
     if hello.linerate_bench != PROTOCOL || hello.program != PROGRAM {
         let theirs = format!("{} with protocol {}", hello.program, hello.linerate_bench);
-        return Err(Refusal::OtherVersion { theirs });
+        return Err(Refusal::OtherVersion { theirs: theirs.into() });
     }
     Base64::decode_vec(&hello.noise).map_err(|_| Refusal::NotOurs)
 }
