@@ -128,12 +128,32 @@ fn refused(alert: AlertDescription, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 
 #[cfg(test)]
 mod tests {
-    use super::plain;
+    use rustls::CertificateError;
+    use rustls::pki_types::ServerName;
+
+    use super::{Failure, plain};
 
     #[test]
     fn names_are_shown_as_they_are_written() {
         assert_eq!(plain("DnsName(\"san1.example\")"), "san1.example");
         assert_eq!(plain("IpAddress(192.0.2.1)"), "192.0.2.1");
         assert_eq!(plain("san1"), "san1");
+    }
+
+    /// The peer chooses the names in its certificate.
+    #[test]
+    fn names_in_a_certificate_are_shown_escaped_and_cut() {
+        let expected = ServerName::try_from("san1").expect("a name");
+        let name = |name: &str| {
+            let presented = vec![name.to_owned()];
+            CertificateError::NotValidForNameContext { expected: expected.clone(), presented }
+        };
+        let said = |error: CertificateError| Failure::Tls(error.into()).to_string();
+        let forged = said(name("x\ndata verified\u{202e}"));
+        assert_eq!(
+            forged,
+            "TLS: wrong name: the certificate is for x\\ndata verified\\u{202e}, and not for san1"
+        );
+        assert!(said(name(&"x".repeat(60_000))).len() < 400);
     }
 }
