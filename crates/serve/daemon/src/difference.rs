@@ -265,6 +265,23 @@ volume = \"a\"
 [[target.lun]]
 lun = 1
 volume = \"f\"
+[nbd]
+listen = [\"127.0.0.1:10809\"]
+[[nbd.export]]
+name = \"x\"
+volume = \"f\" # NBD
+[aoe]
+listen = [\"eth0\"]
+[[aoe.slot]]
+address = \"7.1\"
+volume = \"f\" # AoE
+[hyperscsi]
+listen = [\"eth0\"]
+[[hyperscsi.target]]
+name = \"disks\"
+[[hyperscsi.target.lun]]
+lun = 3
+volume = \"f\" # HyperSCSI
 ";
 
     fn config(text: &str) -> Config {
@@ -311,6 +328,57 @@ volume = \"f\"
         ] {
             let told = lines(&[(from, to)]).lines;
             assert_eq!(told.first().map(String::as_str), Some(line), "{told:?}");
+        }
+    }
+
+    #[test]
+    fn every_change_says_who_may_use_the_volume_afterwards() {
+        for (from, to, told) in [
+            (
+                "lun = 1\nvolume = \"f\"",
+                "lun = 1\nvolume = \"a\"",
+                "~ iqn.2026-01.com.example:t LUN 1 = a (was f) for ANY initiator",
+            ),
+            (
+                "lun = 1\n",
+                "lun = 1\ninitiators = [\"iqn.2026-01.com.example:i\"]\n",
+                "~ iqn.2026-01.com.example:t LUN 1: access; for listed initiators",
+            ),
+            ("volume = \"f\" # NBD", "volume = \"a\"", "~ NBD export x: f -> a for ANY client"),
+            (
+                "name = \"x\"",
+                "name = \"y\"",
+                "+ NBD export y = f for ANY client\n- NBD export x, which was for ANY client",
+            ),
+            (
+                "name = \"x\"",
+                "name = \"x\"\nnetworks = [\"10.0.0.0/8\"]",
+                "~ NBD export x: networks\n~ NBD export x is for listed networks",
+            ),
+            ("volume = \"f\" # AoE", "volume = \"a\"", "~ AoE 7.1: f -> a for ANY station"),
+            ("\"7.1\"", "\"7.2\"", "+ AoE 7.2 = f for ANY station\n- AoE 7.1, which was for ANY station"),
+            (
+                "\"7.1\"",
+                "\"7.1\"\nstations = [\"02:00:00:00:00:01\"]",
+                "~ AoE 7.1: stations\n~ AoE 7.1 is for listed stations",
+            ),
+            (
+                "volume = \"f\" # HyperSCSI",
+                "volume = \"a\"",
+                "~ HyperSCSI disks LUN 3 = a (was f) for ANY initiator",
+            ),
+            (
+                "lun = 3",
+                "lun = 4",
+                "+ HyperSCSI disks LUN 4 = f for ANY initiator\n- HyperSCSI disks LUN 3 = f",
+            ),
+            (
+                "name = \"disks\"",
+                "name = \"disks\"\ninitiators = [\"host1\"]",
+                "~ HyperSCSI disks: initiators\n~ HyperSCSI disks is for listed initiators",
+            ),
+        ] {
+            assert_eq!(lines(&[(from, to)]).lines.join("\n"), told, "{to}");
         }
     }
 

@@ -69,6 +69,18 @@ fn values_of_the_wrong_kind_are_refused_with_an_example() {
     refused("[volume.vm1]\nspec = \"ram:1GiB\"\nread-only = 1", "3:13", "true or false");
 }
 
+/// Interface 1 is the loopback.
+#[test]
+fn metrics_are_served_on_a_link_local_address_with_its_interface() {
+    let listen = |address: &str| format!("[metrics]\nlisten = \"{address}\"");
+    for zone in ["%1", "%251"] {
+        let config = Config::parse("x.toml", &listen(&format!("[fe80::1{zone}]:9260"))).expect("an address");
+        assert_eq!(config.metrics.map(|address| address.to_string()).as_deref(), Some("[fe80::1%1]:9260"));
+    }
+    refused(&listen("[fe80::1]:9260"), "2:10", "give the interface, as in fe80::1%eth0");
+    refused(&listen("[fe80::1%no-such]:9260"), "2:10", "this machine has no interface `no-such`");
+}
+
 #[test]
 fn portals_are_checked() {
     refused("[[portal]]", "1:1", "has no `listen`");
@@ -137,6 +149,8 @@ fn options_of_a_volume_beside_its_specification_win() {
     assert_eq!(volume.deadline, Duration::from_secs(5));
 }
 
+const ACCOUNT: &str = "[[target.chap.account]]\nuser = \"joe\"\nsecret = \"another-twelve-bytes\"\n";
+
 #[test]
 fn text_that_a_protocol_cannot_carry_is_refused() {
     refused(&with_target("alias = \"\""), "6:9", "it is empty");
@@ -145,12 +159,27 @@ fn text_that_a_protocol_cannot_carry_is_refused() {
     refused(&with_target("[target.redirect]\naddress = \"127.0.0.1:99999\""), "7:11", "a port is a number");
     refused(&with_target("[target.redirect]\naddress = \"\""), "7:11", "a host is an IPv4 address");
     refused("[[portal]]\nlisten = \"127.0.0.1\"\nadvertise = \":3260\"", "3:13", "a host is an IPv4 address");
-    let user = "[[target.chap.account]]\nuser = \"a\\nb\"\nsecret = \"twelve-bytes-and-more\"";
-    refused(&with_target(user), "7:8", "a control character");
+    let long = "x".repeat(300);
+    for (user, why) in [
+        ("", "it is empty"),
+        ("a\\nb", "a control character"),
+        ("a\\u0000b", "a control character"),
+        (&*long, "it has 300 bytes"),
+    ] {
+        let account = format!("user = \"{user}\"\nsecret = \"twelve-bytes-and-more\"");
+        refused(&with_target(&format!("[[target.chap.account]]\n{account}")), "7:8", why);
+        refused(&with_target(&format!("{ACCOUNT}[target.chap.mutual]\n{account}")), "10:8", why);
+    }
     let export =
         "[volume.a]\nspec = \"ram:1MiB\"\n[nbd]\nlisten = [\"127.0.0.1\"]\n[[nbd.export]]\nvolume = \"a\"\n";
-    refused(&format!("{export}name = \"a\\u0000b\""), "7:8", "no control characters");
-    refused(&format!("{export}description = \"a\\nb\""), "7:15", "no control characters");
+    let long = "x".repeat(nbd::STRING_BYTES_MAX + 1);
+    for text in ["", "a\\u0000b", "a\\nb", &long] {
+        refused(&format!("{export}name = \"{text}\""), "7:8", "1 to 4096 bytes and no control characters");
+        if !text.is_empty() {
+            let description = format!("{export}description = \"{text}\"");
+            refused(&description, "7:15", "at most 4096 bytes and no control characters");
+        }
+    }
 }
 
 #[test]

@@ -126,7 +126,7 @@ fn a_saveconfig_json_becomes_a_configuration() {
     let map = |index, lun, protected| {
         format!(r#"{{"index": {index}, "tpg_lun": {lun}, "write_protect": {protected}}}"#)
     };
-    let first = acl("one", &[map(0, 0, false), map(7, 1, true)].join(","), "alice");
+    let first = acl("one", &[map(0, 0, false), map(256, 1, true)].join(","), "alice");
     let acls = [first, acl("two", &map(0, 0, false), "robert")].join(",");
     let (text, notes) = import(&lio(
         r#""attributes": {"authentication": 1, "generate_node_acls": 0, "default_cmdsn_depth": 16},"#,
@@ -144,7 +144,7 @@ fn a_saveconfig_json_becomes_a_configuration() {
          [[target]]\nname = \"iqn.2026-01.com.example:l\"\n\
          initiators = [\"iqn.2026-01.com.example:one\", \"iqn.2026-01.com.example:two\"]\n\
          [[target.lun]]\nlun = 0\nvolume = \"disk-1\"\n\
-         [[target.lun]]\nlun = 7\nvolume = \"b\"\ninitiators = [\"iqn.2026-01.com.example:one\"]\n\
+         [[target.lun]]\nlun = 256\nvolume = \"b\"\ninitiators = [\"iqn.2026-01.com.example:one\"]\n\
          [target.session]\nmax-burst = \"512KiB\"\n\
          [[target.chap.account]]\nuser = \"alice\"\nsecret = \"secret-of-alice\"\ninitiators = [\"iqn.2026-01.com.example:one\"]\n\
          [[target.chap.account]]\nuser = \"robert\"\nsecret = \"secret-of-robert\"\ninitiators = [\"iqn.2026-01.com.example:two\"]\n\

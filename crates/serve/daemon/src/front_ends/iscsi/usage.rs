@@ -192,6 +192,15 @@ portal=[2001:db8::1]:3260,target=iqn.2026-01.io.linerate:vm1,lun=7
         assert!(told(&format!("groups = [1]\n{LUN}")).contains(line), "as the shell sees it");
     }
 
+    /// QEMU and libiscsi write it as 0100h, which the target accepts.
+    #[test]
+    fn a_lun_from_256_on_has_its_own_number_in_every_line() {
+        let text = told(&format!("groups = [1]\n{}", LUN.replace("lun = 7", "lun = 256")));
+        for line in ["node-name=disk256,", ":vm1,lun=256\n", ":vm1/256'\n"] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+
     #[test]
     fn a_target_with_a_list_of_initiators_names_one_of_them() {
         let text = told(&format!("initiators = [\"iqn.1993-08.org.debian:*\"]\n{LUN}"));
