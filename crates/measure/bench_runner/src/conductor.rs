@@ -357,7 +357,7 @@ fn silent(runs: &[CellRun]) -> Option<Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bench::record::Flow;
+    use bench::record::{Cpu, Flow};
 
     fn judge(rule: Rule, roles: usize) -> StopRule {
         StopRule::new(Stop { warm_up_s: 0.0, min_s: 1.0, max_s: 10.0, rule }, roles)
@@ -378,6 +378,18 @@ mod tests {
             mismatches: 0,
             first_failure: None,
             samples: Vec::new(),
+        }
+    }
+
+    fn client(run: Run) -> ClientRun {
+        ClientRun {
+            role: String::new(),
+            client: String::new(),
+            run,
+            cpu: Cpu::default(),
+            late_us: 0.0,
+            late_error_us: 0.0,
+            sessions: Vec::new(),
         }
     }
 
@@ -412,6 +424,31 @@ mod tests {
             judge(Rule::Confidence { percent: 1.0 }, 1).ended([run(10.0, 0)].iter(), false),
             Ended::OutOfTime
         );
+    }
+
+    /// Regression: such a run ended with exit code 1 and no reason.
+    #[test]
+    fn runs_in_which_no_request_completes_fail_with_the_reason() {
+        let cell = |runs: Vec<Run>| CellRun {
+            cell: String::new(),
+            round: 0,
+            begun_s: 0.0,
+            ended: Ended::Time,
+            clients: runs.into_iter().map(client).collect(),
+            server_cpu: None,
+        };
+        let working = || Run { reads: Flow { ios: 1, ..Flow::default() }, ..run(1.0, 0) };
+        let failing = || Run { first_failure: Some("the device is gone".to_owned()), ..run(1.0, 7) };
+        let told = |cells: &[CellRun]| silent(cells).map(|failure| failure.to_string());
+        assert_eq!(told(&[cell(vec![working()]), cell(vec![run(1.0, 0), working()])]), None);
+        assert_eq!(
+            told(&[cell(vec![working()]), cell(vec![run(1.0, 0), failing()])]).as_deref(),
+            Some("no request completed in 1 of 2 runs: the device is gone")
+        );
+        let hung = told(&[cell(vec![run(1.0, 0)])]).expect("a failure");
+        assert!(hung.ends_with(
+            "in 1 of 1 runs: the storage did not respond in that time (--seconds makes runs longer)"
+        ));
     }
 
     #[test]
