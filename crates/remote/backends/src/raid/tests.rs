@@ -99,6 +99,13 @@ fn what_cannot_be_right_is_refused_and_nothing_is_made_for_it() {
     let of = |level: &str, members: &[usize]| set(folder.path(), level, members);
     assert!(refusal(&of("raid5:64KiB", &[0, 1, 2])).contains("does not exist"));
     assert!(!folder.path().join("disk0").exists());
+    // Layers hide the file, but not that it is a member: it is not to be created.
+    let layered = |member: usize| {
+        let file = member_of(folder.path(), member);
+        format!("delay:0ms:[{}]", file.strip_suffix("?size=96MiB").expect("its size"))
+    };
+    let told = refusal(&parse(&format!("raid1:[{}, {}]", layered(0), layered(1))).expect("a specification"));
+    assert!(told.contains("disk0 does not exist") && !told.contains("give a size"), "{told}");
     made(&of("raid5:64KiB", &[0, 1, 2]), &Creation::default()).expect("a set");
     let again = made(&of("raid1", &[2, 3]), &Creation::default()).expect_err("a member of a set");
     assert!(again.to_string().contains("RAID"), "{again}");
