@@ -153,11 +153,11 @@ fn secret_file(folder: &Path, name: &str, text: &str) -> String {
 #[test]
 fn keys_must_match() {
     let directory = tempfile::tempdir().expect("a folder");
-    let right = secret_file(directory.path(), "right", "a long secret\n");
+    let right = secret_file(directory.path(), "right", "a long secret \r\n\n");
     let wrong = secret_file(directory.path(), "wrong", "another one\n");
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let rules = Rules { secret: Some("a long secret"), ..Rules::default() };
+        let rules = Rules { secret: Some("a long secret "), ..Rules::default() };
         let server = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), rules);
         let lun = Rc::new(opened(&format!("?key={right}")).await);
         work(&lun, 1, 2, 20).await;
