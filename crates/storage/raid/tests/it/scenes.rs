@@ -299,13 +299,19 @@ fn a_report_of_an_earlier_loss_does_not_hide_that_another_member_was_not_flushed
 
 #[test]
 fn holes_of_members_are_holes_of_the_set() {
-    let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(64), physical_exponent: 0 };
-    let rig = Rig::new(Level::Raid5, 3, 8, Guard::Nothing);
+    let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(512), physical_exponent: 0 };
+    let rig = Rig::new(Level::Raid5, 3, 64, Guard::Nothing);
     let members = (0..3).map(|_| plain(Arc::new(Null::new(geometry)))).collect();
     let assembly = Assembly { members, ..assembly(&rig, Arc::new(NoStore { fails: true })) };
-    let device = end(RaidDevice::assemble(assembly)).expect("a set");
-    let runs = end(async move { device.allocation(Extent::new(3, 100), 4).await }).expect("runs");
-    assert_eq!(runs, [Run { extent: Extent::new(3, 100), allocation: Allocation::Deallocated }]);
+    let device = Arc::new(end(RaidDevice::assemble(assembly)).expect("a set"));
+    let runs = |extent| {
+        let device = Arc::clone(&device);
+        end(async move { device.allocation(extent, 4).await }).expect("runs")
+    };
+    let hole = |extent| [Run { extent, allocation: Allocation::Deallocated }];
+    assert_eq!(runs(Extent::new(3, 100)), hole(Extent::new(3, 100)));
+    // A query covers 64 strips of 8 blocks, however long its extent is, so that other tasks get their turns.
+    assert_eq!(runs(Extent::new(0, 1024)), hole(Extent::new(0, 512)));
 }
 
 #[test]
