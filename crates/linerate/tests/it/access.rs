@@ -1,5 +1,7 @@
 //! Access control: CHAP, initiator names, and LUNs that only some initiators see.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -337,6 +339,41 @@ fn line_with(server: &Server, text: &str) -> String {
         assert!(Instant::now() < until, "no line with {text}:\n{log}");
         std::thread::sleep(Duration::from_millis(10)); // polling for another process
     }
+}
+
+#[test]
+fn an_initiator_whose_name_has_no_standard_form_logs_in_with_a_warning() {
+    let server = Server::serving(&["disk=ram:1MiB"]);
+    if !server.is_ours() {
+        return;
+    }
+    let name = Name::to_send("xxxx-client.000200000318").expect("a name");
+    let config = InitiatorConfig { initiator_name: name, ..initiator(Some(&server.target_name("disk")), 1) };
+    Peer::log_in(&server, config).expect("a session");
+    let line = line_with(&server, "does not have the standard form");
+    assert!(line.contains("initiator=\"xxxx-client.000200000318\""), "{line}");
+}
+
+/// Regression: the server removed all white space behind a secret, the client one line end, and the
+/// environment kept everything, so a file did not match itself.
+#[test]
+fn one_secret_file_is_right_at_both_ends() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("secret");
+    std::fs::write(&file, "correct horse battery \r\n\n").expect("a file");
+    std::fs::set_permissions(&file, Permissions::from_mode(0o600)).expect("a file of ours");
+    let file = file.display().to_string();
+    let text = LOCKED.replace("md5", "sha256");
+    let text = text.replace("secret = \"correct-horse-battery\"", &format!("secret-file = {file:?}"));
+    let Some(server) = Server::configured(&text) else { return };
+    let info = |query: &str, variable: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
+        command.args(["info", &format!("{}?user=alice{query}", server.url("disk"))]);
+        run_command(command.env("LINERATE_SECRET", variable))
+    };
+    info(&format!("&secret-file={file}"), "").expect_success();
+    info("", "correct horse battery \n").expect_success();
+    info("", "correct horse battery").expect_failure();
 }
 
 #[test]

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::capture::tell;
+use crate::nbd_client::Foreign;
 use crate::program::{Ended, end_of, installed, run, run_command, until, write_patterned_file};
 use crate::recorder;
 use crate::remote::{attached, in_a_world, reserve_out};
@@ -196,6 +197,30 @@ fn a_disk_that_grows_is_a_larger_file() {
     OpenOptions::new().write(true).open(&image).and_then(|image| image.set_len(2 << 20)).expect("larger");
     until("growth", || file.metadata().expect("the file").len() == 2 << 20);
     file.write_all_at(&[1; 4096], (2 << 20) - 4096).expect("the new blocks are there");
+}
+
+/// Its last byte is in no whole block.
+#[test]
+fn an_export_of_any_length_is_a_file_of_that_length() {
+    if !possible() || !installed(&["nbdkit"]) {
+        return;
+    }
+    let attached = Attached { folder: TempDir::new().expect("a temporary folder") };
+    let image = attached.path().with_file_name("image");
+    fs::write(&image, vec![7; 1_000_003]).expect("an image");
+    let server = Foreign::nbdkit(&["file", text(&image)]);
+    attach(&[&server.url()], &attached.path()).expect_success();
+    let file = open(&attached.path());
+    assert_eq!(file.metadata().expect("the file").len(), 1_000_003);
+    file.write_all_at(&[1, 2, 3, 4], 999_999).expect("written");
+    file.sync_all().expect("on the server");
+    let mut end = [0; 5];
+    file.read_exact_at(&mut end, 999_998).expect("read");
+    assert_eq!(end, [7, 1, 2, 3, 4]);
+    drop(file);
+    linerate(&["detach", text(&attached.path())]).expect_success();
+    let content = fs::read(&image).expect("the image");
+    assert_eq!((content.len(), &content[999_998..]), (1_000_003, &end[..]));
 }
 
 #[test]

@@ -292,9 +292,9 @@ fn a_verified_load_goes_on_while_sessions_are_dropped() {
     });
     let control = san.server.state().join("control").display().to_string();
     while !bench.is_finished() {
-        // There may be no session at this moment.
-        let _ =
-            run(LINERATE, &["server", "drop", "iqn.2026-01.io.linerate:initiator", "--control", &control]);
+        // There may be no session at this moment. Names are compared without regard to case, as at a login.
+        let name = "iqn.2026-01.IO.Linerate:INITIATOR";
+        let _ = run(LINERATE, &["server", "drop", name, "--control", &control]);
         std::thread::sleep(std::time::Duration::from_millis(200));
     }
     let told = bench.join().expect("figures");

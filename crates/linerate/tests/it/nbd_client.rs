@@ -223,11 +223,22 @@ fn an_export_of_any_length_is_used_to_its_last_byte() {
     std::fs::write(&copied, &content).expect("written");
     linerate(&["copy", &copied, &server.url(), "--verify", "--yes"]);
     assert!(std::fs::read(&image).expect("an image") == content, "a copy to it");
-    let refused = run(
-        env!("CARGO_BIN_EXE_linerate"),
-        &["serve", "--check", "--volume", &format!("v={}", server.url())],
-    );
-    assert!(refused.said.contains("1000003"), "{}", refused.said);
+    let told = run(env!("CARGO_BIN_EXE_linerate"), &["info", &server.url(), "--json"]).expect_success();
+    let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
+    assert_eq!(told["bytes"], 1_000_003);
+    // Users of whole blocks would cut its end off.
+    let (volume, set) = (format!("v={}", server.url()), format!("raid1:[{}, ram:64MiB]", server.url()));
+    let (state, control) = (path("state"), path("state/control"));
+    let listen = format!("127.0.0.1:{}", free_port());
+    for words in [
+        &["serve", "--check", "--volume", &volume][..],
+        &["serve", "--volume", &volume, "--listen", &listen, "--state", &state, "--control", &control],
+        &["raid", "create", &set, "--yes"],
+        &["bench", &server.url(), "--bs", "4k", "--seconds", "0.1"],
+    ] {
+        let told = run(env!("CARGO_BIN_EXE_linerate"), words).expect_failure();
+        assert!(told.contains("1000003 bytes, which is not a multiple"), "{words:?}: {told}");
+    }
 }
 
 #[test]

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use block::{BlockDevice as _, Blocks};
-use iscsi_client::{RemoteLun, Transfer, cdb};
+use iscsi_client::{RemoteLun, Transfer, Url, cdb};
 
 use crate::program::{Ended, end_of, installed, run};
-use crate::remote::{attached, in_a_world};
-use crate::server::Server;
+use crate::remote::{attached, in_a_world, random};
+use crate::server::{Server, free_port};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
@@ -93,6 +93,40 @@ fn a_volume_is_added_made_larger_and_removed_and_initiators_and_the_file_know() 
     served.kill();
     served.restart();
     assert_eq!(reload(&served).expect_success(), "nothing is different\n");
+    served.stop();
+}
+
+/// Regression: the target went with its only volume, and another one for any initiator came under its name.
+#[test]
+fn who_may_not_use_a_target_may_not_use_its_next_volume() {
+    let nbd = free_port();
+    let access = format!(
+        "lun = [{{ lun = 0, volume = \"a\" }}]\ninitiators = [\"iqn.2026-01.com.example:host\"]\n\
+         [nbd]\nlisten = [\"127.0.0.1:{nbd}\"]\n\
+         [[nbd.export]]\nvolume = \"a\"\nnetworks = [\"192.0.2.0/24\"]\n"
+    );
+    let luns = "lun = [{ lun = 0, volume = \"a\" }, { lun = 1, volume = \"f\" }] # both";
+    let Some(mut served) = Server::configured(&BASE.replace(luns, &access)) else { return };
+    let stranger = |served: &Server| {
+        let url = Url::parse(&url(served, 0)).expect("a URL");
+        let outcome = in_a_world(async { iscsi_client::open(&url, random).await.map(drop) });
+        let over_nbd = run(LINERATE, &["info", &format!("nbd://127.0.0.1:{nbd}/a")]).expect_failure();
+        (outcome.expect_err("a stranger").to_string(), over_nbd)
+    };
+    let before = stranger(&served);
+    let removed = server(&served, &["remove", "a"]).expect_success();
+    assert!(removed.contains("has no LUN left, and stays for listed initiators"), "{removed}");
+    let added = server(&served, &["add", "b=ram:4MiB", "--target", TARGET]).expect_success();
+    assert!(added.contains("LUN 0 = b for listed initiators"), "{added}");
+    let again = server(&served, &["add", "c=ram:4MiB", "--front-end", "nbd", "--target", "a"]);
+    let again = again.expect_success();
+    assert!(again.contains("NBD export a = c for listed networks"), "{again}");
+    assert_eq!(stranger(&served), before);
+    in_a_world(async {
+        let host = attached(&format!("{}?initiator=iqn.2026-01.com.example:host", url(&served, 0))).await;
+        assert_eq!(host.geometry().blocks, Blocks(8192));
+        host.close().await;
+    });
     served.stop();
 }
 

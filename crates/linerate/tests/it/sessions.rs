@@ -14,7 +14,7 @@ use iscsi::pdu::{Cid, LoginStatus, Lun, TaskManagementFunction, TaskManagementRe
 
 use crate::access::refusal;
 use crate::peer::{BLOCK, Ended, Moves, Peer, initiator, read_10, write_10};
-use crate::program::{run_command, until};
+use crate::program::{installed, run, run_command, until};
 use crate::server::{Server, has_ipv6};
 use crate::wire::{NoLogin, PATIENCE};
 
@@ -286,6 +286,17 @@ fn three_hundred_luns() {
     for lun in [luns[0], luns[255], luns[256], luns[299]] {
         let inquiry = peer.begin_at(0, Lun(lun), &[0x12, 0, 0, 0, 36, 0], Moves::In(36));
         assert_eq!(peer.answer(inquiry).expect_good()[0], 0, "LUN {lun:016x} is a disk");
+    }
+    // Peripheral device addressing with a bus, as libiscsi, QEMU and LIO write it.
+    let mut identity = |lun| {
+        let inquiry = peer.begin_at(0, Lun(lun), &[0x12, 1, 0x83, 0, 255, 0], Moves::In(255));
+        peer.answer(inquiry).expect_good()
+    };
+    assert_eq!(identity(0x0100 << 48), identity(luns[256]));
+    assert_eq!(identity(0x012b << 48), identity(luns[299]));
+    if installed(&["iscsi-readcapacity16"]) {
+        let url = format!("iscsi://{}/{}/256", server.portal(), server.target_name("disk"));
+        run("iscsi-readcapacity16", &[url]).expect_success();
     }
 }
 

@@ -12,6 +12,7 @@ pub(super) const READ: u16 = 0;
 pub(super) const WRITE: u16 = 1;
 pub(super) const FLUSH: u16 = 3;
 pub(super) const TRIM: u16 = 4;
+pub(super) const CACHE: u16 = 5;
 pub(super) const WRITE_ZEROES: u16 = 6;
 pub(super) const BLOCK_STATUS: u16 = 7;
 

@@ -1,7 +1,7 @@
 //! Malicious clients: memory and descriptors stay bounded and are released, and others are not affected.
 
 use super::Both;
-use super::client::{BLOCK_STATUS, Client, FLUSH, OPT_LIST, READ, WRITE, an_option};
+use super::client::{BLOCK_STATUS, CACHE, Client, FLUSH, OPT_LIST, READ, WRITE, an_option};
 use crate::hostile::resident_bytes;
 use crate::program::until;
 
@@ -230,4 +230,16 @@ fn thousands_of_reads_are_all_answered_in_their_own_name() {
     siege.holds();
     drop(client);
     siege.expect_over();
+}
+
+/// CACHE reads in pieces, between which other tasks get their turns. The server receives both requests together, and
+/// begins with the first.
+#[test]
+fn a_read_overtakes_a_long_cache_request() {
+    // It has no memory to show, and completes every read immediately.
+    let Some(both) = Both::serving(&["disk=fault:[ram:256MiB]"], "") else { return };
+    let mut client = Client::attach(both.port, "disk");
+    let requests = [client.header(CACHE, 0, 256 << 20), client.header(READ, 0, 512)];
+    client.say(&requests.concat());
+    assert_eq!(client.answer(512).expect("an answer").cookie, 2, "CACHE kept the core until its end");
 }
