@@ -81,8 +81,11 @@ fn the_audit_tells_who_came_in_who_did_not_and_why_and_who_changed_what() {
     assert!(said.contains("0202") || said.to_lowercase().contains("authorization"), "{said}");
     await_line(&server, &["login refused", "address not listed (networks)", "peer=127.0.0.2:"]);
     let alice = at("disk", Some(("alice", "correct-horse-battery")));
-    let _hers = Peer::log_in(&server, alice).expect("a session").ready();
+    let _hers = Peer::log_in(&server, alice.clone()).expect("a session").ready();
     await_line(&server, &["INFO audit: logged in", "user=\"alice\"", "linerate:disk\""]);
+    let _hers = Peer::log_in(&server, alice).expect("the same nexus, from the same host");
+    let replaced = "INFO audit: replaced by another login by=127.0.0.1:";
+    await_line(&server, &[replaced, "session=", "initiator=\"iqn.", "user=\"alice\"", "linerate:disk\""]);
 
     let control = server.state().join("control").display().to_string();
     let text = TEXT.replace("{port}", &server.port().to_string());
