@@ -4,8 +4,7 @@
 use iscsi::login::{InitiatorConfig, InitiatorEvent, InitiatorLogin, LOGIN_DATA_BYTES_MAX};
 use iscsi::name::Name;
 use iscsi::negotiate::{Offers, SessionType};
-use iscsi::pdu::{Cid, Isid, Itt, LoginRequest, Tsih};
-use iscsi::serial::Sn;
+use iscsi::pdu::{Cid, Isid, Itt, LoginRequest, Sn, Tsih};
 use libfuzzer_sys::fuzz_target;
 use script::{LOGIN_FLAGS, Script, chap_claim};
 

@@ -5,8 +5,7 @@ use iscsi::login::{
     Acceptance, Admission, Grant, LOGIN_DATA_BYTES_MAX, TargetEvent, TargetLogin, TargetPolicy,
 };
 use iscsi::negotiate::Offers;
-use iscsi::pdu::{LoginResponse, LoginStatus, Tsih};
-use iscsi::serial::Sn;
+use iscsi::pdu::{LoginResponse, LoginStatus, Sn, Tsih};
 use libfuzzer_sys::fuzz_target;
 use script::{LOGIN_FLAGS, Script, chap_policy};
 

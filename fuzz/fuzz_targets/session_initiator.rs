@@ -10,8 +10,7 @@ use iscsi::initiator::{
     TaskId,
 };
 use iscsi::negotiate::{Parameters, SessionType};
-use iscsi::pdu::{BHS_BYTES, Bhs, Cid, LogoutReason, Lun, Pdu, TaskAttribute, TaskManagementFunction};
-use iscsi::serial::Sn;
+use iscsi::pdu::{BHS_BYTES, Bhs, Cid, LogoutReason, Lun, Pdu, Sn, TaskAttribute, TaskManagementFunction};
 use libfuzzer_sys::fuzz_target;
 use script::Script;
 

@@ -17,8 +17,7 @@ use std::time::Duration;
 
 use iscsi::initiator::{self, TaskId, TmfId};
 use iscsi::negotiate::{DigestKind, Parameters, SessionType};
-use iscsi::pdu::{LogoutReason, Lun, Residual, TaskManagementFunction};
-use iscsi::serial::Sn;
+use iscsi::pdu::{LogoutReason, Lun, Residual, Sn, TaskManagementFunction};
 use iscsi::target;
 use libfuzzer_sys::fuzz_target;
 use pair::{Ended, Pair, Setup, pattern};

@@ -6,8 +6,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use iscsi::negotiate::{Parameters, SessionType};
-use iscsi::pdu::{BHS_BYTES, Bhs, Cid, Lun, Pdu, TaskManagementResult};
-use iscsi::serial::Sn;
+use iscsi::pdu::{BHS_BYTES, Bhs, Cid, Lun, Pdu, Sn, TaskManagementResult};
 use iscsi::target::{
     ConnectionId, ConnectionStart, Destination, Event, Notice, Payload, Receipt, Response, Session,
     SessionConfig, TaskId, TmfId,

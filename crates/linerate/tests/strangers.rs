@@ -14,8 +14,7 @@ use front_end_core::{Core, Portal, Server};
 use host::{Epoll, EpollOptions};
 use iscsi::chap::{Algorithm, Credentials, Secret};
 use iscsi::login::LOGIN_DATA_BYTES_MAX;
-use iscsi::pdu::{BHS_BYTES, Bhs, Cid, Isid, Itt, LoginRequest, Lun, NopOut, Stage, Tsih};
-use iscsi::serial::Sn;
+use iscsi::pdu::{BHS_BYTES, Bhs, Cid, Isid, Itt, LoginRequest, Lun, NopOut, Sn, Stage, Tsih};
 use iscsi_server::{
     Authentication, Config, DISCOVERY_MEMORY_BYTES_MAX, ISCSI, Iscsi, LOGIN_MEMORY_BYTES_MAX, Limits, Target,
 };

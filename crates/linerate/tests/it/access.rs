@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 use iscsi::chap::{Algorithm, ChapClaim, Credentials, Secret};
 use iscsi::login::{InitiatorConfig, InitiatorEvent, LoginFailure};
 use iscsi::name::Name;
-use iscsi::pdu::{Cid, LoginRequest, LoginResponse, LoginStatus, Stage, Tsih};
-use iscsi::serial::Sn;
+use iscsi::pdu::{Cid, LoginRequest, LoginResponse, LoginStatus, Sn, Stage, Tsih};
 
 use crate::capture::watched;
 use crate::peer::{BLOCK, Peer, initiator};

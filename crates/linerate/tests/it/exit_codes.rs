@@ -6,8 +6,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use iscsi::pdu::{Bhs, LoginRequest, LoginResponse, LoginStatus, Stage, TargetNumbers};
-use iscsi::serial::Sn;
+use iscsi::pdu::{Bhs, LoginRequest, LoginResponse, LoginStatus, Sn, Stage, TargetNumbers};
 
 use crate::program::{Ended, run_command};
 use crate::remote::{GOOD, attached, in_a_world, reserve_out};

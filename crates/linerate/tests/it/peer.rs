@@ -13,10 +13,9 @@ use iscsi::login::{Attached, InitiatorConfig};
 use iscsi::name::Name;
 use iscsi::negotiate::{Offers, SessionType};
 use iscsi::pdu::{
-    AsyncMessage, BHS_BYTES, Cid, Isid, Itt, LogoutReason, Lun, Residual, TaskAttribute,
+    AsyncMessage, BHS_BYTES, Cid, Isid, Itt, LogoutReason, Lun, Residual, Sn, TaskAttribute,
     TaskManagementFunction, TaskManagementResult, Tsih,
 };
-use iscsi::serial::Sn;
 
 use crate::server::Server;
 use crate::wire::{Heard, NoLogin, PATIENCE, Wire};

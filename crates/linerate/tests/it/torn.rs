@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use iscsi::negotiate::Offers;
 use iscsi::pdu::{
-    DataOut, Itt, Lun, NopOut, Opcode, R2t, ScsiCommand, ScsiResponse, TaskManagementFunction,
+    DataOut, Itt, Lun, NopOut, Opcode, R2t, ScsiCommand, ScsiResponse, Sn, TaskManagementFunction,
     TaskManagementResult, Ttt,
 };
-use iscsi::serial::Sn;
 
 use crate::isolation::{await_commands, commands};
 use crate::peer::{BLOCK, Moves, Peer, initiator, write_10};

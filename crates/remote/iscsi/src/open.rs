@@ -16,8 +16,7 @@ use iscsi::initiator::{ConnectionStart, NopPolicy, Session as Machine, SessionCo
 use iscsi::login::{Authenticated, InitiatorConfig};
 use iscsi::name::Name;
 use iscsi::negotiate::{Parameters, SessionType};
-use iscsi::pdu::{Cid, Isid, Itt, Tsih};
-use iscsi::serial::Sn;
+use iscsi::pdu::{Cid, Isid, Itt, Sn, Tsih};
 use reactor::Stream;
 use scsi::LunAddress;
 

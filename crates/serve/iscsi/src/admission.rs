@@ -29,16 +29,14 @@ use iscsi::login::{
 };
 use iscsi::name::NAME_BYTES_MAX;
 use iscsi::negotiate::{Offers, Parameters, SessionType};
-use iscsi::pdu::{BHS_BYTES, Bhs, Cid, LoginStatus, Tsih};
-use iscsi::serial::Sn;
+use iscsi::pdu::{BHS_BYTES, Bhs, Cid, LoginStatus, Sn, Tsih};
 use iscsi::target::SessionConfig;
 use reactor::Stream;
 
 use crate::config::{Authentication, Target};
 use crate::context::Context;
 use crate::core::CoreSessions;
-use crate::refusal::Attempt;
-use crate::refusal::Refusal;
+use crate::refusal::{Attempt, Refusal};
 use crate::registry::{Admitted, Claim, NewSession, NexusName, SessionSlot, SlotOutcome};
 
 /// Why a connection never became part of a session.

@@ -7,8 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use front_end_core::{Budget, ConnectionPermit, CoreHandle, CoreTally};
-use iscsi::pdu::{Cid, Tsih};
-use iscsi::serial::Sn;
+use iscsi::pdu::{Cid, Sn, Tsih};
 use reactor::Sender;
 use scsi_session::{ScsiSession, quiesce};
 

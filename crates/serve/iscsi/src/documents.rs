@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use iscsi::login::{LOGIN_DATA_BYTES_MAX, LOGIN_PDUS_MAX, LOGIN_TEXT_BYTES_MAX};
 use iscsi::negotiate::{Parameters, SessionType};
-use iscsi::serial::Sn;
+use iscsi::pdu::Sn;
 use iscsi::target::SessionConfig;
 
 use crate::admission::{DISCOVERY_MEMORY_BYTES_MAX, LOGIN_MEMORY_BYTES_MAX};

@@ -5,7 +5,7 @@
 //!
 //! Reading order:
 //!
-//! - [`pdu`] (the wire format), [`serial`] (its sequence numbers)
+//! - [`pdu`] (the wire format)
 //! - [`text`], [`rules`], [`keys`] and [`negotiate`] (negotiation)
 //! - [`name`] and [`chap`] (names, addresses and authentication)
 //! - [`login`] (the start of a connection)
@@ -23,7 +23,6 @@ pub mod negotiate;
 pub mod observed;
 pub mod pdu;
 pub mod rules;
-pub mod serial;
 mod slab;
 pub mod target;
 pub mod text;

@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use iscsi::login::{Attached, InitiatorEvent, LoginFailure};
 use iscsi::pdu::{
-    Bhs, Itt, LoginRequest, LoginResponse, LoginStatus, Lun, NopOut, Opcode, RejectReason, ScsiCommand,
+    Bhs, Itt, LoginRequest, LoginResponse, LoginStatus, Lun, NopOut, Opcode, RejectReason, ScsiCommand, Sn,
     Stage, TextRequest,
 };
-use iscsi::serial::Sn;
 
 use super::{
     INTRODUCTION, LONG_ENOUGH, Rogue, Siege, ends_earlier, login, ping, solicited_only, with_and_without,

@@ -14,9 +14,8 @@ use iscsi::login::InitiatorConfig;
 use iscsi::negotiate::{DigestKind, Offers};
 use iscsi::pdu::{
     BHS_BYTES, Bhs, Cid, DataOut, Isid, Itt, LoginRequest, Lun, NopOut, Opcode, Reject, RejectReason,
-    ScsiCommand, ScsiResponse, Stage, Tsih, Ttt,
+    ScsiCommand, ScsiResponse, Sn, Stage, Tsih, Ttt,
 };
-use iscsi::serial::Sn;
 
 use crate::peer::{BLOCK, Peer, initiator, read_10, write_10};
 use crate::program::until;

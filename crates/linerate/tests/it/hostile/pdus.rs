@@ -2,9 +2,8 @@
 
 use iscsi::pdu::{
     Bhs, Cid, Itt, LogoutReason, LogoutRequest, NopOut, Opcode, Reject, RejectReason, Residual, ScsiCommand,
-    ScsiResponse, TaskAttribute,
+    ScsiResponse, Sn, TaskAttribute,
 };
-use iscsi::serial::Sn;
 
 use super::{Siege, login, long, ping, solicited_only};
 use crate::peer::{BLOCK, read_10, write_10};

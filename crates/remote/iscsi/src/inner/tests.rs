@@ -7,10 +7,9 @@ use std::time::{Duration, Instant};
 use iscsi::initiator::{ConnectionId, ConnectionStart, NopPolicy, Session as Machine, SessionConfig};
 use iscsi::negotiate::{Parameters, SessionType};
 use iscsi::pdu::{
-    Cid, Itt, LogoutResult, Lun, Opcode, Residual, Response, ScsiCommand, ScsiResponse, TargetNumbers,
+    Cid, Itt, LogoutResult, Lun, Opcode, Residual, Response, ScsiCommand, ScsiResponse, Sn, TargetNumbers,
     TaskManagementFunction as Function, TaskManagementRequest, TaskManagementResponse, TaskManagementResult,
 };
-use iscsi::serial::Sn;
 use scsi::cdb;
 
 use crate::error::{CommandError, Ending};

@@ -4,12 +4,10 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::exchange::Run;
-use super::interface::{ConnectionId, ConnectionStart};
+use super::{ConnectionId, ConnectionStart};
 use crate::keepalive::Keepalive;
-use crate::pdu::{AsyncMessage, Bhs, Cid, Reject, Residual, Response, TextResponse, Ttt};
-use crate::serial::Sn;
-use crate::slab::Identified;
-use crate::slab::Key;
+use crate::pdu::{AsyncMessage, Bhs, Cid, Reject, Residual, Response, Sn, TextResponse, Ttt};
+use crate::slab::{Identified, Key};
 
 #[derive(Debug)]
 pub(super) struct Connection {

@@ -7,10 +7,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::interface::{ConnectionId, Fatal, LogoutScope, Phase, Times};
+use super::{ConnectionId, Fatal, LogoutScope, Phase, Times};
 use crate::negotiate::Parameters;
-use crate::pdu::{DataIn, Itt, Lun, R2t, TaskAttribute, TaskManagementFunction};
-use crate::serial::Sn;
+use crate::pdu::{DataIn, Itt, Lun, R2t, Sn, TaskAttribute, TaskManagementFunction};
 use crate::text::Assembly;
 
 /// An outstanding request.

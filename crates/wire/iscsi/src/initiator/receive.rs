@@ -4,14 +4,13 @@ use std::time::Instant;
 
 use super::connection::{CommandStatus, Incoming, QueuedPdu};
 use super::exchange::{Exchange, Task};
-use super::interface::{ConnectionId, Event, Failure, Fatal, PingId, TaskId};
 use super::session::{INDEX_MASK, Session, tag};
+use super::{ConnectionId, Event, Failure, Fatal, PingId, TaskId};
 use crate::framing;
 use crate::pdu::{
     AsyncMessage, BHS_BYTES, Bhs, DataIn, Itt, LogoutResponse, Malformed, NopIn, NopOut, Opcode, R2t, Reject,
-    RejectReason, Residual, Response, ScsiResponse, TargetNumbers, TaskManagementResponse, TextResponse,
+    RejectReason, Residual, Response, ScsiResponse, Sn, TargetNumbers, TaskManagementResponse, TextResponse,
 };
-use crate::serial::Sn;
 use crate::slab::Key;
 
 /// The data segment that follows a header.

@@ -5,13 +5,11 @@ use std::time::Instant;
 
 use super::connection::Connection;
 use super::exchange::{Exchange, TASK_STATES, Task};
-use super::interface::{ConnectionId, ConnectionStart, Counters, Event, SessionConfig, Stall, TaskId};
+use super::{ConnectionId, ConnectionStart, Counters, Event, SessionConfig, Stall, TaskId};
 use crate::negotiate::Parameters;
 use crate::observed::report;
-use crate::pdu::{Cid, Itt};
-use crate::serial::Sn;
-use crate::slab::Connections;
-use crate::slab::{Key, Slab};
+use crate::pdu::{Cid, Itt, Sn};
+use crate::slab::{Connections, Key, Slab};
 
 /// A session: the target's command window, outstanding exchanges, and connections.
 #[derive(Debug)]

@@ -6,11 +6,10 @@ use derive_more::{Display, Error};
 
 use super::connection::{Connection, PreparedPdu, QueuedPdu};
 use super::exchange::{Exchange, Inbound, Outbound, PhaseClock, Task, Text};
-use super::interface::{CloseReason, ConnectionId, Event, LogoutScope, PingId, TaskId};
 use super::session::{INDEX_MASK, Session, tag};
+use super::{CloseReason, ConnectionId, Event, LogoutScope, PingId, TaskId};
 use crate::pdu::ahs::CDB_BYTES_MAX;
-use crate::pdu::{Ahs, Bhs, Cid, LogoutReason, LogoutRequest, Lun, NopOut, TaskAttribute, TextRequest};
-use crate::serial::Sn;
+use crate::pdu::{Ahs, Bhs, Cid, LogoutReason, LogoutRequest, Lun, NopOut, Sn, TaskAttribute, TextRequest};
 use crate::slab::Key;
 use crate::text::Assembly;
 

@@ -4,13 +4,12 @@ use std::time::Instant;
 
 use super::connection::PreparedPdu;
 use super::exchange::{Exchange, Task, Tmf};
-use super::interface::{ConnectionId, Event, Failure, PingId, TaskId, TmfId};
 use super::session::{Session, tag};
+use super::{ConnectionId, Event, Failure, PingId, TaskId, TmfId};
 use crate::pdu::{
-    Itt, Lun, TaskManagementFunction as Function, TaskManagementRequest, TaskManagementResponse,
+    Itt, Lun, Sn, TaskManagementFunction as Function, TaskManagementRequest, TaskManagementResponse,
     TaskManagementResult,
 };
-use crate::serial::Sn;
 use crate::slab::Key;
 
 impl Session {

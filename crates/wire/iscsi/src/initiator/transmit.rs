@@ -11,12 +11,11 @@ use std::time::Instant;
 
 use super::connection::{PreparedPdu, QueuedPdu};
 use super::exchange::{Exchange, Run};
-use super::interface::{CloseReason, ConnectionId, Event, TaskId};
 use super::session::{Session, tag};
+use super::{CloseReason, ConnectionId, Event, TaskId};
 use crate::framing;
 use crate::keepalive::Due;
-use crate::pdu::{Bhs, DataOut, ScsiCommand, Ttt};
-use crate::serial::Sn;
+use crate::pdu::{Bhs, DataOut, ScsiCommand, Sn, Ttt};
 use crate::slab::Key;
 
 /// A PDU to send. The driver adds padding and digests ([`crate::framing::Framing`]).

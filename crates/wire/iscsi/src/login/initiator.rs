@@ -18,8 +18,7 @@ use crate::chap::{ChapClaim, ChapError, Claimant};
 use crate::keys::Key;
 use crate::name::Name;
 use crate::negotiate::{NegotiationError, Negotiator, Offers, Parameters, Role, SessionType};
-use crate::pdu::{Bhs, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Malformed, Stage, Tsih};
-use crate::serial::Sn;
+use crate::pdu::{Bhs, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Malformed, Sn, Stage, Tsih};
 use crate::text::{self, Assembly, MalformedText, Pair, Pieces};
 
 /// Configuration of a login.

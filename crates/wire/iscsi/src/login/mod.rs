@@ -11,7 +11,6 @@
 //! `poll_event`. Neither state machine has a clock: the driver ends a login that takes too long.
 
 mod initiator;
-mod interface;
 #[cfg(test)]
 mod pair;
 mod target;
@@ -19,12 +18,16 @@ mod target;
 mod tests;
 
 pub use initiator::{Attached, Authenticated, InitiatorConfig, InitiatorEvent, InitiatorLogin, LoginFailure};
-pub use interface::{
-    Acceptance, Admission, AdmissionRequest, Grant, LoggedIn, LoginError, SessionRequest, TargetEvent,
-};
 pub use target::{ClaimedNames, TargetLogin, TargetPolicy};
 
-use crate::pdu::Bhs;
+use derive_more::Display;
+
+use crate::chap::{ChapError, ChapPolicy};
+use crate::keys::Key;
+use crate::name::{BadName, Name};
+use crate::negotiate::{NegotiationError, Offers, Parameters, SessionType};
+use crate::pdu::{Bhs, Cid, Isid, LoginStatus, Malformed, Sn, Tsih};
+use crate::text::MalformedText;
 
 /// Size of the data of a login PDU: MaxRecvDataSegmentLength's default, which applies until it is declared
 /// (section 13.12). Nothing larger need be read from a peer that has not logged in.
@@ -46,4 +49,209 @@ pub struct Transmit {
     pub bhs: Bhs,
     /// The data, with the length stated in the header.
     pub data: Vec<u8>,
+}
+
+// The interface between the target's login and its driver: queries, replies, and login failures with their status.
+
+/// An event for the driver of a target's login.
+#[expect(missing_docs, reason = "where a name says all")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetEvent {
+    /// A login request. Reply with [`TargetLogin::admit`].
+    Admit(AdmissionRequest),
+    /// A CHAP response for this user, which may be any text. Reply with [`TargetLogin::judge`];
+    /// [`TargetLogin::proved`] then returns whether it was correct.
+    Proof { user: String },
+    /// Negotiation is complete, and the session is needed. Reply with [`TargetLogin::grant`].
+    SessionNeeded(Box<SessionRequest>),
+    /// Login complete: once everything is sent, the connection is in full feature phase.
+    LoggedIn(Box<LoggedIn>),
+    /// Login failed: once everything is sent, close the connection.
+    Failed(LoginError),
+}
+
+/// The initiator, and its request.
+#[expect(missing_docs, reason = "where a name says all")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdmissionRequest {
+    /// InitiatorName. Not authenticated yet.
+    pub initiator_name: Name,
+    /// TargetName; always set for a normal session.
+    pub target_name: Option<Name>,
+    pub session_type: SessionType,
+    /// The initiator's part of the session identifier.
+    pub isid: Isid,
+    /// [`Tsih::NEW`] for a new session, or to reinstate one; otherwise the session to join.
+    pub tsih: Tsih,
+    pub cid: Cid,
+}
+
+/// The driver's reply to [`TargetEvent::Admit`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Continue.
+    Accept(Box<Acceptance>),
+    /// Refuse with this status. While starting or reloading use [`LoginStatus::ServiceUnavailable`]:
+    /// initiators give up on a target that is "not found".
+    Refuse(LoginStatus),
+    /// Redirect.
+    Redirect {
+        /// `host[:port][,tag]` (section 13.8).
+        address: String,
+        /// Whether the redirection is permanent.
+        permanent: bool,
+    },
+}
+
+/// The conditions of an accepted login.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acceptance {
+    /// The portal group tag, required in a normal session's first response; none for discovery.
+    pub target_portal_group_tag: Option<u16>,
+    /// The authentication required, if any.
+    pub authentication: Option<ChapPolicy>,
+    /// Values offered in the negotiation.
+    pub offers: Offers,
+    /// The session's parameters, if the connection joins one.
+    pub session: Option<Parameters>,
+    /// The status to refuse the login with, after authentication if required: unauthenticated initiators must
+    /// not find out which sessions exist.
+    pub refusal: Option<LoginStatus>,
+}
+
+/// The result of the negotiation, for the driver to find or create a session.
+#[expect(missing_docs, reason = "where a name says all")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionRequest {
+    /// The initiator, authenticated if required.
+    pub request: AdmissionRequest,
+    /// The authenticated CHAP name.
+    pub authenticated_as: Option<String>,
+    pub parameters: Parameters,
+    /// The CmdSN of the first command of a new session.
+    pub cmd_sn: Sn,
+}
+
+/// The session of a login: the reply to [`TargetEvent::SessionNeeded`].
+#[expect(missing_docs, reason = "where a name says all")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// The TSIH; never [`Tsih::NEW`].
+    pub tsih: Tsih,
+    /// ExpCmdSN: for a new session the request's `cmd_sn`, otherwise the session's own.
+    pub exp_cmd_sn: Sn,
+    pub max_cmd_sn: Sn,
+}
+
+/// A connection in full feature phase.
+#[expect(missing_docs, reason = "where a name says all")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoggedIn {
+    /// The initiator, its target and connection. `tsih` is now that of the session.
+    pub request: AdmissionRequest,
+    /// The authenticated CHAP name.
+    pub authenticated_as: Option<String>,
+    pub parameters: Parameters,
+    pub exp_cmd_sn: Sn,
+    pub max_cmd_sn: Sn,
+    /// StatSN of this connection's next status.
+    pub stat_sn: Sn,
+}
+
+/// Why a login failed at the target.
+#[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+pub enum LoginError {
+    #[display("the connection does not begin with a login")]
+    NotALogin,
+    #[display("another PDU than a login request")]
+    AnotherPdu,
+    Malformed(Malformed),
+    MalformedText(MalformedText),
+    /// The initiator does not support version 0, the only one.
+    #[display("no version of iSCSI in common")]
+    Version,
+    #[display("the login takes too many requests, or too large ones")]
+    TooMuch,
+    /// A request with another session, connection, initiator or target than the first.
+    #[display("the login changed its session, connection or names on the way")]
+    IdentityChanged,
+    #[display("a request for another stage than the login is in")]
+    WrongStage,
+    /// A request out of turn, or before our text was complete.
+    #[display("a request that should have waited")]
+    OutOfTurn,
+    #[display("{} is missing", _0.name())]
+    MissingKey(Key),
+    #[display("InitiatorName: {_0}")]
+    BadInitiatorName(BadName),
+    /// TargetName is invalid, so no such target can exist.
+    #[display("TargetName: {_0}")]
+    BadTargetName(BadName),
+    /// SessionType is neither Normal nor Discovery.
+    #[display("an unknown SessionType")]
+    UnknownSessionType,
+    Negotiation(NegotiationError),
+    #[display("no authentication method that both sides accept")]
+    NoSharedAuthMethod,
+    #[display("the initiator skipped authentication")]
+    AuthenticationSkipped,
+    Chap(ChapError),
+    /// The driver refused.
+    Refused(LoginStatus),
+}
+
+impl LoginError {
+    /// The login status, or `None` where the standard requires closing the connection without a response.
+    pub fn status(self) -> Option<LoginStatus> {
+        match self {
+            // Section 4.2.3: "A target receiving any PDU except a Login Request before the Login Phase is started MUST
+            // immediately terminate the connection on which the PDU was received."
+            LoginError::NotALogin => None,
+            // The same: "... it MUST send a Login reject (with Status "invalid during login") and then disconnect."
+            LoginError::AnotherPdu => Some(LoginStatus::InvalidDuringLogin),
+            LoginError::Version => Some(LoginStatus::UnsupportedVersion),
+            LoginError::MissingKey(_) => Some(LoginStatus::MissingParameter),
+            LoginError::BadTargetName(_) => Some(LoginStatus::NotFound),
+            LoginError::UnknownSessionType => Some(LoginStatus::SessionTypeNotSupported),
+            LoginError::NoSharedAuthMethod | LoginError::AuthenticationSkipped | LoginError::Chap(_) => {
+                Some(LoginStatus::AuthenticationFailure)
+            }
+            LoginError::Refused(status) => Some(status),
+            LoginError::Malformed(_)
+            | LoginError::MalformedText(_)
+            | LoginError::TooMuch
+            | LoginError::IdentityChanged
+            | LoginError::WrongStage
+            | LoginError::OutOfTurn
+            | LoginError::BadInitiatorName(_)
+            | LoginError::Negotiation(_) => Some(LoginStatus::InitiatorError),
+        }
+    }
+}
+
+impl std::error::Error for LoginError {}
+
+impl From<Malformed> for LoginError {
+    fn from(broken: Malformed) -> LoginError {
+        LoginError::Malformed(broken)
+    }
+}
+
+impl From<MalformedText> for LoginError {
+    fn from(broken: MalformedText) -> LoginError {
+        LoginError::MalformedText(broken)
+    }
+}
+
+impl From<NegotiationError> for LoginError {
+    fn from(error: NegotiationError) -> LoginError {
+        LoginError::Negotiation(error)
+    }
+}
+
+impl From<ChapError> for LoginError {
+    fn from(error: ChapError) -> LoginError {
+        LoginError::Chap(error)
+    }
 }

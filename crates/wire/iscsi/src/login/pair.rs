@@ -4,8 +4,9 @@ use super::*;
 use crate::chap::{Algorithm, Challenge, ChapClaim, ChapPolicy, Credentials, Secret};
 use crate::name::Name;
 use crate::negotiate::{Offers, SessionType};
-use crate::pdu::{Bhs, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Stage, TargetNumbers, Tsih};
-use crate::serial::Sn;
+use crate::pdu::{
+    Bhs, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Sn, Stage, TargetNumbers, Tsih,
+};
 
 pub(super) const INITIATOR: &str = "iqn.2026-11.org.example:host";
 pub(super) const TARGET: &str = "iqn.2026-11.org.example:disk";

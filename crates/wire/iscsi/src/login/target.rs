@@ -24,18 +24,17 @@
 
 use std::collections::VecDeque;
 
-use super::interface::{
-    Acceptance, Admission, AdmissionRequest, Grant, LoggedIn, LoginError, SessionRequest, TargetEvent,
+use super::{
+    Acceptance, Admission, AdmissionRequest, Grant, LOGIN_DATA_BYTES_MAX, LOGIN_PDUS_MAX,
+    LOGIN_TEXT_BYTES_MAX, LoggedIn, LoginError, SessionRequest, TargetEvent, Transmit,
 };
-use super::{LOGIN_DATA_BYTES_MAX, LOGIN_PDUS_MAX, LOGIN_TEXT_BYTES_MAX, Transmit};
 use crate::chap::{Authenticator, ChapPolicy};
 use crate::keys::Key;
 use crate::name::{NAME_BYTES_MAX, Name};
 use crate::negotiate::{NegotiationError, Negotiator, Parameters, Role, SessionType};
 use crate::pdu::{
-    Bhs, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Opcode, Stage, TargetNumbers, Tsih,
+    Bhs, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Opcode, Sn, Stage, TargetNumbers, Tsih,
 };
-use crate::serial::Sn;
 use crate::text::{self, Assembly, MalformedText, Pair, Pieces};
 
 /// Settings of all logins of a target.

@@ -9,10 +9,9 @@ use crate::keys::Key;
 use crate::name::{BadName, Name};
 use crate::negotiate::{DigestKind, NegotiationError, Offers, Parameters, SessionType};
 use crate::pdu::{
-    BHS_BYTES, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Malformed, NopOut, Opcode, Pdu,
+    BHS_BYTES, Cid, Isid, Itt, LoginRequest, LoginResponse, LoginStatus, Malformed, NopOut, Opcode, Pdu, Sn,
     Stage, Tsih,
 };
-use crate::serial::Sn;
 use crate::text::MalformedText;
 
 const SECURITY: Stage = Stage::SecurityNegotiation;

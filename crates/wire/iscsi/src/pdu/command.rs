@@ -7,7 +7,7 @@ use num_enum::{FromPrimitive, IntoPrimitive, TryFromPrimitive};
 
 use super::bhs::{Bhs, Itt, Lun, Malformed, Opcode, TargetNumbers, Ttt};
 use super::layout::{AHS_LENGTH, Bit, DATA_LENGTH, FINAL, Field, IMMEDIATE, Place, codes, pdus};
-use crate::serial::Sn;
+use crate::pdu::bhs::Sn;
 
 pdus! {
     /// A SCSI command (section 11.3).

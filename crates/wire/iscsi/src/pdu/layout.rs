@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use super::bhs::{Bhs, Cid, Isid, Itt, Lun, Malformed, RESERVED_TAG, TargetNumbers, Tsih, Ttt};
-use crate::serial::Sn;
+use crate::pdu::bhs::Sn;
 
 /// The position of a field: a number is its first byte.
 pub(super) trait Place<T> {

@@ -16,7 +16,9 @@ mod session;
 mod tests;
 
 pub use ahs::Ahs;
-pub use bhs::{BHS_BYTES, Bhs, Cid, Isid, Itt, Lun, Malformed, Opcode, TargetNumbers, Tsih, Ttt, pad_bytes};
+pub use bhs::{
+    BHS_BYTES, Bhs, Cid, Isid, Itt, Lun, Malformed, Opcode, Sn, TargetNumbers, Tsih, Ttt, pad_bytes,
+};
 pub use command::{
     DataIn, DataInStatus, DataOut, R2t, Residual, Response, ScsiCommand, ScsiResponse, TaskAttribute,
     TaskManagementFunction, TaskManagementRequest, TaskManagementResponse, TaskManagementResult,

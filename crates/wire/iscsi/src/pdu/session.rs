@@ -5,7 +5,7 @@ use num_enum::{FromPrimitive, IntoPrimitive, TryFromPrimitive};
 
 use super::bhs::{Bhs, Cid, Isid, Itt, Lun, Malformed, Opcode, TargetNumbers, Tsih, Ttt};
 use super::layout::{CONTINUE, DATA_LENGTH, FINAL, Field, IMMEDIATE, Place, codes, pdus};
-use crate::serial::Sn;
+use crate::pdu::bhs::Sn;
 
 pdus! {
     /// Starts or continues a login (section 11.12).

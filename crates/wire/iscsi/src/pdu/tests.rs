@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
 use super::*;
-use crate::serial::Sn;
+use crate::pdu::bhs::Sn;
 
 macro_rules! parsers {
     ($($pdu:ident)*) => {

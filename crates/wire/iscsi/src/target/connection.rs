@@ -3,16 +3,14 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::interface::{CloseReason, ConnectionId, ConnectionStart, Receipt, TextQuery};
+use super::{CloseReason, ConnectionId, ConnectionStart, Receipt, TextQuery};
 use crate::keepalive::Keepalive;
 use crate::negotiate::ReceivedKeys;
 use crate::pdu::{
-    Bhs, Cid, LogoutRequest, Lun, NopIn, NopOut, Opcode, TargetNumbers, TaskManagementRequest, TextRequest,
-    Ttt,
+    Bhs, Cid, LogoutRequest, Lun, NopIn, NopOut, Opcode, Sn, TargetNumbers, TaskManagementRequest,
+    TextRequest, Ttt,
 };
-use crate::serial::Sn;
-use crate::slab::Identified;
-use crate::slab::Key;
+use crate::slab::{Identified, Key};
 use crate::text::{Assembly, Pieces};
 
 #[derive(Debug)]

@@ -20,10 +20,9 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::ConnectionId;
 use super::connection::{PreparedPdu, QueuedPdu};
-use super::interface::ConnectionId;
-use crate::pdu::{Lun, Ttt};
-use crate::serial::Sn;
+use crate::pdu::{Lun, Sn, Ttt};
 
 /// The active fence, and the PDUs it blocks.
 #[derive(Debug, Default)]

@@ -38,7 +38,7 @@
 //!
 //! A session ends with its last connection (ErrorRecoveryLevel 0); the driver then drops it.
 //!
-//! Reading order: [`interface`] (actions for the driver), `session` (the tables), `window` (delivery order), `receive`
+//! Reading order: this file (actions for the driver), `session` (the tables), `window` (delivery order), `receive`
 //! and `task` (commands and their data), `transmit` (Data-In and status), `task_management` and `fence` (the end of
 //! many commands), `requests` (the rest of the protocol).
 //!
@@ -47,7 +47,6 @@
 
 mod connection;
 mod fence;
-mod interface;
 mod receive;
 mod requests;
 mod session;
@@ -56,10 +55,14 @@ mod task_management;
 mod transmit;
 mod window;
 
-pub use interface::{
-    CloseReason, Command, ConnectionId, ConnectionStart, DataFault, Event, Fatal, LogoutId, Receipt,
-    SessionConfig, TaskId, TextQuery, TmfId, TmfRequest,
-};
+use std::time::Duration;
+
+use derive_more::{Display, Error};
+
+use crate::negotiate::Parameters;
+use crate::pdu::{Lun, Sn, TaskAttribute, TaskManagementFunction, TaskManagementResult};
+use crate::slab::Key;
+
 pub use receive::{Destination, Segment};
 pub use requests::Notice;
 pub use session::{Counters, Session};
@@ -67,3 +70,311 @@ pub use task::{TASK_EVENTS, TASK_STATES};
 pub use transmit::{Payload, Response, Transmit};
 
 pub use crate::keepalive::NopPolicy;
+
+// The interface between the state machine and its driver: configuration, identifiers, events, and the errors
+// that close a connection.
+
+pub use crate::slab::ConnectionId;
+
+/// Configuration of a session.
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// The parameters negotiated by the leading login.
+    pub parameters: Parameters,
+    /// Maximum number of outstanding commands.
+    pub window: u32,
+    /// The CmdSN of the first command: that of the leading login, which a login does not consume.
+    pub exp_cmd_sn: Sn,
+    /// When to ping the initiator, and when to close its connection.
+    pub nop: NopPolicy,
+    /// Maximum number of outstanding immediate commands and task management functions.
+    pub immediate_max: u32,
+    /// Maximum size of data held for commands and requests ahead of their CmdSN, with the cost of holding
+    /// them.
+    pub staged_bytes_max: usize,
+    /// Maximum number of queued PDUs in addition to those of commands: responses to pings and text requests,
+    /// Rejects.
+    pub unsent_max: usize,
+    /// Maximum size of their data. One more PDU may exceed it.
+    pub unsent_bytes_max: usize,
+    /// Maximum size of the text of one exchange.
+    pub text_bytes_max: usize,
+    /// The response to ABORT TASK for a finished task. Section 11.6.1 (c) specifies "does not exist"; ESXi
+    /// then considers the target broken and resets it, so "function complete" is the better response there.
+    pub abort_of_finished: TaskManagementResult,
+}
+
+/// State of a connection at the end of its login.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionStart {
+    /// The StatSN of its next status.
+    pub stat_sn: Sn,
+    /// Our MaxRecvDataSegmentLength.
+    pub local_max_recv_data_segment_length: u32,
+    /// The initiator's MaxRecvDataSegmentLength.
+    pub peer_max_recv_data_segment_length: u32,
+}
+
+impl SessionConfig {
+    /// A configuration with the limits of a discovery session, which may be unauthenticated: text requests,
+    /// pings and logout, one after the other.
+    pub fn of_discovery(parameters: Parameters, exp_cmd_sn: Sn) -> SessionConfig {
+        SessionConfig {
+            window: SessionConfig::DISCOVERY_WINDOW,
+            immediate_max: 8,
+            staged_bytes_max: 0,
+            unsent_max: 16,
+            unsent_bytes_max: 16 << 10,
+            text_bytes_max: 8 << 10,
+            ..SessionConfig::new(parameters, exp_cmd_sn)
+        }
+    }
+
+    /// The command window of a discovery session.
+    pub const DISCOVERY_WINDOW: u32 = 8;
+
+    /// A configuration with our usual limits.
+    pub fn new(parameters: Parameters, exp_cmd_sn: Sn) -> SessionConfig {
+        SessionConfig {
+            parameters,
+            exp_cmd_sn,
+            // Issue 2 requires at least 256; open-iscsi uses 128 (cmds_max) by default.
+            window: 256,
+            nop: NopPolicy::of_target(Duration::from_secs(15)),
+            immediate_max: 64,
+            // 64 commands of the largest FirstBurstLength that Linux offers, 256 KiB.
+            staged_bytes_max: 16 << 20,
+            // More pings and texts than any initiator has outstanding; four pings of 256 KiB.
+            unsent_max: 1024,
+            unsent_bytes_max: 1 << 20,
+            text_bytes_max: 64 << 10,
+            abort_of_finished: TaskManagementResult::TaskDoesNotExist,
+        }
+    }
+}
+
+impl ConnectionStart {
+    /// The state negotiated by a connection's login.
+    pub fn new(stat_sn: Sn, parameters: &Parameters) -> ConnectionStart {
+        ConnectionStart {
+            stat_sn,
+            local_max_recv_data_segment_length: parameters.local_max_recv_data_segment_length,
+            peer_max_recv_data_segment_length: parameters.peer_max_recv_data_segment_length,
+        }
+    }
+}
+
+/// A task of a session. Its index is reused after its end; the whole identifier is not, within any relevant
+/// time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TaskId {
+    key: Key,
+    connection: ConnectionId,
+}
+
+/// An outstanding task management function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TmfId(Key);
+
+/// A pending logout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LogoutId(Key);
+
+/// An action for the driver.
+#[expect(missing_docs, reason = "where a name says all")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A command to start. Commands are reported in CmdSN order, after their header has arrived and before
+    /// any data.
+    ///
+    /// For a command with data the driver calls [`Session::expect_data`] before the next call of
+    /// `poll_event` or `handle_segment`, or not at all: otherwise data is dropped.
+    Command(Command),
+    /// Data of the command announced just before, which was ahead of its CmdSN and was held with its data.
+    /// The driver stores it in the task's data, as if it had just arrived.
+    StagedData {
+        task: TaskId,
+        /// Bytes from the start of the command's data.
+        offset: u32,
+        bytes: Vec<u8>,
+    },
+    /// All requested data has arrived, in order.
+    DataComplete { task: TaskId },
+    /// The data cannot become complete. The driver ends the command with the CHECK CONDITION of section
+    /// 11.4.7.2 for this [`DataFault`].
+    DataFailed { task: TaskId, fault: DataFault },
+    /// Execute a task management function, then call [`Session::tmf_done`].
+    TaskManagement(TmfRequest),
+    /// List some targets with [`Session::text_reply`].
+    SendTargets {
+        connection: ConnectionId,
+        /// The targets requested.
+        which: TextQuery,
+        /// The first target of this part of the list, from the reply to the previous part; `None` for the
+        /// first part.
+        from: Option<String>,
+        /// Maximum size of a part that the requester accepts in one PDU, in bytes.
+        segment_max: usize,
+    },
+    /// A task known to the driver ended without a response: its connection is gone. Release its resources.
+    TaskGone { task: TaskId },
+    /// The initiator logged out another connection of its session, or one that is gone. It will retry that
+    /// connection's outstanding commands after the response: when none of them can reach the medium any more,
+    /// call [`Session::logout_done`].
+    LogoutPending { logout: LogoutId },
+    /// The initiator acknowledged the status of a [`Response`] with this receipt.
+    Acknowledged(Receipt),
+    /// A PDU is queued on a connection that the driver would not poll otherwise: an acknowledgement on
+    /// another connection, or a timeout, released it. Call [`Session::poll_transmit`].
+    TransmitReady { connection: ConnectionId },
+    /// Close the connection after sending what `poll_transmit` returned for it, then remove it.
+    Close { connection: ConnectionId, reason: CloseReason },
+}
+
+/// A SCSI command.
+#[expect(missing_docs, reason = "where a name says all")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Its task.
+    pub task: TaskId,
+    pub lun: Lun,
+    /// The task attribute (SAM-5).
+    pub attribute: TaskAttribute,
+    /// It is an immediate command, outside the CmdSN order.
+    pub immediate: bool,
+    /// R: the initiator expects to read.
+    pub read: bool,
+    /// W: the initiator expects to write.
+    pub write: bool,
+    /// Expected Data Transfer Length, in bytes; for a bidirectional command, that of the write.
+    pub edtl: u32,
+    /// For a bidirectional command: bytes that the initiator expects to read.
+    pub bidirectional_read_edtl: Option<u32>,
+    /// Bytes of immediate data.
+    pub immediate_data: u32,
+    cdb: [u8; 16],
+    /// The whole CDB, if it is longer than sixteen bytes.
+    long_cdb: Option<Box<[u8]>>,
+}
+
+/// An acknowledgement that the driver requests for a response: until then the response can be lost with its
+/// connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// The subject, numbered by the driver.
+    pub subject: u64,
+    /// The value reported about it.
+    pub value: u64,
+}
+
+/// Errors in a command's data: additional sense according to section 11.4.7.2, all with ABORTED COMMAND.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataFault {
+    /// Data digest error. 47/05, PROTOCOL SERVICE CRC ERROR.
+    Digest,
+    /// Wrong order or amount: the standard's "incorrect amount of data". 0C/0D, WRITE ERROR - NOT ENOUGH
+    /// UNSOLICITED DATA.
+    Sequence,
+    /// Unsolicited data where none was negotiated. 0C/0C, WRITE ERROR - UNEXPECTED UNSOLICITED DATA.
+    Unsolicited,
+}
+
+/// A task management function to execute.
+#[expect(missing_docs, reason = "where a name says all")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TmfRequest {
+    /// Its identifier, for the response.
+    pub tmf: TmfId,
+    pub connection: ConnectionId,
+    /// The function. The state machine itself answers TASK REASSIGN, and ABORT TASK for tasks that do not exist.
+    pub function: TaskManagementFunction,
+    /// The logical unit, for functions that apply to one.
+    pub lun: Lun,
+    /// The task, for ABORT TASK and QUERY TASK. `None` for QUERY TASK if there is no such task.
+    pub referenced: Option<TaskId>,
+}
+
+/// The targets requested by SendTargets (RFC 7143 appendix C).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TextQuery {
+    /// All that the initiator may access. Discovery sessions only.
+    All,
+    /// One, by name. In a normal session only that of the session is reported.
+    One(String),
+    /// The session's own target. Never in discovery sessions.
+    Own,
+}
+
+/// Why a connection must be closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// Logout completed.
+    Logout,
+    /// A requested logout did not arrive before its deadline.
+    LogoutOverdue,
+    /// No traffic and no response to a ping.
+    Silent,
+    /// A dropped connection was announced.
+    Dropped,
+    /// A TARGET COLD RESET was answered: it ends the target's sessions.
+    Reset,
+}
+
+impl TaskId {
+    /// An index unique among the tasks of the session.
+    pub fn index(self) -> usize {
+        self.key.index as usize
+    }
+
+    /// The connection on which the command arrived (section 4.2.2.3, connection allegiance).
+    pub fn connection(self) -> ConnectionId {
+        self.connection
+    }
+}
+
+impl Command {
+    /// The CDB: sixteen bytes, shorter ones zero-filled; up to 260 if the initiator sent more.
+    pub fn cdb(&self) -> &[u8] {
+        self.long_cdb.as_deref().unwrap_or(&self.cdb)
+    }
+
+    /// Bytes that the initiator expects to read.
+    pub fn data_in_bytes(&self) -> u32 {
+        match (self.bidirectional_read_edtl, self.read && !self.write) {
+            (Some(bytes), _) => bytes,
+            (None, true) => self.edtl,
+            (None, false) => 0,
+        }
+    }
+
+    /// Bytes that the initiator expects to write.
+    pub fn data_out_bytes(&self) -> u32 {
+        if self.write { self.edtl } else { 0 }
+    }
+}
+
+/// An error that no PDU can answer: the connection must be closed, and at ErrorRecoveryLevel 0 its commands
+/// are lost.
+#[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
+pub enum Fatal {
+    /// A header digest error: the start of the next PDU is unknown (section 7.8). Drivers, which check
+    /// digests, report it themselves.
+    #[display("a header does not match its digest")]
+    HeaderDigest,
+    #[display("{length} bytes in one PDU, more than MaxRecvDataSegmentLength")]
+    SegmentTooLong {
+        /// Bytes of data announced.
+        length: u32,
+    },
+    #[display("a login request after the login")]
+    LoginInFullFeaturePhase,
+    /// Data for a task of another connection (section 4.2.2.3, connection allegiance).
+    #[display("data for a task of another connection")]
+    ForeignTask,
+    /// More responses queued than allowed: the peer sends without receiving.
+    #[display("the peer sends requests and takes no answers")]
+    TooManyUnanswered,
+    #[display("the connection is not part of the session")]
+    NotConnected,
+}

@@ -4,19 +4,18 @@
 use std::time::Instant;
 
 use super::connection::{Incoming, QueuedPdu, Request, RequestKind};
-use super::interface::{Command, ConnectionId, DataFault, Event, Fatal, TaskId};
 use super::session::Session;
 use super::task::{ExpectedLengths, HeldCommand, Inbound, NextStep, StagedData, Task, staged_cost};
 use super::task_management::exp_stat_sn;
 use super::transmit::Response;
 use super::window::{CmdSnOrder, Held};
+use super::{Command, ConnectionId, DataFault, Event, Fatal, TaskId};
 use crate::framing;
 use crate::negotiate::SessionType;
 use crate::pdu::{
-    Ahs, Bhs, DataOut, LogoutRequest, Malformed, NopOut, Opcode, Reject, RejectReason, ScsiCommand,
+    Ahs, Bhs, DataOut, LogoutRequest, Malformed, NopOut, Opcode, Reject, RejectReason, ScsiCommand, Sn,
     TargetNumbers, TaskManagementRequest, TextRequest,
 };
-use crate::serial::Sn;
 use crate::slab::Key;
 
 /// The data segment that follows a header.

@@ -18,8 +18,8 @@
 use std::time::{Duration, Instant};
 
 use super::connection::{CloseAfter, Connection, PreparedPdu, nop_in};
-use super::interface::{CloseReason, ConnectionId, Event, LogoutId, TextQuery};
 use super::session::{Logout, Session};
+use super::{CloseReason, ConnectionId, Event, LogoutId, TextQuery};
 use crate::keepalive::Due;
 use crate::keys::{Key, answer};
 use crate::negotiate::SessionType;

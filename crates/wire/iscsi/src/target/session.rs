@@ -5,15 +5,13 @@ use std::time::Instant;
 
 use super::connection::Connection;
 use super::fence::{FenceScope, Fences, Timeout};
-use super::interface::{Command, ConnectionId, ConnectionStart, Event, SessionConfig, TaskId};
 use super::task::{Tags, Task};
 use super::window::Window;
+use super::{Command, ConnectionId, ConnectionStart, Event, SessionConfig, TaskId};
 use crate::negotiate::Parameters;
 use crate::observed::report;
-use crate::pdu::{Cid, Itt, LogoutResult, Lun, TaskManagementFunction, TaskManagementRequest};
-use crate::serial::Sn;
-use crate::slab::Connections;
-use crate::slab::{Key, Slab};
+use crate::pdu::{Cid, Itt, LogoutResult, Lun, Sn, TaskManagementFunction, TaskManagementRequest};
+use crate::slab::{Connections, Key, Slab};
 
 /// A session: its command window, its tasks and its connections.
 #[derive(Debug)]

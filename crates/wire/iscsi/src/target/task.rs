@@ -15,10 +15,9 @@ use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Instant;
 
-use super::interface::{Command, ConnectionId, DataFault, Receipt};
+use super::{Command, ConnectionId, DataFault, Receipt};
 use crate::negotiate::Parameters;
-use crate::pdu::{DataOut, Itt, Lun, Residual, ScsiCommand, Ttt};
-use crate::serial::Sn;
+use crate::pdu::{DataOut, Itt, Lun, Residual, ScsiCommand, Sn, Ttt};
 use crate::slab::Key;
 
 #[derive(Debug)]

@@ -19,15 +19,14 @@ use std::time::{Duration, Instant};
 
 use super::connection::{CloseAfter, PreparedPdu, QueuedPdu, nop_in};
 use super::fence::{Blocked, BlockedPdu, Fence, FenceScope, Ping, Timeout, Unacknowledged};
-use super::interface::{CloseReason, ConnectionId, Event, TaskId, TmfId, TmfRequest};
 use super::session::{DelayedTmf, EarlyAbort, Session, Tmf};
 use super::transmit::Transmit;
 use super::window::{CmdSnOrder, Held};
+use super::{CloseReason, ConnectionId, Event, TaskId, TmfId, TmfRequest};
 use crate::pdu::{
-    Bhs, Itt, Lun, Opcode, RejectReason, TargetNumbers, TaskManagementFunction as Function,
+    Bhs, Itt, Lun, Opcode, RejectReason, Sn, TargetNumbers, TaskManagementFunction as Function,
     TaskManagementRequest, TaskManagementResponse, TaskManagementResult, Ttt,
 };
-use crate::serial::Sn;
 use crate::slab::Key;
 
 impl Session {

@@ -4,12 +4,11 @@
 use std::num::NonZeroU32;
 
 use super::connection::{CloseAfter, Connection, PreparedPdu, QueuedPdu, nop_in};
-use super::interface::{CloseReason, ConnectionId, DataFault, Event, Receipt, TaskId};
 use super::session::Session;
 use super::task::{Chunk, Limits, Outbound, Task, r2t_tag};
+use super::{CloseReason, ConnectionId, DataFault, Event, Receipt, TaskId};
 use crate::framing;
-use crate::pdu::{Bhs, DataIn, DataInStatus, Itt, Lun, R2t, Residual, ScsiResponse, TargetNumbers};
-use crate::serial::Sn;
+use crate::pdu::{Bhs, DataIn, DataInStatus, Itt, Lun, R2t, Residual, ScsiResponse, Sn, TargetNumbers};
 use crate::slab::Key;
 
 /// A PDU to send. The driver adds padding and digests ([`crate::framing::Framing`]).

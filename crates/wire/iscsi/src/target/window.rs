@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use super::connection::Request;
-use crate::serial::Sn;
+use crate::pdu::Sn;
 use crate::slab::Key;
 
 /// The window, and entries that arrived ahead of their CmdSN.

@@ -4,10 +4,9 @@
 use std::time::Duration;
 
 use iscsi::pdu::{
-    Lun, NopOut, Pdu, ScsiCommand, TaskManagementFunction as Function, TaskManagementRequest,
+    Lun, NopOut, Pdu, ScsiCommand, Sn, TaskManagementFunction as Function, TaskManagementRequest,
     TaskManagementResult as Outcome, Ttt,
 };
-use iscsi::serial::Sn;
 use iscsi::target::{self, CloseReason};
 
 use crate::pair::{Pair, Setup};

@@ -2,10 +2,9 @@
 
 use iscsi::initiator::Fatal;
 use iscsi::pdu::{
-    BHS_BYTES, Bhs, DataIn, DataInStatus, Itt, Lun, Opcode, R2t, Residual, Response, ScsiResponse,
+    BHS_BYTES, Bhs, DataIn, DataInStatus, Itt, Lun, Opcode, R2t, Residual, Response, ScsiResponse, Sn,
     TargetNumbers, Ttt,
 };
-use iscsi::serial::Sn;
 use iscsi::{initiator, target};
 use proptest::prelude::*;
 use std::num::NonZeroU32;

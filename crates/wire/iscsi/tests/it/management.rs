@@ -2,9 +2,8 @@
 
 use iscsi::initiator::{Event, Failure};
 use iscsi::pdu::{
-    Lun, Pdu, RejectReason, TaskManagementFunction as Function, TaskManagementResult as Result,
+    Lun, Pdu, RejectReason, Sn, TaskManagementFunction as Function, TaskManagementResult as Result,
 };
-use iscsi::serial::Sn;
 use iscsi::target;
 
 use crate::pair::{Pair, Setup, pattern};

@@ -3,12 +3,10 @@
 use std::time::Duration;
 
 use iscsi::initiator::Failure;
-use iscsi::pdu::{Lun, Pdu, TaskManagementFunction, TaskManagementResult};
-use iscsi::serial::Sn;
+use iscsi::pdu::{Lun, Pdu, Sn, TaskManagementFunction, TaskManagementResult};
 
-use crate::disk;
 use crate::pair::{Pair, Setup, pattern};
-use crate::raw;
+use crate::{disk, raw};
 
 const CMD_SN: Sn = Sn(0xffff_fff0);
 

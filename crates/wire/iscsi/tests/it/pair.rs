@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use iscsi::framing::Framing;
 use iscsi::negotiate::{DigestKind, Parameters, SessionType};
-use iscsi::pdu::{Bhs, Cid, Lun, Pdu, Residual, TaskAttribute, TaskManagementFunction, TaskManagementResult};
-use iscsi::serial::Sn;
+use iscsi::pdu::{
+    Bhs, Cid, Lun, Pdu, Residual, Sn, TaskAttribute, TaskManagementFunction, TaskManagementResult,
+};
 use iscsi::{initiator, target};
 
 use crate::disk::{self, Disk};

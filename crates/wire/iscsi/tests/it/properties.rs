@@ -1,7 +1,7 @@
 //! Any mix of immediate, unsolicited and solicited data, in any segmentation, yields the same bytes.
 
 use iscsi::negotiate::{DigestKind, Parameters, SessionType};
-use iscsi::serial::Sn;
+use iscsi::pdu::Sn;
 use proptest::prelude::*;
 
 use crate::pair::{Setup, pattern};

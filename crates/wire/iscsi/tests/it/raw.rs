@@ -2,10 +2,9 @@
 
 use iscsi::pdu::{
     Bhs, DataIn, DataOut, Itt, LogoutReason, LogoutRequest, Lun, NopIn, NopOut, Reject, RejectReason,
-    Residual, Response, ScsiCommand, ScsiResponse, TargetNumbers, TaskManagementFunction,
+    Residual, Response, ScsiCommand, ScsiResponse, Sn, TargetNumbers, TaskManagementFunction,
     TaskManagementRequest, TextRequest, Ttt,
 };
-use iscsi::serial::Sn;
 
 use crate::disk;
 use crate::pair::Pair;

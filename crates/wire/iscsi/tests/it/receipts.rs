@@ -1,8 +1,7 @@
 //! Responses whose receipt the target requests.
 
 use iscsi::initiator;
-use iscsi::pdu::{Bhs, Lun, NopOut, Residual, Response, ScsiCommand, ScsiResponse, TargetNumbers};
-use iscsi::serial::Sn;
+use iscsi::pdu::{Bhs, Lun, NopOut, Residual, Response, ScsiCommand, ScsiResponse, Sn, TargetNumbers};
 use iscsi::target::{self, Receipt, TaskId};
 
 use crate::pair::{Pair, Setup};

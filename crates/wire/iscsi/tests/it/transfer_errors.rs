@@ -1,12 +1,10 @@
 //! Data that violates a rule: digests, order, amounts, tags (RFC 7143 sections 7.7, 7.8, 11.4.7.2 and 11.7).
 
-use iscsi::pdu::{Pdu, RejectReason, Ttt};
-use iscsi::serial::Sn;
+use iscsi::pdu::{Pdu, RejectReason, Sn, Ttt};
 use iscsi::target::{DataFault, Event, Fatal};
 
-use crate::disk;
 use crate::pair::{Pair, Setup, pattern};
-use crate::raw;
+use crate::{disk, raw};
 
 const CMD_SN: Sn = Sn(0xffff_fff0);
 
