@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use block::Buffer;
 use host::{Epoll, EpollOptions};
 use iscsi_client::{Transfer, Url, cdb};
-use volume::figures::MetricKind;
+use volume::backend::MetricKind;
 
 use crate::exposition::Exposition;
 use crate::program::{PATIENCE, installed, run, until};

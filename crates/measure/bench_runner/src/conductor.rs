@@ -9,7 +9,7 @@ use bench::record::{CellRun, ClientRun, Ended, Record, Run, Sample};
 use bench::schedule::{Schedule, Work};
 use bench::{Extent, Go};
 use stats::known_well_enough;
-use volume::words::shell_word;
+use volume::spec::shell_word;
 
 use crate::agents::Serving;
 use crate::client::RoleResult;

@@ -10,7 +10,7 @@ use bench::icf;
 use bench::plan::Suite;
 use bench::suite::{self, wan};
 use readable::table::hanging;
-use volume::words::hint;
+use volume::spec::hint;
 
 /// A longer file is not a suite: the longest preset has a few thousand bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;

@@ -3,8 +3,7 @@
 use std::fmt::Display;
 
 use serde::{Deserialize, Serialize};
-use volume::backend::Layers;
-use volume::figures::Figure;
+use volume::backend::{Figure, Layers};
 
 use crate::raid;
 

@@ -19,7 +19,7 @@ use iscsi_client::{
 };
 use reactor::{BadAddress, Ipv6Host};
 use volume::backend::{Kind, UrlKind};
-use volume::words::hint;
+use volume::spec::hint;
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;

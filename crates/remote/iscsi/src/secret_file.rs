@@ -1,15 +1,14 @@
 //! Files with a secret: their required permissions, and which of their bytes are the secret. Servers,
 //! initiators and agents follow the same rules.
 
-use std::env;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::{env, fmt};
 
-use volume::words::shell_word;
+use volume::spec::shell_word;
 use zeroize::Zeroizing;
 
 /// A file with a secret that other users than its owner can access: it is not used.

@@ -4,6 +4,7 @@
 use std::any::Any;
 use std::error::Error;
 use std::fmt;
+use std::fmt::Display;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
@@ -269,4 +270,70 @@ impl Undo {
         let steps = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         steps.into_iter().rev().for_each(|step| step());
     }
+}
+
+// Figures for monitoring: metrics with their samples. A layer in use has a table of them.
+
+/// The type of a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetricKind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Counts of durations by bucket.
+    Histogram,
+}
+
+impl MetricKind {
+    /// Its name in Prometheus's format.
+    pub fn name(self) -> &'static str {
+        match self {
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
+        }
+    }
+}
+
+/// A metric: its name, and the common properties of its samples.
+#[derive(Clone, Copy, Debug)]
+pub struct Family {
+    /// Its name.
+    pub name: &'static str,
+    /// Its type.
+    pub kind: MetricKind,
+    /// The names of their labels.
+    pub labels: &'static [&'static str],
+    /// Its help text.
+    pub help: &'static str,
+}
+
+/// A metric, and the source of its samples.
+#[derive(Debug)]
+pub struct Figure<S: 'static> {
+    /// The metric.
+    pub family: Family,
+    /// Adds the samples of one instance, with the values of the last labels, which distinguish its samples.
+    pub samples: fn(&S, &mut Add<'_>),
+}
+
+/// Takes the last labels of a sample, and its value.
+pub type Add<'a> = dyn FnMut(&[&str], &dyn Display) + 'a;
+
+/// A table of figures, in the order in which they are written: `KIND "name" ["label"] "help" => samples;` each.
+#[macro_export]
+macro_rules! figures {
+    ($visibility:vis $table:ident of $source:ty:
+     $($kind:ident $name:literal [$($label:literal),*] $help:literal => $samples:expr;)*) => {
+        $visibility static $table: &[$crate::backend::Figure<$source>] = &[$($crate::backend::Figure {
+            family: $crate::backend::Family {
+                name: $name,
+                kind: $crate::backend::MetricKind::$kind,
+                labels: &[$($label),*],
+                help: $help,
+            },
+            samples: $samples,
+        }),*];
+    };
 }

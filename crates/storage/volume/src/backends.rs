@@ -2,12 +2,11 @@
 //! layer, add a section to this file and an entry in [`ALL`]; `remote/backends/src/lib.rs` lists the layers
 //! that must be elsewhere.
 
-use std::fmt;
 use std::ops::RangeInclusive;
-use std::slice;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, slice};
 
 use block::{
     BlockDevice, BlockSize, Buffered, Delay, DiskCache, DiskModel, Emulated512, Fault, Limit, Null, Rate,
@@ -15,8 +14,7 @@ use block::{
 };
 
 use crate::backend::{Backend, BlockPlaces, Kind, OpenError, Opened, Opening, Options};
-use crate::spec::{AtMost, BlockShape, Bytes, PerMillion, Problem, Spec, Time, Token, Written};
-use crate::words::hint;
+use crate::spec::{AtMost, BlockShape, Bytes, PerMillion, Problem, Spec, Time, Token, Written, hint};
 
 /// All kinds, in the order of the document.
 pub const ALL: &[&Kind] = &[&NULL, &DELAY, &LIMIT, &DISK, &BUFFERED, &EMULATED_512, &FAULT];

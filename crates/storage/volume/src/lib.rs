@@ -50,14 +50,11 @@
 
 pub mod backend;
 pub mod backends;
-pub mod figures;
 mod health;
 mod permission;
 mod persistent_state;
-mod requester;
 pub mod reservations;
 pub mod spec;
-pub mod words;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -73,7 +70,7 @@ use reservations::Registrations;
 pub use health::{Health, RequestKind, StorageCondition, StorageError};
 pub use permission::{Denied, Fence, WriteProtection};
 pub use persistent_state::{CacheGeneration, Damaged, LossMark, PersistentState, SaveLock, Unsaved};
-pub use requester::{Access, AttachmentId, HostPath, HostPort, Requester, ServicePort};
+pub use reservations::{Access, AttachmentId, HostPath, HostPort, Requester, ServicePort};
 
 /// Options of a volume.
 #[derive(Clone, Default)]

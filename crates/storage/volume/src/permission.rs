@@ -16,8 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::Volume;
 use crate::persistent_state::SaveLock;
-use crate::requester::{Access, AttachmentId, Requester};
-use crate::reservations::{Refusal, Registrations};
+use crate::reservations::{Access, AttachmentId, Refusal, Registrations, Requester};
 
 /// The state that determines access, except the fence.
 #[derive(Default)]
@@ -309,8 +308,7 @@ mod tests {
     use block::{BlockSize, Geometry, Null};
 
     use crate::VolumeOptions;
-    use crate::requester::HostPath;
-    use crate::reservations::tests as scene;
+    use crate::reservations::{HostPath, tests as scene};
 
     use super::*;
 

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use block::{BlockDevice, DeviceError, Exclusive, Extent, Lock, Pending};
 
 use crate::Volume;
-use crate::requester::{HostPath, HostPort, ServicePort};
 use crate::reservations::{
-    Ports, REGISTRATIONS_MAX, Registration, Registrations, Reservation, ReservationType,
+    HostPath, HostPort, Ports, REGISTRATIONS_MAX, Registration, Registrations, Reservation, ReservationType,
+    ServicePort,
 };
 
 /// Different after each loss of acknowledged writes: a part of the cache generation that initiators compare.

@@ -126,7 +126,7 @@ impl Reading<'_> {
         for option in written {
             let option = &Written { base, ..*option };
             let Some(Key { name, becomes, .. }) = keys::key(option.name) else {
-                let hint = volume::words::nearest(option.name, &keys::names());
+                let hint = volume::spec::nearest(option.name, &keys::names());
                 let hint = hint.map(|name| format!("; did you mean `{name}`?")).unwrap_or_default();
                 self.mistakes.push(option.unusable(format!("fio has no option `{}`{hint}", option.name)));
                 continue;

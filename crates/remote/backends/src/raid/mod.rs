@@ -7,7 +7,6 @@
 //! Reading order: the kinds (this file), `open`, `running` (sets in use), `upkeep` (rebuilding sets in use),
 //! [`create`], [`status`], [`scrub`].
 
-mod figures;
 mod offline;
 mod open;
 mod running;
@@ -25,9 +24,9 @@ use volume::spec::{Bytes, Problem, Spec, Time, Written};
 
 use crate::failure::Failure;
 
-pub(crate) use figures::FIGURES;
 pub use offline::{Creation, SetStatus, create, discard_journal, is_one_file, look, replace, scrub, status};
 pub use running::{Order, PendingOrder, Running, alone, closed, open, sets};
+pub(crate) use state::FIGURES;
 pub use state::{
     Condition, JournalStatus, Meaning, MemberCondition, MemberStatus, Progress, Scrub, ScrubStatus, SetState,
 };

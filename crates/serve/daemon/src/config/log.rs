@@ -7,7 +7,7 @@ use tracing_subscriber::filter::Targets;
 
 use super::section::Section;
 use super::values::Unfit;
-use ::volume::words::{hint, nearest};
+use ::volume::spec::{hint, nearest};
 
 /// `[log]`.
 #[derive(Clone, Debug, Default, PartialEq)]

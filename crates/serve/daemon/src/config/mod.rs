@@ -25,8 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::volume::spec::{Bytes, Time};
-use ::volume::words::{hint, nearest};
+use ::volume::spec::{Bytes, Time, hint, nearest};
 use front_end_core::{ListenAddress, Portal, Server};
 use logical_unit::LogicalUnit;
 use toml::de::DeTable;

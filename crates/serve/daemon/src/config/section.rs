@@ -14,7 +14,7 @@ use std::str::FromStr;
 use backends::secrets::{self, Exposed};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use volume::words::hint;
+use volume::spec::hint;
 
 /// A value and its position.
 #[derive(Clone, Debug)]

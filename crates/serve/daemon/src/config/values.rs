@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use front_end_core::ListenAddress;
 use reactor::BadAddress;
-use volume::spec::{NotAValue, Time};
-use volume::words::hint;
+use volume::spec::{NotAValue, Time, hint};
 
 /// Why a text is invalid, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -22,8 +22,7 @@ use ::front_end_core::HostAddress;
 use backends::layers::LayerStates;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use volume::spec::Time;
-use volume::words::hint;
+use volume::spec::{Time, hint};
 
 pub use client::{AskError, ServedSet, Subscription, ask, subscribe, unexpected};
 pub use events::{Event, Events, Occurrence};

@@ -5,7 +5,7 @@ use std::fmt::{Display, Write as _};
 use std::time::Duration;
 
 use front_end_core::{CLASSES, Durations};
-use volume::figures::{Family, Figure};
+use volume::backend::{Family, Figure};
 
 /// A text to which families are appended.
 #[derive(Debug, Default)]
@@ -110,7 +110,7 @@ pub(super) fn seconds(time: Duration) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use volume::figures::MetricKind;
+    use volume::backend::MetricKind;
 
     use super::*;
 

@@ -11,7 +11,7 @@ use front_end_core::{
     CoreStatistics, Counted, Durations, HostStatistics, Operation, Phase, VolumeStatistics,
 };
 use host::usage::Usage;
-use volume::figures::{Family, Figure, MetricKind};
+use volume::backend::{Family, Figure, MetricKind};
 use volume::{Volume, figures};
 
 use super::exposition::{Exposition, seconds};

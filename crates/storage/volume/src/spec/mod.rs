@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use crate::backend::{Backend, BlockPlaces, Opened, Opening};
 
-pub use syntax::{Grammar, Problem, SpecError, Token, decode, encode};
+pub use syntax::{Grammar, Problem, SpecError, Token, decode, encode, hint, list, nearest, shell_word};
 pub use values::{AtMost, BlockShape, Bytes, NotAValue, PerMillion, Time, bare_unit};
 pub use written::Written;
 

@@ -9,7 +9,7 @@ use block::{BlockSize, Blocks, Geometry, Rate};
 
 use super::syntax::{Problem, Token};
 use super::written::Written;
-use crate::words::list;
+use crate::spec::syntax::list;
 
 /// Why a text is not a valid value, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use super::Spec;
 use super::syntax::{Choice, Grammar, Node, Problem, SpecError, Token, parse};
 use crate::backend::{Kind, Options};
-use crate::words::hint;
+use crate::spec::syntax::hint;
 
 type Parsed<T> = Result<T, Problem>;
 
