@@ -16,10 +16,9 @@
 
 mod credentials;
 mod failure;
-pub mod loopback;
 mod session;
 mod stream;
 
-pub use credentials::{Client, CredentialsError, Server, is_server_name};
+pub use credentials::{Client, CredentialsError, Server, is_server_name, loopback};
 pub use failure::Failure;
 pub use stream::{TlsStream, accept, adopt, connect};
