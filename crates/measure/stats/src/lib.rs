@@ -21,10 +21,9 @@
 mod compare;
 mod intervals;
 mod latencies;
-pub mod steady;
 
 pub use compare::{
-    FittedLine, Scalability, Welch, drained_mean, holm, jain, line, little, scalability, welch,
+    FittedLine, Scalability, Welch, drained_mean, holm, jain, line, little, scalability, steady, welch,
 };
 pub use intervals::{
     Interval, MeanEstimate, autocorrelation_time, known_well_enough, mean, median, median_coverage,
