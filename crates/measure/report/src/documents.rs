@@ -5,7 +5,7 @@ use readable::figures::significant;
 use serde_json::json;
 
 use readable::table::{Align, Column as Fitting, hanging, rows_within};
-use volume::words::hint;
+use volume::spec::hint;
 
 /// The number of letters after which a column heading wraps, at a word boundary.
 const HEAD_LETTERS: usize = 14;

@@ -52,7 +52,6 @@ pub mod measured;
 mod opening;
 pub mod proof;
 mod sections;
-mod series;
 mod several;
 pub mod summary;
 mod terminal;
