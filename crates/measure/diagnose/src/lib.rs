@@ -41,13 +41,11 @@ mod patterns;
 mod symptoms;
 #[cfg(test)]
 mod tests;
-mod words;
 
 pub use environment::network::LinkLayer;
 pub use evidence::{Evidence, Known, Ladder, LongPackets, NbdSession, PathLayer, Storage, Timed};
-pub use finding::Cause;
-pub use finding::{Beside, Otherwise};
-pub use finding::{Change, Confirmed, Diagnosis, Explained, Finding, Gain, Remedy, Verdict, Where};
-pub use judge::confirmed;
-pub use judge::diagnose;
+pub use finding::{
+    Beside, Cause, Change, Confirmed, Diagnosis, Explained, Finding, Gain, Otherwise, Remedy, Verdict, Where,
+};
+pub use judge::{confirmed, diagnose};
 pub use load::{LoadRun, Parts, PathUnderLoad};

@@ -1,8 +1,9 @@
 //! Causes at the two ends: CPU time used by others.
 
+use super::words;
 use crate::case::Case;
 use crate::causes::Found;
-use crate::{Cause, Gain, Where, words};
+use crate::{Cause, Gain, Where};
 
 /// This machine has no CPU time left for the thread that makes the requests.
 pub(crate) fn client_cpu(case: &Case<'_>) -> Option<Found> {

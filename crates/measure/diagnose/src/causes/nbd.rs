@@ -1,8 +1,9 @@
 //! Findings on an NBD export, with remedies for NBD servers and clients instead of those for iSCSI.
 
+use super::words;
 use crate::case::Case;
 use crate::causes::Found;
-use crate::{Cause, Gain, NbdSession, Otherwise, Remedy, Where, words};
+use crate::{Cause, Gain, NbdSession, Otherwise, Remedy, Where};
 
 /// The usual number of connections of a client configured for several.
 pub(crate) const CONNECTIONS: u16 = 4;

@@ -2,11 +2,12 @@
 
 use model::{Direction, Prediction, Term};
 
+use super::words;
 use crate::case::{Case, Setting};
 use crate::causes::{Found, settings};
 use crate::layers::median;
 use crate::symptoms::{FullWindow, Whose};
-use crate::{Cause, Change, Evidence, Gain, Known, PathLayer, PathUnderLoad, Remedy, Where, ceiling, words};
+use crate::{Cause, Change, Evidence, Gain, Known, PathLayer, PathUnderLoad, Remedy, Where, ceiling};
 
 // The link runs below its rated speed: a bad cable, a port with a fixed speed, a switch in between.
 

@@ -2,9 +2,10 @@
 
 use model::{Direction, Keys, Load, Term};
 
+use super::words;
 use crate::case::Case;
 use crate::causes::{Found, settings, windows};
-use crate::{Cause, Change, LoadRun, Remedy, Where, words};
+use crate::{Cause, Change, LoadRun, Remedy, Where};
 
 // The queue depth is too low for the distance. Applies only to a load that the user named, because our
 // single-request load is there to measure latency.

@@ -2,10 +2,11 @@
 
 use model::Direction;
 
+use super::words;
 use crate::case::Case;
 use crate::causes::Found;
 use crate::layers::median;
-use crate::{Cause, Gain, Remedy, Where, words};
+use crate::{Cause, Gain, Remedy, Where};
 
 // The storage behind the target is slow: each access takes long, or their rate is limited.
 
