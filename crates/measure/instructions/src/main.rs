@@ -8,9 +8,8 @@
 //! All code of both ends above the kernel is counted: executor, connection, iSCSI, SCSI, volume. The
 //! replacement of the kernel and its clock, `outside`, is not counted.
 
-mod initiator_end;
+mod ends;
 mod outside;
-mod target_end;
 mod world;
 
 use std::process::ExitCode;
@@ -69,9 +68,9 @@ fn main() -> ExitCode {
 fn carry_out(work: Work) -> Result<(), Anything> {
     let outside = Arc::new(Outside::new());
     let shared = Arc::clone(&outside);
-    let server = target_end::server(work.volume)?;
+    let server = ends::server(work.volume)?;
     thread::Builder::new().name("target".to_owned()).spawn(move || server.run(&shared))?;
-    initiator_end::run(work, &outside)
+    ends::run_initiator(work, &outside)
 }
 
 impl Work {
