@@ -16,9 +16,9 @@ use hyperscsi::initiator::{EndReason, Event, RequestId};
 use hyperscsi::{
     Command, Counters, DATA_BYTES_MAX, Function, FunctionResult, Initiator, Payload, Response, TaskAttribute,
 };
-use iscsi_client::carrier::{CommandRecord, Recorded};
 use iscsi_client::{
-    CommandEnd, CommandError, CommandSpec, EscalationStep, Lun, Residual, Status, Timeouts, Transfer, status,
+    CommandEnd, CommandError, CommandRecord, CommandSpec, EscalationStep, Lun, Recorded, Residual, Status,
+    Timeouts, Transfer, status,
 };
 use reactor::{DatagramAddress, Sender};
 use scsi::cdb::Cdb;

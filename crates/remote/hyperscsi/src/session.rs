@@ -24,10 +24,9 @@ use std::time::Duration;
 
 use hyperscsi::initiator::{Config, EndReason, Times};
 use hyperscsi::{Counters, DATA_BYTES_MAX, Function, FunctionResult, Initiator, Psk};
-use iscsi_client::carrier::{Answer, Carrier, CommandRecord};
 use iscsi_client::{
-    Authenticated, CommandEnd, CommandError, CommandSpec, Isid, Lun, Management, Nexus, RemoteLun,
-    RemoteTarget, TaskManagementResult, Timeouts, Tsih, secret_file,
+    Answer, Authenticated, Carrier, CommandEnd, CommandError, CommandRecord, CommandSpec, Isid, Lun,
+    Management, Nexus, RemoteLun, RemoteTarget, TaskManagementResult, Timeouts, Tsih, secret_file,
 };
 use reactor::{DatagramAddress, Receiver, Resident, mailbox};
 

@@ -11,7 +11,7 @@
 //!
 //! Reading order: [`Url`] and [`Settings`], [`open`], `login`, [`RemoteLun`], [`RemoteTarget`] (how a LUN
 //! reaches its session), `session` and `inner` (outstanding commands), `connection` (the wire);
-//! [`Statistics`] and [`FlightRecorder`] (observation). [`carrier`] is for sessions by another protocol.
+//! [`Statistics`] and [`FlightRecorder`] (observation). [`Carrier`] is for sessions by another protocol.
 //! [`Unit`] and [`verbs`] are separate: SCSI commands by name, for users who need more than a block device.
 //!
 //! # How a session survives
@@ -58,7 +58,6 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod caches;
-pub mod carrier;
 mod connection;
 mod effect;
 mod error;
@@ -88,8 +87,7 @@ pub use lun::RemoteLun;
 pub use open::{Discovered, discover, open, open_target};
 pub use paths::{MultipathLun, open_paths};
 pub use recorder::{FlightRecorder, pcapng};
-
-pub use remote_target::RemoteTarget;
+pub use remote_target::{Answer, Carrier, CommandRecord, Recorded, RemoteTarget};
 pub use scsi::{Sense, cdb, status, status_words};
 pub use session_state::Nexus;
 pub use statistics::{

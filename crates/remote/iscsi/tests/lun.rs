@@ -1,17 +1,15 @@
 //! A LUN behind a scripted target that replaces it, holds writes, and loses its session.
 
 use std::future::{poll_fn, ready};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::Duration;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Pending};
-use iscsi_client::carrier::{Answer, Carrier, CommandRecord};
 use iscsi_client::{
-    CommandEnd, CommandError, CommandSpec, Management, Nexus, RemoteLun, RemoteTarget, Residual, Status,
-    TaskManagementResult, Timeouts, Transfer,
+    Answer, Carrier, CommandEnd, CommandError, CommandRecord, CommandSpec, Management, Nexus, RemoteLun,
+    RemoteTarget, Residual, Status, TaskManagementResult, Timeouts, Transfer,
 };
 use reactor::{Alone, block_on};
 
