@@ -8,7 +8,6 @@ pub mod hyperscsi;
 pub mod iscsi;
 pub mod nbd;
 mod sections;
-mod typed;
 
 pub use crate::config::values::{listen_address, listen_address_or_path};
 pub use crate::config::{Beside, Configured, Document, FrontEndKind, FrontEnds, RunningFrontEnd, Serving};

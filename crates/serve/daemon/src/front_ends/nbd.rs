@@ -21,8 +21,7 @@ use volume::spec::{Bytes, Time};
 use super::exposed::{
     self, AccessLists, Contents, Exposed, Lun, announced, before, differing, portal_changes, texts,
 };
-use super::sections::{Listening, add_export, each_once, remove_exports, section_to_edit};
-use super::typed::labelled;
+use super::sections::{Listening, add_export, each_once, labelled, remove_exports, section_to_edit};
 use crate::config::file::text_of;
 use crate::config::section::{Placed, Section};
 use crate::config::values::{Unfit, VolumeName, listen_address_or_path, one_of};

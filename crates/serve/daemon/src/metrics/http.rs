@@ -7,14 +7,13 @@
 //! takes.
 
 use std::convert::Infallible;
-use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use backends::Failure;
 use front_end_core::{AddressBlock, Counts};
@@ -29,7 +28,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Mutex as AsyncMutex, oneshot};
 use tokio::time::timeout;
 
-use super::health::Health;
+use super::Health;
 
 const CONNECTIONS_MAX: usize = 64;
 /// Connections of one address or IPv6 network (/64): a host that opens connections and sends nothing leaves

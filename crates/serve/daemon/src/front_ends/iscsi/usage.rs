@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
 use super::target::Target;
-use crate::front_ends::typed::labelled;
+use crate::front_ends::sections::labelled;
 
 /// A target and its addresses.
 pub(super) struct Way<'a> {
@@ -151,7 +151,7 @@ impl<'a> Way<'a> {
 #[cfg(test)]
 mod tests {
     use crate::config::{Config, Configured as _};
-    use crate::front_ends::typed::joined;
+    use crate::front_ends::sections::joined;
 
     fn told(target: &str) -> String {
         joined(&shown(target))
