@@ -17,7 +17,7 @@ use volume::RequestKind;
 use crate::access::DeviceAccess;
 use crate::cdb::Cdb;
 use crate::command::call::{Call, Command};
-use crate::command::{read_write, table};
+use crate::command::{self, read_write};
 use crate::failure;
 use crate::failure::Failure;
 use crate::nexus::NexusId;
@@ -52,7 +52,7 @@ impl LogicalUnit {
 
     /// Finds the command, checks whether it is allowed, and plans it.
     pub(crate) fn admit(self: &Arc<Self>, call: &mut Call<'_>) -> Result<Plan, Failure> {
-        let command = table::find(call.cdb, self.traits())?;
+        let command = command::find(call.cdb, self.traits())?;
         self.check(call, command)?;
         if call.cdb.naca() {
             // INQUIRY reports NORMACA = 0 (SAM-5 5.10.2).
