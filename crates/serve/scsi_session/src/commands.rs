@@ -59,9 +59,8 @@ use logical_unit::{
 };
 use reactor::{JoinHandle, Sender};
 
-use crate::luns::{Export, Luns, Turn};
+use crate::luns::{AbortedUnits, Export, Luns, Turn, add_units, quiesce};
 use crate::tally::{Failure, failure, operation};
-use crate::units::{AbortedUnits, add_units, quiesce};
 
 /// The header of a command, and the transport's findings about it.
 pub struct Declared<'a, I> {

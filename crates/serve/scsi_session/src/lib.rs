@@ -1,9 +1,8 @@
 //! The part that SCSI front ends share, whatever their transport:
 //!
-//! - `luns`: the LUNs visible to a session
+//! - `luns`: the LUNs visible to a session, and operations on several units
 //! - [`ScsiSession`], [`Commands`]: the life cycle of a command from arrival to response
 //! - `tally`: the names of commands and responses in monitoring
-//! - `units`: waiting for several units
 //!
 //! Not included: the execution of commands (`logical_unit`), the transport of data and responses, and the
 //! available task management functions.
@@ -38,11 +37,9 @@ mod luns;
 mod tally;
 #[cfg(test)]
 mod tests;
-mod units;
 
 pub use commands::{
     Answer, Commands, Declared, LossReport, Observed, Receiving, Removed, ScsiSession, Task, Waiting,
     WaitingFor, abort_ordered, tell_removed, with,
 };
-pub use luns::{Export, Luns, NamePattern, Slot, Turn};
-pub use units::{abort_everybodys, add_units, quiesce};
+pub use luns::{Export, Luns, NamePattern, Slot, Turn, abort_everybodys, add_units, quiesce};
