@@ -29,11 +29,10 @@ use reactor::{DatagramBatch, Datagrams, Receiver, Sender};
 use scsi_session::{ScsiSession, quiesce, tell_removed};
 
 use crate::config::{Config, Door};
-use crate::context::{HYPERSCSI, Handed, HyperScsi};
+use crate::context::{HYPERSCSI, Handed, HyperScsi, Machine, Pace, Wire};
 use crate::interface::{Interface, Place, Spare};
 use crate::session::{Began, Session, SharedSession};
 use crate::status::{PathStatus, SessionStatus};
-use crate::wire::{Machine, Pace, Wire};
 
 /// Frames received before outgoing ones are sent.
 const BATCH: usize = 64;

@@ -9,7 +9,7 @@
 //!
 //! - [`HyperScsi`] (`context`) is the configuration, shared by all cores. `front_end` is the server's
 //!   interface.
-//! - `wire` has the protocol's state machine of a core; `core` runs it, with its clock and sessions;
+//! - `context` also has the protocol's state machine of a core; `core` runs it, with its clock and sessions;
 //!   `interface` receives and sends. Each core has a socket for each portal, and the kernel delivers the
 //!   frames of its sessions to it. Sessions of one nexus are on one core.
 //! - `config` has the access control.
@@ -24,7 +24,6 @@ mod front_end;
 mod interface;
 mod session;
 mod status;
-mod wire;
 
 pub use config::{Access, Config, Target};
 pub use context::{HYPERSCSI, HyperScsi};

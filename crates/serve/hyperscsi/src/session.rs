@@ -29,9 +29,8 @@ use scsi_session::{
 };
 
 use crate::config::{Config, Target};
-use crate::context::HYPERSCSI;
+use crate::context::{HYPERSCSI, Wire};
 use crate::status::{PathStatus, SessionStatus};
-use crate::wire::Wire;
 
 /// A session, shared by its running commands.
 pub(crate) type SharedSession = Rc<RefCell<Session>>;
