@@ -7,5 +7,3 @@ pub mod process;
 pub mod serving;
 pub mod tally;
 pub mod workspace;
-
-mod policy;

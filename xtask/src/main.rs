@@ -13,7 +13,6 @@ mod licences;
 mod package;
 mod python;
 mod simulate;
-mod space;
 mod test;
 mod tidy;
 

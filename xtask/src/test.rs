@@ -4,13 +4,14 @@
 //! and their lines are mixed.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::Stdio;
 use std::sync::Mutex;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use crate::book;
 use crate::conformance;
@@ -21,12 +22,9 @@ use crate::licences::Checker;
 use crate::package;
 use crate::python;
 use crate::simulate;
-use crate::space;
 use crate::tidy;
-use xtask::packages;
-use xtask::process;
 use xtask::tally::{Tally, Verdict};
-use xtask::workspace;
+use xtask::{packages, process, workspace};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -40,7 +38,7 @@ pub(crate) struct Options {
 
 /// Installs missing packages, then runs every step.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
-    space::ensure()?;
+    ensure_space()?;
     packages::ensure(packages::ALL)?;
     let checker = Mutex::new(Some(Checker::prepare()));
     let licences = || checker.lock().ok().and_then(|mut checker| checker.take());
@@ -118,7 +116,7 @@ impl Step<'_> {
         });
         let time = begun.elapsed();
         println!("== {name} {:.0} s: {tally}", time.as_secs_f64());
-        let complaint = if tally.verdict() == Verdict::Fails { space::complaint() } else { None };
+        let complaint = if tally.verdict() == Verdict::Fails { complaint() } else { None };
         Ended { name, time, tally, failures, complaint }
     }
 }
@@ -267,6 +265,63 @@ fn counted(line: &str) -> Option<Tally> {
     let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
     let mut numbers = counts.split("; ").map_while(|part| part.split(' ').next()?.parse().ok());
     Some(Tally { passed: numbers.next()?, failed: numbers.next()?, skipped: numbers.next()? })
+}
+
+// Checks that the disk has space for a complete test run. A full disk makes correct tests fail.
+
+/// Size of the target directory after a run in a fresh clone (8.5 GB on 2026-11-27), with a margin.
+const NEEDED: u64 = 10 * GIB;
+
+/// Additional space for incremental builds.
+const INCREMENTAL: u64 = 4 * GIB;
+
+/// With less free space than this, the disk counts as full.
+const LITTLE: u64 = GIB;
+
+const GIB: u64 = 1 << 30;
+
+/// Fails if the target directory cannot grow to the size of a complete run.
+fn ensure_space() -> Result<()> {
+    let target = workspace::target_directory();
+    // Cargo creates the directory and its parents if they do not exist yet.
+    let existing = target.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
+    // A concurrent build can delete files while they are counted; that is not an error.
+    let (free, held) = (free_bytes(existing)?, held_bytes(&target).unwrap_or(NEEDED + INCREMENTAL));
+    let is_incremental = std::env::var_os("CARGO_INCREMENTAL").is_none_or(|set| set != "0");
+    let needed = NEEDED + if is_incremental { INCREMENTAL } else { 0 };
+    ensure!(
+        free >= LITTLE && free.saturating_add(held) >= needed,
+        "{} has {} GiB, and {} GiB are free there; a complete run needs {} GiB: free some space (`cargo clean` deletes the \
+         builds), or set CARGO_TARGET_DIR to a directory on another disk",
+        target.display(),
+        held / GIB,
+        free / GIB,
+        needed / GIB,
+    );
+    Ok(())
+}
+
+/// A hint for a failure: reports if a disk that the run uses is full.
+fn complaint() -> Option<String> {
+    let folders = [workspace::target_directory(), std::env::temp_dir()];
+    let full = folders.iter().find(|folder| free_bytes(folder).is_ok_and(|free| free < LITTLE))?;
+    Some(format!("the disk of {} is full, which alone can make tests fail", full.display()))
+}
+
+fn free_bytes(folder: &Path) -> Result<u64> {
+    let system = rustix::fs::statvfs(folder)
+        .with_context(|| format!("cannot determine the free space of {}", folder.display()))?;
+    Ok(system.f_bavail.saturating_mul(system.f_frsize))
+}
+
+fn held_bytes(folder: &Path) -> Result<u64> {
+    if !folder.exists() {
+        return Ok(0);
+    }
+    let folder = folder.to_str().context("the target directory's name is not UTF-8")?;
+    let told = process::run("du", &["--summarize", "--block-size=1", folder])?;
+    let (bytes, _) = told.split_once('\t').context("du prints bytes and a name")?;
+    Ok(bytes.parse()?)
 }
 
 #[cfg(test)]

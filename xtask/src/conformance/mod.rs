@@ -6,30 +6,25 @@
 
 mod configuration;
 mod cunit;
-mod errata;
 mod matrix;
 mod page;
 
 use std::collections::VecDeque;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::thread;
+use std::{fs, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 
 use configuration::Configuration;
 use cunit::Test;
-use errata::Errata;
-use matrix::{Column, Matrix};
-use xtask::document;
-use xtask::process;
+use matrix::{Column, Errata, Matrix};
 use xtask::serving::ceph::Ceph;
 use xtask::serving::linerate::Linerate;
 use xtask::serving::tgt::Tgt;
 use xtask::serving::{Placement, Serving};
 use xtask::tally::{Tally, Verdict};
-use xtask::workspace;
+use xtask::{document, process, workspace};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {

@@ -4,7 +4,6 @@
 //! The guest boots once for all scenes. This needs QEMU and root on this machine, but neither KVM nor an installed kernel.
 
 mod aoe;
-mod cpio;
 mod image;
 mod iscsi;
 mod lio;
@@ -20,9 +19,8 @@ use anyhow::{Context, Result};
 
 use self::image::Image;
 use self::world::World;
-use xtask::process;
 use xtask::tally::{Tally, Verdict};
-use xtask::workspace;
+use xtask::{process, workspace};
 
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Options {
