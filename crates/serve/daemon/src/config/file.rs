@@ -452,7 +452,7 @@ mod tests {
         assert_eq!(none.exported().count(), 0, "{}", without.text());
         let b_at = |target, lun| Addition { lun, ..addition(&b, target) };
         for (kind, kept, addition) in [
-            (&iscsi::KIND, "for listed", b_at("iqn.2026-01.com.example:u", Some(3))),
+            (&iscsi::KIND, "LUN 3: b = ram:4MiB, for listed", b_at("iqn.2026-01.com.example:u", Some(3))),
             (&iscsi::KIND, "for any initiator in listed networks", b_at(TARGET, None)),
             (&nbd::KIND, "NBD export a for listed networks", b_at("a", None)),
             (&aoe::KIND, "AoE 7.1 for listed stations", b_at("7.1", None)),
