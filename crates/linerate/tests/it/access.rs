@@ -298,6 +298,11 @@ fn whether_a_session_exists_is_told_only_to_who_has_proved_to_be_its_user() {
 #[test]
 fn guesses_at_a_secret_are_put_off_and_the_user_comes_in_from_elsewhere() {
     let Some(server) = Server::configured(TWO_USERS) else { return };
+    // After these, no further login from this address is logged for a while.
+    for _ in 0..5 {
+        let nowhere = initiator(Some(&server.target_name("nowhere")), 1);
+        assert_eq!(refusal(Peer::log_in(&server, nowhere)), LoginStatus::NotFound);
+    }
     let guess = || {
         let config = InitiatorConfig { chap: claim("alice", "some-other-secret"), ..alice(&server) };
         refusal(Peer::log_in(&server, config))
