@@ -96,8 +96,10 @@ pub(crate) fn measure(failed: &mut String) -> Result<Tally> {
             Check::Builds(seeds, parts),
         ]);
     }
-    // They have found no fault but those injected.
-    checks.extend(["Breaks", "Floods"].map(|part| new_worlds_with(&[part.to_owned()], 10)));
+    // They have found no fault but those injected. A world of floods takes half a minute.
+    checks.extend(
+        [("Breaks", 5), ("Floods", 1)].map(|(part, seconds)| new_worlds_with(&[part.to_owned()], seconds)),
+    );
     Ok(Tally::of_busy(&checks, Check::made, failed))
 }
 
