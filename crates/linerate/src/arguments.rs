@@ -16,18 +16,20 @@ use crate::copy::{self, CopyArguments};
 use crate::diagnose::{self, DiagnoseArguments};
 use crate::failure::{Failure, exit_codes};
 use crate::help::{self, CompletionsArguments, Offering, Topic};
+use crate::import::{self, ImportArguments};
 use crate::info::{self, DiscoverArguments, InfoArguments};
 use crate::interrupt::{self, RecordFile};
 use crate::lab::{self, RunArguments};
 use crate::limits::{self, LimitsArguments};
 use crate::listen::{self, AgentArguments, PeerArguments};
+use crate::log::{self, LogLines};
 use crate::man::{self, ManArguments};
-use crate::output::{self, LogLines, note, remark, report_json, say, wants_json};
+use crate::output::{note, remark, report_json, say, wants_json};
 use crate::prove::{self, ProveArguments};
 use crate::raid::{self, RaidArguments};
 use crate::report::{self, CompareArguments, PublishedArguments, ReportArguments};
 use crate::scsi::{self, ScsiArguments};
-use crate::serve::{self, ImportArguments, ServeArguments};
+use crate::serve::{self, ServeArguments};
 use crate::server::{self, ServerArguments};
 use crate::stream::{self, ReadArguments, WriteArguments};
 use crate::{secrets, spec};
@@ -302,9 +304,9 @@ impl Arguments {
         let log = Log { filter: self.log, format: self.log_format.map(Into::into) };
         match self.command {
             Command::Serve(_) => {} // reads its file first
-            Command::Server(_) => output::begin_log(&log, &Log::default())?,
+            Command::Server(_) => log::begin(&log, &Log::default())?,
             // The output of the others is for people: logins would only disturb it.
-            _ => output::begin_log(&log, &Log { filter: Some("warn".to_owned()), ..Log::default() })?,
+            _ => log::begin(&log, &Log { filter: Some("warn".to_owned()), ..Log::default() })?,
         }
         if self.command.ignores_hangups() {
             interrupt::ignore_hangups()?;
@@ -313,7 +315,7 @@ impl Arguments {
             Command::Serve(arguments) => serve::run(&arguments, &log)?,
             Command::Server(arguments) => server::run(&arguments)?,
             Command::Discover(arguments) => info::run_discover(&arguments)?,
-            Command::Import(arguments) => return serve::run_import(&arguments),
+            Command::Import(arguments) => return import::run(&arguments),
             Command::Raid(arguments) => return raid::run(&arguments),
             Command::Info(arguments) => info::run(&arguments)?,
             Command::Attach(arguments) => return attach::run(&arguments),

@@ -1,4 +1,4 @@
-//! Standard output, which may be closed or full; and the log, on standard error.
+//! Standard output, which may be closed or full.
 //!
 //! A closed pipe is not an error: `linerate serve | head` continues to serve, and nothing is reported. Any other
 //! error is reported on standard error as soon as it happens. The command continues, because a server whose log is
@@ -6,17 +6,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-use daemon::config::{Log, LogFormat, LogTargets};
-use daemon::{LogLine, log_fields};
 use serde::Serialize;
-use tracing_subscriber::Layer;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::failure::Failure;
 pub(crate) use foreign::printable;
@@ -108,49 +103,4 @@ pub(crate) fn width() -> usize {
 pub(crate) fn columns(stream: impl AsFd) -> usize {
     let size = rustix::termios::tcgetwinsize(stream).ok();
     size.filter(|size| size.ws_col > 0).map_or(1000, |size| usize::from(size.ws_col))
-}
-
-// Structured logs on standard error; standard output is for results.
-
-/// Quiet: problems, the audit, and the served volumes.
-const USUAL: &str = "warn,audit=info,daemon=info";
-
-/// The format of log lines: the values of `--log-format`.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-pub(crate) enum LogLines {
-    /// Text for people
-    Text,
-    /// JSON, one object per line
-    Json,
-}
-
-impl From<LogLines> for LogFormat {
-    fn from(lines: LogLines) -> LogFormat {
-        match lines {
-            LogLines::Text => LogFormat::Text,
-            LogLines::Json => LogFormat::Json,
-        }
-    }
-}
-
-/// Starts logging. The command line overrides the file.
-pub(crate) fn begin_log(arguments: &Log, file: &Log) -> Result<(), Failure> {
-    let filter = arguments.filter.as_deref().or(file.filter.as_deref()).unwrap_or(USUAL);
-    let LogTargets(targets) =
-        filter.parse().map_err(|error| Failure::refused(format!("cannot log `{filter}`: {error}")))?;
-    // If the log cannot be written, the error could not be written either, and would cause a panic.
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).log_internal_errors(false);
-    let lines = match arguments.format.or(file.format).unwrap_or_default() {
-        LogFormat::Text => {
-            let lines = lines.with_ansi(has_colours()).fmt_fields(log_fields());
-            lines.event_format(LogLine::new(has_colours())).boxed()
-        }
-        LogFormat::Json => lines.json().boxed(),
-    };
-    tracing_subscriber::registry().with(lines.with_filter(targets)).try_init().map_err(Failure::failed)
-}
-
-/// Respects NO_COLOR (no-color.org).
-fn has_colours() -> bool {
-    io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

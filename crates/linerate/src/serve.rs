@@ -1,10 +1,7 @@
 //! `linerate serve`: reads the configuration, prints the served volumes, and runs the server in `daemon`
-//! until a signal. `linerate import`: writes such a configuration from that of another target.
+//! until a signal.
 
-use std::fs::File;
-use std::io::{self, ErrorKind, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{env, process, thread};
@@ -16,9 +13,8 @@ use daemon::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use crate::failure::{Failure, FailureKind};
+use crate::failure::Failure;
 use crate::output::{remark, say};
-use crate::private_file;
 
 /// Serves until a signal ends it.
 pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> {
@@ -27,7 +23,7 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
     if arguments.check {
         return check(&config, log);
     }
-    crate::output::begin_log(log, &config.log)?;
+    crate::log::begin(log, &config.log)?;
     let mut server = daemon::start(start_options, config)?;
     let announcement =
         if arguments.quiet { announce::READY.to_owned() } else { server.live().announcement() };
@@ -40,7 +36,7 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
 
 /// Prints what would be served, or all errors.
 fn check(config: &Config, log: &Log) -> Result<(), Failure> {
-    let not_logged = crate::output::begin_log(log, &config.log).err();
+    let not_logged = crate::log::begin(log, &config.log).err();
     let Checked { mut mistakes, notes } = daemon::check(config);
     mistakes.extend(not_logged.map(|failure| failure.to_string()));
     notes.iter().for_each(|note| remark(format_args!("note: {note}")));
@@ -188,51 +184,6 @@ fn give_up_later() {
 fn die(why: &str) -> ! {
     tracing::error!("{why}");
     process::exit(1)
-}
-
-// `linerate import`: converts the configuration of another target to one for `serve`.
-
-#[derive(Debug, clap::Args)]
-pub(crate) struct ImportArguments {
-    /// Configuration: /etc/tgt/targets.conf, or /etc/target/saveconfig.json (on Debian /etc/rtslib-fb-target/saveconfig.json)
-    #[arg(value_hint = clap::ValueHint::FilePath)]
-    file: PathBuf,
-    /// Write to this file, which must not exist, with mode 600, instead of standard output
-    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
-    out: Option<PathBuf>,
-}
-
-/// Runs `linerate import`.
-pub(crate) fn run_import(arguments: &ImportArguments) -> Result<ExitCode, Failure> {
-    let imported = daemon::import::read(&arguments.file)?;
-    match &arguments.out {
-        Some(path) => write(path, &imported.text)?,
-        None => {
-            say(&imported.text);
-            if imported.has_secrets {
-                remark(
-                    "linerate: this output contains secrets; --out FILE writes a file that only its owner can read",
-                );
-            }
-        }
-    }
-    imported.notes.iter().for_each(remark);
-    Ok(match imported.notes.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(Failure::new(FailureKind::Incomplete, "").code()),
-    })
-}
-
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    let file = private_file::create_new(path).map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => Failure::refused(format_args!("{} is there already", path.display())),
-        _ => Failure::unwritten(path.display(), &error),
-    })?;
-    let written = |mut file: File| -> io::Result<()> {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    };
-    written(file).map_err(|error| Failure::unwritten(path.display(), &error))
 }
 
 #[cfg(test)]
