@@ -1,8 +1,9 @@
 //! The initiator against other targets, over real TCP on loopback. Tests whose target is not installed are
-//! skipped with a message. `recovery` has a target in memory instead.
+//! skipped with a message. `opening` and `recovery` have a target in memory instead.
 
 mod fake;
 mod memory;
+mod opening;
 mod polled;
 mod recovery;
 mod scenes;

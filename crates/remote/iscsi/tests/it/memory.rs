@@ -44,6 +44,11 @@ pub(crate) struct Target {
     pub(crate) login_delay: Cell<Duration>,
     /// Where it redirects logins.
     pub(crate) redirects_to: Cell<Option<&'static str>>,
+    /// The texts of all login requests.
+    pub(crate) login_texts: RefCell<String>,
+    pub(crate) block_bytes: Cell<u32>,
+    /// LBPU and LBPWS of the Logical Block Provisioning page (SBC-3 6.6.4); 0 for a thick disk without that page.
+    pub(crate) provisioning: Cell<u8>,
     /// The answer to SendTargets; empty for none.
     pub(crate) targets: RefCell<String>,
     links: RefCell<Vec<Rc<Link>>>,
@@ -51,7 +56,8 @@ pub(crate) struct Target {
 
 /// Runs a scene with a new target.
 pub(crate) fn with_target(scene: impl AsyncFnOnce(Rc<Target>)) {
-    let (alone, target) = (Alone::virtual_time(), Rc::<Target>::default());
+    let target = Target { block_bytes: Cell::new(512), ..Target::default() };
+    let (alone, target) = (Alone::virtual_time(), Rc::new(target));
     block_on(Rc::new(Memory { alone, target: Rc::clone(&target) }), scene(target));
 }
 
@@ -108,6 +114,7 @@ impl Target {
     }
 
     fn log_in(&self, link: &Rc<Link>, request: &[u8; 48], text: &[u8]) {
+        *self.login_texts.borrow_mut() += std::str::from_utf8(text).expect("text");
         let mut answer = accepted(request, text, 1, link.next_stat_sn());
         if let Some(to) = self.redirects_to.get() {
             answer.truncate(48);
@@ -151,14 +158,18 @@ impl Target {
         let is_vital = cdb[1] & 1 == 1;
         let data = match (cdb[0], is_vital.then_some(cdb[2])) {
             (0x12, None) => [&[0, 0, 6, 2, 31, 0, 0, 0][..], &[b' '; 28]].concat(),
-            (0x12, Some(0x00)) => vec![0, 0, 0, 3, 0, 0x83, 0xc0],
+            (0x12, Some(0x00)) if self.provisioning.get() == 0 => vec![0, 0, 0, 3, 0, 0x83, 0xc0],
+            (0x12, Some(0x00)) => vec![0, 0, 0, 4, 0, 0x83, 0xb2, 0xc0],
             (0x12, Some(0x83)) => [&[0, 0x83, 0, 20, 1, 3, 0, 16, 0x60][..], &[7; 15]].concat(),
+            (0x12, Some(0xb2)) => vec![0, 0xb2, 0, 4, 0, self.provisioning.get(), 2, 0],
             (0x12, Some(_)) => {
                 [&b"\0\xc0\0\x1cLINERATE\x01\0\0\0"[..], &[self.generation.get(); 16]].concat()
             }
             (0x9e, _) => {
                 let mut capacity = vec![0; 32];
-                (capacity[7], capacity[10]) = (63, 2); // blocks of 512 bytes
+                capacity[7] = 63; // the last block
+                capacity[8..12].copy_from_slice(&self.block_bytes.get().to_be_bytes());
+                capacity[14] = if self.provisioning.get() == 0 { 0 } else { 0xc0 }; // LBPME and LBPRZ
                 capacity
             }
             (0xa0, _) => vec![0, 0, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],

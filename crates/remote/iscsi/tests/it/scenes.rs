@@ -15,9 +15,7 @@ use iscsi_client::{
     CommandError, Management, OpenError, Portal, RemoteLun, Transfer, Url, cdb, discover, open, open_target,
 };
 use reactor::block_on;
-use testkit::logged;
 
-use crate::fake::{self, Disk};
 use crate::polled::Polled;
 use crate::tgt::{BYTES, IN, NAME, OUT, Tgt};
 
@@ -248,65 +246,6 @@ fn a_connection_to_another_portal_group_does_not_join_the_session() {
     assert!(open(&[3, 3]).is_ok());
     let refused = open(&[3, 4]).expect_err("one session, two groups");
     assert!(matches!(refused, OpenError::AnotherGroup { session: 3, connection: 4, .. }), "{refused}");
-}
-
-const DISK: Disk = Disk { block_bytes: 512, provisioning: 0x80 | 0x40 };
-
-fn fake_url(port: u16, target: &str, query: &str) -> String {
-    format!("iscsi://127.0.0.1:{port}/{target}/0?login-time=5{query}")
-}
-
-/// Regression: names were folded to lower case, and targets that compare bytes (tgt, ceph-iscsi) did not find them.
-#[test]
-fn names_are_sent_as_they_are_in_the_url() {
-    let initiator = "iqn.1993-08.org.debian:01:ABC";
-    for (name, warning) in [("iqn.2026-01.com.example:DISK", false), ("Target-911data", true)] {
-        let (port, heard) = fake::disk(DISK);
-        let url = fake_url(port, name, &format!("&initiator={initiator}"));
-        let ((), log) = logged(|| run(async { attach(&url).await.close().await }));
-        let login = heard.recv().expect("a login");
-        let sent: Vec<&str> = login.split('\0').filter(|pair| pair.contains("Name=")).collect();
-        assert_eq!(sent, [format!("InitiatorName={initiator}"), format!("TargetName={name}")]);
-        assert_eq!(log.contains("does not have the standard form"), warning, "{log}");
-    }
-}
-
-#[test]
-fn blocks_that_are_no_power_of_two_are_named() {
-    let (port, _) = fake::disk(Disk { block_bytes: 520, ..DISK });
-    let refused =
-        run(async { try_open(&fake_url(port, NAME, "")).await.err() }).expect("no such blocks here");
-    let expected = "the LUN has blocks of 520 bytes, and only powers of two from 512 on are usable here";
-    assert_eq!(refused.to_string(), expected);
-}
-
-/// UNMAP is a hint, so only WRITE SAME makes a thin device.
-#[test]
-fn a_thin_lun_that_is_thick_through_this_device_is_logged() {
-    for (provisioning, is_logged) in [(0x80 | 0x40, false), (0x80, true)] {
-        let (port, _) = fake::disk(Disk { provisioning, ..DISK });
-        let attached = || {
-            run(async {
-                let lun = attach(&fake_url(port, NAME, "")).await;
-                assert_eq!(lun.profile().thin, !is_logged);
-                lun.close().await;
-            });
-        };
-        let ((), log) = logged(attached);
-        assert_eq!(log.contains("through this device it appears thick"), is_logged, "{log}");
-    }
-}
-
-/// Regression: the host in such an address was printed, with its line end.
-#[test]
-fn an_address_of_a_redirection_forges_no_line() {
-    for address in ["a\ndata verified", "a\u{202e}b:1", "[fe80::1%\n]:1"] {
-        let port = fake::redirecting(address);
-        let refused = run(async { try_open(&fake_url(port, NAME, "")).await.err() }).expect("no such host");
-        let said = refused.to_string();
-        assert!(said.contains("redirected the login there"), "{said}");
-        assert!(said.chars().all(|c| !c.is_control() && c != '\u{202e}'), "{said:?}");
-    }
 }
 
 #[test]
