@@ -109,7 +109,7 @@ impl fmt::Display for UrlProblem {
                 write!(f, "a host cannot contain %; in a secret before the @, write / and ? as %2F and %3F")
             }
             UrlProblem::HostCharacter => {
-                write!(f, "an address has neither blanks nor control characters, and ASCII characters only")
+                write!(f, "an address consists of printable ASCII characters without blanks")
             }
             UrlProblem::Port => write!(f, "a port is a number from 1 to 65535"),
             UrlProblem::NoUser => write!(f, "a user's name is missing before the @"),
