@@ -1,7 +1,7 @@
 //! Sets with a member in trouble: it is used by another host, it does not respond, it cannot be written, or
 //! it may lose its cache undetected.
 
-use std::sync::Mutex;
+use testkit::logged;
 
 use crate::raid::tests::*;
 
@@ -101,45 +101,6 @@ impl BlockDevice for TamperedDevice {
             }
         })
     }
-}
-
-/// The messages of errors that this thread logs, each with its fields.
-#[derive(Clone, Default)]
-struct Errors(Arc<Mutex<Vec<String>>>);
-
-impl Errors {
-    /// Until the guard is dropped.
-    fn collected() -> (Errors, tracing::subscriber::DefaultGuard) {
-        let errors = Errors::default();
-        (errors.clone(), tracing::subscriber::set_default(errors))
-    }
-
-    fn with(&self, text: &str) -> Vec<String> {
-        self.0.lock().expect("no panic").iter().filter(|line| line.contains(text)).cloned().collect()
-    }
-}
-
-impl tracing::Subscriber for Errors {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() == tracing::Level::ERROR
-    }
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut line = String::new();
-        event.record(&mut |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-            line += &format!("{field}={value:?} ");
-        });
-        self.0.lock().expect("no panic").push(line);
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-    fn enter(&self, _: &tracing::span::Id) {}
-    fn exit(&self, _: &tracing::span::Id) {}
 }
 
 /// A new set whose last members can be tampered with, all in the same way.
@@ -261,8 +222,7 @@ async fn written(device: &dyn BlockDevice, byte: u8) -> Result<(), DeviceError> 
 #[test]
 fn a_set_that_has_stopped_starts_again_with_its_members() {
     let scene = Scene::raid5();
-    let (errors, _guard) = Errors::collected();
-    remote::run(async {
+    let restarted_twice = async {
         let (device, running) = in_use(&scene.spec).await?;
         running.ask(Order::Fail { member: 0 }).await?;
         written(&*device, 1).await.expect("two of three");
@@ -284,8 +244,6 @@ fn a_set_that_has_stopped_starts_again_with_its_members() {
         running.ask(Order::Assemble).await.expect_err("its member cannot be written");
         let refused = running.ask(Order::Grow).await.expect_err("it has stopped").to_string();
         assert!(refused.contains("raid assemble"), "{refused}");
-        let logged = errors.with("a RAID set has stopped");
-        assert!(matches!(&logged[..], [only] if only.contains(&why)), "{logged:?}");
         scene.has(NONE);
         let said = running.ask(Order::Assemble).await?;
         assert!(said.contains("restarted"), "{said}");
@@ -299,9 +257,11 @@ fn a_set_that_has_stopped_starts_again_with_its_members() {
         while written(&*device, 4).await.is_err() {
             reactor::sleep(Duration::from_millis(5)).await;
         }
-        Ok(())
-    })
-    .unwrap_or_else(|failure| panic!("{failure}"));
+        Ok(why)
+    };
+    let (why, log) = logged(|| remote::run(restarted_twice).unwrap_or_else(|failure| panic!("{failure}")));
+    let stops: Vec<&str> = log.lines().filter(|line| line.contains("a RAID set has stopped")).collect();
+    assert!(matches!(stops[..], [first, _] if first.contains(&why)), "{log}");
 }
 
 /// Regression: the rebuild failed at the sector again and again, and the scrub behind it never started.
@@ -309,12 +269,11 @@ fn a_set_that_has_stopped_starts_again_with_its_members() {
 fn a_scrub_follows_a_rebuild_with_a_bad_sector_and_the_lost_blocks_are_reported() {
     let scene = Scene::raid5();
     fill(&scene.plain, 0x2b);
-    let (errors, _guard) = Errors::collected();
     let members = set(scene.folder.path(), "raid5:64KiB", &[3, 1, 2]);
     let looked = || remote::run(status(&members)).expect("a set").0.remove(0);
     let are_lost = "cannot be read until";
     let mut bad = None;
-    remote::run(async {
+    let scrubbed = async {
         let (device, running) = in_use(&scene.spec).await?;
         running.ask(Order::Fail { member: 0 }).await?;
         scene.has(BAD_SECTOR);
@@ -334,17 +293,18 @@ fn a_scrub_follows_a_rebuild_with_a_bad_sector_and_the_lost_blocks_are_reported(
         assert_eq!((status.state, status.lost_blocks()), (Condition::Healthy, 1), "{status}");
         assert!(!status.is_healthy() && status.to_string().contains(are_lost), "{status}");
         running.ask(Order::CancelScrub).await.expect_err("it has ended");
-        let logged = errors.with("of a member of a RAID set are lost");
-        let disk = format!("disk={:?}", member_of(scene.folder.path(), 3));
-        assert!(matches!(&logged[..], [only] if only.contains(&disk)), "{logged:?}");
         // A stripe has 256 blocks.
         for stripe in 0..device.geometry().blocks.0 / 256 {
             let read = device.read(Extent::new(256 * stripe, 256), Buffer::zeroed(256 * 512)).await;
             bad = bad.or(read.is_err().then_some(stripe));
         }
         Ok(())
-    })
-    .unwrap_or_else(|failure| panic!("{failure}"));
+    };
+    let ((), log) = logged(|| remote::run(scrubbed).unwrap_or_else(|failure| panic!("{failure}")));
+    let disk = format!("disk={:?}", member_of(scene.folder.path(), 3));
+    let lost: Vec<&str> =
+        log.lines().filter(|line| line.contains("of a member of a RAID set are lost")).collect();
+    assert!(matches!(lost[..], [only] if only.contains(&disk)), "{log}");
     let status = looked();
     assert!(
         status.state.is_well() && !status.is_healthy() && status.to_string().contains(are_lost),
