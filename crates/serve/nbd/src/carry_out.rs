@@ -209,37 +209,48 @@ impl Client {
         let write = || device.write(extent, data, durability);
         let written = self.requests.ask(ticket, RequestKind::Change, Some(extent), write).await;
         drop(turn);
-        if durability == Durability::Stable {
-            self.volume().record_lost_writes().await;
+        if durability == Durability::Cached {
+            written?;
+            return Ok(Outcome::Done);
         }
-        written?;
-        Ok(Outcome::Done)
+        self.volume().record_lost_writes().await;
+        self.flushed(written, None)
     }
 
-    /// Flushes all requests acknowledged so far, to any client. Fails if acknowledged writes were lost and this
-    /// had not been reported to this client when the flush started: concurrent flushes may be for different
-    /// writes, so each of them reports the loss.
+    /// Flushes all requests acknowledged so far, to any client.
     async fn flush(&self, ticket: Ticket) -> Result<Outcome, Failed> {
         let told = self.losses_told.get();
-        let flushed = self.requests.ask(ticket, RequestKind::Flush, None, || self.volume().flush()).await;
-        // This reply counts as reporting a loss, whatever the result of the device's flush.
-        let losses = self.volume().lost_writes();
-        debug_assert!(told <= self.losses_told.get() && self.losses_told.get() <= losses, "losses only grow");
-        self.losses_told.set(losses);
-        if told < losses {
-            return Err(Failed(Errno::Eio, "acknowledged writes may be lost"));
-        }
-        flushed?;
-        Ok(Outcome::Done)
+        let ended = self.requests.ask(ticket, RequestKind::Flush, None, || self.volume().flush()).await;
+        self.flushed(ended, Some(told))
     }
 
-    /// Completes a change that the device has executed and that started when `before` losses were counted.
-    /// With FUA the change is made durable; losses of earlier writes are left to the reply to a flush.
+    /// Completes a change that the device has executed and that started when `before` losses were counted. With
+    /// FUA the change is made durable.
     async fn settle(&self, request: &Request, ticket: Ticket, before: u64) -> Result<Outcome, Failed> {
-        if self.durability(request) == Durability::Stable {
-            let settle = || self.volume().settle(before);
-            self.requests.ask(ticket, RequestKind::Flush, None, settle).await?;
+        if self.durability(request) == Durability::Cached {
+            return Ok(Outcome::Done);
         }
+        let settle = || self.volume().settle(before);
+        self.flushed(self.requests.ask(ticket, RequestKind::Flush, None, settle).await, None)
+    }
+
+    /// The reply to every request for stable storage: to a flush, with the loss count `told` to this client when
+    /// it started, and to a change with FUA. This function alone decides what a client gets if the flush fails.
+    ///
+    /// A flush fails if acknowledged writes were lost and this had not been reported to this client when the
+    /// flush started: concurrent flushes may be for different writes, so each of them reports the loss. The reply
+    /// counts as the report, whatever the result of the device's flush. A change with FUA reports only its own
+    /// error, and leaves losses of earlier writes to the reply to a flush.
+    fn flushed(&self, ended: Result<(), Unserved>, told: Option<u64>) -> Result<Outcome, Failed> {
+        if let Some(told) = told {
+            let losses = self.volume().lost_writes();
+            let reported = self.losses_told.replace(losses);
+            debug_assert!(told <= reported && reported <= losses, "losses only grow");
+            if told < losses {
+                return Err(DeviceError::WritesLost.into());
+            }
+        }
+        ended?;
         Ok(Outcome::Done)
     }
 

@@ -15,8 +15,8 @@
 //!   and can be aborted from other front ends ([`front_end_core::Requests`]).
 //!
 //! A client's writes and flushes have the same guarantees as in iSCSI. A flush covers writes acknowledged on
-//! all connections of the export (NBD_FLAG_CAN_MULTI_CONN). Lost acknowledged writes are reported once to
-//! each connection that could rely on them.
+//! all connections of the export (NBD_FLAG_CAN_MULTI_CONN). `carry_out`'s `flushed` decides what a client gets
+//! if a flush fails.
 
 mod carry_out;
 mod channels;
