@@ -205,20 +205,6 @@ fn every_key_of_the_file_is_in_its_document() {
     );
 }
 
-/// Names, types, labels and words: the basis of dashboards and alerts.
-#[test]
-fn every_metric_is_in_its_document() {
-    for family in daemon::metrics::families() {
-        let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
-        let (kind, labels) = (family.kind.name(), labels.join(", "));
-        let row = format!("| `{}` | {kind} | {labels} | {} |", family.name, family.help);
-        assert!(METRICS.contains(&row), "docs/metrics.md has no\n{row}");
-    }
-    let rows =
-        METRICS.lines().filter(|line| line.starts_with("| `linerate_") || line.starts_with("| `process_"));
-    assert_eq!(rows.count(), daemon::metrics::families().len(), "a metric that there is not");
-}
-
 /// The document says "These are the defaults".
 #[test]
 fn the_limits_of_the_full_example_are_the_defaults() {

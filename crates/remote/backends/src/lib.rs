@@ -44,8 +44,9 @@
 //!    If it writes a magic number to its member, add that to `storage/disk_contents/src/signatures.rs`.
 //! 3. Give a new dependency a line in the root `Cargo.toml`, in the crate's, and in `docs/dependencies.md`.
 //! 4. A layer with statistics hands itself to `Opening::layers`. Its state is a row of the table in `layers.rs`, and has a table of
-//!    `volume::figures!` in the layer's file. Tests fail until `docs/metrics.md` and `contrib/grafana` have its metrics, and
-//!    `docs/schemas/volumes.schema.json` its JSON. The test of the schema serves a `raid1:` volume only: add one with the layer.
+//!    `volume::figures!` in the layer's file. A test of `daemon` writes its rows of `docs/metrics.md`; others fail until
+//!    `contrib/grafana` has its metrics, and `docs/schemas/volumes.schema.json` its JSON. The test of the schema serves a
+//!    `raid1:` volume only: add one with the layer.
 //!
 //! `Kind` has the name, the grammar, the row of the document, and the positions of blocks in the members
 //! (`BlockPlaces`). `volume::spec` parses the nesting and locates errors. `Kind::read` checks the text

@@ -4,13 +4,16 @@
 //! [`Random`] prints its seed when a test fails. [`TestDisk`] is an in-memory disk with a cache. [`Ethernet`]
 //! loses, duplicates, delays and reorders frames. [`logged`] returns the log. [`poll`] and [`ready`] poll
 //! futures that need no reactor.
+//! [`assert_table`] keeps a table of a document as the code has it.
 
 mod disk;
+mod document;
 mod ethernet;
 mod log;
 mod random;
 
 pub use disk::TestDisk;
+pub use document::assert_table;
 pub use ethernet::{Conditions, Ethernet};
 pub use log::logged;
 pub use random::Random;

@@ -1,7 +1,7 @@
 //! All metrics, and a sample in Prometheus' text format.
 //!
-//! The names of metrics and labels are stable, because dashboards and alerts use them. docs/metrics.md lists
-//! all of them, as a test verifies.
+//! The names of metrics and labels are stable, because dashboards and alerts use them. The table in docs/metrics.md has
+//! all of them: a test writes it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -344,5 +344,23 @@ fn counts(out: &mut Exposition, sample: &Sample) {
                 _ => samples.add(&[protocol, target, word], count),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names, types, labels and words: the basis of dashboards and alerts.
+    #[test]
+    fn the_document_has_every_metric() {
+        let row = |family: &&Family| {
+            let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
+            let (kind, labels) = (family.kind.name(), labels.join(", "));
+            format!("| `{}` | {kind} | {labels} | {} |", family.name, family.help)
+        };
+        let rows: Vec<String> = families().iter().map(row).collect();
+        let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/metrics.md");
+        testkit::assert_table(document, "| metric | type | labels | meaning |", &rows);
     }
 }
