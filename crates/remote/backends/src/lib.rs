@@ -40,7 +40,7 @@
 //!   `Layered::open` assert it).
 //!    - It has no statistics: `over` runs when the member is open, which is too late for `Layers::place`, and `volume` has no serde.
 //!    - It has no state on its member to read before it opens: `over` is not asynchronous.
-//! 2. Add its row to `docs/volumes.md`: the tests here fail until it exists. The rows of its options are not tested.
+//! 2. Run the tests here: they write its row of `docs/volumes.md`, from its `usage` and `about`. Add rows for its options there.
 //!    If it writes a magic number to its member, add that to `storage/disk_contents/src/signatures.rs`.
 //! 3. Give a new dependency a line in the root `Cargo.toml`, in the crate's, and in `docs/dependencies.md`.
 //! 4. A layer with statistics hands itself to `Opening::layers`. Its state is a row of the table in `layers.rs`, and has a table of
