@@ -42,7 +42,7 @@
 //!    - It has no state on its member to read before it opens: `over` is not asynchronous.
 //! 2. Run the tests here: they write its row of `docs/volumes.md`, from its `usage` and `about`. Add rows for its options there.
 //!    If it writes a magic number to its member, add that to `storage/disk_contents/src/signatures.rs`.
-//! 3. Give a new dependency a line in the root `Cargo.toml`, in the crate's, and in `docs/dependencies.md`.
+//! 3. Declare a new dependency in the crate's `Cargo.toml`, below a comment with its reason.
 //! 4. A layer with statistics hands itself to `Opening::layers`. Its state is a row of the table in `layers.rs`, and has a table of
 //!    `volume::figures!` in the layer's file. A test of `daemon` writes its rows of `docs/metrics.md`; others fail until
 //!    `contrib/grafana` has its metrics, and `docs/schemas/volumes.schema.json` its JSON. The test of the schema serves a
