@@ -21,7 +21,8 @@ use front_end_core::{
 use hyperscsi::target::{SessionId, TaskId};
 use hyperscsi::{Command, Counters, Function, FunctionResult, Payload, Response, TaskAttribute};
 use logical_unit::{
-    Data, DataIn, InitiatorPort, Landing, LogicalUnit, Misdeclared, Receive, Reply, Status, TargetPort,
+    Data, DataIn, InitiatorPort, Landing, LogicalUnit, Misdeclared, Receive, Reply, SessionTraits, Status,
+    TargetPort,
 };
 use scsi_session::{
     Answer, Commands, Declared, LossReport, Luns, Removed, ScsiSession, Task, Turn, abort_everybodys,
@@ -98,7 +99,7 @@ impl Session {
             group: TARGET_PORT,
             relative_port: TARGET_PORT,
         };
-        let mut luns = Luns::new(&[], initiator, port, Rc::clone(tally));
+        let mut luns = Luns::new(&[], SessionTraits::new(initiator, port), Rc::clone(tally));
         luns.add_missing(&exports(&began.target, &began.initiator));
         let budget = Budget::new(memory.limit(), Some(Rc::clone(memory)));
         let (server, tally) = (Arc::clone(server), Rc::clone(tally));

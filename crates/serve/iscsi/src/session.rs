@@ -26,7 +26,8 @@ use iscsi::target::{
     TaskId,
 };
 use logical_unit::{
-    Data, DataIn, InitiatorPort, LogicalUnit, Misdeclared, Receive, Reply, Status, TargetPort, TransferFault,
+    Data, DataIn, InitiatorPort, LogicalUnit, Misdeclared, Receive, Reply, SessionTraits, Status, TargetPort,
+    TransferFault,
 };
 use reactor::{Payload, Sender};
 use scsi_session::{Answer, Commands, Declared, LossReport, Luns, Receiving, Removed, ScsiSession, Turn};
@@ -148,7 +149,9 @@ impl Session {
             relative_port: admitted.tag,
         };
         let exports = target.map_or(&[][..], |target| &target.exports);
-        let luns = Luns::new(exports, port, target_port, Rc::clone(tally));
+        // A negotiated value that changes SCSI commands goes here.
+        let traits = SessionTraits::new(port, target_port);
+        let luns = Luns::new(exports, traits, Rc::clone(tally));
         let server = Arc::clone(&context.server);
         Rc::new_cyclic(|this| {
             RefCell::new(Session {

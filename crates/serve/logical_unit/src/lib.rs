@@ -30,7 +30,7 @@ pub use access::{DeviceRequest, Watch};
 pub use carry_out::{AT_ONCE_BYTES_MAX, Misdeclared, TransferFault};
 pub use command::report::{absent, well_known};
 pub use identity::{Ascii, GivenNames, Identity, Naa, NameError};
-pub use nexus::{InitiatorPort, NexusId, TargetPort, Traffic};
+pub use nexus::{InitiatorPort, NexusId, SessionTraits, TargetPort, Traffic};
 pub use plan::{
     Background, CommandIn, Data, DataIn, Effect, Job, Landing, Plan, Receive, Reply, Running, SiblingUnits,
     Step,

@@ -9,6 +9,20 @@ use scsi::{Condition, SenseFormat, SenseKey, asc};
 pub(crate) use volume::HostPath as NexusName;
 pub use volume::{AttachmentId as NexusId, HostPort as InitiatorPort, ServicePort as TargetPort};
 
+/// The properties of a session that its commands depend on. Its nexus at each LUN has them.
+#[derive(Clone, Debug)]
+pub struct SessionTraits {
+    /// The ports of its nexuses.
+    pub ports: NexusName,
+}
+
+impl SessionTraits {
+    /// A session between these ports, which has negotiated nothing else.
+    pub fn new(initiator: InitiatorPort, target_port: TargetPort) -> SessionTraits {
+        SessionTraits { ports: NexusName { host: initiator, service: target_port } }
+    }
+}
+
 /// Traffic counters of a nexus. Only its session writes them, so counting takes no lock; other threads read
 /// them.
 #[derive(Debug, Default)]

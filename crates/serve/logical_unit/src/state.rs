@@ -26,9 +26,7 @@ use crate::copy::results::Copies;
 use crate::failure::{self, Failure};
 use crate::medium_operation::Operations;
 use crate::mode::Pages;
-use crate::nexus::{
-    Attention, Attentions, Counters, InitiatorPort, NexusId, NexusName, TargetPort, Traffic, View,
-};
+use crate::nexus::{Attention, Attentions, Counters, NexusId, NexusName, Traffic, View};
 
 /// The state of the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,17 +82,9 @@ impl UnitState {
         }
     }
 
-    pub(crate) fn attach(
-        &mut self,
-        id: NexusId,
-        initiator: InitiatorPort,
-        target_port: TargetPort,
-        counters: Arc<Counters>,
-        losses: u64,
-    ) {
+    pub(crate) fn attach(&mut self, id: NexusId, name: NexusName, counters: Arc<Counters>, losses: u64) {
         debug_assert!(self.name(id).is_none(), "nexus ids are unique");
         let attentions = Attentions::default();
-        let name = NexusName { host: initiator, service: target_port };
         let losses_told = self.losses_told(&name).unwrap_or(losses);
         self.nexuses.push(Attached { id, name, attentions, prevents_removal: false, counters, losses_told });
         self.raise(id, Attention::PowerOn);

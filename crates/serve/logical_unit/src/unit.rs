@@ -13,7 +13,7 @@ use volume::{Damaged, RequestKind, Volume};
 
 use crate::identity::{GivenNames, Identity};
 use crate::mode::{Facts, Pages};
-use crate::nexus::{Attention, Counters, InitiatorPort, NO_GENERATION, NexusId, TargetPort, Traffic, View};
+use crate::nexus::{Attention, Counters, NO_GENERATION, NexusId, SessionTraits, Traffic, View};
 use crate::state::UnitState;
 
 /// Options of a logical unit.
@@ -52,6 +52,7 @@ pub(crate) struct UnitTraits {
 pub struct Nexus {
     pub(crate) unit: Arc<LogicalUnit>,
     pub(crate) id: NexusId,
+    pub(crate) session: Arc<SessionTraits>,
     pub(crate) view: View,
     pub(crate) counters: Arc<Counters>,
 }
@@ -83,15 +84,15 @@ impl LogicalUnit {
         Ok(Arc::new(LogicalUnit { volume, options, state }))
     }
 
-    /// Attaches the nexus of an initiator port and a target port. Its first unit attention is POWER ON,
-    /// RESET, OR BUS DEVICE RESET OCCURRED.
-    pub fn attach(self: &Arc<Self>, initiator: InitiatorPort, target_port: TargetPort) -> Nexus {
+    /// Attaches the nexus of a session. Its first unit attention is POWER ON, RESET, OR BUS DEVICE RESET
+    /// OCCURRED.
+    pub fn attach(self: &Arc<Self>, session: Arc<SessionTraits>) -> Nexus {
         let id = NexusId::next();
         let (counters, losses) = (Arc::<Counters>::default(), self.volume.lost_writes());
-        self.change(|state| state.attach(id, initiator, target_port, Arc::clone(&counters), losses));
+        self.change(|state| state.attach(id, session.ports.clone(), Arc::clone(&counters), losses));
         let geometry = self.device().geometry();
         let view = self.look(|state| state.view(id, geometry, NO_GENERATION));
-        Nexus { unit: Arc::clone(self), id, view, counters }
+        Nexus { unit: Arc::clone(self), id, session, view, counters }
     }
 
     pub(crate) fn detach(&self, id: NexusId) {

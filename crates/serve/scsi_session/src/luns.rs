@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use front_end_core::{AbortOrder, CoreTally, Owners, Server, VolumeTally};
 use logical_unit::{
-    InitiatorPort, InquiryFacts, LogicalUnit, LunAddress, Nexus, NexusId, SiblingUnits, TargetPort,
-    flat_number,
+    InquiryFacts, LogicalUnit, LunAddress, Nexus, NexusId, SessionTraits, SiblingUnits, flat_number,
 };
 use volume::Volume;
 
@@ -157,8 +156,7 @@ pub struct Luns<W> {
     /// The INQUIRY data of removed LUNs, by number: a later unit at the LUN may have different data.
     told: BTreeMap<u16, InquiryFacts>,
     visible: Arc<dyn SiblingUnits>,
-    initiator: InitiatorPort,
-    port: TargetPort,
+    session: Arc<SessionTraits>,
     tally: Rc<CoreTally>,
 }
 
@@ -183,16 +181,11 @@ impl SiblingUnits for Visible {
 }
 
 impl<W> Luns<W> {
-    /// The `exports` visible to `initiator`.
-    pub fn new(
-        exports: &[Export],
-        initiator: InitiatorPort,
-        port: TargetPort,
-        tally: Rc<CoreTally>,
-    ) -> Luns<W> {
-        let visible = Arc::new(Visible { units: Vec::new() });
+    /// The `exports` visible to the initiator of `session`.
+    pub fn new(exports: &[Export], session: SessionTraits, tally: Rc<CoreTally>) -> Luns<W> {
+        let (visible, session) = (Arc::new(Visible { units: Vec::new() }), Arc::new(session));
         let (places, by_number, told) = (Vec::new(), Vec::new(), BTreeMap::new());
-        let mut luns = Luns { places, by_number, told, visible, initiator, port, tally };
+        let mut luns = Luns { places, by_number, told, visible, session, tally };
         luns.add_missing(exports);
         luns
     }
@@ -205,7 +198,7 @@ impl<W> Luns<W> {
             let Some(slot) = &mut self.places[place] else { return false };
             let stays = exports.iter().find(|export| {
                 let is_same = export.lun == lun && Arc::ptr_eq(&export.unit, &slot.unit);
-                is_same && export.is_seen_by(&self.initiator.name)
+                is_same && export.is_seen_by(&self.session.ports.host.name)
             });
             match stays {
                 Some(export) => slot.deadline = export.deadline,
@@ -228,13 +221,13 @@ impl<W> Luns<W> {
         let before = self.by_number.len();
         for export in exports {
             let Err(at) = self.by_number.binary_search_by_key(&export.lun, |(lun, _)| *lun) else { continue };
-            if !export.is_seen_by(&self.initiator.name) {
+            if !export.is_seen_by(&self.session.ports.host.name) {
                 continue;
             }
             let slot = Slot {
                 lun: export.lun,
                 unit: Arc::clone(&export.unit),
-                nexus: export.unit.attach(self.initiator.clone(), self.port.clone()),
+                nexus: export.unit.attach(Arc::clone(&self.session)),
                 deadline: export.deadline,
                 tally: self.tally.volume(export.unit.volume()),
                 active: 0,

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use block::Buffer;
 use front_end_core::{Budget, Config, Limits, Server};
-use logical_unit::{Data, DataIn, InitiatorPort, LogicalUnit, Receive, Reply, Status, TargetPort};
+use logical_unit::{
+    Data, DataIn, InitiatorPort, LogicalUnit, Receive, Reply, SessionTraits, Status, TargetPort,
+};
 use reactor::Alone;
 use volume::VolumeOptions;
 
@@ -114,7 +116,7 @@ fn play(limit: usize, disk: fn() -> DiskOptions, scene: impl FnOnce(&mut Scene))
         let exports: Vec<Export> = disks.iter().enumerate().map(unit).collect();
         let initiator = InitiatorPort { name: "initiator".into(), qualifier: [0; 6] };
         let port = TargetPort { name: "target".into(), group: 1, relative_port: 1 };
-        let luns = Luns::new(&exports, initiator, port, Rc::default());
+        let luns = Luns::new(&exports, SessionTraits::new(initiator, port), Rc::default());
         drop(exports); // only the session has the units
         let session = Rc::new_cyclic(|this| {
             let commands = Commands::new(this.clone(), server, Rc::default(), luns, Budget::new(limit, None));

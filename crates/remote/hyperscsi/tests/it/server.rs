@@ -16,7 +16,7 @@ use hyperscsi::{Command, ETHERTYPE, Function, FunctionResult, Psk, Refusal, Resp
 use hyperscsi_server::{Access, HYPERSCSI, HyperScsi};
 use logical_unit::{
     CommandIn, Data, DataIn, Identity, InitiatorPort, Landing, LogicalUnit, LogicalUnitOptions, Nexus, Plan,
-    Reply, Running, SiblingUnits, Step, TargetPort,
+    Reply, Running, SessionTraits, SiblingUnits, Step, TargetPort,
 };
 use reactor::{
     DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, Datagrams, JoinHandle, OutDatagram,
@@ -252,7 +252,7 @@ impl Core {
             Event::SessionBegan { session, initiator, .. } => {
                 let initiator = InitiatorPort { name: initiator, qualifier: [0; 6] };
                 let port = TargetPort { name: TARGET.to_owned(), group: 1, relative_port: 1 };
-                let nexus = self.unit.attach(initiator, port);
+                let nexus = self.unit.attach(Arc::new(SessionTraits::new(initiator, port)));
                 self.sessions.insert(session, Rc::new(RefCell::new(nexus)));
             }
             Event::SessionEnded { session, .. } => {

@@ -122,26 +122,25 @@ fn written(designators: &[Designator]) -> Vec<u8> {
 fn device_identification(call: &Call<'_>) -> Vec<Designator> {
     let of_unit = |name| Designator { association: Association::LogicalUnit, protocol: None, name };
     let mut designators: Vec<Designator> = call.unit.identity().names().map(of_unit).into();
-    let port = call.unit.look(|state| state.name(call.nexus.id).map(|name| name.service.clone()));
-    if let Some(port) = port {
-        let of_port = |name| Designator { association: Association::TargetPort, protocol: ISCSI, name };
-        designators.extend([
-            of_port(Name::RelativeTargetPort(port.relative_port)),
-            of_port(Name::TargetPortGroup(TARGET_PORT_GROUP_ID)),
-            of_port(Name::iscsi_target_port(&port.name, port.group)),
-            Designator { association: Association::Target, protocol: ISCSI, name: Name::ScsiName(port.name) },
-        ]);
-    }
+    let port = &call.nexus.session.ports.service;
+    let of_port = |name| Designator { association: Association::TargetPort, protocol: ISCSI, name };
+    let target = Name::ScsiName(port.name.clone());
+    designators.extend([
+        of_port(Name::RelativeTargetPort(port.relative_port)),
+        of_port(Name::TargetPortGroup(TARGET_PORT_GROUP_ID)),
+        of_port(Name::iscsi_target_port(&port.name, port.group)),
+        Designator { association: Association::Target, protocol: ISCSI, name: target },
+    ]);
     designators
 }
 
 /// SCSI ports (SPC-4 7.8.14): those of the caller's own target through which the logical unit is in use.
 /// Another target is another SCSI device, so its ports are not listed.
 fn scsi_ports(call: &Call<'_>) -> Vec<u8> {
+    let target = &call.nexus.session.ports.service.name;
     let mut ports: Vec<TargetPort> = call.unit.look(|state| {
-        let target = state.name(call.nexus.id).map(|name| name.service.name.as_str());
         let all = state.nexuses.iter().map(|nexus| &nexus.name.service);
-        all.filter(|port| Some(port.name.as_str()) == target).cloned().collect()
+        all.filter(|port| port.name == *target).cloned().collect()
     });
     ports.sort_unstable_by_key(|port| port.relative_port);
     ports.dedup_by_key(|port| port.relative_port);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use block::{DeviceError, Lba};
-use logical_unit::{Data, InitiatorPort, Nexus, Plan, Running, Step, TargetPort};
+use logical_unit::{Data, InitiatorPort, Nexus, Plan, Running, SessionTraits, Step, TargetPort};
 
 use crate::mode::caching;
 use crate::support::*;
@@ -227,15 +227,18 @@ fn a_session_that_ends_before_the_answer_arrives_hears_it_in_its_next_one() {
 fn an_initiator_that_comes_back_by_another_target_port_is_told() {
     let mut bench = Bench::new();
     let initiator = InitiatorPort { name: "iqn.2026-11.test:mover".into(), qualifier: [0x80; 6] };
-    let port = |group| TargetPort { name: "iqn.2026-11.test:target".into(), group, relative_port: group };
-    drop(bench.unit.attach(initiator.clone(), port(1)));
+    let through = |group| {
+        let port = TargetPort { name: "iqn.2026-11.test:target".into(), group, relative_port: group };
+        Arc::new(SessionTraits::new(initiator.clone(), port))
+    };
+    drop(bench.unit.attach(through(1)));
     bench.disk.lose_writes();
-    let mut moved = bench.unit.attach(initiator.clone(), port(2));
+    let mut moved = bench.unit.attach(through(2));
     bench.by(&mut moved, &[0; 6]);
     flush(&mut bench, &mut moved).check(3, 0x0c00);
     flush(&mut bench, &mut moved).good();
     // With sessions through both ports, each gets the report.
-    let mut first = bench.unit.attach(initiator, port(1));
+    let mut first = bench.unit.attach(through(1));
     bench.by(&mut first, &[0; 6]);
     flush(&mut bench, &mut first).check(3, 0x0c00);
     flush(&mut bench, &mut first).good();
@@ -253,7 +256,7 @@ fn a_crowd_of_other_sessions_does_not_make_the_unit_forget_whom_it_has_to_tell()
         isid[2..].copy_from_slice(&number.to_be_bytes());
         let initiator = InitiatorPort { name: "iqn.2026-11.test:crowd".into(), qualifier: isid };
         let port = TargetPort { name: "iqn.2026-11.test:target".into(), group: 1, relative_port: 1 };
-        drop(bench.unit.attach(initiator, port));
+        drop(bench.unit.attach(Arc::new(SessionTraits::new(initiator, port))));
     }
     let mut again = bench.second();
     flush(&mut bench, &mut again).check(3, 0x0c00);

@@ -20,7 +20,7 @@ use std::task::{Context, Poll, Waker};
 use block::{BlockDevice, Buffer};
 use logical_unit::{
     CommandIn, Damaged, Data, Identity, InitiatorPort, Job, Landing, LogicalUnit, LogicalUnitOptions, Nexus,
-    Plan, Reply, Running, SiblingUnits, Step, TargetPort,
+    Plan, Reply, Running, SessionTraits, SiblingUnits, Step, TargetPort,
 };
 use volume::{Volume, VolumeOptions};
 
@@ -239,7 +239,7 @@ pub fn attach(unit: &Arc<LogicalUnit>, number: u8) -> Nexus {
         group: u16::from(number),
         relative_port: u16::from(number),
     };
-    unit.attach(initiator, target_port)
+    unit.attach(Arc::new(SessionTraits::new(initiator, target_port)))
 }
 
 /// Runs a future to its end; it may have to wait for other threads.
