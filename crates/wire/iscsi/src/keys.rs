@@ -192,6 +192,15 @@ macro_rules! keys {
                 })?)*
                 None
             }
+
+            /// Offers these values of a negotiated key.
+            #[cfg(test)]
+            pub(crate) fn set(&mut self, key: Key, settings: &[Setting]) {
+                $($(if key == Key::$key {
+                    self.$field = Offered::of(settings).expect("values of the field's type");
+                })?)*
+                debug_assert_eq!(self.of_key(key).as_deref(), Some(settings), "{key:?} is not negotiated");
+            }
         }
     };
 }

@@ -81,19 +81,33 @@ pub(crate) trait Value: Copy {
 }
 
 /// An offer of one side: a value, or several to choose from.
-pub(crate) trait Offered {
+pub(crate) trait Offered: Sized {
     fn settings(&self) -> Vec<Setting>;
+
+    /// The offer of these settings, if they are of its type.
+    #[cfg(test)]
+    fn of(settings: &[Setting]) -> Option<Self>;
 }
 
 impl<T: Value> Offered for T {
     fn settings(&self) -> Vec<Setting> {
         vec![self.setting()]
     }
+
+    #[cfg(test)]
+    fn of(settings: &[Setting]) -> Option<T> {
+        settings.first().copied().and_then(Value::of)
+    }
 }
 
 impl<T: Value> Offered for Vec<T> {
     fn settings(&self) -> Vec<Setting> {
         self.iter().map(|value| value.setting()).collect()
+    }
+
+    #[cfg(test)]
+    fn of(settings: &[Setting]) -> Option<Vec<T>> {
+        settings.iter().copied().map(Value::of).collect()
     }
 }
 

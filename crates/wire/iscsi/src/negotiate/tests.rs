@@ -152,28 +152,39 @@ fn a_further_connection_hears_the_session_s_values_and_changes_none() {
     assert_eq!(agreed.header_digest, DigestKind::Crc32c);
 }
 
-fn digests() -> impl Strategy<Value = Vec<DigestKind>> {
-    use DigestKind::{Crc32c, None};
-    prop_oneof![Just(vec![None]), Just(vec![None, Crc32c]), Just(vec![Crc32c, None])]
+/// Values that a side may offer for a key with this rule; none if the key is not negotiated by value. A list of choices
+/// has the default.
+fn settings(rule: Rule) -> BoxedStrategy<Vec<Setting>> {
+    match rule {
+        Rule::And(_) | Rule::Or(_) => any::<bool>().prop_map(|yes| vec![Setting::Flag(yes)]).boxed(),
+        Rule::Minimum(range, _) | Rule::Maximum(range, _) => {
+            (range.least..=range.greatest).prop_map(|number| vec![Setting::Number(number)]).boxed()
+        }
+        Rule::Choice(choices) => (Just(choices.to_vec()).prop_shuffle(), 0..choices.len())
+            .prop_map(move |(mut listed, last)| {
+                listed.truncate(last + 1);
+                if !listed.contains(&choices[0]) {
+                    listed.push(choices[0]);
+                }
+                listed.into_iter().map(Setting::Choice).collect()
+            })
+            .boxed(),
+        Rule::Text | Rule::DeclaredNumber(..) | Rule::Exchange | Rule::Obsolete(_) => {
+            Just(Vec::new()).boxed()
+        }
+    }
 }
 
 prop_compose! {
     fn offers()(
-        (header_digest, data_digest) in (digests(), digests()),
-        (max_connections, max_outstanding_r2t) in (1u16.., 1u16..),
-        (initial_r2t, immediate_data, data_pdu_in_order, data_sequence_in_order) in any::<(bool, bool, bool, bool)>(),
-        segments in prop::array::uniform3(512u32..0x100_0000),
-        (default_time2wait_s, default_time2retain_s) in (0u16..=3600, 0u16..=3600),
-        (error_recovery_level, protocol_level) in (0u8..=2, 0u8..=31),
+        negotiated in keys::TABLE.iter().map(|entry| settings(entry.rule)).collect::<Vec<_>>(),
+        max_recv_data_segment_length in 512u32..0x100_0000,
         alias in prop::option::of("[a-z ]{1,40}".prop_map(|alias| alias.parse().expect("printable"))),
     ) -> Offers {
-        let [max_recv_data_segment_length, max_burst_length, first_burst_length] = segments;
-        Offers {
-            header_digest, data_digest, max_connections, initial_r2t, immediate_data, max_recv_data_segment_length,
-            max_burst_length, first_burst_length, default_time2wait_s, default_time2retain_s, max_outstanding_r2t,
-            data_pdu_in_order, data_sequence_in_order, error_recovery_level,
-            task_reporting: vec![TaskReporting::FastAbort, TaskReporting::Rfc3720], protocol_level, alias,
-        }
+        let mut offers = Offers { max_recv_data_segment_length, alias, ..Offers::of_target() };
+        let negotiated = keys::TABLE.iter().zip(negotiated).filter(|(_, settings)| !settings.is_empty());
+        negotiated.for_each(|(entry, settings)| offers.set(entry.key, &settings));
+        offers
     }
 }
 
