@@ -21,8 +21,8 @@
 //!                      (window)   release (receive)   with the driver ◄───────────────────────┘ or DataFailed
 //!                                                         │ respond (transmit)
 //!                                                         ▼
-//!  ended ◄── last PDU sent (transmit) ◄── queued ◄── response: queued immediately, or after its data is drained on a
-//!                                                    digest error (receive), or at the end of a fence (fence)
+//!  ended ◄── last PDU sent (transmit) ◄── queued ◄── response: queued when the data that the initiator is sending
+//!                                                    has arrived (receive), or at the end of a fence (fence)
 //!  ended ◄── from any state: abort (transmit), connection lost (session), logout (requests), TMF (task_management)
 //! ```
 //!

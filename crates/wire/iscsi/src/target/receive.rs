@@ -98,6 +98,9 @@ impl Session {
             Incoming::DataOut { key, offset, length, is_final } => {
                 self.data_out_arrived(key, offset, length, is_final, inline);
             }
+            Incoming::Unwanted { key, is_final, is_solicited } => {
+                self.unwanted_arrived(key, is_final, is_solicited);
+            }
             Incoming::Request(mut request) => {
                 request.data.extend_from_slice(inline);
                 self.take_request(request);
@@ -292,7 +295,7 @@ impl Session {
         });
         self.tags.insert(pdu.itt, key);
         self.immediate += u32::from(pdu.immediate);
-        if pdu.data_segment_length > 0 && inbound.fault().is_none() {
+        if pdu.data_segment_length > 0 {
             self.set_incoming(id, Incoming::Immediate { key, length: pdu.data_segment_length });
         }
         let command = command(TaskId { key, connection: id }, pdu, ahs);
@@ -414,21 +417,24 @@ impl Session {
         if task.connection != id {
             return Err(Fatal::ForeignTask);
         }
+        task.inbound.begin_segment();
+        let (is_final, is_solicited) = (pdu.is_final, pdu.ttt.is_some());
+        let unwanted = Incoming::Unwanted { key, is_final, is_solicited };
         if task.refuses_data() {
-            task.inbound.dropped(pdu);
-            self.respond_if_drained(key);
+            self.set_incoming(id, unwanted);
             return Ok(());
         }
-        let foreign_lun = pdu.ttt.is_some() && pdu.lun != task.lun;
-        let checked = task.inbound.check(pdu, key, &self.config.parameters, task.lengths.write);
+        let checked = match is_solicited && pdu.lun != task.lun {
+            true => Err(DataFault::Sequence),
+            false => task.inbound.check(pdu, key, &self.config.parameters, task.lengths.write),
+        };
         match checked {
-            Ok(_) if foreign_lun => self.fail(key, DataFault::Sequence),
             Ok(offset) => {
-                let (length, is_final) = (pdu.data_segment_length, pdu.is_final);
+                let length = pdu.data_segment_length;
                 self.set_incoming(id, Incoming::DataOut { key, offset, length, is_final });
             }
             Err(fault) => {
-                task.inbound.dropped(pdu);
+                self.set_incoming(id, unwanted);
                 self.fail(key, fault);
             }
         }
@@ -439,13 +445,14 @@ impl Session {
     pub(super) fn destination(&mut self, id: ConnectionId) -> Destination {
         let Some(connection) = self.connection(id) else { return Destination::Discard };
         let (key, offset, length) = match &connection.incoming {
-            Incoming::Nothing | Incoming::Dropped => return Destination::Discard,
+            Incoming::Nothing | Incoming::Dropped | Incoming::Unwanted { .. } => return Destination::Discard,
             Incoming::Request(_) => return self.request_destination(id),
             Incoming::Immediate { key, length } => (*key, 0, *length),
             Incoming::DataOut { key, offset, length, .. } => (*key, *offset, *length),
         };
         let has_room = self.has_staging_room(length as usize);
-        let Some(task) = self.tasks.get_mut(key) else { return Destination::Discard };
+        let task = self.tasks.get_mut(key).filter(|task| task.inbound.fault().is_none());
+        let Some(task) = task else { return Destination::Discard };
         let Some(waiting) = &mut task.waiting else {
             return match task.inbound.takes_from(offset) {
                 true => Destination::Task { task: TaskId { key, connection: id }, offset },
@@ -496,8 +503,15 @@ impl Session {
     }
 
     pub(super) fn immediate_arrived(&mut self, key: Key, length: u32, inline: &[u8]) {
+        if self.tasks.get(key).is_some_and(|task| task.inbound.fault().is_some()) {
+            return self.advance_data(key, Inbound::immediate_dropped);
+        }
         self.stage(key, 0, length, inline);
         self.advance_data(key, |inbound| inbound.immediate_arrived(length));
+    }
+
+    fn unwanted_arrived(&mut self, key: Key, is_final: bool, is_solicited: bool) {
+        self.advance_data(key, |inbound| inbound.dropped(is_final, is_solicited));
     }
 
     pub(super) fn data_out_arrived(
@@ -511,7 +525,6 @@ impl Session {
         self.observe("its data are there", |_| Some(key));
         self.stage(key, offset, length, inline);
         self.advance_data(key, |inbound| inbound.arrived(length, is_final));
-        self.respond_if_drained(key);
     }
 
     /// Stores the data of a held command; other data is already at its destination.
@@ -538,10 +551,14 @@ impl Session {
         }
     }
 
-    /// Records a step of a task's data. Then requests more data, or reports that it is complete.
+    /// Records a step of a task's data. Then requests more data, reports that it is complete, or sends the
+    /// response that waited for its end.
     pub(super) fn advance_data(&mut self, key: Key, step: impl FnOnce(&mut Inbound)) {
         let Some(task) = self.tasks.get_mut(key) else { return };
         step(&mut task.inbound);
+        if task.outbound.is_some() {
+            return self.respond_if_drained(key);
+        }
         let id = task.connection;
         match task.inbound.next(&self.config.parameters) {
             NextStep::Wait => {}
@@ -560,7 +577,7 @@ impl Session {
     fn fail(&mut self, key: Key, fault: DataFault) {
         let Some(task) = self.tasks.get_mut(key) else { return };
         task.inbound.fail(fault);
-        if !task.is_held() {
+        if !task.is_held() && task.outbound.is_none() {
             let task = TaskId { key, connection: task.connection };
             self.events.push_back(Event::DataFailed { task, fault });
         }
@@ -572,12 +589,16 @@ impl Session {
         self.counters.digest_errors += 1;
         self.reject(id, RejectReason::DataDigestError);
         match incoming {
-            Incoming::Immediate { key, .. } => self.fail(*key, DataFault::Digest),
-            Incoming::DataOut { key, is_final, length, .. } => {
-                if let Some(task) = self.tasks.get_mut(*key) {
-                    task.inbound.arrived(*length, *is_final);
-                }
+            Incoming::Immediate { key, .. } => {
                 self.fail(*key, DataFault::Digest);
+                self.advance_data(*key, Inbound::immediate_dropped);
+            }
+            Incoming::DataOut { key, is_final, length, .. } => {
+                self.fail(*key, DataFault::Digest);
+                self.advance_data(*key, |inbound| inbound.arrived(*length, *is_final));
+            }
+            Incoming::Unwanted { key, is_final, is_solicited } => {
+                self.unwanted_arrived(*key, *is_final, *is_solicited);
             }
             Incoming::Nothing | Incoming::Dropped | Incoming::Request(_) => {}
         }

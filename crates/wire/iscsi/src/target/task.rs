@@ -104,8 +104,8 @@ pub(super) struct Inbound {
     wanted: Option<u32>,
     /// All bytes before this offset have arrived.
     received: u32,
-    /// Immediate data is still being received.
-    immediate_pending: bool,
+    /// A data segment of the command, or of a Data-Out, is being received.
+    segment_pending: bool,
     /// Unsolicited Data-Out PDUs are still outstanding.
     unsolicited_open: bool,
     /// Start of the solicited data.
@@ -146,7 +146,7 @@ impl Inbound {
         let allowed = immediate == 0 || (command.write && rules.immediate_data && immediate <= most);
         let fault = !allowed || (!command.is_final && rules.initial_r2t);
         Inbound {
-            immediate_pending: immediate > 0 && !fault,
+            segment_pending: immediate > 0,
             unsolicited_open: !command.is_final,
             fault: fault.then_some(DataFault::Unsolicited),
             ..Inbound::default()
@@ -206,14 +206,26 @@ impl Inbound {
 
     /// Notes that the immediate data has arrived.
     pub(super) fn immediate_arrived(&mut self, length: u32) {
-        debug_assert!(self.immediate_pending && self.received == 0, "immediate data come first, and once");
-        self.immediate_pending = false;
+        debug_assert!(self.segment_pending && self.received == 0, "immediate data comes first, and once");
+        self.segment_pending = false;
         self.received += length;
+    }
+
+    /// Notes that the immediate data was dropped.
+    pub(super) fn immediate_dropped(&mut self) {
+        self.segment_pending = false;
+    }
+
+    /// Notes that the data segment of a Data-Out follows.
+    pub(super) fn begin_segment(&mut self) {
+        debug_assert!(!self.segment_pending, "one segment at a time");
+        self.segment_pending = true;
     }
 
     /// Notes that the data of a Data-Out accepted by [`Inbound::check`] has arrived.
     pub(super) fn arrived(&mut self, length: u32, is_final: bool) {
-        debug_assert!(!self.immediate_pending, "immediate data come first");
+        debug_assert!(self.segment_pending, "a segment ends that has not begun");
+        self.segment_pending = false;
         self.received += length;
         self.data_sn = self.data_sn.next();
         if is_final {
@@ -221,33 +233,38 @@ impl Inbound {
         }
     }
 
-    /// Notes a Data-Out whose data is dropped; it may still end its sequence.
-    pub(super) fn dropped(&mut self, pdu: &DataOut) {
-        if pdu.is_final {
-            self.end_sequence(pdu.ttt.is_some());
+    /// Notes that the data of a Data-Out was dropped; it may still end its sequence.
+    pub(super) fn dropped(&mut self, is_final: bool, is_solicited: bool) {
+        self.segment_pending = false;
+        if is_final {
+            self.end_sequence(is_solicited);
         }
     }
 
     /// Records an error in the data: no more is requested.
     pub(super) fn fail(&mut self, fault: DataFault) {
         self.fault = Some(fault);
-        self.immediate_pending = false;
         self.planned = self.sent;
     }
 
-    /// Whether all announced or requested data has arrived or been dropped.
+    /// Whether all announced or requested data has arrived or been dropped. An initiator that breaks the rules
+    /// may never end its sequences, so only the current segment counts.
+    ///
+    /// After a digest error, a target "MUST wait to receive all the data (signaled by a data PDU with the Final
+    /// bit set for all outstanding R2Ts) before sending the SCSI Response" (section 7.8).
     pub(super) fn is_drained(&self) -> bool {
         debug_assert!(
             self.fulfilled <= self.sent && self.sent <= self.planned,
             "R2Ts are asked for, sent and fulfilled in turn"
         );
-        !self.unsolicited_open && !self.immediate_pending && self.fulfilled >= self.sent
+        let breaks_rules = matches!(self.fault, Some(DataFault::Unsolicited | DataFault::Sequence));
+        !self.segment_pending && (breaks_rules || !self.unsolicited_open && self.fulfilled >= self.sent)
     }
 
     /// Determines the next step.
     pub(super) fn next(&mut self, rules: &Parameters) -> NextStep {
         let Some(wanted) = self.wanted.filter(|_| self.fault.is_none()) else { return NextStep::Wait };
-        if self.complete || self.immediate_pending || self.unsolicited_open {
+        if self.complete || self.segment_pending || self.unsolicited_open {
             return NextStep::Wait;
         }
         if self.received >= wanted {

@@ -5,7 +5,8 @@
 //! |---------------------------------------------|------------------------------------------------------|
 //! | is executing                                | the driver's, once it has fenced the task            |
 //! | is held                                     | it is dropped; Function complete                     |
-//! | has a response                              | `SessionConfig::abort_of_finished`, after that response |
+//! | has a response that waits for its data      | it is dropped; Function complete                     |
+//! | has a response that is queued               | `SessionConfig::abort_of_finished`, after that response |
 //! | has not arrived, RefCmdSN is in the window  | RefCmdSN counts as received; Function complete       |
 //! | is over (RefCmdSN is below the window)      | `SessionConfig::abort_of_finished`                   |
 //! | cannot have existed                         | Task does not exist                                  |
@@ -20,6 +21,7 @@ use std::time::{Duration, Instant};
 use super::connection::{CloseAfter, PreparedPdu, QueuedPdu, nop_in};
 use super::fence::{Blocked, BlockedPdu, Fence, FenceScope, Ping, Timeout, Unacknowledged};
 use super::session::{DelayedTmf, EarlyAbort, Session, Tmf};
+use super::task::Task;
 use super::transmit::Transmit;
 use super::window::{CmdSnOrder, Held};
 use super::{CloseReason, ConnectionId, Event, TaskId, TmfId, TmfRequest};
@@ -204,6 +206,10 @@ impl Session {
                 TaskManagementResult::FunctionComplete
             }
             Some((_, task)) if task.queued => self.config.abort_of_finished,
+            Some((key, task)) if task.outbound.is_some() => {
+                self.drop_task(key);
+                TaskManagementResult::FunctionComplete
+            }
             Some((key, task)) => {
                 let task = TaskId { key, connection: task.connection };
                 return self.ask_driver(id, pdu, Some(task));
@@ -238,7 +244,7 @@ impl Session {
     fn query_task(&mut self, id: ConnectionId, pdu: &TaskManagementRequest) {
         let found = pdu.referenced_task.and_then(|itt| self.tags.find(itt));
         self.observe("QUERY TASK", |_| found);
-        let is_there = |task: &super::task::Task| task.lun == pdu.lun && task.outbound.is_none();
+        let is_there = |task: &Task| task.lun == pdu.lun && task.outbound.is_none();
         let result = match found.and_then(|key| self.tasks.get(key)).is_some_and(is_there) {
             true => TaskManagementResult::FunctionSucceeded,
             false => TaskManagementResult::FunctionComplete,
@@ -277,6 +283,9 @@ impl Session {
         key: Key,
         referenced: Option<TaskId>,
     ) {
+        if let Some(scope) = scope_of(pdu.function, pdu.lun) {
+            self.drop_answered_tasks(scope);
+        }
         self.events.push_back(Event::TaskManagement(TmfRequest {
             tmf: TmfId(key),
             connection,
@@ -284,6 +293,14 @@ impl Session {
             lun: pdu.lun,
             referenced,
         }));
+    }
+
+    /// Drops tasks whose responses wait for the rest of their data: the initiator will not send it.
+    fn drop_answered_tasks(&mut self, scope: FenceScope) {
+        let waits = |task: &Task| task.outbound.is_some() && !task.queued && scope.covers(task.lun);
+        let doomed: Vec<Key> =
+            self.tasks.iter().filter(|(_, task)| waits(task)).map(|(key, _)| key).collect();
+        doomed.into_iter().for_each(|key| self.drop_task(key));
     }
 
     /// Queues the response after the responses on the connection: the task's own may be among them.

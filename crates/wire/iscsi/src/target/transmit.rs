@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use super::connection::{CloseAfter, Connection, PreparedPdu, QueuedPdu, nop_in};
 use super::session::Session;
 use super::task::{Chunk, Limits, Outbound, Task, r2t_tag};
-use super::{CloseReason, ConnectionId, DataFault, Event, Receipt, TaskId};
+use super::{CloseReason, ConnectionId, Event, Receipt, TaskId};
 use crate::framing;
 use crate::pdu::{Bhs, DataIn, DataInStatus, Itt, Lun, R2t, Residual, ScsiResponse, Sn, TargetNumbers};
 use crate::slab::Key;
@@ -265,11 +265,7 @@ impl Session {
             let mut answer = Outbound::new(status, sense, data_in, expected, entry.lengths);
             answer.receipt = receipt.map(Box::new);
             entry.outbound = Some(answer);
-            // Data with a digest error: "it MUST wait to receive all the data (signaled by a data PDU with
-            // the Final bit set for all outstanding R2Ts) before sending the SCSI Response" (section 7.8).
-            if entry.inbound.fault() != Some(DataFault::Digest) || entry.inbound.is_drained() {
-                self.queue_response(task.key);
-            }
+            self.respond_if_drained(task.key);
         }
     }
 
@@ -281,7 +277,8 @@ impl Session {
         }
     }
 
-    /// Queues a response that waited for the end of its command's data.
+    /// Queues a response, but not while data of its command is still to arrive: libiscsi frees a command when
+    /// its status arrives, and then sends other bytes as the rest of its data.
     pub(super) fn respond_if_drained(&mut self, key: Key) {
         let waits = |task: &&Task| task.outbound.is_some() && !task.queued && task.inbound.is_drained();
         if self.tasks.get(key).as_ref().is_some_and(waits) {
@@ -293,6 +290,7 @@ impl Session {
     fn queue_response(&mut self, key: Key) {
         let Some(task) = self.tasks.get_mut(key) else { return };
         debug_assert!(task.outbound.is_some() && !task.queued, "no response, or one that is queued");
+        debug_assert!(task.inbound.is_drained(), "a response overtakes its command's data");
         task.queued = true;
         let (id, lun) = (task.connection, task.lun);
         if self.fences.holds(lun) {

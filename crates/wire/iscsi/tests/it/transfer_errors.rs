@@ -1,6 +1,6 @@
 //! Data that violates a rule: digests, order, amounts, tags (RFC 7143 sections 7.7, 7.8, 11.4.7.2 and 11.7).
 
-use iscsi::pdu::{Pdu, RejectReason, Sn, Ttt};
+use iscsi::pdu::{Pdu, RejectReason, Sn, TaskManagementFunction as Function, Ttt};
 use iscsi::target::{DataFault, Event, Fatal};
 
 use crate::pair::{Pair, Setup, pattern};
@@ -273,15 +273,58 @@ fn too_many_immediate_commands_are_rejected() {
     assert_eq!(pair.target.exp_cmd_sn(), CMD_SN, "immediate commands use no number up");
 }
 
+/// Regression: libiscsi frees a command when its status arrives, and sent other bytes as the rest of its data.
 #[test]
-fn the_driver_may_answer_before_the_data_have_come() {
-    let mut pair = alone(asks_first());
-    pair.inject(0, &raw::write(7, CMD_SN, 8192, 0).emit(), &[]);
-    pair.deliver();
-    let (ttt, task) = (last_ttt(&pair), pair.under_way()[0]);
-    pair.target
-        .respond(task, iscsi::target::Response { status: 2, sense: disk::SENSE, ..Default::default() });
-    pair.inject(0, &raw::data_out(7, ttt, 0, 0, 4096, true).emit(), &[1; 4096]);
+fn a_status_waits_for_the_data_that_the_initiator_is_sending() {
+    let refuse = |pair: &mut Pair| {
+        let task = pair.under_way()[0];
+        let refusal = iscsi::target::Response { status: 2, sense: disk::SENSE, ..Default::default() };
+        pair.target.respond(task, refusal);
+        pair.target_speaks(0);
+        assert_eq!(statuses(pair), []);
+    };
+    // Immediate data.
+    let mut pair = alone(Setup::new());
+    pair.cut = 100; // the header, and a little of the data
+    pair.inject(0, &raw::write(7, CMD_SN, 4096, 4096).emit(), &[1; 4096]);
+    pair.step();
+    refuse(&mut pair);
     pair.deliver();
     assert_eq!((statuses(&pair), faults(&pair)), (vec![2], vec![]));
+    // Unsolicited and solicited data.
+    for ttt_is_known in [false, true] {
+        let mut pair = alone(if ttt_is_known { asks_first() } else { Setup::new() });
+        let command = iscsi::pdu::ScsiCommand { is_final: ttt_is_known, ..raw::write(7, CMD_SN, 4096, 0) };
+        pair.inject(0, &command.emit(), &[]);
+        pair.deliver();
+        let ttt = last_ttt(&pair);
+        assert_eq!(ttt.is_some(), ttt_is_known);
+        refuse(&mut pair);
+        pair.cut = 100;
+        pair.inject(0, &raw::data_out(7, ttt, 0, 0, 4096, true).emit(), &[1; 4096]);
+        pair.step();
+        assert_eq!(statuses(&pair), [], "the Data-Out has begun");
+        pair.deliver();
+        assert_eq!((statuses(&pair), faults(&pair)), (vec![2], vec![]));
+        assert_eq!(pair.disk.read(0, 4096), [0; 4096]);
+    }
+}
+
+/// An initiator sends no more data for a command that it aborts, and may use its tag again.
+#[test]
+fn a_status_that_waits_for_data_does_not_outlive_an_abort() {
+    for function in [Function::AbortTask, Function::AbortTaskSet, Function::LogicalUnitReset] {
+        let mut pair = alone(asks_first());
+        pair.inject(0, &raw::write(7, CMD_SN, 8192, 0).emit(), &[]);
+        pair.deliver();
+        pair.target.respond(pair.under_way()[0], iscsi::target::Response { status: 2, ..Default::default() });
+        let abort = iscsi::pdu::TaskManagementRequest { function, ..raw::abort(8, CMD_SN.next(), 7, CMD_SN) };
+        pair.inject(0, &abort.emit(), &[]);
+        pair.inject(0, &raw::write(7, CMD_SN.next(), 512, 0).emit(), &[]);
+        pair.deliver();
+        assert_eq!((statuses(&pair), pair.rejects().len()), (vec![], 0), "{function:?}");
+        pair.inject(0, &raw::data_out(7, last_ttt(&pair), 0, 0, 512, true).emit(), &[1; 512]);
+        pair.deliver();
+        assert_eq!(statuses(&pair), [0], "{function:?}");
+    }
 }
