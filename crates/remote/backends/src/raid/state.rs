@@ -577,11 +577,11 @@ impl Condition {
             Condition::Healthy => ("all requests succeed", "nothing"),
             Condition::Growing => ("all requests succeed; the new size applies at the end", "nothing"),
             Condition::Unsynchronised => (
-                "the set can start; until it is synchronised, no member may fail",
+                "the set can start; if a member fails before synchronisation completes, data can be lost",
                 "serve the set, which synchronises it, or use `raid scrub --repair`",
             ),
             Condition::Synchronising => (
-                "all requests succeed; until it is synchronised, no member may fail",
+                "all requests succeed; if a member fails before synchronisation completes, data can be lost",
                 "nothing: it completes automatically",
             ),
             Condition::Rebuilding => (
