@@ -98,7 +98,7 @@ pub fn read(json: &str) -> Result<Diagnosis, String> {
     }
     let format = serde_json::from_str::<Format>(json).map_err(|error| error.to_string())?.format;
     if format != FORMAT {
-        return Err(format!("it has format {format}, but this program reads {FORMAT}"));
+        return Err(format!("it has format {format}, but this program supports {FORMAT}"));
     }
     serde_json::from_str(json).map_err(|error| error.to_string())
 }
