@@ -204,7 +204,7 @@ pub(crate) fn parse(text: &str) -> Result<Plan, PlanError> {
     }
     let whole = DeTable::parse(text).map_err(|error| {
         let at = error.span().unwrap_or(0..0);
-        placed(text, Mistake { at, what: format!("this is not TOML: {}", error.message()) })
+        placed(text, Mistake { at, what: format!("the file is not valid TOML: {}", error.message()) })
     })?;
     plan(whole.get_ref()).map_err(|mistake| placed(text, mistake))
 }

@@ -83,7 +83,9 @@ pub enum JournalError {
     #[display("the end of the log is missing")]
     CutOff,
     /// It belongs to a device of another size.
-    #[display("the log is for another device, which has {bytes} bytes in logical blocks of {block_bytes}")]
+    #[display(
+        "the log belongs to a different device, which has {bytes} bytes in logical blocks of {block_bytes}"
+    )]
     AnotherDevice {
         /// The size of the journal's device, in bytes.
         bytes: u64,
@@ -323,8 +325,10 @@ impl fmt::Display for Checked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Checked { blocks, newer, wrong, first_failure } = self;
         match first_failure {
-            None => write!(f, "{blocks} blocks are as acknowledged or newer ({newer} are newer)"),
-            Some(first) => write!(f, "{wrong} of {blocks} blocks are NOT as acknowledged: {first}"),
+            None => write!(f, "{blocks} blocks contain the acknowledged data or newer data ({newer} newer)"),
+            Some(first) => {
+                write!(f, "{wrong} of {blocks} blocks do NOT contain the acknowledged data: {first}")
+            }
         }
     }
 }
@@ -335,7 +339,7 @@ pub enum CheckError {
     /// The journal belongs to another device.
     Journal(JournalError),
     /// The device cannot be read or flushed.
-    #[display("the device cannot be read back: {_0}")]
+    #[display("cannot read back the device: {_0}")]
     Device(block::DeviceError),
 }
 

@@ -64,7 +64,7 @@ impl Sweep {
         let points = self.points();
         if points.len() > CELLS_MAX {
             return Err(format!(
-                "these lists make {} combinations; the maximum is {CELLS_MAX}",
+                "these lists have {} combinations; the maximum is {CELLS_MAX}",
                 points.len()
             ));
         }
