@@ -131,8 +131,8 @@ fn from_10_megabits_to_800_gigabits_there_is_an_answer() {
 fn what_cannot_be_is_refused_in_a_sentence() {
     for (arguments, sentence) in [
         (&["--segment", "64X"][..], "unknown unit `X`"),
-        (&["--link", "125MB/s"], "is in bytes; a link's rate is in bits per second"),
-        (&["--link", "0"], "is not a link's rate, which is from 10kbit/s to 10Tbit/s"),
+        (&["--link", "125MB/s"], "is in bytes; specify the rate of a link in bits per second"),
+        (&["--link", "0"], "is out of range; use 10kbit/s to 10Tbit/s"),
         (&["--mtu", "40"], "40 is not in 68..=65535"),
         (&["--ipv6", "--mtu", "576"], "IPv6 needs an MTU of at least 1280 bytes, and --mtu is 576"),
         (&["--first-burst", "1MiB"], "FirstBurstLength of 1MiB exceeds the MaxBurstLength of 256KiB"),

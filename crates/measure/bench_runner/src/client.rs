@@ -147,7 +147,7 @@ impl Client {
     }
 
     fn gone(&self) -> Failure {
-        Failure::failed(format_args!("{} has ended unexpectedly", self.name))
+        Failure::failed(format_args!("{} stopped unexpectedly", self.name))
     }
 }
 

@@ -264,7 +264,7 @@ impl fmt::Display for ChannelFigures {
         let fencing = if record.fences { "by the server" } else { "by a quarantine" };
         writeln!(
             f,
-            "resent        {}, longest stall {}; longest outage of a channel {}",
+            "resent        {}, longest stall {}; longest channel outage {}",
             counted(record.resends as usize, "request"),
             duration(record.longest_stall_us / 1e6),
             duration(outage / 1e6),

@@ -255,6 +255,6 @@ pub async fn gather(
     match (failed, parts) {
         (None, Some(parts)) => Ok(parts),
         (Some(failure), _) => Err(failure),
-        (None, None) => Err(Failure::failed("a client has ended unexpectedly")),
+        (None, None) => Err(Failure::failed("a client stopped unexpectedly")),
     }
 }

@@ -130,7 +130,7 @@ fn raise_to_ceiling(points: &mut [(u32, f64)]) {
 }
 
 fn failed(error: &io::Error) -> Failure {
-    Failure::failed(format_args!("cannot measure the throughput of TCP on this machine: {error}"))
+    Failure::failed(format_args!("cannot measure the TCP throughput of this machine: {error}"))
 }
 
 /// Starts a thread that serves this number of connections, one after the other.
@@ -146,7 +146,7 @@ fn start(
         Ok(world) => reactor::block_on(world, answer(stream, connections, memory_bytes, tell)),
         Err(error) => drop(tell.send(Err(error))),
     })?;
-    bound.recv().unwrap_or_else(|_| Err(io::Error::other("its server did not start")))
+    bound.recv().unwrap_or_else(|_| Err(io::Error::other("the selftest server did not start")))
 }
 
 async fn answer(

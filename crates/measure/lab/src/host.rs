@@ -147,8 +147,8 @@ fn set_all(wanted: &[(String, String)]) -> Result<Vec<(String, String)>, LabErro
 fn without_namespaces(error: &io::Error) -> LabError {
     match error.kind() {
         io::ErrorKind::PermissionDenied => LabError::Missing(
-            "a lab needs permission to create network namespaces and interfaces: run as root, or with the \
-             capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN"
+            "a lab requires permission to create network namespaces and interfaces; run it as root, or with \
+             the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN"
                 .to_owned(),
         ),
         _ => LabError::Missing(format!("the kernel cannot create a network namespace: {error}")),

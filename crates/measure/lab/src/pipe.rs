@@ -455,7 +455,7 @@ impl fmt::Display for Counts {
             return Ok(());
         }
         let [median, p99, max] = [0.5, 0.99, 1.0].map(|share| self.own_delay_us(share));
-        write!(f, "; left late by {median:.0} µs (median), {p99:.0} µs (p99), {max:.0} µs (max)")
+        write!(f, "; sent {median:.0} µs (median), {p99:.0} µs (p99), {max:.0} µs (max) late")
     }
 }
 
@@ -736,6 +736,6 @@ mod tests {
         let mut more = Counts { frames: 4, bytes: 6_000_000, ..Counts::default() };
         more.own_delay.record(20_000).expect("in bounds");
         sum += &more;
-        assert!(sum.to_string().starts_with("7 frames, 6.0 MB, 1 lost; left late by 20 µs"), "{sum}");
+        assert!(sum.to_string().starts_with("7 frames, 6.0 MB, 1 lost; sent 20 µs"), "{sum}");
     }
 }

@@ -142,7 +142,7 @@ impl Row {
             "bytes" => (1.0, Unit::Bytes),
             "%" => (1e-2, Unit::One),
             "count" => (1.0, Unit::One),
-            other => return Err(format!("`{other}` is no known unit").into()),
+            other => return Err(format!("`{other}` is an unknown unit").into()),
         };
         self.si = Some(Quantity { value: self.printed.parse::<f64>()? * factor, unit });
         Ok(self)

@@ -92,7 +92,7 @@ impl OwnTarget {
         let is_udp = |at: &&ListenAddress| matches!(at, ListenAddress::Datagrams(_));
         let hyperscsi = addresses.iter().find(is_udp).map(|at| at.url(HYPERSCSI));
         let addresses: Vec<SocketAddr> = addresses.iter().filter_map(ListenAddress::inet).collect();
-        let address = addresses.first().ok_or_else(|| Failure::failed("the target listens nowhere"))?;
+        let address = addresses.first().ok_or_else(|| Failure::failed("the target is not listening"))?;
         let thread = numbered.recv().map_err(|_| Failure::failed("the target did not start"))?;
         server.open();
         let nbd = addresses.get(1).copied();
@@ -118,7 +118,7 @@ impl OwnTarget {
     pub fn stop(self) -> Result<(), Failure> {
         self.server.shutdown(GRACE);
         for thread in self.threads {
-            thread.join().map_err(|_| Failure::failed("the target broke down"))??;
+            thread.join().map_err(|_| Failure::failed("the target failed"))??;
         }
         Ok(())
     }

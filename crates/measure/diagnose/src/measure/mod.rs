@@ -186,7 +186,7 @@ impl Subject {
             Subject::Export(url) => match (key, value, value.parse()) {
                 ("connections", _, Ok(count)) => url.options.connections = count,
                 ("tls", "off", _) => url.tls = None,
-                _ => return Err(wrong(&"no change of an NBD session")),
+                _ => return Err(wrong(&"this change does not apply to an NBD session")),
             },
         }
         Ok(changed)
