@@ -136,7 +136,7 @@ fn what_cannot_be_is_refused_in_a_sentence() {
         (&["--mtu", "40"], "40 is not in 68..=65535"),
         (&["--ipv6", "--mtu", "576"], "IPv6 needs an MTU of at least 1280 bytes, and --mtu is 576"),
         (&["--first-burst", "1MiB"], "FirstBurstLength of 1MiB exceeds the MaxBurstLength of 256KiB"),
-        (&["--block", "4KiB,0"], "a request is from 1B to 1GiB"),
+        (&["--block", "4KiB,0"], "the block size ranges from 1B to 1GiB"),
         (&["--window", "64KiB"], "--rtt"),
         (&["--rtt", "50m"], "write a number and a unit"),
         (&["--initial-r2t", "perhaps"], "possible values: yes, no"),
