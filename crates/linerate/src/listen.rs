@@ -160,8 +160,8 @@ mod tests {
     #[test]
     fn a_wrong_zone_is_named_with_and_without_brackets() {
         for (text, expected) in [
-            ("fe80::1", "give the interface, as in fe80::1%eth0"),
-            ("[fe80::1]:7000", "give the interface, as in fe80::1%eth0"),
+            ("fe80::1", "add the interface, as in fe80::1%eth0"),
+            ("[fe80::1]:7000", "add the interface, as in fe80::1%eth0"),
             ("fe80::1%nosuch0", "this machine has no interface `nosuch0`"),
             ("[fe80::1%nosuch0]", "this machine has no interface `nosuch0`"),
             ("client1", "`client1` is not an address"),

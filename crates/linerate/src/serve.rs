@@ -237,7 +237,7 @@ mod tests {
             (&["--volume", "VM1=ram:1GiB"], "write `vm1`"),
             (&["--listen", "::1"], "write [::1]:3260"),
             (&["--reactors", "0"], "1..=1024"),
-            (&["--io-engine", "magic"], "auto, uring and threads"),
+            (&["--io-engine", "magic"], "auto, uring or threads"),
             (&["--config", "/nonexistent.toml"], "cannot read the configuration /nonexistent.toml"),
             (&["--volume", "a=ram:1MiB", "--volume", "a=ram:1MiB"], "two volumes named a"),
         ] {

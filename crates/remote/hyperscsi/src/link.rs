@@ -106,7 +106,9 @@ fn refused(refusal: Refusal, has_key: bool, name: &str) -> String {
         Refusal::Authentication => {
             format!("the target requires a key of {name}: name a file that contains it (key=FILE)")
         }
-        Refusal::UnknownTarget => format!("the target has no such name, or not for {name} (name=NAME)"),
+        Refusal::UnknownTarget => {
+            format!("the target does not exist, or {name} has no access to it (name=NAME)")
+        }
         other => other.to_string(),
     }
 }

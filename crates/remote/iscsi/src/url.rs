@@ -102,8 +102,8 @@ impl fmt::Display for UrlProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             UrlProblem::Scheme => write!(f, "the URL of an iSCSI LUN begins with iscsi://"),
-            UrlProblem::NoHost => write!(f, "a host is missing: iscsi://HOST[:PORT]/TARGET/LUN"),
-            UrlProblem::Brackets => write!(f, "an IPv6 address needs brackets: [::1]"),
+            UrlProblem::NoHost => write!(f, "the host is missing: iscsi://HOST[:PORT]/TARGET/LUN"),
+            UrlProblem::Brackets => write!(f, "an IPv6 address must be in brackets, as in [::1]"),
             UrlProblem::Address(why) => why.fmt(f),
             UrlProblem::Percent => {
                 write!(f, "a host cannot contain %; in a secret before the @, write / and ? as %2F and %3F")
@@ -111,7 +111,7 @@ impl fmt::Display for UrlProblem {
             UrlProblem::HostCharacter => {
                 write!(f, "an address consists of printable ASCII characters without blanks")
             }
-            UrlProblem::Port => write!(f, "a port is a number from 1 to 65535"),
+            UrlProblem::Port => write!(f, "the port must be a number from 1 to 65535"),
             UrlProblem::NoUser => write!(f, "a user's name is missing before the @"),
             UrlProblem::EncodedUser => {
                 write!(

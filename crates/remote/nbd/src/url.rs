@@ -162,15 +162,15 @@ pub enum UrlError {
     #[display("tls-certificate=FILE and tls-key=FILE go together")]
     HalfCertificate,
     /// The host is missing.
-    #[display("a host is missing: nbd://HOST[:PORT]/EXPORT")]
+    #[display("the host is missing: nbd://HOST[:PORT]/EXPORT")]
     NoHost,
     /// A `[` without its `]`, or no IPv6 address between the two.
-    #[display("an IPv6 address needs brackets: [::1]")]
+    #[display("an IPv6 address must be in brackets, as in [::1]")]
     Brackets,
     /// A link-local address without its interface, or another error in it.
     Address(BadAddress),
     /// Not a port.
-    #[display("a port is a number from 1 to 65535")]
+    #[display("the port must be a number from 1 to 65535")]
     Port,
     /// A user name, which the protocol does not support.
     #[display("NBD URLs have no user name; use nbd://HOST[:PORT]/EXPORT")]
@@ -487,8 +487,8 @@ mod tests {
     fn a_mistake_is_told_with_what_is_meant() {
         for (text, says) in [
             ("iscsi://san1/x", "begins with nbd://"),
-            ("nbd://", "a host is missing"),
-            ("nbd:///x", "a host is missing"),
+            ("nbd://", "the host is missing"),
+            ("nbd:///x", "the host is missing"),
             ("nbd://[::1/x", "needs brackets"),
             ("nbd://[san1]/x", "needs brackets"),
             ("nbd://[fe80::1]/x", "give the interface, as in fe80::1%eth0"),

@@ -105,7 +105,7 @@ fn what_cannot_be_right_is_refused_and_nothing_is_made_for_it() {
         format!("delay:0ms:[{}]", file.strip_suffix("?size=96MiB").expect("its size"))
     };
     let told = refusal(&parse(&format!("raid1:[{}, {}]", layered(0), layered(1))).expect("a specification"));
-    assert!(told.contains("disk0 does not exist") && !told.contains("give a size"), "{told}");
+    assert!(told.contains("disk0 does not exist") && !told.contains("specify a size"), "{told}");
     made(&of("raid5:64KiB", &[0, 1, 2]), &Creation::default()).expect("a set");
     let again = made(&of("raid1", &[2, 3]), &Creation::default()).expect_err("a member of a set");
     assert!(again.to_string().contains("RAID"), "{again}");

@@ -121,7 +121,7 @@ pub(super) struct Reply {
 }
 
 fn wrong(what: impl Into<String>) -> io::Error {
-    universe::fault(format!("the NBD server breaks the protocol: {}", what.into()));
+    universe::fault(format!("the NBD server violates the protocol: {}", what.into()));
     io::ErrorKind::InvalidData.into()
 }
 
