@@ -156,7 +156,7 @@ fn text_that_a_protocol_cannot_carry_is_refused() {
     refused(&with_target("alias = \"\""), "6:9", "it is empty");
     refused(&with_target("alias = \"a\\u0000b=c\""), "6:9", "a control character");
     refused(&with_target(&format!("alias = \"{}\"", "x".repeat(256))), "6:9", "it has 256 bytes");
-    refused(&with_target("[target.redirect]\naddress = \"127.0.0.1:99999\""), "7:11", "port must be a number");
+    refused(&with_target("[target.redirect]\naddress = \"127.0.0.1:99999\""), "7:11", "must be a number");
     refused(&with_target("[target.redirect]\naddress = \"\""), "7:11", "the host must be an IPv4 address");
     refused(
         "[[portal]]\nlisten = \"127.0.0.1\"\nadvertise = \":3260\"",
