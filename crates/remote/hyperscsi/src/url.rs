@@ -334,7 +334,7 @@ mod tests {
         assert_eq!(error("hyperscsi://eth0/x"), "the URL names no LUN: add one, as in hyperscsi://eth0/x/0");
         assert_eq!(error("hyperscsi://eth0+/x/0"), "\"\" is no name of an interface");
         assert_eq!(error("hyperscsi+udp://h:0/x/0"), "\"h:0\" is no host with a port from 1 to 65535");
-        assert!(error("hyperscsi+udp://[fe80::1]/x/0").ends_with("give the interface, as in fe80::1%eth0"));
+        assert!(error("hyperscsi+udp://[fe80::1]/x/0").ends_with("add the interface, as in fe80::1%eth0"));
         assert_eq!(
             error("hyperscsi://e/x y/0"),
             "\"x y\" is not the name of a target, which has letters, digits and .:-_ only"
