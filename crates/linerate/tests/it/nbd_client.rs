@@ -369,7 +369,7 @@ fn servers_of_others_encrypt() {
             Path::new(&after),
         );
         let told = info(&server.url()).expect_failure();
-        assert!(told.contains("the server requires TLS; write nbds://"), "{told}");
+        assert!(told.contains("the server requires TLS; use nbds://"), "{told}");
         let stranger = format!("tls-ca={folder}/stranger-cert.pem");
         let told = info(&secure(&server, &stranger)).expect_failure();
         assert!(told.contains("unknown CA: the peer's certificate is not signed by a CA"), "{told}");

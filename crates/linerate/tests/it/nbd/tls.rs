@@ -136,7 +136,7 @@ fn clear_text_gets_nothing_where_tls_is_required() {
     assert!(client.is_closed(), "EXPORT_NAME has no error");
     until("it is logged", || both.server.log().contains("without TLS"));
     let told = linerate(&["info", &both.url("disk")]).expect_failure();
-    assert!(told.contains("requires TLS; write nbds://"), "{told}");
+    assert!(told.contains("requires TLS; use nbds://"), "{told}");
 }
 
 /// SELECTIVETLS: an export for certain clients does not exist for others, and cannot be opened in clear text.
@@ -160,7 +160,7 @@ fn an_export_is_for_the_clients_that_are_listed() {
     pki.copy("elsewhere-cert.pem", "client-cert.pem");
     pki.copy("elsewhere-key.pem", "client-key.pem");
     let wrong = linerate(&["info", &both.secure("secret", &own)]).expect_failure();
-    assert!(wrong.contains("wrong purpose") || wrong.contains("refuses our certificate"), "{wrong}");
+    assert!(wrong.contains("wrong purpose") || wrong.contains("rejects our certificate"), "{wrong}");
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn the_check_of_a_certificate_that_failed_is_named() {
     fails(
         &(own("client") + "&tls-hostname=san1.example"),
         "wrong name: the certificate is for",
-        "refuses our certificate",
+        "rejects our certificate",
     );
     fails(
         &ca,

@@ -40,7 +40,7 @@ fn what_is_no_configuration_is_refused_at_its_place() {
     );
     assert!(mistake("").starts_with("line 1, column 1: the file has no ACCESS SPECIFICATIONS"));
     assert!(mistake("Version 1.x\n").starts_with("line 1, column 1: expected a version of three numbers"));
-    assert!(mistake("Version 1998.01.05\n").contains("have another format"));
+    assert!(mistake("Version 1998.01.05\n").contains("have a different format"));
     let cut = &VMWARE4[..VMWARE4.find("'End worker").expect("a worker")];
     let lines = cut.lines().count() + 1;
     assert_eq!(

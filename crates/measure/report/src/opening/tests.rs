@@ -247,7 +247,7 @@ fn wrong_data_are_all_that_is_said() {
     let mut wrong = one_cell();
     wrong.runs[1].clients[0].run.mismatches = 1;
     let said = said(&wrong);
-    assert!(said.len() == 1 && said[0].1.starts_with("No: data was wrong"), "{said:?}");
+    assert!(said.len() == 1 && said[0].1.starts_with("No: wrong data was read"), "{said:?}");
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn a_terminal_shows_many_requests_over_every_round_trip() {
     assert_eq!([numbers[1], numbers[7]], ["(19.3)", "(4.9)"], "{line}");
     // A constant time per request is expected over a distance.
     assert!(
-        !seen.contains("whatever their length") && !seen.contains("requests were outstanding on average"),
+        !seen.contains("for all request lengths") && !seen.contains("requests were outstanding on average"),
         "{seen}"
     );
 }

@@ -32,7 +32,7 @@ pub(crate) fn all() -> [Record; 8] {
 fn wrong_data_is_said_before_everything_else() {
     let record = records::partial();
     let page = report(&record).markdown();
-    let (wrong, numbers) = (page.find("data was wrong"), page.find("MB/s"));
+    let (wrong, numbers) = (page.find("wrong data was read"), page.find("MB/s"));
     assert!(wrong.is_some() && wrong < numbers, "{page}");
 }
 
@@ -136,7 +136,7 @@ fn a_terminal_names_the_columns_that_it_has_no_room_for() {
         for cell in record.suite.cells() {
             assert!(seen.contains(&format!("\n  {} ", cell.name)), "{}:\n{seen}", cell.name);
         }
-        assert_eq!(seen.contains("no room for "), width == 60, "{seen}");
+        assert_eq!(seen.contains("no space for "), width == 60, "{seen}");
     }
 }
 

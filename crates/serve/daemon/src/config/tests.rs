@@ -190,7 +190,7 @@ fn text_that_a_protocol_cannot_carry_is_refused() {
 fn targets_are_checked() {
     refused("[[target]]\nname = \"iqn.2026-01.com.example:t\"", "1:1", "has no LUN");
     refused(&with_target("networks = [\"10.0.0.0/33\"]"), "6:13", "not a network");
-    refused(&with_target("initiators = [\"debian\"]"), "6:15", "begins with iqn.");
+    refused(&with_target("initiators = [\"debian\"]"), "6:15", "must start with iqn.");
     refused(&with_target("initiators = \"debian\""), "6:14", "write strings in brackets");
     refused(&with_target("groups = [2]"), "6:11", "no [[portal]] has group = 2");
     refused(&with_target("[target.redirect]\npermanent = true"), "6:1", "has no `address`");
@@ -289,7 +289,7 @@ fn chap_is_checked() {
     let other = good.replace("alice", "bob");
     let named = format!("{other}initiators = [\"iqn.2026-01.com.example:bob\"]\n");
     refused(&chap(&format!("{good}{named}")), "8:8", "`alice` could log in under the initiator names of");
-    refused(&chap(&format!("{good}initiators = [\"alice\"]")), "10:15", "begins with iqn.");
+    refused(&chap(&format!("{good}initiators = [\"alice\"]")), "10:15", "must start with iqn.");
     let mutual = "[target.chap.mutual]\nuser = \"target\"\nsecret = \"123456789012\"\n";
     refused(&chap(&format!("{good}{mutual}")), "11:8", "use a different secret for the target");
     let with_names = format!("{mutual}initiators = [\"*\"]\n").replace("123456789012", "another-12-bytes");
