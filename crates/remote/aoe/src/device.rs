@@ -347,7 +347,7 @@ pub enum OpenError {
     #[display("AoE device {_0}: {_1}")]
     Refused(Address, ErrorCode),
     /// The device has failed IDENTIFY DEVICE.
-    #[display("AoE device {_0} does not identify itself: its error register is 0x{_1:02x}")]
+    #[display("AoE device {_0} rejected IDENTIFY DEVICE: error register 0x{_1:02x}")]
     Unidentified(Address, u8),
     /// It has no sectors.
     #[display("AoE device {_0} has no sectors")]

@@ -380,7 +380,7 @@ impl Session {
             let is_same =
                 (&found.serial, &found.model, found.sectors) == (&known.serial, &known.model, known.sectors);
             if !is_same {
-                tracing::warn!(device = %self.address, %station, "another device responds instead");
+                tracing::warn!(device = %self.address, %station, "another device now has this address");
                 return;
             }
         }
@@ -388,7 +388,7 @@ impl Session {
         if station == before && !inner.is_down {
             return; // it is only busy
         }
-        tracing::info!(device = %self.address, %station, "the device is found again");
+        tracing::info!(device = %self.address, %station, "the device responds again");
         (inner.datagrams, inner.station) = (datagrams, station);
         (inner.is_new, inner.is_down) = (true, false);
         if station != before {

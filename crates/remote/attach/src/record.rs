@@ -71,7 +71,7 @@ pub fn directory(runtime: &Path) -> io::Result<PathBuf> {
     let directory = runtime.join("attach");
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
     made.map_err(|error| {
-        io::Error::new(error.kind(), format!("cannot make {}: {error}", directory.display()))
+        io::Error::new(error.kind(), format!("cannot create {}: {error}", directory.display()))
     })?;
     Ok(directory)
 }

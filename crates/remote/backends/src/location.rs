@@ -78,7 +78,7 @@ impl Location {
                 Ok(Location::Lun(url))
             }
             place if connections.is_none() && congestion.is_none() => Ok(place),
-            _ => Err(Failure::refused("--connections and --congestion need a URL: there is no network here")),
+            _ => Err(Failure::refused("--connections and --congestion apply only to URLs")),
         }
     }
 

@@ -158,7 +158,7 @@ impl Pump {
             ));
         }
         self.returns += 1;
-        observer.note(&format!("{name} has lost unflushed data: going back to {durable}"));
+        observer.note(&format!("{name} has lost unflushed data: resuming from {durable}"));
         self.carrier.destination.copied_again();
         self.carrier.write_from.set(done);
         let is_read_again = self.digest.is_some();

@@ -268,7 +268,7 @@ impl Outlet {
             Some(Ok(())) => Ok(true),
             Some(Err(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
             Some(Err(error)) => Err(Failure::unwritten(&self.name, &error)),
-            None => Err(Failure::failed("the reader of the output has gone")),
+            None => Err(Failure::failed("the reader of the output has closed it")),
         }
     }
 }

@@ -340,7 +340,7 @@ impl<T: Transport> Shared<T> {
             |(number, claims): (&u64, &Vec<Claim>)| !claims.is_empty() && !ended.contains(number);
         if self.state.borrow().unfenced.iter().any(is_unnamed) {
             // More than one connection can name: an unfenced request could overtake a replay.
-            return Err("further lost connections must be terminated first".to_owned());
+            return Err("more lost connections must be terminated first".to_owned());
         }
         let turn = self.admission.take().await;
         if losses.doubts() != doubts {
@@ -395,7 +395,7 @@ impl<T: Transport> Shared<T> {
             true => drop(self.state.borrow_mut().replay_after.insert(number)),
             false => reactor::sleep(self.settings.quarantine).await,
         }
-        Err("lost while the journal was replayed".to_owned())
+        Err("the connection was lost while the journal was replayed".to_owned())
     }
 
     /// Whether an earlier connection answers, which proves that the server was not restarted. Connections
@@ -555,7 +555,7 @@ impl<T: Transport> Shared<T> {
                     let away = std::mem::replace(&mut in_use, back);
                     path = own;
                     self.publish(slot, path, in_use.clone());
-                    tracing::info!(path = self.transport.path_name(path), "a channel is back on its path");
+                    tracing::info!(path = self.transport.path_name(path), "a channel is on its own path again");
                     away.link.leave();
                     self.state.borrow_mut().leaving.push(away.clone());
                     let shared = Rc::clone(self);

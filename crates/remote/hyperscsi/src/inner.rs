@@ -399,7 +399,7 @@ impl Inner {
                     self.agreed = Agreed { frame_bytes, queue_depth, is_encrypted };
                     self.logged_in(now, shared);
                 }
-                Event::Resumed => tracing::debug!("the session continues with new keys and numbers"),
+                Event::Resumed => tracing::debug!("the session continues with new keys and sequence numbers"),
                 Event::Completed { id, response } => self.complete(id, response),
                 Event::FunctionDone { id, result } => {
                     if let Some(asked) = self.functions.remove(&id) {
@@ -413,7 +413,7 @@ impl Inner {
                         self.end(ticket, Err(CommandError::ConnectionLost));
                     }
                 }
-                Event::NexusLost => self.lose(now, now, "the target has no record of it", shared),
+                Event::NexusLost => self.lose(now, now, "the target has no record of the session", shared),
                 Event::Ended(reason) => {
                     self.drop_machine();
                     let is_failed_login = matches!(self.phase, Phase::New);
@@ -442,7 +442,7 @@ impl Inner {
             shared.is_lost.store(false, Relaxed);
             shared.reinstatements.fetch_add(1, Relaxed);
             let away = now.saturating_duration_since(since).as_secs_f64();
-            tracing::warn!("the session is back after {away:.1} s");
+            tracing::warn!("the session was restored after {away:.1} s");
         }
         self.wake_waiters();
     }
@@ -508,7 +508,7 @@ impl Inner {
             && now.saturating_duration_since(*since) >= self.timeouts.reconnect
         {
             *fails = true;
-            tracing::warn!("the session has been lost for too long: requests fail from now on");
+            tracing::warn!("the session was not restored within the reconnect time: requests now fail");
             self.fail_waiting();
             self.wake_waiters();
         }

@@ -100,11 +100,12 @@ fn refused(refusal: Refusal, has_key: bool, name: &str) -> String {
     match refusal {
         Refusal::Authentication if has_key => {
             format!(
-                "the target refuses the key of {name}: it has another one for this name, or none (key=FILE, name=NAME)"
+                "the target rejected the key of {name}: it has a different key for this name, or none \
+                 (key=FILE, name=NAME)"
             )
         }
         Refusal::Authentication => {
-            format!("the target requires a key of {name}: name a file that contains it (key=FILE)")
+            format!("the target requires a key for {name}; specify a file that contains it (key=FILE)")
         }
         Refusal::UnknownTarget => {
             format!("the target does not exist, or {name} has no access to it (name=NAME)")

@@ -332,7 +332,7 @@ async fn unregistered(unit: &Unit, key: u64) -> Option<Failure> {
     let own = registrations.iter().find(|registration| registration.initiator.as_ref() == Some(&ours));
     let why = match own {
         Some(registration) if registration.key == key => return None,
-        Some(_) => format!("is registered with another key than {key:x}"),
+        Some(_) => format!("is registered with a key other than {key:x}"),
         None => "has no registration with the LUN".to_owned(),
     };
     let sentence = format_args!(

@@ -194,7 +194,7 @@ impl Ways {
             }
             (true, true) => "yes".to_owned(),
             (false, true) => "no".to_owned(),
-            (false, false) => format!("no zeros are promised after {}", ways.join(", ")),
+            (false, false) => format!("blocks may not read as zeros after {}", ways.join(", ")),
         }
     }
 }
@@ -227,7 +227,7 @@ impl Limits {
         let told: Vec<String> =
             all.iter().filter_map(|(what, most)| Some(format!("{what} {}", grouped((*most)?)))).collect();
         match told.is_empty() {
-            true => vec!["none told".to_owned()],
+            true => vec!["none reported".to_owned()],
             false => told.chunks(3).map(|some| format!("{} blocks", some.join(", "))).collect(),
         }
     }
@@ -367,7 +367,7 @@ impl UnitInfo {
         let held = held.unwrap_or_else(|| "none".to_owned());
         let who: Vec<String> = registrations.iter().map(Registered::text).collect();
         let who = if who.is_empty() {
-            "nobody registered".to_owned()
+            "no registrations".to_owned()
         } else {
             format!("registered: {}", who.join(", "))
         };

@@ -193,7 +193,7 @@ impl RemoteLun {
         let limit = self.target.timeouts().request();
         reactor::timeout(limit, work).await.unwrap_or_else(|_| {
             let (lun, seconds) = (self.number, limit.as_secs());
-            tracing::warn!("LUN {lun}: a request was not executed within {seconds} s, and fails");
+            tracing::warn!("LUN {lun}: a request timed out after {seconds} s");
             Err(DeviceError::NotReady)
         })
     }
@@ -291,8 +291,8 @@ impl RemoteLun {
                 lun = self.number,
                 lba = extent.lba.0,
                 blocks = extent.blocks.0,
-                "a write has failed that the target may still execute: requests for its blocks fail until the \
-                 session has logged in to the same portal group again; then write them again"
+                "a write failed, but the target may still execute it: requests for its blocks fail until the \
+                 session has logged in to the same portal group again; then rewrite these blocks"
             );
         }
     }
@@ -412,7 +412,7 @@ impl RemoteLun {
                     if matches!(error, OpenError::NoSuchLun(_) | OpenError::Refused { .. }) {
                         self.cached.note_reset();
                     }
-                    tracing::debug!(lun = self.number, "not there yet: {error}");
+                    tracing::debug!(lun = self.number, "the LUN is not available yet: {error}");
                     reactor::sleep(PAUSE_LONGEST).await;
                 }
                 Err(error) => {
@@ -440,7 +440,7 @@ impl RemoteLun {
         if blocks < before {
             tracing::warn!(
                 lun = self.number,
-                "the LUN now has {blocks} blocks instead of {before}: requests past its end fail"
+                "the LUN now has {blocks} blocks instead of {before}: requests beyond its new end fail"
             );
         }
     }

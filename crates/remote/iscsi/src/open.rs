@@ -507,7 +507,7 @@ impl Recovery {
         attempts.succeeded();
         debug_assert_eq!(session.shared().epoch(), epoch + 1);
         let (away, commands) = (outage.away.as_secs_f64(), outage.commands);
-        let back = format!("the session is back after {away:.1} s; {commands} commands were outstanding");
+        let back = format!("the session was restored after {away:.1} s; outstanding commands: {commands}");
         tracing::warn!(target = %connector, "{back}");
         first.recording.tape().occasion(back);
         connector.join(session, Cid(0), first);
@@ -520,9 +520,9 @@ impl Recovery {
         if self.left.len() > LEFT_MAX {
             tracing::error!(
                 target = %self.connector,
-                "the session has been moved from one portal group to another {LEFT_MAX} times, and their \
-                 commands could not be ended: the session ends; check the target's redirections and portal \
-                 group tags"
+                "the session has moved to another portal group {LEFT_MAX} times, and commands in the earlier \
+                 groups could not be terminated: closing the session; check the target's redirections and \
+                 portal group tags"
             );
             self.session.close().await;
         }
@@ -534,16 +534,16 @@ impl Recovery {
         let (from, to, unsettled) = (before.group(), leading.group(), outage.unsettled);
         tracing::warn!(
             target = %connector,
-            "the session has moved from portal group {from} to {to}, which is another I_T nexus: \
-             {unsettled} commands that modify data wait until they have ended there"
+            "the session has moved from portal group {from} to {to}, which is another I_T nexus; waiting \
+             until {unsettled} commands that modify data have ended in portal group {from}"
         );
         for lun in &outage.orphaned {
             let lun = LunAddress::parse(lun.0);
             tracing::error!(
                 target = %connector,
                 %lun,
-                "the reservation key was registered in portal group {from} and does not count in {to}: \
-                 register it again"
+                "the reservation key was registered in portal group {from} and is not valid in portal group \
+                 {to}: register it again"
             );
         }
         if unsettled > 0 {
@@ -582,8 +582,8 @@ async fn end_left(
         } else {
             tracing::error!(
                 target = %connector,
-                "the commands in portal group {} could not be ended: the writes among them fail, and so do \
-                 requests for their blocks, until the session has logged in to that group again",
+                "the commands in portal group {} could not be terminated: its writes fail, and requests for \
+                 the same blocks fail until the session has logged in to that group again",
                 nexus.leading.group()
             );
             session.nexus_not_ended(nexus.epoch);

@@ -88,8 +88,8 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
     let deallocation = deallocation(&capacity, provisioning);
     if deallocation == Deallocation::ByUnmap {
         tracing::info!(
-            "LUN {number} is thin, but has no WRITE SAME with UNMAP that leaves zeros: through this device it \
-             appears thick, and its blocks are not deallocated"
+            "LUN {number} is thin-provisioned, but does not support a WRITE SAME with UNMAP that leaves \
+             zeros: it is used as a thick LUN, and its blocks are not deallocated"
         );
     }
     let block = block_limits.unwrap_or_default();
@@ -271,9 +271,7 @@ impl LunReference {
         let (old, new) = (self.geometry, now.geometry);
         if new.block_size != old.block_size || new.blocks < old.blocks {
             let (old, new) = (old.bytes(), new.bytes());
-            return Some(format!(
-                "its capacity is {new} bytes instead of {old}, or its blocks have another size"
-            ));
+            return Some(format!("its capacity is {new} bytes instead of {old}, or its block size differs"));
         }
         (now.profile.read_only && !self.profile.read_only).then(|| "it is write-protected".to_owned())
     }

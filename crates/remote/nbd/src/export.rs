@@ -508,8 +508,8 @@ pub enum OpenError {
     Empty(u64),
     /// The export ends within a block, and was to be used in whole blocks.
     #[display(
-        "the export has {bytes} bytes, which is not a multiple of its blocks of {block_bytes}: block-based commands \
-         would cut its end off. copy, read, write and attach support any length"
+        "the export has {bytes} bytes, which is not a multiple of its block size of {block_bytes}, so \
+         block-based commands cannot reach its end. Use copy, read, write or attach, which support any length"
     )]
     Ragged {
         /// Its length.
@@ -519,7 +519,8 @@ pub enum OpenError {
     },
     /// The export ends within a block, and the server rejects requests for part of a block.
     #[display(
-        "the export has {bytes} bytes, and its server accepts only requests of multiples of {minimum}: its last {} bytes cannot be reached",
+        "the export has {bytes} bytes, but its server accepts only requests in multiples of {minimum} bytes: \
+         its last {} bytes cannot be reached",
         bytes % u64::from(*minimum)
     )]
     Unreachable {
@@ -830,7 +831,7 @@ fn difference(before: &Session, now: &Session) -> Option<String> {
     if let (Some(old), Some(new)) = (volume(before), volume(now))
         && old != new
     {
-        return Some("it is another volume".to_owned());
+        return Some("it is a different volume".to_owned());
     }
     let (old, new) = (&before.export, &now.export);
     if new.bytes < old.bytes {
@@ -856,7 +857,7 @@ fn explained(error: io::Error, is_encrypted: bool) -> io::Error {
     }
     let why = match is_encrypted {
         false => "it is not an NBD server, or does not accept this host",
-        true => "it may require a client certificate, or another one",
+        true => "it may require a client certificate, or a different one",
     };
     io::Error::new(error.kind(), format!("the server closed the connection during the handshake: {why}"))
 }

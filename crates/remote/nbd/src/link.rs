@@ -130,11 +130,11 @@ impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Ending::Socket(error) => error.fmt(f),
-            Ending::Closed => f.write_str("closed by the server"),
-            Ending::Violation(bad) => write!(f, "the server violates the protocol: {bad}"),
-            Ending::Unfit => f.write_str("the server violates the protocol: a reply without a request"),
-            Ending::Endless => f.write_str("the server violates the protocol: an endless reply"),
-            Ending::Reset => f.write_str("given up"),
+            Ending::Closed => f.write_str("the server closed the connection"),
+            Ending::Violation(bad) => write!(f, "the server violates the NBD protocol: {bad}"),
+            Ending::Unfit => f.write_str("the server violates the NBD protocol: a reply without a request"),
+            Ending::Endless => f.write_str("the server violates the NBD protocol: a reply has no end"),
+            Ending::Reset => f.write_str("abandoned"),
         }
     }
 }
@@ -471,7 +471,7 @@ impl Future for Exchange {
         if task.error == Some(Errno::Eshutdown as u32) {
             // The server did not execute it and will close the connection: the request waits for the next
             // connection.
-            inner.lose(Loss::Ended("the server shuts down".to_owned()));
+            inner.lose(Loss::Ended("the server is shutting down".to_owned()));
             return Poll::Ready(Err(Failed::Lost));
         }
         Poll::Ready(match task.error {

@@ -259,7 +259,7 @@ pub enum DeviceError {
     #[display("the device is read-only")]
     ReadOnly,
     /// The device does not support this request.
-    #[display("the device cannot do this")]
+    #[display("the device does not support this request")]
     Unsupported,
     /// A thin device, or the storage below it, is full.
     #[display("no space left in the underlying storage")]

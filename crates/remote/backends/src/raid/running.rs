@@ -98,8 +98,8 @@ pub async fn alone(spec: &Spec, order: Order) -> Result<String, Failure> {
         reactor::sleep(LOOK_EVERY).await;
     }
     match (grows, device.geometry().bytes()) {
-        (true, now) if now == bytes => Err(Failure::failed("the set has not grown: a member failed")),
-        (true, now) => Ok(format!("the set has {} now", Bytes(now))),
+        (true, now) if now == bytes => Err(Failure::failed("the set did not grow: a member failed")),
+        (true, now) => Ok(format!("the set now has {}", Bytes(now))),
         (false, _) => Ok(said),
     }
 }

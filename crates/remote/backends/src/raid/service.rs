@@ -145,7 +145,7 @@ pub(super) async fn assembled_again(upkeep: Upkeep, pauses: &mut Pauses) -> Opti
             if let Some(set) = &ending {
                 let ended = first(set.quiesced(), opening.sleeper.as_ref(), END_TIME).await;
                 let ended =
-                    ended.ok_or_else(|| Failure::failed("requests to its members have not ended yet"))?;
+                    ended.ok_or_else(|| Failure::failed("requests to its members are still outstanding"))?;
                 ended.map_err(Failure::failed)?;
             }
             ending = None;
@@ -198,7 +198,7 @@ pub(super) async fn assembled_again(upkeep: Upkeep, pauses: &mut Pauses) -> Opti
                     Order::Assemble => {
                         if let Some(earlier) = asked.replace(ordered) {
                             earlier.end(Err(Failure::failed(
-                                "another order to assemble the set replaced this one",
+                                "a later request to assemble the set superseded this one",
                             )));
                         }
                     }

@@ -655,17 +655,17 @@ impl SessionInner {
         let overdue = self.tasks.escalate(now, &self.timeouts);
         self.escalate(&overdue);
         if self.state.is_overdue(now) {
-            tracing::warn!("the target does not let go of a lost connection: the session is begun again");
+            tracing::warn!("the target did not release a lost connection: reinstating the session");
             self.end_all(|| Ending::Unresponsive);
         }
         if self.logout_due.take_if(|due| *due <= now).is_some() {
             tracing::warn!(
-                "the target does not answer the logout that it asked for: the session is begun again"
+                "the target did not answer the logout that it had requested: reinstating the session"
             );
             self.end_all(|| Ending::Unresponsive);
         }
         if self.state.fail_requests_after(self.timeouts.reconnect, now) {
-            tracing::warn!("the session has been lost for too long: requests fail from now on");
+            tracing::warn!("the session was not restored within the reconnect time: requests now fail");
             self.waiting.drain(..).for_each(Waker::wake);
         }
         self.deliver_events();
@@ -694,7 +694,7 @@ impl SessionInner {
                 continue;
             }
             let at = LunAddress::parse(lun.0);
-            tracing::warn!(?function, lun = %at, "commands neither end nor can be aborted");
+            tracing::warn!(?function, lun = %at, "commands neither complete nor can be aborted");
             if let Some(by) = self.connections.first().map(|connection| connection.id) {
                 self.machine.manage(self.now, by, function, lun);
                 self.meter.incidents.resets += 1;
@@ -771,7 +771,7 @@ impl SessionInner {
     /// Section 11.9.1: after a request to log out, "this Async Message MUST be sent on the same connection as
     /// the one requesting to be logged out"; Parameter2 of the others is Time2Wait.
     fn handle_message(&mut self, connection: ConnectionId, message: &AsyncMessage, sense: &[u8]) {
-        tracing::debug!(?message, "the target says something of its own accord");
+        tracing::debug!(?message, "asynchronous message from the target");
         match message.event {
             AsyncEvent::LogoutRequested => self.log_out_for_now(connection),
             AsyncEvent::ConnectionDropped | AsyncEvent::SessionDropped => {

@@ -181,9 +181,9 @@ fn file(tapes: &[(Tape, Clock)]) -> Vec<u8> {
 
 /// Information for readers of the file.
 const REMARK: &str = "The last iSCSI PDUs of each connection, as the initiator sent and received them. The \
-    TCP/IP headers are made up around them, with true addresses, ports and times. Of what was read from and \
-    written to the medium only the first 64 bytes are kept. For a portal at another port than 3260: Decode \
-    As iSCSI, or tshark -d tcp.port==PORT,iscsi.";
+                      TCP/IP headers are synthetic; addresses, ports and times are real. Of the data of \
+                      reads and writes, only the first 64 bytes are recorded. If the portal's port is not \
+                      3260, use Decode As iSCSI, or tshark -d tcp.port==PORT,iscsi.";
 
 /// A connection's handle to its tape.
 pub(crate) struct Recording {

@@ -80,13 +80,11 @@ impl fmt::Display for VerbError {
             }
             VerbError::Orphaned(name) => write!(
                 f,
-                "the target refused {name}: RESERVATION CONFLICT; the key was registered in another portal \
-                 group, which the session has left, and must be registered again"
+                "the target refused {name}: RESERVATION CONFLICT; the key was registered in a portal group \
+                 that the session has left, and must be registered again"
             ),
             VerbError::Nonsense(name) => write!(f, "the response to {name} is invalid"),
-            VerbError::OutOfRange(name) => {
-                write!(f, "{name} cannot express this: a number is too large for it")
-            }
+            VerbError::OutOfRange(name) => write!(f, "a number is too large for {name}"),
         }
     }
 }
