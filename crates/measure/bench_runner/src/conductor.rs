@@ -279,7 +279,7 @@ const KEPT: [&str; 7] = [
     "--server-agent",
     "--agent-secret-file",
 ];
-/// Those of them that take no value.
+/// The kept options that take no value.
 const KEPT_ALONE: [&str; 2] = ["--allow-write", "--yes"];
 
 /// The arguments with which `bench` resumes a measurement, before `--resume`: the storage (`subject`), and

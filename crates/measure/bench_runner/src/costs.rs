@@ -36,7 +36,7 @@ struct Before {
     frames: Vec<Option<FrameFigures>>,
 }
 
-/// What it came to.
+/// The cost of a run.
 pub(crate) struct Cost {
     pub cpu: Cpu,
     pub statistics: Vec<Statistics>,

@@ -67,7 +67,7 @@ pub enum Progress<'a> {
     Sample {
         /// Its role in the cell.
         role: usize,
-        /// What it did.
+        /// The client's sample.
         sample: &'a Sample,
     },
     /// The storage has not responded for this long; reported about every second.

@@ -142,7 +142,7 @@ fn named(names: &[String]) -> String {
     }
 }
 
-/// By how much.
+/// Limits that shorten a suite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shorten {
     /// The maximum counted time of a run.

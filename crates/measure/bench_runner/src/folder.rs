@@ -49,7 +49,7 @@ impl Folder {
         Folder { path: path.to_owned() }
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

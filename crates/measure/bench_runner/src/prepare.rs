@@ -57,13 +57,13 @@ pub enum Wanted {
 pub struct Prepared {
     /// Its record.
     pub keeper: Keeper,
-    /// Who measures.
+    /// The measuring clients.
     pub hands: Hands,
     /// The storage's server, if known.
     pub server: Option<Serving>,
 }
 
-/// Who measures.
+/// The measuring clients: threads of this process, or agents.
 pub enum Hands {
     /// This machine.
     Here(Source),

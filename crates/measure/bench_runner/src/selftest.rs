@@ -35,9 +35,9 @@ use crate::view::View;
 pub struct OwnStorage<'a> {
     /// The LUN.
     pub url: Url,
-    /// How long clients poll for replies before they sleep.
+    /// Time for which clients poll for replies before they sleep.
     pub spin: Duration,
-    /// Where the result goes.
+    /// The directory of the result.
     pub out: &'a Path,
     /// The known ceilings.
     pub limits: Vec<Limit>,

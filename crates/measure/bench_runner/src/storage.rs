@@ -27,9 +27,9 @@ use crate::view::Purged;
 pub struct Storage {
     /// Its name and size, for the record.
     pub subject: Subject,
-    /// How clients reach it.
+    /// The clients' access to the storage.
     pub source: Source,
-    /// It, open.
+    /// The opened storage.
     pub device: Arc<dyn BlockDevice>,
     /// The LUN, if it is one.
     pub lun: Option<Arc<RemoteLun>>,
@@ -125,7 +125,7 @@ impl Storage {
     }
 }
 
-/// What kind of storage it is, in a word or two.
+/// The kind of storage, in one or two words.
 fn kind(place: &Location) -> &'static str {
     match place {
         Location::Lun(_) => "iscsi",

@@ -148,7 +148,7 @@ pub struct LinkLayer {
 pub struct LinkWatch {
     system: System,
     name: String,
-    /// Where its counters stood.
+    /// The counters' sum at the start.
     faults: u64,
 }
 

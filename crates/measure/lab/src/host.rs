@@ -56,7 +56,7 @@ impl Host {
         Ok(Host { plan: plan.clone(), namespace, rtnetlink, addresses: Vec::new(), settings, processes })
     }
 
-    /// What it is called.
+    /// The name of the host.
     pub fn name(&self) -> &str {
         &self.plan.name
     }

@@ -162,7 +162,7 @@ impl fmt::Display for LinkHandle {
 }
 
 impl LinkHandle {
-    /// What it is called.
+    /// The name of the link.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -286,7 +286,7 @@ const MEMORY_BYTES_MAX: usize = 256 << 20;
 // Each frame has a separate number for each purpose, independent of other calls: whether frame 1000 is lost
 // does not depend on whether frame 999 was delayed.
 
-/// What a number decides.
+/// The purpose of a random number.
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose {
     Loss,
@@ -338,7 +338,7 @@ impl InFlightQueue {
         self.heap.push(InFlight { due_ns, order: self.sent, packet });
     }
 
-    /// When the next arrives.
+    /// The arrival time of the next frame.
     pub(crate) fn next_due_ns(&self) -> Option<u64> {
         self.heap.peek().map(|next| next.due_ns)
     }

@@ -22,7 +22,7 @@ pub struct Plan {
 /// One host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPlan {
-    /// What it is called.
+    /// The name of the host.
     pub name: String,
     /// The congestion control of TCP.
     pub congestion: String,
@@ -423,7 +423,7 @@ type PlacedText<'a> = (Range<usize>, &'a str);
 
 /// A table of the file.
 struct Section<'a> {
-    /// Where its name stands.
+    /// The position of the section's name.
     at: Range<usize>,
     table: &'a DeTable<'a>,
 }

@@ -63,7 +63,7 @@ impl Distance {
 
 /// Limits over a distance.
 pub struct DistanceLimits {
-    /// What was asked about.
+    /// The requested distance.
     pub asked: Distance,
     /// The window that fills the link.
     pub window_bytes: f64,

@@ -102,7 +102,7 @@ pub enum Direction {
 /// Requests of one kind at a fixed queue depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
-    /// Which way.
+    /// The direction of the data.
     pub direction: Direction,
     /// The length of each, in bytes.
     pub block_bytes: u32,
@@ -198,7 +198,7 @@ impl LinkRate {
     /// The most common rate.
     pub const GIGABIT: LinkRate = LinkRate(1e9);
 
-    /// So many.
+    /// The rate in bits a second.
     pub fn bits_per_s(self) -> f64 {
         self.0
     }

@@ -11,7 +11,7 @@ pub struct Document {
     pub title: &'static str,
     /// The author and the date, if stated.
     pub by: &'static str,
-    /// What it measured.
+    /// The subject of its measurements.
     pub about: &'static str,
 }
 

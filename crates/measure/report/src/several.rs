@@ -13,7 +13,7 @@ use readable::table::{Align, Column, fitted};
 pub struct Reports<'a>(Vec<Report<'a>>);
 
 impl<'a> Reports<'a> {
-    /// These, in this order.
+    /// A document of these reports, in this order.
     pub fn new(reports: Vec<Report<'a>>) -> Reports<'a> {
         Reports(reports)
     }

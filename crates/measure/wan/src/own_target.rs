@@ -27,7 +27,7 @@ const CORES: usize = 1;
 /// Linerate's initiator has logged out by then.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How it serves.
+/// Options of the target.
 pub struct OwnTargetOptions {
     /// Its iSCSI name.
     pub name: &'static str,
@@ -47,7 +47,7 @@ pub struct OwnTargetOptions {
 
 /// A target that serves until [`OwnTarget::stop`].
 pub struct OwnTarget {
-    /// Where it listens.
+    /// The listening address.
     pub address: SocketAddr,
     /// Its NBD address.
     nbd: Option<SocketAddr>,

@@ -60,7 +60,7 @@ pub enum Refusal {
          version"
     )]
     OtherVersion {
-        /// As it says. It has not proved that it knows the secret.
+        /// The version that the peer reports. The peer is not authenticated.
         theirs: foreign::Text,
     },
     /// The coordinator does not have the agent's secret.
@@ -79,7 +79,7 @@ pub enum Refusal {
 pub struct Keys {
     /// For messages of this side.
     pub ours: Seal,
-    /// For what it hears.
+    /// Decrypts received messages.
     pub theirs: Seal,
 }
 

@@ -71,7 +71,7 @@ pub struct Frames {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 #[display("it sent a message of {bytes} bytes, which is too long")]
 pub struct TooLong {
-    /// As it says.
+    /// The length in the frame's header.
     pub bytes: usize,
 }
 

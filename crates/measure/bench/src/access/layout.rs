@@ -19,7 +19,7 @@ pub enum WorkloadError {
     /// The shares of the kinds of requests do not make 100 %.
     #[display("the shares of the kinds of requests add up to {percent} %; they must add up to 100 %")]
     Shares {
-        /// What they make.
+        /// The sum of the shares.
         percent: u32,
     },
     /// The queue depth is zero.
@@ -28,7 +28,7 @@ pub enum WorkloadError {
     /// The queue depth exceeds every device's limit.
     #[display("the depth {depth} is too large; use {DEPTH_MAX} or less")]
     TooDeep {
-        /// What was asked for.
+        /// The requested depth.
         depth: u32,
     },
     /// The outstanding requests would take too much memory.
@@ -37,7 +37,7 @@ pub enum WorkloadError {
          total of at most {UNDER_WAY_BYTES_MAX}"
     )]
     TooMuchMemory {
-        /// How much, in bytes.
+        /// The total length of the outstanding requests, in bytes.
         bytes: u64,
     },
     /// The requests are not whole blocks of the device.
@@ -129,16 +129,16 @@ const PER_SECOND_MAX: f64 = 1e7;
 /// The part of a device that a workload uses, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Layout {
-    /// Where the span starts on the device.
+    /// The start of the span on the device.
     pub(crate) start_bytes: u64,
-    /// How long it is: whole blocks.
+    /// The length of the span: whole blocks.
     pub(crate) span_bytes: u64,
     /// The device's logical block.
     pub(crate) block_bytes: u32,
     /// The longest request.
     pub(crate) longest_bytes: u64,
     pub(crate) distribution: Distribution,
-    /// Those that are ever drawn.
+    /// The lines with a share above 0.
     pub(crate) lines: Vec<Line>,
 }
 
@@ -296,7 +296,7 @@ fn misaligned(bytes: u64, geometry: Geometry) -> WorkloadError {
     WorkloadError::Misaligned { bytes, logical_block_bytes: geometry.block_size.bytes() }
 }
 
-/// How long the span is, in whole blocks.
+/// The length of the span, in whole blocks.
 fn span_bytes(span: Span, geometry: Geometry) -> Result<u64, WorkloadError> {
     let device_bytes = geometry.bytes();
     let start = aligned(span.start_bytes, geometry)?;

@@ -262,7 +262,7 @@ fn depth(reader: &mut Reader<'_, '_>) -> Result<u32, Mistake> {
     Ok(depth)
 }
 
-/// When requests are made: `rate_iops`, or `rate` if all have one length.
+/// The pace of requests: `rate_iops`, or `rate` if all have one length.
 fn pace(reader: &mut Reader<'_, '_>, reads: u8, accesses: &[Access]) -> Result<Pace, Mistake> {
     let rate = |name: &str| match reads {
         100 => reader.read_directed(name, 0, |text, base| number(text, base, 0..=1 << 40)),

@@ -359,7 +359,7 @@ const REFUSED: &[Key] = &[
 // Sizes, times, numbers and lists as fio writes them. Values that fio reads in a surprising way (`1.5k` as
 // one byte, `1h30m` as a microsecond) are rejected.
 
-/// What `k` is: `kb_base`.
+/// The meaning of `k`: `kb_base`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum KbBase {
     /// `k` is 1,024, and `KiB` is 1,000: fio's default, for old job files.
@@ -382,7 +382,7 @@ impl KbBase {
 /// A part of the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
     /// This percentage of it.
     Percent(u8),

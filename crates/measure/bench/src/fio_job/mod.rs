@@ -22,7 +22,7 @@ pub use crate::suite::SuiteError as Mistake;
 pub use job::Job;
 pub use keys::Amount;
 
-/// What a file says.
+/// The content of a job file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Jobs {
     /// Jobs that run concurrently, one phase after the other. None is empty, and there is at least one.
@@ -321,7 +321,7 @@ impl Job {
         }
     }
 
-    /// When each of its clients ends.
+    /// The end of the phase, common to its clients.
     fn stop(&self, device_bytes: u64) -> Result<Stop, String> {
         let max_s = self.runtime.map_or(DAY_S, |time| time.as_secs_f64());
         let warm_up_s = self.ramp.as_secs_f64();

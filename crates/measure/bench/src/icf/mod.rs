@@ -22,7 +22,7 @@ mod sections;
 
 pub use sections::{AccessSpec, Cycling, IcfError, Manager, Steps, TestSetup, Worker};
 
-/// What a file says.
+/// The content of a configuration file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
     /// The duration of each test, and the parameters that are stepped through.

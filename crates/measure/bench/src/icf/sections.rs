@@ -10,7 +10,7 @@ use crate::plan::{Access, Align, Percent, Span};
 pub struct Manager {
     /// Its name.
     pub name: String,
-    /// Those that use disks.
+    /// The workers that use disks.
     pub workers: Vec<Worker>,
 }
 
@@ -253,7 +253,7 @@ fn targets(lines: &mut Lines<'_>) -> Result<Vec<String>, IcfError> {
     }
 }
 
-/// What TEST SETUP says.
+/// The content of TEST SETUP.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TestSetup {
     /// Its description.
@@ -262,7 +262,7 @@ pub struct TestSetup {
     pub run_s: u32,
     /// The warm-up time of each test, in seconds; not counted.
     pub ramp_up_s: u32,
-    /// What is stepped through.
+    /// The values that the tests step through.
     pub cycling: Cycling,
     /// Numbers of workers, if they are stepped through.
     pub workers: Steps,

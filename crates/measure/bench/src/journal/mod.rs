@@ -308,7 +308,7 @@ pub enum Crash {
     OfStorage,
 }
 
-/// What was found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Checked {
     /// Blocks that had to be present.
@@ -333,7 +333,7 @@ impl fmt::Display for Checked {
     }
 }
 
-/// What cannot be checked.
+/// The reason why a check is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum CheckError {
     /// The journal belongs to another device.

@@ -36,7 +36,7 @@ pub struct Sweep {
     pub data: Data,
     /// The first client's seed; each further client adds one.
     pub seed: u64,
-    /// When each cell ends.
+    /// The condition that ends each cell.
     pub stop: Stop,
     /// Number of repeats.
     pub repeats: u32,

@@ -11,7 +11,7 @@ use crate::plan::Percent;
 
 pub(super) type Value<'a> = Spanned<DeValue<'a>>;
 
-/// Where keys are looked up.
+/// The tables in which keys are looked up.
 #[derive(Clone)]
 pub(super) struct Keys<'a> {
     /// Its name in messages: `this cell`.

@@ -71,7 +71,7 @@ const ASSUMED: [&str; 4] = [
     "the round trip of the LAN table is the lab's own; the document does not state it",
 ];
 
-/// What the document prints.
+/// The cells that the document prints.
 fn document(plan: &WanPlan) -> impl Iterator<Item = Cell> {
     let matrix = |part: Part, link_bits_per_s: f64, rtt_ms: f64| {
         let setting = Setting { part, rtt_ms, link_bits_per_s, ..setting(plan, Way::Reads) };

@@ -23,7 +23,7 @@ pub(super) struct Gathering<'a> {
     counting: bool,
     /// Whether all have been asked to end.
     ending: bool,
-    /// What went wrong first.
+    /// The first failure.
     failed: Option<Failure>,
     lost: Option<Failure>,
 }

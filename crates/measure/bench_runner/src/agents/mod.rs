@@ -44,7 +44,7 @@ pub struct Agents {
     pub names: Vec<AgentName>,
     /// The agent on the server's machine, if there is one.
     pub server: Option<AgentName>,
-    /// What both sides know.
+    /// The secret shared with the agents.
     pub secret: Secret,
 }
 
@@ -83,7 +83,7 @@ impl Agents {
         }
     }
 
-    /// How many they are.
+    /// The number of agents.
     pub fn count(&self) -> usize {
         self.names.len()
     }
@@ -325,7 +325,7 @@ impl ServerAgent {
     }
 }
 
-/// Who serves.
+/// The server whose cost is measured.
 pub enum Serving {
     /// A process of this machine, or a thread of this process.
     Process(Server),

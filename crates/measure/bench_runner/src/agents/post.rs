@@ -57,7 +57,7 @@ impl Post {
         Ok(Post { agents, heard })
     }
 
-    /// How many there are.
+    /// The number of agents.
     pub(super) fn count(&self) -> usize {
         self.agents.len()
     }
@@ -272,7 +272,7 @@ impl RoundTrip {
     }
 }
 
-/// Where an agent listens.
+/// The listening address of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AgentName {
     host: String,

@@ -50,7 +50,7 @@ pub async fn confirm(
     findings.sort_by_key(|finding| finding.gain.confirmed.is_some_and(|tried| tried.brings_nothing()));
 }
 
-/// What is tried.
+/// The change under test.
 struct Trial {
     /// The change, in user syntax.
     named: String,

@@ -173,7 +173,7 @@ pub(super) fn asked(offers: &Offers, got: &Parameters) -> Keys {
     }
 }
 
-/// What was agreed on.
+/// The negotiated keys.
 pub(super) fn got(got: &Parameters) -> Keys {
     Keys {
         immediate_data: got.immediate_data,

@@ -25,7 +25,7 @@ struct Rung {
     /// Including failed ones.
     spent: Duration,
     failures: u32,
-    /// What was wrong last.
+    /// The last failure.
     why: Option<String>,
     /// The probe is not sent again.
     is_over: bool,

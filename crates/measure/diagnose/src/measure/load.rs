@@ -120,7 +120,7 @@ pub(in crate::measure) struct Times {
     pub(in crate::measure) counted: Duration,
 }
 
-/// What came of it.
+/// The result of a round.
 struct Round {
     run: Run,
     /// The clocks at the start and the end of counting; `None` if the round ended early, by too many

@@ -38,7 +38,7 @@ pub use confirm::confirm;
 pub use course::evidence;
 use load::Times;
 
-/// What is asked for.
+/// Options of a diagnosis.
 #[derive(Clone, Copy)]
 pub struct Options {
     /// About twelve seconds instead of forty.
@@ -65,7 +65,7 @@ pub trait Progress {
     /// This begins.
     fn begins(&self, what: &str);
 
-    /// It has ended.
+    /// The diagnosis has ended.
     fn ended(&self);
 }
 
@@ -152,7 +152,7 @@ impl Pace {
 
 // The subject of a diagnosis: a LUN over iSCSI, or an export over NBD.
 
-/// What is diagnosed.
+/// The LUN or export under diagnosis.
 #[derive(Clone)]
 pub enum Subject {
     /// A LUN of an iSCSI target.

@@ -57,9 +57,9 @@ pub(super) enum NoTime {
 
 /// The parameters of all probes.
 pub(super) struct Ground {
-    /// Where reads go.
+    /// The range that is read.
     pub(super) part: Part,
-    /// Where writes may go.
+    /// The range that may be written.
     pub(super) writable: Option<Part>,
     pub(super) untouched: Untouched,
     pub(super) random: Random,

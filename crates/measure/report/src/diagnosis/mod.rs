@@ -23,7 +23,7 @@ use diagnose::Diagnosis;
 #[derive(Clone, Copy, Debug)]
 pub struct DiagnosisReport<'a> {
     diagnosis: &'a Diagnosis,
-    /// When it began, in human-readable form; empty if not needed.
+    /// The start time, in human-readable form; empty if not needed.
     begun: &'a str,
     /// The version of the program that made it.
     version: &'a str,

@@ -14,7 +14,7 @@ use crate::diagnosis::{DiagnosisReport, words};
 use crate::document::{Block, Document, Headline, Lead, Section, Table, Tone, Verdict};
 use crate::sections;
 
-/// All that is said.
+/// The complete report of a diagnosis.
 pub(super) fn document(report: &DiagnosisReport<'_>) -> Document {
     let diagnosis = report.diagnosis;
     let evidence = &diagnosis.evidence;
@@ -132,7 +132,7 @@ fn traffic(loads: &[LoadRun]) -> Table {
     table.folded(many)
 }
 
-/// What held them back.
+/// The windows of the connections under load, and which of them limited the rate.
 fn windows(loads: &[LoadRun]) -> Table {
     let columns = [
         "load",

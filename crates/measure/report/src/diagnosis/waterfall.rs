@@ -37,7 +37,7 @@ pub(super) struct Step {
     pub(super) rank: usize,
     /// Its start, in microseconds from the request's start.
     pub(super) from_us: f64,
-    /// Where it ends.
+    /// The end of the step, in microseconds.
     pub(super) to_us: f64,
     /// The uncertainty of `to_us`, on either side: half of the 95 % interval of the difference.
     pub(super) give_us: f64,

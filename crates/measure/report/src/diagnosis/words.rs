@@ -49,7 +49,7 @@ pub(super) fn otherwise(otherwise: Otherwise) -> String {
     }
 }
 
-/// What writes a cache.
+/// The command that flushes the cache.
 pub(super) fn flush(evidence: &Evidence) -> &'static str {
     if evidence.nbd.is_some() { "FLUSH" } else { "SYNCHRONIZE CACHE" }
 }
@@ -86,7 +86,7 @@ pub(crate) fn term(term: Term) -> &'static str {
     }
 }
 
-/// What a limit allows, after "of what".
+/// A limit as a clause after "of what".
 fn allows(term: Term) -> &'static str {
     match term {
         Term::Link => "the link carries",

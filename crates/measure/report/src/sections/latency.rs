@@ -398,7 +398,7 @@ fn judged(window: &Window) -> String {
 /// One interval, all clients together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Moment {
-    /// When it ended, in seconds since counting began.
+    /// The end of the interval, in seconds since counting started.
     at_s: f64,
     bytes_per_s: f64,
     /// The maximum over the clients: percentiles cannot be added.

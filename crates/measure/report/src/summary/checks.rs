@@ -274,13 +274,13 @@ pub enum Flag {
     /// Requests failed.
     #[display("{errors} requests failed")]
     Failed {
-        /// How many.
+        /// The number of failed requests.
         errors: u64,
     },
     /// Data came back wrong.
     #[display("Requests read wrong data {mismatches} times")]
     WrongData {
-        /// How often.
+        /// The number of requests that read wrong data.
         mismatches: u64,
     },
     /// A run was interrupted.
