@@ -375,7 +375,8 @@ pub async fn discover(interface: &str, time: Duration) -> Result<Vec<Found>, Ope
     Ok(all)
 }
 
-/// Opens a device. Its commands live on the reactor of this thread, which must run for as long as the device is in use.
+/// Opens a device. Its commands run on this thread's reactor, which must keep running while the device is in
+/// use.
 pub async fn open(url: &Url) -> Result<RemoteAoe, OpenError> {
     let options = &url.options;
     let datagrams = endpoint(&url.interface).map_err(OpenError::Interface)?;

@@ -50,8 +50,8 @@ const SLOW: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long an abandoned change or flush without a reply is kept.
 const KEPT: Duration = Duration::from_secs(60);
-/// Maximum travel time of a frame for which copies of a write are recognised: a Linerate server remembers a
-/// write for 5 s.
+/// Maximum travel time of a frame for which copies of a write are recognised: a Linerate server keeps the
+/// record of a write for 5 s.
 const REMEMBERED: Duration = Duration::from_secs(2);
 /// A device that has not answered for this long is searched, repeatedly if necessary.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -64,8 +64,8 @@ const ROUNDS: usize = 16;
 pub(crate) struct Session {
     interface: String,
     address: Address,
-    /// Whether the server remembers completed writes, so that it does not execute a copy of an answered
-    /// write.
+    /// Whether the server keeps records of completed writes, so that it does not execute a duplicate of a
+    /// completed write.
     remembers: Cell<bool>,
     quarantine: Duration,
     inner: RefCell<Inner>,
@@ -222,7 +222,7 @@ impl Session {
         self.inner.borrow_mut().identity = Some(identity);
     }
 
-    /// Records that the server remembers the tags of writes.
+    /// Records that the server keeps the tags of completed writes.
     pub(crate) fn server_remembers(&self) {
         self.remembers.set(true);
     }
@@ -762,7 +762,8 @@ pub struct Found {
     pub string: Vec<u8>,
 }
 
-/// The first tag, random so that it differs from that of a client on this station that has just ended.
+/// The first tag. It is random, so that it differs from the tags of a client that has just exited on this
+/// host.
 pub(crate) fn first_tag() -> u32 {
     RandomState::new().build_hasher().finish() as u32
 }

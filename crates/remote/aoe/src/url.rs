@@ -59,7 +59,7 @@ pub enum UrlError {
     /// An unknown key.
     #[display("`{_0}` is not a key of an aoe:// URL; the keys are {}", KEYS.join(", "))]
     UnknownKey(#[error(not(source))] String),
-    /// A value does not fit its key.
+    /// A value is not valid for its key.
     #[display("{key}={value}: expected {why}")]
     Value {
         /// The key.

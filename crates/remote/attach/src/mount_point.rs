@@ -233,7 +233,7 @@ fn stays(path: &Path, error: &io::Error) -> Failure {
     Failure::failed(format!("{} stays attached: {why}{users}", path.display()))
 }
 
-/// Ends the process that holds the record.
+/// Terminates the process that the record belongs to.
 fn kill(found: &FoundRecord) -> Result<(), Failure> {
     let process = Pid::from_raw(found.record.pid.cast_signed());
     let Some(Ok(process)) = process.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return Ok(()) };

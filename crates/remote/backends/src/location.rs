@@ -193,7 +193,7 @@ impl Opened {
     /// Explains a failure of work on this device, if its target or server can no longer be reached.
     ///
     /// # Errors
-    /// Those of the work.
+    /// Errors of the work.
     pub async fn explained<T>(&self, done: Result<T, Failure>) -> Result<T, Failure> {
         let failure = match done {
             Err(failure) if failure.is_device() => failure,

@@ -44,7 +44,7 @@ impl Overwritten<'_> {
 /// are restricted.
 ///
 /// # Errors
-/// Who has reserved it, or why that could not be queried.
+/// The holder of the reservation, or the reason why the query failed.
 pub async fn check(lun: &RemoteLun, read_only: bool, instead: &str) -> Result<(), Failure> {
     match lun.unit().reservation().await {
         Ok(Some(held)) if !(read_only && held.kind.others_may_read()) => {

@@ -91,7 +91,7 @@ impl Lun {
     }
 
     /// Writes `data` at the byte `offset`. Blocks that are written in part are read first. Meanwhile, this
-    /// session's writes to other parts of the same block wait; those of other initiators do not.
+    /// session's writes to other parts of the same block wait; writes of other initiators do not.
     pub fn write_bytes(&self, offset: u64, data: Slice) -> Request<(), DeviceError> {
         let locks = Arc::clone(&self.locks);
         self.run(move |device| async move {
@@ -184,7 +184,8 @@ pub fn discover(portal: &Portal, settings: &Settings) -> Request<Vec<Discovered>
     run(async move || Ok(iscsi_client::discover(&portal, &settings, random).await?))
 }
 
-/// Runs the caller's future in a runtime environment on a new thread, which ends with it.
+/// Runs the caller's future in a runtime environment on a new thread. The thread exits when the future
+/// completes.
 pub fn run<T, E, F>(work: impl FnOnce() -> F + Send + 'static) -> Request<T, E>
 where
     T: Send + 'static,
@@ -348,7 +349,7 @@ impl<T, E> Request<T, E> {
     /// async runtime should await the request instead.
     ///
     /// # Errors
-    /// Those of the request.
+    /// Errors of the request.
     pub fn wait(self) -> Result<T, E> {
         let mut state = self.slot.lock();
         loop {

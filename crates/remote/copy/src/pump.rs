@@ -312,7 +312,7 @@ pub(crate) struct Carrier {
     pub(crate) skip_errors: bool,
     /// The data is returned, for the digest.
     pub(crate) keep_data: bool,
-    /// The target that copies by itself, if any.
+    /// The target that copies internally, if any.
     pub(crate) offload: Option<Offload>,
     /// Maximum length of a read in bytes.
     pub(crate) request_bytes: u64,

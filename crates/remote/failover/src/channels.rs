@@ -128,8 +128,8 @@ impl<T: Transport> Channels<T> {
     }
 
     /// Keeps acknowledged changes that no flush has covered in a file from now on; a new file has room for
-    /// `capacity` bytes. The file's earlier content is processed first, by the rule. `device` is that of
-    /// these channels, and must not be in use yet.
+    /// `capacity` bytes. The file's earlier content is processed first, by the rule. `device` is the device
+    /// that these channels serve, and must not be in use yet.
     ///
     /// # Errors
     /// The file cannot be used, and is unchanged.

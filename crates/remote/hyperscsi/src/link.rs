@@ -1,9 +1,9 @@
 //! How to reach a target: local datagram endpoints, the target's addresses, and the maximum frame length.
 //!
-//! A login is sent to one station, since another one on the same Ethernet would reject an unknown target
-//! name. A discovery request is therefore broadcast first, in all frame lengths that the interface supports.
-//! The replies identify the stations, and show which lengths arrive there. The login verifies the opposite
-//! direction.
+//! A login is sent to a single MAC address, because other servers on the same Ethernet would reject an
+//! unknown target name. A discovery request is therefore broadcast first, in all frame lengths that the
+//! interface supports. The replies identify the stations, and show which lengths arrive there. The login
+//! verifies the opposite direction.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;

@@ -64,11 +64,11 @@ pub struct UdpHost {
 pub struct Options {
     /// The name of this initiator.
     pub name: String,
-    /// The port of this initiator, which is no UDP port. If `None`, the sessions of a process use consecutive
-    /// ports, starting with a random one. A target identifies an I_T nexus by name and port: a second session
-    /// with both ends the first, and persistent reservations belong to them.
+    /// The HyperSCSI port of this initiator, which is not a UDP port. If `None`, the sessions of a process
+    /// use consecutive ports, starting with a random one. A target identifies an I_T nexus by name and port:
+    /// a second session with both ends the first, and persistent reservations belong to them.
     pub port: Option<u32>,
-    /// A file with the initiator's key. `None`: frames are not sealed, and there is no authentication.
+    /// A file with the initiator's key. `None`: frames are not encrypted, and there is no authentication.
     pub key_file: Option<PathBuf>,
     /// The cipher for frames, if there is a key.
     pub cipher: Cipher,
@@ -127,7 +127,7 @@ pub enum UrlError {
     /// An unknown key.
     #[display("`{_0}` is not a key of a HyperSCSI URL; the keys are {}", KEYS.join(", "))]
     UnknownKey(#[error(not(source))] String),
-    /// A value does not fit its key.
+    /// A value is not valid for its key.
     #[display("{key}={value}: expected {why}")]
     Value {
         /// The key.

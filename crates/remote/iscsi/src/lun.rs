@@ -529,7 +529,7 @@ impl RemoteLun {
     }
 
     /// Reads the generation of the cache while it is in doubt; another doubt may be raised during this.
-    /// Without a response it stays in doubt.
+    /// Without a response, the generation stays in doubt.
     async fn look_for_loss(&self) -> Result<(), DeviceError> {
         self.look_at_cache_again().await;
         for _ in 0..TIMES_AT_ONCE {
@@ -600,7 +600,7 @@ impl RemoteLun {
         if self.is_barred(extent) { Err(DeviceError::Unsettled) } else { Ok(()) }
     }
 
-    /// The range of a chunk's bytes within those of its extent.
+    /// The range of a chunk's bytes within its extent.
     fn bytes_within(&self, extent: Extent, piece: Extent) -> Range<usize> {
         debug_assert!(extent.lba <= piece.lba && piece.blocks <= extent.blocks);
         let start = (self.geometry.offset(piece) - self.geometry.offset(extent)) as usize;
@@ -857,7 +857,7 @@ struct Retries {
     until: Option<Instant>,
 }
 
-/// Unit attentions queue up, one for each event; there are no more known kinds of them.
+/// Unit attentions queue up, one for each event; no other kinds are known.
 const TIMES_AT_ONCE: u32 = 10;
 /// Size of the writes that zero blocks, if the target has no command for it.
 const ZEROS_BYTES: u32 = 1 << 20;

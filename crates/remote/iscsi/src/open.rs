@@ -32,9 +32,9 @@ use crate::url::{Portal, Settings, Timeouts, Url, on_link};
 
 /// Logs in to the target of `url` and attaches its LUN.
 ///
-/// The session lives on the reactor of this thread, which must run for as long as the LUN is in use. `random`
-/// gives the session its identifier and CHAP its challenges. Resolving the host's name blocks the thread;
-/// addresses do not.
+/// The session runs on this thread's reactor, which must keep running while the LUN is in use. `random` gives
+/// the session its identifier and CHAP its challenges. Resolving the host's name blocks the thread; addresses
+/// do not.
 pub async fn open(url: &Url, random: Random) -> Result<RemoteLun, OpenError> {
     let target = open_target(&url.portal, &url.target, &url.settings, random).await?;
     target.lun(url.lun).await

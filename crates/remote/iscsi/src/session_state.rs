@@ -279,7 +279,7 @@ impl SessionState {
         self.wake_recovery();
     }
 
-    /// Makes requests fail after an outage of that length. True if that changed.
+    /// Makes requests fail once an outage has lasted that long. True if that changed.
     pub(crate) fn fail_requests_after(&mut self, timeouts: Duration, now: Instant) -> bool {
         match &mut self.state {
             Phase::Down { since, failing_requests }

@@ -782,7 +782,7 @@ impl EscalationStep {
 pub struct Multipath {
     /// Number of concurrent sessions, 1 to 64; `None`: one for each path.
     pub sessions: Option<u16>,
-    /// Other portals of the target, in addition to that of the URL.
+    /// Other portals of the target, in addition to the URL's portal.
     pub addresses: Vec<Portal>,
     /// Local addresses: the first is for the portal of the URL, the others are for its other portals in
     /// order.

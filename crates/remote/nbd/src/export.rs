@@ -35,7 +35,7 @@ use crate::url::{Options, Url};
 /// Maximum length of a request without data: less than 2^32 bytes, in whole blocks of any size.
 const LENGTH_MAX: u64 = 1 << 31;
 
-/// A larger preferred block size is not that of a physical block, but of a cluster or a stripe.
+/// A larger preferred block size describes a cluster or a stripe, not a physical block.
 const PHYSICAL_BYTES_MAX: u32 = 4096;
 
 /// An export of a server. Usable from any thread that runs a reactor; its connections live on the thread that
@@ -408,7 +408,7 @@ impl Channelled for RemoteExport {
     }
 }
 
-/// A preferred block size larger than that of disks describes the storage of the export. The protocol has one
+/// A preferred block size larger than a disk's describes the storage behind the export. The protocol has one
 /// value for both lengths.
 fn optimal_transfer(preferred_bytes: u32, block_size: BlockSize) -> Option<OptimalTransfer> {
     let length = Blocks(u64::from(preferred_bytes >> block_size.shift()));
@@ -578,9 +578,10 @@ pub(crate) struct Export {
     losses: LossCounter,
 }
 
-/// Connects to an export, over TLS with `credentials`, which are those of the URL's files. Its connections
+/// Connects to an export, over TLS with `credentials`, which were read from the URL's files. Its connections
 /// live on the reactor of this thread, which must run while the device is in use. `random` generates the
-/// session's name. A server ends connections of a session only by that name, so it must not be predictable.
+/// session's name. A client names this session to make the server close its old connections, so other clients
+/// must not be able to guess the name.
 ///
 /// Tries all addresses of all paths in order, each for the URL's timeout. Then opens the other connections
 /// and processes the journal file.

@@ -118,7 +118,7 @@ pub struct Options {
     pub journal_file: Option<PathBuf>,
     /// See [`Options::journal_file`].
     pub journal_replay: ReplayRule,
-    /// Who else writes to the export.
+    /// Other writers to the export.
     pub writers: Writers,
     /// The user counts bytes, and the export may end within a block. No key sets it.
     pub by_bytes: bool,

@@ -299,7 +299,7 @@ pub enum DeviceError {
 /// Flushes a device. A device may report a loss that it has counted before; this flush has succeeded then.
 ///
 /// # Errors
-/// Those of [`BlockDevice::flush`], without reports of earlier losses.
+/// Errors of [`BlockDevice::flush`], except reports of earlier losses.
 pub async fn flush_now(device: &dyn BlockDevice) -> Result<(), DeviceError> {
     let counted = device.losses().count();
     match device.flush().await {

@@ -126,8 +126,8 @@ impl RaidDevice {
     }
 
     /// The slot of a failed member, for [`RaidDevice::replace`] and [`RaidDevice::readd`]. Request it before
-    /// anything is recorded about the new device: a member that is [taken out](RaidDevice::fail) between the
-    /// two stays out. [`DeviceError::Unsupported`] if the member has not failed.
+    /// anything is recorded about the new device: a member that is [removed](RaidDevice::fail) between the
+    /// two calls stays removed. [`DeviceError::Unsupported`] if the member has not failed.
     pub fn vacancy(&self, member: usize) -> Result<Vacancy, DeviceError> {
         self.check_member(member)?;
         self.set.members.vacancy(member).ok_or(DeviceError::Unsupported)

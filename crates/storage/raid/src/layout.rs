@@ -1,7 +1,8 @@
 //! Where a block of a set lies on its members. Pure arithmetic.
 //!
-//! A *strip* is a run of blocks on one member; a *stripe* is the strips that depend on each other: those of one
-//! row in RAID 5 and 6, the copies of one strip in RAID 0, 1 and 10. All strips of a set have one size.
+//! A *strip* is a run of blocks on one member; a *stripe* is the strips that depend on each other: the blocks
+//! of one row in RAID 5 and 6, the copies of one strip in RAID 0, 1 and 10. All strips of a set have one
+//! size.
 //!
 //! ```text
 //!   RAID 5, 4 members (left-symmetric)     RAID 10, 4 members        RAID 10, 3 members

@@ -139,7 +139,7 @@ impl Summed {
         self.geometry().blocks.0.div_ceil(self.chunk_sums())
     }
 
-    /// The blocks of an area after those of all chunks.
+    /// The blocks of an area after the blocks of all chunks.
     pub(crate) fn area_behind(&self, area_blocks: u64) -> Extent {
         let used = self.area_of(0..self.chunks()).blocks.0;
         Extent::new(used, area_blocks.saturating_sub(used))

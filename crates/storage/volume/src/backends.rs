@@ -60,7 +60,8 @@ impl Backend for NullBackend {
     }
 }
 
-/// The differences between layers over one volume. Methods without a comment are those of [`Backend`].
+/// The differences between layers over one volume. Methods without a comment have the meaning of the same
+/// method of [`Backend`].
 trait Layer: fmt::Debug + Send + Sync + 'static {
     fn kind(&self) -> &'static Kind;
 
@@ -271,7 +272,7 @@ const fn model(
     Model { name, sheet: Sheet { seek, turns_per_minute, bytes_per_s: rate * 1_000_000, cache_bytes } }
 }
 
-/// The first two are those of `measure/model`: six drives of document 004's servers delivered 170 MB/s
+/// The first two are the models of `measure/model`: six drives of document 004's servers delivered 170 MB/s
 /// sequentially, and document 001's box has disks of its year. The others are data sheets of 15,000-rpm disks
 /// of 2009 and of disks of 16 TB and more.
 const MODELS: [Model; 4] = [
@@ -281,7 +282,7 @@ const MODELS: [Model; 4] = [
     model("nearline", 8_000, 7_200, 260, 256 << 20),
 ];
 
-/// Why there is no such model.
+/// The error for an unknown model.
 struct Unknown(String);
 
 impl fmt::Display for Unknown {
@@ -393,8 +394,8 @@ static BUFFERED: Kind = Kind {
     },
 };
 
-/// From a page to a size that fits into the memory of a small machine 17 times (the maximum number of readers
-/// and writers).
+/// From one page up to a size of which a small machine can hold 17 copies, one for each of the maximum number
+/// of readers and writers.
 const WINDOW_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 #[derive(Debug)]

@@ -184,8 +184,8 @@ impl Backend for Raid {
     }
 }
 
-/// Removes the options that overrule a refusal. After one start with them they are no longer needed, and if
-/// they stayed they would overrule the next refusal.
+/// Removes the options that overrule a refusal. After one start with these options, they are no longer
+/// needed. If they remained, they would override the next refusal.
 pub fn without_overruling(specification: &str) -> String {
     [LOST, WRONG].iter().fold(specification.to_owned(), |text, option| {
         text.replace(&format!("?{option}&"), "?")

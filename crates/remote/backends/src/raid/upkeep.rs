@@ -555,8 +555,8 @@ impl Upkeep {
         self.running.state().scrubbing = Some(scrubbing);
     }
 
-    /// Whether another host has taken over a member. That host may run the set, so from then on nothing is
-    /// written to a member or recorded here.
+    /// Whether another host has taken over a member. That host may be running the set, so this host no longer
+    /// writes to a member or records anything.
     fn is_taken_over(&self) -> bool {
         let is_known = self.records.as_ref().is_some_and(|records| records.is_taken_over());
         let is = is_known || self.set.status().is_taken_over;

@@ -445,7 +445,7 @@ impl JournalFile {
         self.done(written)
     }
 
-    /// Passes on the result of a write, and remembers a failure. After one, nothing more may be changed: the
+    /// Returns the result of a write, and records a failure. After one, nothing more may be changed: the
     /// file's content would be older than the server's.
     fn done(&mut self, done: io::Result<()>) -> io::Result<()> {
         if let Err(error) = &done {
@@ -665,7 +665,7 @@ pub(crate) struct Record {
     /// The changed bytes of the device.
     pub(crate) range: Range<u64>,
     pub(crate) kind: Kind,
-    /// Length of the data after the header: that of the range for a write, else 0.
+    /// Length of the data after the header: the length of the range for a write, otherwise 0.
     pub(crate) data_bytes: usize,
 }
 

@@ -334,7 +334,7 @@ pub(crate) struct Outage {
     pub(crate) away: Duration,
     /// Commands lost with connections since the previous restart, during this outage or before.
     pub(crate) commands: usize,
-    /// Those of them that may change something and may still be executed.
+    /// Number of these commands that may change something and may still be executed.
     pub(crate) unsettled: usize,
     /// LUNs with registrations that are no longer valid.
     pub(crate) orphaned: Vec<Lun>,

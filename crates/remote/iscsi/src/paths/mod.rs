@@ -61,9 +61,8 @@ pub struct MultipathLun {
     identity: Option<String>,
 }
 
-/// Logs in over the paths of `url`, and attaches its LUN. Its sessions live on the reactor of this thread,
-/// which must run for as long as the LUN is in use. Resolving a host name blocks the thread; addresses do
-/// not.
+/// Logs in over the paths of `url`, and attaches its LUN. Its sessions run on this thread's reactor, which
+/// must keep running while the LUN is in use. Resolving a host name blocks the thread; addresses do not.
 ///
 /// # Errors
 /// If no path has a session: the reason of the last failure.
@@ -282,7 +281,7 @@ pub(crate) struct Portals {
     lun: u16,
     random: Random,
     common: Arc<Common>,
-    /// The LUN as it was when it was opened.
+    /// The LUN's properties when it was opened.
     reference: OnceCell<LunReference>,
     /// The sessions that may have to be ended, by connection number.
     made: RefCell<BTreeMap<u64, Made>>,
@@ -364,7 +363,7 @@ impl Portals {
         self.paths.len()
     }
 
-    /// The LUN as it was when it was opened.
+    /// The LUN's properties when it was opened.
     pub(crate) fn reference(&self) -> Option<&LunReference> {
         self.reference.get()
     }
@@ -428,7 +427,7 @@ impl Portals {
         Ok(Connected { link, fences: true, not_ended, start })
     }
 
-    /// Those of the lost sessions that no other connection is about to end.
+    /// The lost sessions that no other connection is about to end.
     fn take(&self, ended: &[u64]) -> Taken<'_> {
         let mut made = self.made.borrow_mut();
         let mut lost = Vec::new();

@@ -469,7 +469,7 @@ pub(crate) struct Packet {
     pub(crate) interface: u32,
     /// From the IP header on, as far as it was kept.
     pub(crate) captured: Vec<u8>,
-    /// Its original length in bytes, at least that of the kept part.
+    /// Its original length in bytes, at least the length of the kept part.
     pub(crate) original_bytes: u32,
     /// A human-readable comment.
     pub(crate) comment: Option<String>,

@@ -455,7 +455,7 @@ fn is(bhs: &Bhs, opcode: Opcode) -> bool {
     bhs.u8(0) & 0x3f == opcode as u8
 }
 
-/// Whether the data of a command is that of the medium (SBC-3 table 12).
+/// Whether a command transfers the medium's data (SBC-3 table 12).
 fn moves_blocks(operation_code: u8) -> bool {
     match operation_code {
         0x08 | 0x28 | 0xa8 | 0x88 => true, // READ (6), (10), (12), (16)

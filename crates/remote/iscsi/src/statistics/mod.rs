@@ -135,8 +135,8 @@ macro_rules! since {
 }
 
 impl Statistics {
-    /// The activity since `earlier`, which must be of the same session. Extremes are those of the whole time,
-    /// because those of an interval are unknown.
+    /// The activity since `earlier`, which must be of the same session. Minimum and maximum cover the whole
+    /// time, because their values for an interval are unknown.
     pub fn since(&self, earlier: &Statistics) -> Statistics {
         Statistics {
             time: self.time.saturating_sub(earlier.time),

@@ -48,7 +48,7 @@ impl Cover {
         self.bytes == (0..self.length)
     }
 
-    /// The blocks to read first: those at the ends with an unchanged part.
+    /// The blocks to read first: the blocks at the ends keep an unchanged part.
     fn edges(&self, block_bytes: usize) -> Vec<Extent> {
         let Extent { lba: Lba(first), blocks: Blocks(blocks) } = self.extent;
         let head = !self.bytes.start.is_multiple_of(block_bytes);

@@ -29,7 +29,7 @@ use crate::member::{MemberState, MemberStates};
 /// The length of a slot, and the offset of the first one. A multiple of every block size.
 pub const SLOT_BYTES: u64 = 64 << 10;
 
-/// Data starts at a multiple of this, so that strips do not straddle those of a layer below.
+/// Data starts at a multiple of this, so that strips do not straddle the strips of an underlying layer.
 pub const DATA_ALIGNMENT: u64 = 1 << 20;
 
 /// Maximum length of a set's name in bytes.
@@ -392,8 +392,8 @@ impl SetRecord {
     }
 }
 
-/// Number of copies of a journal or bitmap so that one survives as long as the set has its data. They are on
-/// adjacent members, which in RAID 10 have the copies of a strip.
+/// Number of copies of a journal or bitmap, chosen so that a copy survives whenever the set's data does. They
+/// are on adjacent members, which in RAID 10 have the copies of a strip.
 pub fn area_copies(level: Level, members: usize) -> usize {
     match level {
         Level::Raid0 | Level::Raid1 => members,
