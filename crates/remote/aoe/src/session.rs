@@ -8,18 +8,19 @@
 //!                                                   or a flush is kept, and sent, until it is answered
 //! ```
 //!
-//! A change that was sent has a claim on its sectors. If no copy of it can be left, the claim ends with the
-//! reply; otherwise it ends a quarantine later. Without a reply, the server may still be executing the
-//! change. If its requester has gone, the claim therefore stays until a reply arrives, or for a minute.
+//! A change that was sent has a claim on its sectors. If no copy of the change can still arrive, the claim
+//! ends with the reply; otherwise it ends one quarantine later. Without a reply, the server may still be
+//! executing the change. So if the requester was dropped, the claim lasts until a reply arrives, or for a
+//! minute.
 //!
-//! A server may report lost writes only once, in the reply to the flush that detected the loss. That reply
-//! counts as one loss when it arrives, even if the requester has gone. A flush that is answered earlier does
-//! not have this report: its success is returned only after all abandoned flushes have ended.
+//! A server may report lost writes only once, in the reply to the flush that detected the loss. That reply is
+//! counted as one loss when it arrives, even if the requester was dropped. A flush that is answered earlier
+//! does not have this report: its success is returned only after all abandoned flushes have ended.
 //!
 //! After some seconds without a reply, the client searches the Ethernet for the device; it reopens an
-//! interface that has failed. If another station has the same device, it replaces the old one. Commands sent
-//! to the old station may still be executed, so claims of changes that it may have received end a quarantine
-//! after their replies.
+//! interface that has failed. If a different MAC address has the same device, that address replaces the old
+//! one. Commands sent to the old address may still be executed, so claims of changes that may have arrived
+//! there end one quarantine after their replies.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};

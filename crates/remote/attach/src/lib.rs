@@ -27,8 +27,8 @@
 //! assert_eq!(&read.expect("a world")[..], b"file");
 //! ```
 //!
-//! Each attachment is a process. The FUSE part has no notion of blocks, and the block part ([`disk`]) none of
-//! FUSE.
+//! Each attachment is a process. The FUSE part does not depend on blocks, and the block part ([`disk`]) does
+//! not depend on FUSE.
 
 pub mod disk;
 mod file;

@@ -1,5 +1,5 @@
-//! Requests: each is sent over a channel, and resent over another one if that is lost. The result of a flush
-//! counts even if its caller has gone.
+//! Requests. Each is sent over a channel; if that channel is lost, the request is resent over another one.
+//! The result of a flush is evaluated even if its caller was dropped.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};

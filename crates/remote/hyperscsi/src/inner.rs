@@ -1,8 +1,8 @@
 //! The state of a session: its phase, the state machine, and the commands with their requesters.
 //!
 //! Each command has one ticket. It is valid from submission until the requester has the result or, if the
-//! requester has gone, until the command has ended. The state machine sends write data without copying it; up
-//! to [`OUT_BYTES_MAX`] of it are outstanding.
+//! requester was dropped, until the command has ended. The state machine sends write data without copying it;
+//! up to [`OUT_BYTES_MAX`] of it are outstanding.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem;

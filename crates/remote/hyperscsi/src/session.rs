@@ -9,7 +9,7 @@
 //! If the target has lost its record of the session, the state machine automatically starts a new session. If
 //! the target stops responding or closes the session, the state machine ends. Then the target is searched for
 //! again, and another state machine logs in with the same name and port. In both cases the commands of the
-//! lost session are lost, and none of them is executed after one of the next session.
+//! lost session are lost, and the target executes none of them after a command of the next session.
 
 use std::cell::RefCell;
 use std::future::poll_fn;

@@ -1,8 +1,8 @@
 //! The URL of a LUN: `hyperscsi://INTERFACE[+INTERFACE…]/TARGET/LUN[?KEY=VALUE&…]`, or
 //! `hyperscsi+udp://HOST[:PORT][+HOST[:PORT]…]/TARGET/LUN[?…]`.
 //!
-//! Values are not percent-encoded. If a key occurs more than once, its last value counts. Keys may be written
-//! with `_` instead of `-`. A time without a unit is in seconds.
+//! Values are not percent-encoded. If a key occurs more than once, the last value applies. Keys may be
+//! written with `_` instead of `-`. A time without a unit is in seconds.
 
 use std::fmt;
 use std::path::PathBuf;

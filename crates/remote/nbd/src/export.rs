@@ -1,7 +1,7 @@
 //! An export as a block device, and its connections: the transport of the channels.
 //!
-//! A request longer than the server allows is sent in pieces, one after the other. The first failure ends it,
-//! and earlier pieces of a write may have been executed.
+//! A request longer than the server allows is sent in pieces, one after the other. The first failure ends the
+//! request; earlier pieces of a write may already have been executed.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

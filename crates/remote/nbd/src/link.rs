@@ -744,9 +744,9 @@ impl Receiver {
 }
 
 /// Whether this error may be the only report of a loss of earlier acknowledged writes. A server that syncs
-/// after a write with FUA replies with the error of the sync, which can be any: ENOSPC stands for EDQUOT too,
-/// and EINVAL for numbers unknown to the protocol. Therefore all errors count that count for a flush.
-/// A Linerate server replies only for the write itself, and reports losses to the flushes of every
+/// after a write with FUA replies with the error of the sync, which can be any: ENOSPC also represents
+/// EDQUOT, and EINVAL represents numbers unknown to the protocol. Therefore all errors count that count for a
+/// flush. A Linerate server replies only for the write itself, and reports losses to the flushes of every
 /// connection, so its errors do not count (`Link::begin`).
 fn may_report_losses(request: &Request, error: u32) -> bool {
     request.flags & command::FUA != 0 && !<Link as failover::Link>::is_rejection(&error)

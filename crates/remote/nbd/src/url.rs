@@ -1,6 +1,7 @@
 //! The URL of an export: `nbd://HOST[:PORT]/EXPORT[?KEY=VALUE&…]`, `nbd+unix:///EXPORT?socket=PATH`, and both
-//! over TLS as `nbds` and `nbds+unix`. They are defined in doc/uri.md of the NBD project. That defines the
-//! keys `socket` and `tls-hostname`; `tls-certificates` is libnbd's, and all others are ours.
+//! over TLS as `nbds` and `nbds+unix`. They are defined in doc/uri.md of the NBD project. That document
+//! defines the keys `socket` and `tls-hostname`; `tls-certificates` is an extension of libnbd, and the other
+//! keys are Linerate's.
 
 use std::fmt;
 use std::net::SocketAddr;

@@ -4,7 +4,7 @@
 //! and rewrites it, as it does after a medium error.
 //!
 //! ```text
-//!   area     4 bytes for each block of data: CRC32C of the block, exclusive-or that of a block of zeros
+//!   area     4 bytes for each block of data: CRC32C of the block, XOR the CRC32C of a block of zeros
 //!            0: the block is zeros        0xffffffff: not known, and not checked
 //! ```
 //!

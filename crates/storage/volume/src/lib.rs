@@ -14,7 +14,7 @@
 //!
 //! The served volumes are in a [`Registry`]: a versioned [`Snapshot`].
 //!
-//! It depends on no protocol, no clock and no operating system: hosts are names here ([`HostPath`]), and
+//! This crate depends on no protocol, clock or operating system: hosts are names here ([`HostPath`]), and
 //! attachments are numbers. Deadlines and the list of outstanding requests are not here yet.
 //!
 //! A volume is specified by a [`Spec`](spec::Spec), parsed by a [`Grammar`](spec::Grammar) from a text such
