@@ -212,7 +212,7 @@ impl Commands {
     }
 }
 
-/// Waits for all of them: afterwards every failure is known, and no copies of the others are in transit.
+/// Waits for all commands: afterwards every failure is known, and no copy of a command is in transit.
 async fn all_of(exchanges: Vec<(Lba, Exchange)>) -> Result<(), DeviceError> {
     let mut first = Ok(());
     for (lba, exchange) in exchanges {

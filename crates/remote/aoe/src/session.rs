@@ -158,7 +158,8 @@ impl Failed {
     /// The error of a flush that failed for this reason.
     pub(crate) fn of_flush(self) -> DeviceError {
         match self {
-            // This says nothing about writes: they are still in the cache, and a later flush reports them.
+            // This does not concern writes: their data is still in the cache, and a later flush reports its
+            // loss.
             Failed::TimedOut | Failed::Refused(ErrorCode::Unavailable) => DeviceError::NotReady,
             Failed::Refused(ErrorCode::Reserved) => DeviceError::Reserved,
             Failed::Refused(_) | Failed::Device(_) => DeviceError::WritesLost,
@@ -573,7 +574,7 @@ impl Inner {
         self.outstanding > 0 && self.silent_since.is_some_and(is_long)
     }
 
-    /// Removes a command: it is neither sent nor waited for any more.
+    /// Removes a command, which is then neither sent nor awaited.
     fn forget(&mut self, tag: u32) -> Option<Task> {
         let task = self.tasks.remove(&tag)?;
         self.waiting.retain(|waiting| *waiting != tag);

@@ -129,7 +129,7 @@ pub async fn open(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenError> {
     Ok(Arc::new(SingleUser::new(spec.open(&opening()).await?)))
 }
 
-/// Like [`open`], for a user that counts bytes and respects [`BlockDevice::length_bytes`].
+/// Like [`open`], for a caller that addresses bytes and respects [`BlockDevice::length_bytes`].
 ///
 /// # Errors
 /// As for [`open`].

@@ -105,8 +105,8 @@ impl Location {
         self.opened(read_only, false).await
     }
 
-    /// The same for a user who counts bytes and uses [`BlockDevice::length_bytes`]: an NBD export need not
-    /// end with a whole block.
+    /// The same for a caller that addresses bytes and uses [`BlockDevice::length_bytes`]: an NBD export need
+    /// not end with a whole block.
     ///
     /// # Errors
     /// As [`Location::open`].

@@ -90,8 +90,8 @@ impl Lun {
         self.run(move |device| async move { bytewise::read(&*device, range).await })
     }
 
-    /// Writes `data` at the byte `offset`. Blocks that are written in part are read first. Meanwhile, this
-    /// session's writes to other parts of the same block wait; writes of other initiators do not.
+    /// Writes `data` at the byte `offset`. Blocks that are written in part are read first. During the call,
+    /// this session's writes to other parts of the same block wait; writes of other initiators do not.
     pub fn write_bytes(&self, offset: u64, data: Slice) -> Request<(), DeviceError> {
         let locks = Arc::clone(&self.locks);
         self.run(move |device| async move {
@@ -149,7 +149,7 @@ impl Lun {
     }
 
     /// Runs the caller's future on the session's thread, where all of [`RemoteLun`]'s futures may be awaited.
-    /// It must not block: all requests of the session wait meanwhile.
+    /// It must not block, because all requests of the session wait until it returns.
     pub fn run<T, E, F>(&self, work: impl FnOnce(Arc<RemoteLun>) -> F + Send + 'static) -> Request<T, E>
     where
         T: Send + 'static,

@@ -278,7 +278,7 @@ impl Pump {
         }
     }
 
-    /// Whether running the same command again resumes where this one ended.
+    /// Whether running the same command again resumes this copy.
     pub(crate) fn is_resumable(&self) -> bool {
         self.journal.is_some()
     }
@@ -519,7 +519,7 @@ pub struct Report {
     pub destination: String,
     /// Length of the source.
     pub bytes: u64,
-    /// Copied by an earlier run, which this one resumed.
+    /// Copied by an earlier run, which this run resumed.
     pub resumed_at_bytes: u64,
     /// Read from the source by this process.
     pub read_bytes: u64,

@@ -194,8 +194,8 @@ impl Digest {
         }
     }
 
-    /// All hashing is done here, within the budget of a task: otherwise the session would answer no ping while
-    /// a long hole is hashed, and the target would end it.
+    /// All hashing is done here, within the budget of a task: otherwise the session could not answer a NOP
+    /// while a long hole is hashed, and the target would close the session.
     async fn update(&mut self, bytes: &[u8]) {
         for step in bytes.chunks(STEP_BYTES) {
             self.state.update(step);

@@ -66,8 +66,8 @@ pub enum Output {
     NewFile(File),
 }
 
-/// Writes the part to `output`; `name` is its display name. If the reader closes the pipe early, that counts
-/// as success. If this fails, a file has the length of the data before the failure.
+/// Writes the part to `output`; `name` is its display name. It is not an error if the reader closes the pipe
+/// early. If this fails, a file has the length of the data before the failure.
 ///
 /// # Errors
 /// The read or write failed. [`FailureKind::Interrupted`] if it was interrupted.

@@ -461,7 +461,7 @@ impl<T: Transport> Shared<T> {
         match (fences, loss) {
             (true, _) => {
                 link.reset();
-                // It is named even without claims: the server may still consider it alive.
+                // The connection is named even without claims, because the server may still consider it open.
                 let earlier = self.state.borrow_mut().unfenced.insert(number, link.take_unanswered());
                 debug_assert!(earlier.is_none(), "a connection is retired once");
             }
@@ -484,8 +484,8 @@ impl<T: Transport> Shared<T> {
         }
     }
 
-    /// Handles connections that the server could not end over the new connection's path: their claims are
-    /// kept until another connection ends them, or the quarantine is over.
+    /// Handles connections that the server could not terminate over the new connection's path: their claims
+    /// are kept until another connection ends them, or the quarantine is over.
     async fn quarantine(self: &Rc<Self>, not_ended: &[u64]) {
         let quarantine = self.settings.quarantine;
         for number in not_ended.iter().copied() {
@@ -644,8 +644,8 @@ pub(crate) async fn attend<T: Transport>(shared: Rc<Shared<T>>, slot: usize, fir
 // therefore reads the blocks. A block with the content as written is not lost. A block with other content was
 // either lost or replaced by another host, and nothing shows which. It is left unchanged, and the next flush
 // fails, as without a journal. The exception is blocks that this client is changing at the time, unless other
-// hosts are known to write. Nothing orders that change and another host's, so the earlier change to those
-// blocks, and to no others, is replayed.
+// hosts are known to write. That change and another host's change have no defined order, so the earlier
+// change to these blocks, and only to these, is replayed.
 
 /// Number of journal entries replayed concurrently.
 const AT_ONCE: usize = 32;

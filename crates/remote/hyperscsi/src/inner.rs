@@ -106,7 +106,7 @@ pub(crate) struct Inner {
     /// Tickets by the state machine's request ID.
     pub(crate) sent: HashMap<RequestId, u64>,
     pub(crate) out_bytes: usize,
-    /// Number of changes that may still be executed although their requester has gone or has received an
+    /// Number of changes that may still be executed although their requester was dropped or has received an
     /// error. Messages arrive in any order, so no newer change is sent before these have ended.
     pub(crate) unsettled: usize,
     pub(crate) functions: HashMap<RequestId, Sender<FunctionResult>>,
@@ -617,7 +617,7 @@ impl Inner {
         }
     }
 
-    /// The requester has gone: an unsent command is dropped, any other is aborted.
+    /// The requester was dropped: an unsent command is dropped, and a sent command is aborted.
     pub(crate) fn abandon(&mut self, ticket: u64) {
         let now = self.now;
         let Some(task) = self.tasks.get_mut(&ticket) else { return };

@@ -66,7 +66,8 @@ pub struct Options {
     pub name: String,
     /// The HyperSCSI port of this initiator, which is not a UDP port. If `None`, the sessions of a process
     /// use consecutive ports, starting with a random one. A target identifies an I_T nexus by name and port:
-    /// a second session with both ends the first, and persistent reservations belong to them.
+    /// a second session with the same name and port terminates the first, and persistent reservations belong
+    /// to the name and port.
     pub port: Option<u32>,
     /// A file with the initiator's key. `None`: frames are not encrypted, and there is no authentication.
     pub key_file: Option<PathBuf>,

@@ -166,7 +166,7 @@ async fn log_in(target: &mut Target, settings: &Settings) -> Result<Arc<RemoteTa
                 portal.problem = Some(failure.to_string());
                 last = failure;
             }
-            // A response from one portal counts for all.
+            // A response from one portal is used for all portals of the target.
             Err(failure) => return Err(failure),
         }
     }

@@ -82,8 +82,8 @@ impl Disk {
             blocks: geometry.blocks.0,
             block_bytes,
             physical_block_bytes: u64::from(block_bytes) << geometry.physical_exponent,
-            // `None` without a valid response to MODE SENSE. Without a Caching page, the write cache counts
-            // as off.
+            // `None` without a valid response to MODE SENSE. Without a Caching page, the write cache is
+            // reported as off.
             read_only: caching.as_ref().map(|modes| modes.write_protected),
             solid_state: profile.solid_state,
             write_cache: caching.as_ref().map(|_| lun.reports_volatile_cache()),
@@ -277,7 +277,7 @@ struct Registered {
     initiator: Option<String>,
 }
 
-/// All logical units that the target presents to us. A failed query of one does not affect the others.
+/// All logical units that the target presents to us. A failed query does not affect the other fields.
 pub(crate) async fn look_at_all(target: &Arc<RemoteTarget>, vpd: &[u8]) -> Result<Vec<UnitInfo>, Failure> {
     let luns = target.unit(0).report_luns(LunSelection::Ordinary).await?;
     let mut units = Vec::new();

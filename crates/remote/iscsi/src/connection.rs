@@ -372,7 +372,7 @@ impl Receiver {
         let fresh = &self.buffer[fresh];
         match open.destination {
             Destination::Task { task, offset } => {
-                // A command that has ended has no buffer any more: its data is dropped.
+                // A command that has ended no longer has a buffer: its data is discarded.
                 if let Some(landing) = inner.tasks.landing(task, offset as usize, open.length) {
                     landing[open.received..][..fresh.len()].copy_from_slice(fresh);
                 }

@@ -249,8 +249,8 @@ impl RemoteLun {
                 Err(CommandError::ConnectionLost) => {
                     sent.may_land = was_sent;
                     retries.once_more(time).await?;
-                    // A command that changes nothing may be executed late; others must have ended before they
-                    // are resent.
+                    // A command that changes nothing may be executed late. A command that changes something
+                    // must have ended before it is resent.
                     self.target.usable(changes(&cdb).then_some(sent.epoch)).await?;
                     self.target.replayed();
                 }

@@ -80,7 +80,7 @@ impl Area {
         self.geometry.blocks.0
     }
 
-    /// Adds a copy whose content does not match the others yet. Its length and block size equal theirs.
+    /// Adds a copy whose content does not match the other copies yet. Its length and block size equal theirs.
     pub(crate) fn add(&self, copy: &AreaCopy) {
         debug_assert!(self.fits(&*copy.device), "a copy is as long as the others");
         let mut copies = self.copies.lock();

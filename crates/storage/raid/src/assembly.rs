@@ -79,8 +79,8 @@ pub struct Assembly {
     pub origin: Origin,
     /// A random number, different each time and unknown to users of the set.
     pub nonce: u64,
-    /// Memory for buffers of outstanding stripes, in bytes. At least two stripes may be outstanding, whatever
-    /// the value.
+    /// Memory for buffers of outstanding stripes, in bytes. Regardless of the value, at least two stripes may
+    /// be outstanding.
     pub memory_bytes: u64,
     /// Whether the regions that members not in sync have missed are known.
     pub missed: Missed,

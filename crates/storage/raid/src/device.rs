@@ -33,7 +33,7 @@ pub struct Status {
     /// - data would have been wrong;
     /// - a state was not recorded;
     /// - a change was dropped before it completed;
-    /// - another host has taken a member over;
+    /// - another host has taken over a member;
     /// - it was closed or [retired](RaidDevice::retire).
     pub is_out_of_service: bool,
     /// The first error of a member that the set cannot run without, with the member. A set with parity has

@@ -146,7 +146,7 @@ impl Summed {
     }
 
     /// Copies some chunks, starting with this one, and returns the next; all are copied once that reaches
-    /// [`Summed::chunks`]. No chunk is written meanwhile, so from then on the copy matches the area.
+    /// [`Summed::chunks`]. No chunk is written during the copy, so the copy matches the area from then on.
     pub(crate) async fn copy_chunks(&self, from: u64) -> Result<u64, DeviceError> {
         let _turn = self.turn().await;
         let (area, copy) = {

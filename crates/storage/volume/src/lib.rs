@@ -189,8 +189,8 @@ impl Volume {
         self.aborted.lock().push(hold);
     }
 
-    /// Completes when no request aborted before this call can change the medium or the persistent state any
-    /// more; requests for the same blocks wait until then. A caller that aborts requests must await this to
+    /// Completes when no request aborted before this call can still change the medium or the persistent
+    /// state; requests for the same blocks wait until then. A caller that aborts requests must await this to
     /// completion.
     pub async fn quiesced(&self) {
         let before = self.aborted.lock().count();

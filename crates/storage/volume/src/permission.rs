@@ -323,7 +323,7 @@ mod tests {
         Requester { attachment: AttachmentId::next(), path }
     }
 
-    /// The same host with two attachments: a reservation of one does not belong to the other.
+    /// The same host with two attachments: a reservation of one attachment does not belong to the other.
     #[test]
     fn what_an_attachment_reserves_is_its_own_until_it_ends() {
         let (volume, path) = (volume(false), scene::path(1));

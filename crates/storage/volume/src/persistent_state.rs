@@ -54,7 +54,7 @@ impl Volume {
     /// could not be saved has no effect.
     ///
     /// # Errors
-    /// Nothing has changed if this fails.
+    /// On failure, nothing has changed.
     pub async fn save_reservations(&self, next: &Registrations, lock: &SaveLock) -> Result<(), Unsaved> {
         let reservations = next.to_bytes();
         if reservations == self.reservations().to_bytes() {
@@ -67,7 +67,7 @@ impl Volume {
     /// Replaces the front end's saved bytes.
     ///
     /// # Errors
-    /// Nothing has changed if this fails.
+    /// On failure, nothing has changed.
     pub async fn save_front_end_state(&self, bytes: Vec<u8>, lock: &SaveLock) -> Result<(), Unsaved> {
         let reservations = self.reservations().to_bytes();
         self.save(Saved { reservations, front_end: bytes.clone() }, lock).await?;

@@ -134,8 +134,8 @@ fn files_to_make(spec: &Spec) -> Vec<PathBuf> {
     }
 }
 
-/// Detects two names for one disk over a network: a mark written through one name is looked for through the
-/// others. Afterwards the first block is restored.
+/// Detects two names for one disk over a network: a mark is written through one name and searched for through
+/// the others. Afterwards the first block is restored.
 async fn all_are_different(disks: &[Disk]) -> Result<(), Failure> {
     let block_bytes = disks[0].device.geometry().block_size.bytes() as usize;
     let first = Extent::new(0, 1);
@@ -611,8 +611,8 @@ impl fmt::Display for SetStatus {
 // Scrubbing: reading and comparing a whole set.
 
 /// Reads all stripes of a set that is not in use. With `repairs` it makes strips consistent: it keeps the
-/// data, and rewrites parity and second copies. `tells` is called with the number of completed stripes and
-/// the total.
+/// data, and rewrites parity and second copies. Calls `tells` with the number of completed stripes and the
+/// total.
 ///
 /// # Errors
 /// The set does not start, or a request fails.

@@ -622,7 +622,7 @@ impl Running {
         .await
     }
 
-    /// Resolves after this time, on an order, or when the last user is gone.
+    /// Resolves after this time, when an order arrives, or when the last user is dropped.
     pub(super) async fn woken(&self, sleeper: &dyn block::Sleeper, time: Duration) {
         let mut sleep = sleeper.sleep(time);
         poll_fn(|cx| {

@@ -59,7 +59,7 @@ pub(crate) struct SessionInner {
     unsettled: usize,
     /// Woken when the session is over.
     ended: Vec<Waker>,
-    /// Lost connections are reset, so that nothing more of them is delivered: no session will replace this
+    /// Lost connections are reset, so that their data is no longer delivered: no session will replace this
     /// one.
     pub(crate) resets_lost: bool,
     /// Why its last connection ended.
@@ -119,7 +119,7 @@ impl SessionInner {
 
 // Task management functions requested by a caller (SAM-5 clause 7, RFC 7143 section 11.5).
 //
-// The session's own functions abort dropped commands. Nothing waits for their response: the end of the
+// The session's own functions abort dropped commands. No task waits for their response: the end of the
 // command is the result.
 
 /// A task management function.

@@ -139,7 +139,7 @@ pub fn find(candidates: &[Candidate], trust: Trust) -> Found {
 pub fn only_set(candidates: &[Candidate], trust: Trust, journal: Journal) -> Result<FoundSet, Refusal> {
     let Found { mut sets, others } = find(candidates, trust);
     let name = |index: usize| candidates[index].name.clone();
-    // An unreadable disk counts as missing: the usual rules decide whether the set can run without it.
+    // An unreadable disk is treated as missing: the usual rules decide whether the set can run without it.
     let is_missing =
         |reason: &NoSuperblock| matches!(reason, NoSuperblock::Unreadable(_)) && !sets.is_empty();
     if let Some((index, reason)) = others.iter().find(|(_, reason)| !is_missing(reason)) {
@@ -434,7 +434,7 @@ pub enum Refusal {
         /// The member.
         member: Uuid,
     },
-    /// The set was run in two places, each without the other's members.
+    /// The set was used in two places, each without the members of the other place.
     TwoHistories {
         /// A disk whose record contradicts the newest one.
         disk: String,
