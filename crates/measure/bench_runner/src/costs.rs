@@ -414,7 +414,7 @@ impl fmt::Display for FrameFigures {
         )?;
         writeln!(
             f,
-            "lost          {} resent ({} %); of those received {} repeated, {} damaged, {} refused",
+            "lost          {} resent ({} %); of those received {} repeated, {} corrupted, {} rejected",
             counted(frames.lost as usize, "fragment"),
             significant(percent),
             grouped(frames.repeated),

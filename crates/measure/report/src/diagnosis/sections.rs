@@ -429,9 +429,17 @@ fn beside(runs: &[LoadRun]) -> Table {
 }
 
 fn behaviour(runs: &[LoadRun], nbd: bool) -> Table {
-    let of_nbd = ["load", "#asked", "#under way", "#failed", "#BLOCK_STATUS under load"];
-    let of_iscsi =
-        ["load", "#asked", "#under way", "#window full", "#R2Ts each", "#BUSY", "#failed", "#NOP under load"];
+    let of_nbd = ["load", "#requested", "#outstanding", "#failed", "#BLOCK_STATUS under load"];
+    let of_iscsi = [
+        "load",
+        "#requested",
+        "#outstanding",
+        "#window full",
+        "#R2Ts each",
+        "#BUSY",
+        "#failed",
+        "#NOP under load",
+    ];
     let columns: &[&str] = if nbd { &of_nbd } else { &of_iscsi };
     let mut table = Table::of("Other observations of the loads", columns);
     for run in runs {
