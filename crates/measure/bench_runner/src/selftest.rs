@@ -166,7 +166,7 @@ async fn answer(
     }
     let mut served = 0;
     while served < connections && poll_fn(|cx| listener.poll_acceptable(cx)).await.is_ok() {
-        // The client may have gone already.
+        // The client may already have disconnected.
         let Ok(stream) = listener.try_accept() else { continue };
         // A client that is done disconnects in the middle, which is not a failure.
         let _ = serve(&*stream, &mut memory).await;

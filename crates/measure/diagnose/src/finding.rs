@@ -168,7 +168,7 @@ pub enum Verdict {
     },
 }
 
-// What can be wrong.
+// The causes that a diagnosis can find.
 
 /// A cause of slowness that can be fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]

@@ -298,7 +298,7 @@ fn serve(
         let listener = reactor::world().listen(listen, &ListenOptions { stream });
         let listener =
             listener.map_err(|error| Failure::failed(format_args!("cannot listen on {listen}: {error}")))?;
-        // Otherwise the receiver was dropped.
+        // Sending fails only if the receiver was dropped.
         let _ = tell.send(Ok(listener.local()));
         let answering = reactor::spawn(async move { tcp::keep(&*listener).await });
         end.recv().await;

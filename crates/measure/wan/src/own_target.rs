@@ -74,7 +74,7 @@ impl OwnTarget {
         let threads = cores.into_iter().map(|core| {
             let (report, number, site) = (report.clone(), number.clone(), site.clone());
             let serve = move || {
-                // Otherwise the receiver was dropped.
+                // Sending fails only if the receiver was dropped.
                 let _ = number.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
                 let world = Epoll::shared(epoll).map_err(Failure::failed)?;
                 reactor::block_on(world, core.run(report));

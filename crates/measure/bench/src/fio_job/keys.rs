@@ -170,7 +170,7 @@ const IGNORED: &[Key] = &[
     ignored("verify_async_cpus"),
     ignored("verify_state_load"),
     ignored("verify_state_save"),
-    // What it reports.
+    // Options for fio's output.
     ignored("group_reporting"),
     ignored("new_group"),
     ignored("per_job_logs"),
@@ -264,7 +264,7 @@ const REFUSED: &[Key] = &[
     alias(refused("steadystate", &[]), &["ss"]),
     alias(refused("steadystate_duration", &["0"]), &["ss_dur"]),
     alias(refused("steadystate_ramp_time", &["0"]), &["ss_ramp"]),
-    // Which requests are made.
+    // Options that select the requests.
     alias(refused("bs_unaligned", &["0"]), &["blocksize_unaligned"]),
     refused("offset_align", &["0"]),
     refused("file_append", &["0"]),
@@ -487,10 +487,10 @@ fn split(text: &str) -> Result<(u64, &str), String> {
 // The lines of a job file: sections and their options, each with its position.
 //
 // ```text
-//   [global]          ; every section whose name begins so holds for the jobs behind it
-//   bs=4k             # comments begin with ; or #, also behind a value
+//   [global]          ; a section whose name starts with this applies to the following jobs
+//   bs=4k             # comments start with ; or #, even after a value
 //   [job]
-//   stonewall         ; options may stand without a value
+//   stonewall         ; options can have no value
 // ```
 
 /// An option and its position.

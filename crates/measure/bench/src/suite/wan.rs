@@ -130,7 +130,7 @@ fn axes(plan: &WanPlan) -> impl Iterator<Item = Cell> {
             add(256 << 10, 32, Setting { part: Part::Mtu, mtu, ..far.clone() });
         }
         for window in [8, 16, 32, 64, 128, 256] {
-            // As many as the largest window allows.
+            // The number of commands that the largest window permits.
             let part = Part::CommandWindow;
             add(8 << 10, 256, Setting { part, command_window: Some(window), ..far.clone() });
         }

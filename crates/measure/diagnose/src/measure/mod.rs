@@ -170,7 +170,7 @@ impl Subject {
         if !nbd::is_url(text) {
             return Ok(Subject::Lun(Box::new(remote::url(text)?)));
         }
-        // As a volume, because its errors are marked in the text.
+        // Parsed as a volume, because errors of volumes are marked in the text.
         let spec = backends::parse(text).map_err(Failure::refused)?;
         let url =
             nbd::url_of(&spec).ok_or_else(|| Failure::refused(format!("{text} is not an NBD export")))?;
