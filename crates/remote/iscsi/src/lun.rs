@@ -154,7 +154,7 @@ impl RemoteLun {
         self.target.close().await;
     }
 
-    /// Sends a command until it is executed or has failed for good.
+    /// Sends a command until it is executed or has failed permanently.
     ///
     /// Every command passed here has the same effect when executed twice, unless another initiator's command
     /// comes in between. Avoiding that is the responsibility of those who share the LUN.

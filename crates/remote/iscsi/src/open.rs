@@ -196,7 +196,7 @@ impl Connector {
     }
 
     /// Logs in to an abandoned nexus, which ends it with all its tasks (RFC 7143 section 6.3.5), and logs
-    /// out. False if the login reached another portal group, which says nothing about the nexus.
+    /// out. False if the login reached another portal group, which does not affect the nexus.
     pub(crate) async fn end_nexus(&self, left: &LeadingLogin) -> Result<bool, OpenError> {
         let Outcome::LoggedIn(first) = log_in(left.address, &self.settings, self.leading_config()?).await?
         else {
@@ -406,10 +406,10 @@ fn targets(text: &[u8]) -> Option<Vec<Discovered>> {
 
 // Recovery of lost connections, and of the session.
 //
-// A session that has lost some of its connections continues with the others; the lost ones log in again with
-// their CIDs. A session that has lost all of them is *reinstated*: a login with the same ISID, which makes
-// the target end every task of the old session first (RFC 7143 section 6.3.5). Requests only see a pause.
-// The states are drawn in `session_state`; this task performs the transitions to `Up`.
+// If a session has lost some of its connections, it continues with the rest, and the lost connections log in
+// again with their CIDs. If a session has lost all its connections, it is *reinstated*: a login with the same
+// ISID, which makes the target end every task of the old session first (RFC 7143 section 6.3.5). Requests
+// only see a pause. The states are drawn in `session_state`; this task performs the transitions to `Up`.
 //
 // A login that ends in another portal group (a redirection, another address of the host, a target that has
 // moved) creates a session with another target port, and ends nothing: the commands of the old session may
@@ -441,8 +441,8 @@ struct Recovery {
     further: FurtherLogins,
 }
 
-/// Logins of further connections. Each has its own pauses, so the success or failure of one does not delay
-/// the others.
+/// Logins of further connections. Each connection has its own pauses, so its success or failure does not
+/// delay the other connections.
 struct FurtherLogins {
     random: Random,
     attempts: BTreeMap<u16, Attempts>,

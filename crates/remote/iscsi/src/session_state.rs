@@ -50,9 +50,9 @@ pub(crate) struct SessionState {
     time2wait: Duration,
 }
 
-/// The sessions, by number of reinstatements, whose lost commands the target may still execute: those of
-/// abandoned nexuses that have not been ended, and the current one while it is lost or has an unsettled lost
-/// connection. Devices on any thread read this.
+/// The sessions, by number of reinstatements, whose lost commands the target may still execute: the sessions
+/// of abandoned nexuses that have not been ended, and the current session while it is lost or has an
+/// unsettled lost connection. Devices on any thread read this.
 #[derive(Debug, Default)]
 pub(crate) struct UnsettledSessions(Lock<Vec<u64>>);
 
@@ -86,7 +86,7 @@ struct Lost {
 }
 
 /// A nexus whose tasks continue until they are ended: a login in another portal group does not end them (RFC
-/// 7143 section 6.3.5 speaks of the same target port).
+/// 7143 section 6.3.5 applies to the same target port).
 struct AbandonedNexus {
     /// The session that was lost in it, by number of reinstatements.
     epoch: u64,

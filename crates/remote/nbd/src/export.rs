@@ -97,7 +97,7 @@ impl RemoteExport {
                 durable: has(transmission::SEND_FLUSH),
                 solid_state: !has(transmission::ROTATIONAL),
                 optimal_transfer: optimal_transfer(preferred, block_size),
-                // The loss of all connections counts as a loss of the cache.
+                // The loss of all connections is treated as a loss of the cache.
                 loses_unseen: false,
             },
             payload_blocks: u64::from(payload_bytes_max(&export.block_sizes)) >> block_size.shift(),

@@ -146,8 +146,8 @@ pub(crate) struct Exchange {
 }
 
 impl Link {
-    /// Starts serving a connection after its handshake. The connection counts as lost if nothing moves for
-    /// `stall` while requests are outstanding.
+    /// Starts serving a connection after its handshake. The connection is considered lost if no data is
+    /// transferred for `stall` while requests are outstanding.
     pub(crate) fn begin(
         stream: Box<dyn Stream>,
         session: Arc<Session>,
@@ -404,8 +404,8 @@ impl Tasks {
         }
     }
 
-    /// Extends the deadlines of requests while their connection makes progress: it still sends them or
-    /// earlier ones, or receives the replies to these. `sent` is the connection's total of bytes sent. `open`
+    /// Extends the deadlines of requests while their connection makes progress: it is still sending these or
+    /// earlier requests, or receiving their replies. `sent` is the connection's total of bytes sent. `open`
     /// is the request whose reply data is being received, and the number of bytes still missing.
     fn note_progress(&mut self, now: Instant, sent: u64, open: Option<(u64, usize)>) {
         let next = self.next;
@@ -486,7 +486,7 @@ impl Drop for Exchange {
         let mut inner = self.link.inner.borrow_mut();
         let Some(task) = inner.tasks.get(self.cookie) else { return };
         match task.state {
-            // It stays until it is answered, or until the connection is abandoned with its claims.
+            // The request stays until it is answered, or until the connection is abandoned with its claims.
             State::Awaited(_) | State::Abandoned => task.state = State::Abandoned,
             State::Answered => drop(inner.tasks.remove(self.cookie)),
         }
@@ -574,7 +574,7 @@ impl Connection {
 const SCRATCH_BYTES: usize = 256 << 10;
 /// A remainder of at least this size is received in place.
 const DIRECT_BYTES: usize = 32 << 10;
-/// Data of at least this length counts as long: copying it costs more than another read.
+/// Data of at least this length is considered long: copying it costs more than another read.
 const LONG_BYTES: usize = 128 << 10;
 /// Number of bytes read after long data, so that the data of the next reply is received in place as well.
 const NEXT_BYTES: usize = 4 << 10;

@@ -102,7 +102,7 @@ pub struct Options {
     pub congestion: Option<String>,
     /// Other addresses of the same server, each with its port.
     pub addresses: Vec<(String, u16)>,
-    /// Source addresses: the first for the host, the others for its other addresses in order.
+    /// Source addresses: the first is for the host, the others are for the host's other addresses, in order.
     pub sources: Vec<SocketAddr>,
     /// Time limit of a request, over all connections, and of the first connection attempt.
     pub timeout: Duration,
@@ -121,7 +121,7 @@ pub struct Options {
     pub journal_replay: ReplayRule,
     /// Other writers to the export.
     pub writers: Writers,
-    /// The user counts bytes, and the export may end within a block. No key sets it.
+    /// The user addresses bytes, and the export may end within a block. No key sets it.
     pub by_bytes: bool,
 }
 

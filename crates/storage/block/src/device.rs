@@ -177,7 +177,7 @@ pub trait BlockDevice: Send + Sync {
     fn flush(&self) -> Pending<'_, ()>;
 
     /// Number of times that acknowledged writes were lost, or may have been: every failed sync and write-back
-    /// counts, whichever request caused it, even a dropped one, and so does a loss of the server's cache.
+    /// is counted, even if the request that caused it was dropped, and so is a loss of the server's cache.
     /// Never decreases. A flush that fails with a loss ([`DeviceError::is_loss`]) has counted it, and need
     /// not fail for earlier ones. To detect those, compare this count with its value at the last report
     /// ([`crate::SingleUser`] does so for one user).
@@ -240,7 +240,7 @@ pub trait BlockDevice: Send + Sync {
         None
     }
 
-    /// Resolves once no request dropped before this call can reach the medium any more.
+    /// Resolves once no request dropped before this call can still reach the medium.
     fn quiesced(&self) -> Pending<'_, ()>;
 }
 

@@ -359,7 +359,7 @@ impl Intent {
             return Ok(());
         }
         let _turn = self.writing.exclude(NOTING).await;
-        // During the write, a member may have failed, come into sync, or been removed manually.
+        // While this call waited, a member may have failed, come into sync, or been removed manually.
         let is_lacking = self.area.members().is_one_lacking();
         if !self.has_to_record(is_lacking) {
             return Ok(());
@@ -384,7 +384,7 @@ impl Intent {
         // record.
         let is_noted = self.area.members().record_missed(true).await?;
         let mut state = self.state.lock();
-        // A member may have been replaced meanwhile.
+        // A member may have been replaced in the meantime.
         match is_noted && !state.missed.is_unknown {
             true => state.missed.is_noted = true,
             false => state.missed.cannot_be_recorded(),

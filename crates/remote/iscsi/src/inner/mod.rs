@@ -440,12 +440,13 @@ impl SessionInner {
         self.ended.drain(..).for_each(Waker::wake);
     }
 
-    /// Logs out lost connections over a live one, so that their commands are settled.
+    /// Logs out lost connections over an open connection, so that the commands of the lost connections are
+    /// settled.
     pub(crate) fn settle_losses(&mut self) {
         let Some(via) = self.connections.first().map(|connection| connection.id) else { return };
         while let Some(cid) = self.state.next_to_settle() {
             if !self.machine.log_out_other(self.now, via, cid) {
-                // It is also logging out, and the end of the session settles this.
+                // The open connection is also logging out, and the end of the session settles the lost ones.
                 return self.state.settling_failed(cid);
             }
         }

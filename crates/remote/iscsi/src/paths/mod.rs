@@ -49,7 +49,7 @@ use crate::verbs::{Identity, Unit, VerbError};
 
 use crate::probe::LunReference;
 
-/// A LUN over several sessions, usable from any thread that runs a reactor. Its sessions live on the thread
+/// A LUN over several sessions, usable from any thread that runs a reactor. Its sessions run on the thread
 /// that opened it, and log out when it is dropped.
 pub struct MultipathLun {
     channels: Resident<Channels<Portals>>,
@@ -269,7 +269,7 @@ impl BlockDevice for MultipathLun {
 //
 // Each session has its own ISID, so that one target port can have several sessions. A lost session certainly
 // ends when the same initiator port logs in to the same target port again (RFC 7143 section 6.3.5: the target
-// terminates all its tasks first). So a new session takes over the ISID of a lost one of its portal. Other
+// terminates all its tasks first). So a new session uses the ISID of a lost session of the same portal. Other
 // lost sessions of the same target port, which may have several portals, are ended by a login and a logout
 // each. A session lost at another target port cannot be ended this way: `failover` holds back newer writes to
 // its blocks until that port is available again, or for a quarantine.
@@ -299,7 +299,7 @@ struct Made {
     has_ended: bool,
 }
 
-/// More sessions than can still have to be ended: the oldest ended long ago.
+/// More sessions than can still need to be ended: the oldest have certainly ended.
 const MADE_MAX: usize = 1024;
 
 /// Lost sessions that a new one is about to end.

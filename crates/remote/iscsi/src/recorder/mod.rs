@@ -209,7 +209,7 @@ impl Recording {
     }
 }
 
-/// In any case, the tape is not written any more.
+/// In any case, recording on the tape stops.
 impl Drop for Recording {
     fn drop(&mut self) {
         let mut tapes = self.recorder.lock_tapes();

@@ -126,7 +126,7 @@ pub struct ConnectionStatistics {
     pub path: Option<PathInfo>,
 }
 
-/// The counts since `earlier`; other fields keep the value of the whole time.
+/// The counts since `earlier`; other fields keep their values for the whole time.
 macro_rules! since {
     ($type:ident, $now:expr, $earlier:expr, $($field:ident),*) => {{
         #[allow(clippy::needless_update)] // some structs have no other fields
