@@ -61,7 +61,7 @@ const GLOBAL: &str = "Global options";
 enum Command {
     /// Serve volumes over iSCSI, NBD, HyperSCSI and AoE, until SIGTERM
     ///
-    /// Without arguments it serves a RAM volume of 1 GiB on 127.0.0.1:3260.
+    /// Without arguments, this command serves a 1 GiB RAM volume on 127.0.0.1:3260.
     Serve(Box<ServeArguments>),
     /// Manage a running server: sessions, volumes, targets, metrics
     Server(ServerArguments),
@@ -69,8 +69,8 @@ enum Command {
     Discover(DiscoverArguments),
     /// Convert the configuration of tgt or LIO to a linerate.toml
     ///
-    /// Settings without an equivalent are written as comments in the output, and with file and line number to
-    /// standard error; the exit code is then 14.
+    /// Settings without an equivalent become comments in the output, and are listed on standard error with
+    /// file and line number. If there are any, the exit code is 14.
     Import(ImportArguments),
     /// Create and maintain RAID sets of volumes
     Raid(RaidArguments),
@@ -78,17 +78,17 @@ enum Command {
     Info(InfoArguments),
     /// Attach a LUN or volume as a file, for losetup and mount
     Attach(AttachArguments),
-    /// Flush and detach what `attach` made
+    /// Flush and detach an attached file
     Detach(DetachArguments),
     /// Copy a LUN, volume, file or block device to another
     ///
-    /// Holes are preserved. An interrupted copy resumes when it is started again.
+    /// Holes are preserved. To resume an interrupted copy, run the same command again.
     Copy(Box<CopyArguments>),
     /// Read a LUN or volume, or a part of it, to standard output or a file
     Read(ReadArguments),
     /// Write standard input to a LUN or volume, or to a part of it
     ///
-    /// Ends when the data is on stable storage.
+    /// The command returns when the data is on stable storage.
     Write(WriteArguments),
     /// Send a SCSI command to a LUN and show the response
     Scsi(ScsiArguments),
@@ -96,21 +96,22 @@ enum Command {
     Bench(Box<Nested<BenchArguments, BenchCommand>>),
     /// Compare two results and show the significant differences
     ///
-    /// All cells are judged together: equal storage shows any significant difference in at most 5 of 100
-    /// comparisons. The table shows the smallest detectable difference of each cell. Differences in the
-    /// environment are listed below it. The exit code is 12 if anything is worse in B.
+    /// The significance level applies to all cells together: if both results are from the same storage, a
+    /// difference is reported in at most 5 of 100 comparisons. The table shows the smallest detectable
+    /// difference of each cell. Differences in the environment are listed below it. The exit code is 12 if
+    /// anything is worse in B.
     Compare(CompareArguments),
-    /// Write the report of a result again, or print it in another form
+    /// Regenerate the report of a result, or print it in another format
     Report(Box<Nested<ReportArguments, ReportCommand>>),
     /// Find out why the path to a LUN or an NBD export is slow
     ///
     /// The path is measured layer by layer, from the network card to the medium. The diagnosis names the bottleneck, the
     /// expected gain of removing it, and the settings to change.
     Diagnose(Box<Nested<DiagnoseArguments, DiagnoseCommand>>),
-    /// Test this machine: verify data over iSCSI on loopback, and measure
-    #[command(alias = "prove")]
+    /// Verify data over iSCSI on loopback, and measure this machine's performance
+    #[command(visible_alias = "prove")]
     Selftest(ProveArguments),
-    /// Simulate hosts and links, and run the peers of measurements
+    /// Simulate hosts and links, and run peers for network measurements
     #[command(subcommand)]
     Lab(LabCommand),
     /// Print a shell script that completes commands and options
@@ -160,13 +161,13 @@ impl<Own: Args, Below: Subcommand> Args for Nested<Own, Below> {
 enum BenchCommand {
     /// Measure for a coordinator on another machine (bench --agents)
     Agent(AgentArguments),
-    /// Verify after a crash the writes logged by bench --verify-log
+    /// After a crash, verify the writes logged by bench --verify-log
     Verify(VerifyLogArguments),
 }
 
 #[derive(Debug, Subcommand)]
 enum ReportCommand {
-    /// Print the results of the source documents, in their units and in MB/s
+    /// Print the results published in the source documents, in the original units and in MB/s
     Published(PublishedArguments),
 }
 
@@ -174,7 +175,7 @@ enum ReportCommand {
 enum DiagnoseCommand {
     /// Print the maximum throughput of a link, and the queue depth that fills it over a distance
     ///
-    /// Nothing is measured: frames, TCP payload and iSCSI data are calculated frame by frame.
+    /// The figures are calculated frame by frame (Ethernet, TCP payload and iSCSI data), not measured.
     Limits(LimitsArguments),
 }
 

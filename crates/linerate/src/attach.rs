@@ -36,20 +36,20 @@ pub(crate) struct AttachArguments {
     /// LUN or volume to attach (see `linerate help targets`)
     #[arg(value_name = "TARGET", required_unless_present = "list")]
     volume: Option<String>,
-    /// File to attach it as: an empty one, or one that does not exist yet
+    /// Path for the attached file: an empty file, or a path that does not exist yet
     #[arg(required_unless_present = "list", value_hint = clap::ValueHint::FilePath)]
     path: Option<PathBuf>,
-    /// Refuse writes
+    /// Reject writes
     #[arg(long)]
     read_only: bool,
-    /// Let root use the file too, which losetup needs if you are not root; requires user_allow_other in
+    /// Also allow root to use the file; needed for losetup if you are not root; requires user_allow_other in
     /// /etc/fuse.conf
     #[arg(long)]
     allow_root: bool,
     /// Stay in the foreground until the file is detached, and log to standard error
     #[arg(long)]
     foreground: bool,
-    /// List what is attached
+    /// List the attached files
     #[arg(long, conflicts_with_all = ["volume", "path", "read_only", "allow_root", "foreground"])]
     list: bool,
     /// Print the list as JSON
@@ -89,7 +89,7 @@ fn list(as_json: bool) -> Result<(), Failure> {
             let records: Vec<&Record> = all.iter().map(|found| &found.record).collect();
             return say_json_list("attached", &records);
         }
-        (false, true) => say("nothing is attached\n"),
+        (false, true) => say("no files are attached\n"),
         (false, false) => say(&all.iter().map(|found| format!("{found}\n")).collect::<String>()),
     }
     Ok(())
@@ -186,14 +186,15 @@ fn leave_terminal(log: &Path) -> io::Result<()> {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DetachArguments {
-    /// Path where it is attached
+    /// Path of the attached file
     #[arg(value_hint = clap::ValueHint::FilePath)]
     path: PathBuf,
-    /// Unmount the file even if it is in use, and do not wait: its process ends with the last user
+    /// Unmount the file even if it is in use, and return immediately; its process exits when the last program
+    /// closes the file
     #[arg(long, conflicts_with = "force")]
     lazy: bool,
-    /// End it even if it is in use or its target is unreachable: users get errors, and data that the target
-    /// does not have is lost
+    /// Detach the file even if it is in use or its target is unreachable; programs that use it get I/O
+    /// errors, and data not yet written to the target is lost
     #[arg(long)]
     force: bool,
 }
@@ -227,7 +228,7 @@ fn end(path: &Path, way: UnmountMode) {
     if let Err(error) = mounts::unmount(path, way) {
         let users = mounts::list(path).join(", ");
         tracing::error!(
-            "{} stays attached: {error} {users}; the next signal unmounts lazily",
+            "{} stays attached: {error} {users}; the next signal unmounts it lazily",
             path.display()
         );
     }

@@ -44,8 +44,8 @@ pub(crate) struct CopyArguments {
     /// Storage to copy from (see `linerate help targets`)
     #[arg(value_name = "SOURCE", value_hint = clap::ValueHint::AnyPath)]
     source: String,
-    /// Storage to copy to; a path that does not exist is created, with holes where the source has them (as a
-    /// volume it needs its size: file:PATH?size=1GiB)
+    /// Storage to copy to; a path that does not exist is created, with the source's holes (a volume
+    /// specification must contain the size: file:PATH?size=1GiB)
     #[arg(value_name = "DESTINATION", value_hint = clap::ValueHint::AnyPath)]
     destination: String,
     /// Overwrite the destination without asking
@@ -66,7 +66,7 @@ pub(crate) struct CopyArguments {
     /// Write zeros that the source stores as data, instead of skipping them
     #[arg(long)]
     no_zero_detect: bool,
-    /// Do not let a target with both source and destination copy internally (EXTENDED COPY)
+    /// Do not use EXTENDED COPY, with which a target that has both source and destination copies internally
     #[arg(long)]
     no_xcopy: bool,
     /// Continue after read errors: zeros are written instead of the data, and the exit code is 1
@@ -75,16 +75,16 @@ pub(crate) struct CopyArguments {
     /// Copy a disk image in a container format (QCOW2, VMDK, VHDX, VDI) to a device byte by byte
     #[arg(long)]
     raw: bool,
-    /// Directory for the state that resuming needs [default: within the state directory]
+    /// Directory for the state of interrupted copies [default: within the state directory]
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     journal: Option<PathBuf>,
-    /// Start again instead of resuming an earlier copy
+    /// Start from the beginning instead of resuming an earlier copy
     #[arg(long)]
     restart: bool,
-    /// Time between two durable checkpoints, each after a flush of the destination
+    /// Interval of the checkpoints from which a copy can resume; each flushes the destination
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = checkpoint)]
     checkpoint: Time,
-    /// Form of the progress [default: a bar on a terminal, otherwise a line every five seconds]
+    /// Progress display [default: a bar on a terminal, otherwise a line every five seconds]
     #[arg(long, value_name = "FORM")]
     progress: Option<ProgressKind>,
     /// Print only errors
@@ -122,13 +122,13 @@ impl CopyArguments {
 fn checkpoint(text: &str) -> Result<Time, String> {
     let time: Time = text.parse().map_err(|error: crate::spec::NotAValue| error.to_string())?;
     let fits = (Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&time.0);
-    if fits { Ok(time) } else { Err("checkpoint intervals range from 1s to 1h".to_owned()) }
+    if fits { Ok(time) } else { Err("the checkpoint interval must be from 1s to 1h".to_owned()) }
 }
 
 fn request(text: &str) -> Result<Bytes, String> {
     let bytes: Bytes = text.parse().map_err(|error: crate::spec::NotAValue| error.to_string())?;
     let fits = bytes.0.is_power_of_two() && (64 << 10..=64 << 20).contains(&bytes.0);
-    if fits { Ok(bytes) } else { Err("a request has 64KiB to 64MiB, a power of two".to_owned()) }
+    if fits { Ok(bytes) } else { Err("the request size is a power of two from 64KiB to 64MiB".to_owned()) }
 }
 
 /// The progress of a copy.
@@ -275,7 +275,7 @@ fn text(report: &Report) -> String {
         report.seconds,
         BinaryBytes(moved),
         significant(report.mb_per_s),
-        if report.offloaded_bytes > 0 { ", within the target" } else { "" },
+        if report.offloaded_bytes > 0 { ", copied by the target itself" } else { "" },
         BinaryBytes(own.saturating_sub(moved)),
         if report.verified { "; source and destination match" } else { "" },
     );

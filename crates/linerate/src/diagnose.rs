@@ -76,7 +76,7 @@ pub(crate) struct DiagnoseArguments {
     /// Take 10 to 15 seconds instead of 40, with less precision
     #[arg(long)]
     quick: bool,
-    /// Time that the diagnosis takes [default: 40s]
+    /// Duration of the diagnosis [default: 40s]
     #[arg(long, value_name = "TIME", conflicts_with = "quick", value_parser = seconds)]
     seconds: Option<f64>,
     /// Nominal rate of the link, such as 1Gbit/s or 100Mbit/s
@@ -104,13 +104,13 @@ pub(crate) struct DiagnoseArguments {
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Load to diagnose")]
 struct LoadOptions {
-    /// Block size of its requests [default: 4KiB]
+    /// Block size of requests [default: 4KiB]
     #[arg(long, visible_alias = "bs", value_name = "SIZE")]
     block: Option<Bytes>,
     /// Queue depth: outstanding requests of each session [default: 1]
     #[arg(long, visible_alias = "iodepth", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     depth: Option<u32>,
-    /// Sessions, each with that queue depth [default: 1]
+    /// Number of sessions, each with the full queue depth [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     sessions: Option<u16>,
     /// Diagnose reads
@@ -130,8 +130,8 @@ struct LoadOptions {
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Writing")]
 struct WritingOptions {
-    /// Also measure writes, anywhere or in a part of the storage (--allow-write=1GiB..3GiB), which destroys
-    /// its data. Without this option, nothing is modified
+    /// Also measure writes, to all of the storage or to a part of it (--allow-write=1GiB..3GiB); existing
+    /// data there is lost. Without this option, nothing is modified
     #[arg(long, value_name = "START..END", num_args = 0..=1, require_equals = true,
         default_missing_value = "..")]
     allow_write: Option<Extent>,
@@ -145,7 +145,7 @@ impl DiagnoseArguments {
         let own = self.load.load()?;
         if own.is_some_and(|load| load.direction == Direction::Write) && self.writing.allow_write.is_none() {
             return Err(Failure::refused(
-                "measuring writes destroys the data on the storage; use --allow-write",
+                "measuring writes destroys the data on the storage; to permit it, use --allow-write",
             ));
         }
         Ok(Options {
@@ -181,7 +181,7 @@ impl LoadOptions {
         Ok(Some(Load {
             direction: if *write { Direction::Write } else { Direction::Read },
             block_bytes: block_bytes
-                .ok_or_else(|| Failure::refused("--block: a request has 1 byte to 16MiB"))?,
+                .ok_or_else(|| Failure::refused("--block: the block size must be from 1 byte to 16MiB"))?,
             depth: depth.unwrap_or(1),
             sessions: sessions.unwrap_or(1),
             random: !sequential,
@@ -271,13 +271,13 @@ struct ShowOptions {
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
-    /// Form of the progress [default: a bar on a terminal, otherwise a line every five seconds]
+    /// Progress display [default: a bar on a terminal, otherwise a line every five seconds]
     #[arg(long, value_name = "HOW")]
     progress: Option<ProgressKind>,
     /// Also write a report to this directory: report.html, report.md and diagnosis.json
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Exit with code 13 if something limits the path, and with 1 if it is slow for an unknown reason
+    /// Exit with code 13 if a bottleneck is found, and with 1 if the path is slow for an unknown reason
     #[arg(long)]
     check: bool,
     /// Tell nothing here.

@@ -22,10 +22,10 @@ const GROUPS: [(&str, &[&str]); 4] = [
 /// Topics common to all commands.
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(crate) enum Topic {
-    /// How storage is named: URLs, volumes and paths
+    /// Ways to specify storage: URLs, volumes and paths
     #[command(hide = true, long_about = TARGETS, help_template = "{about}")]
     Targets,
-    /// How sizes, times and rates are written
+    /// Syntax of sizes, times and rates
     #[command(hide = true, long_about = UNITS, help_template = "{about}")]
     Units,
 }

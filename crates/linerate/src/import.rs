@@ -14,7 +14,7 @@ pub(crate) struct ImportArguments {
     /// Configuration: /etc/tgt/targets.conf, or /etc/target/saveconfig.json (on Debian /etc/rtslib-fb-target/saveconfig.json)
     #[arg(value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
-    /// Write to this file, which must not exist, with mode 600, instead of standard output
+    /// Write to this new file, with mode 600, instead of standard output; the file must not exist yet
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
     out: Option<PathBuf>,
 }
@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &ImportArguments) -> Result<ExitCode, Failure> {
             say(&imported.text);
             if imported.has_secrets {
                 remark(
-                    "linerate: this output contains secrets; --out FILE writes a file that only its owner can read",
+                    "linerate: this output contains secrets; use --out FILE for a file that only its owner can read",
                 );
             }
         }
@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &ImportArguments) -> Result<ExitCode, Failure> {
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     let file = private_file::create_new(path).map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => Failure::refused(format_args!("{} is there already", path.display())),
+        ErrorKind::AlreadyExists => Failure::refused(format_args!("{} already exists", path.display())),
         _ => Failure::unwritten(path.display(), &error),
     })?;
     let written = |mut file: File| -> io::Result<()> {

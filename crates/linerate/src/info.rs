@@ -11,7 +11,7 @@ pub(crate) struct InfoArguments {
     /// or hyperscsi+udp://HOST[:PORT]/TARGET[/LUN]
     #[arg(value_name = "URL|PORTAL", value_hint = clap::ValueHint::Url)]
     url: String,
-    /// Show a page of vital product data decoded and as bytes, by its hexadecimal number such as b0;
+    /// Show this page of vital product data, decoded and as bytes; a hexadecimal number such as b0;
     /// repeatable
     #[arg(long, value_name = "PAGE", value_parser = inspect::pages::code)]
     vpd: Vec<u8>,
@@ -32,7 +32,8 @@ pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Failure> {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiscoverArguments {
-    /// Portal to ask: HOST[:PORT], [IPv6]:PORT or iscsi://[USER@]HOST[:PORT][?KEY=VALUE&...]; nbd://HOST[:PORT] lists exports
+    /// Portal to query: HOST[:PORT], [IPv6]:PORT or iscsi://[USER@]HOST[:PORT][?KEY=VALUE&...];
+    /// nbd://HOST[:PORT] lists exports
     #[arg(value_name = "PORTAL", value_hint = clap::ValueHint::Hostname, required_unless_present_any = ["aoe", "hyperscsi"])]
     portal: Option<String>,
     /// List the ATA-over-Ethernet devices that respond on this interface instead

@@ -40,7 +40,7 @@ pub(crate) fn ignore_hangups() -> Result<(), Failure> {
     let mut signals = Signals::new([SIGHUP]).map_err(Failure::failed)?;
     let log = move || {
         for _ in signals.forever() {
-            tracing::warn!("SIGHUP is ignored; SIGTERM ends this process");
+            tracing::warn!("SIGHUP is ignored; to stop this process, send SIGTERM");
         }
     };
     thread::Builder::new().name("hangups".to_owned()).spawn(log).map(drop).map_err(Failure::failed)

@@ -25,13 +25,13 @@ pub(crate) struct LimitsArguments {
     /// Largest IP packet, in bytes
     #[arg(long, value_name = "BYTES", default_value_t = 1500, value_parser = clap::value_parser!(u32).range(MTU))]
     mtu: u32,
-    /// Count a VLAN tag in each frame
+    /// Include a VLAN tag in each frame
     #[arg(long)]
     vlan: bool,
     /// Use IPv6 instead of IPv4
     #[arg(long)]
     ipv6: bool,
-    /// Count TCP timestamps, as Linux sends them
+    /// Include TCP timestamps, which Linux sends by default
     #[arg(long)]
     timestamps: bool,
     /// Use HeaderDigest=CRC32C
@@ -40,16 +40,16 @@ pub(crate) struct LimitsArguments {
     /// Use DataDigest=CRC32C
     #[arg(long)]
     data_digest: bool,
-    /// End reads with a separate response PDU, not with their last data
+    /// Send the status of a read in a separate response PDU, not with the last data
     #[arg(long)]
     status_apart: bool,
     /// MaxRecvDataSegmentLength of both sides [default: 8KiB, as in RFC 7143]
     #[arg(long, value_name = "SIZE", value_parser = bytes_within(KEY_LENGTHS, "this key"))]
     segment: Option<u32>,
-    /// InitialR2T, for one kind of writes instead of all three
+    /// InitialR2T [default: show all three kinds of writes]
     #[arg(long, value_name = "YES|NO", ignore_case = true)]
     initial_r2t: Option<YesNo>,
-    /// ImmediateData, for one kind of writes instead of all three
+    /// ImmediateData [default: show all three kinds of writes]
     #[arg(long, value_name = "YES|NO", ignore_case = true)]
     immediate_data: Option<YesNo>,
     /// FirstBurstLength [default: 64KiB, as in RFC 7143]
@@ -62,19 +62,19 @@ pub(crate) struct LimitsArguments {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     outstanding_r2ts: Option<u16>,
     /// Block sizes of requests
-    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = bytes_within(1..=BLOCK_MAX, "a request"),
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = bytes_within(1..=BLOCK_MAX, "the block size"),
           default_value = "512,4KiB,8KiB,64KiB,256KiB,1MiB")]
     block: Vec<u32>,
     /// Round-trip time, such as 50ms: show the window and queue depth that fill the link
     #[arg(long, value_name = "TIME", value_parser = round_trip)]
     rtt: Option<Duration>,
     /// TCP window: show the throughput that it allows at that round-trip time
-    #[arg(long, value_name = "SIZE", requires = "rtt", value_parser = bytes_within(1..=WINDOW_MAX, "a TCP window"))]
+    #[arg(long, value_name = "SIZE", requires = "rtt", value_parser = bytes_within(1..=WINDOW_MAX, "the TCP window"))]
     window: Option<u32>,
     /// Queue depth: show the throughput that it allows at that round-trip time
     #[arg(long, value_name = "N", requires = "rtt", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     depth: Option<u32>,
-    /// TCP connections, each with that window
+    /// Number of TCP connections, each with the window
     #[arg(long, value_name = "N", requires = "window", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     connections: u16,
     /// Print JSON, in bytes, bits and seconds
@@ -186,7 +186,7 @@ fn bytes_within(
         let bytes: Bytes = text.parse().map_err(|why: NotAValue| why.to_string())?;
         let fits = Some(bytes.0).filter(|bytes| range.contains(bytes));
         fits.and_then(|bytes| u32::try_from(bytes).ok())
-            .ok_or_else(|| format!("{what} is from {} to {}", Bytes(*range.start()), Bytes(*range.end())))
+            .ok_or_else(|| format!("{what} ranges from {} to {}", Bytes(*range.start()), Bytes(*range.end())))
     }
 }
 
@@ -194,6 +194,6 @@ fn round_trip(text: &str) -> Result<Duration, String> {
     let Time(time) = text.parse().map_err(|why: NotAValue| why.to_string())?;
     match time <= ROUND_TRIP_MAX {
         true => Ok(time),
-        false => Err(format!("a round trip is at most {}", Time(ROUND_TRIP_MAX))),
+        false => Err(format!("the round-trip time must be at most {}", Time(ROUND_TRIP_MAX))),
     }
 }

@@ -101,11 +101,11 @@ pub(crate) struct AgentArguments {
     /// Address to listen on, such as 0.0.0.0 or 10.0.0.7:9860
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = |text: &str| address(text, PORT))]
     listen: SocketAddr,
-    /// File with the secret that agents and coordinator share, for its owner only (mode 0600) [default: the
-    /// environment variable LINERATE_AGENT_SECRET, or a prompt]
+    /// File with the secret shared by agents and coordinator, readable only by its owner (mode 0600)
+    /// [default: the environment variable LINERATE_AGENT_SECRET, or a prompt]
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// Allow coordinators to write, which destroys the data on the storage that they name
+    /// Allow coordinators to write; data on the storage that they specify is lost
     #[arg(long)]
     allow_write: bool,
 }
@@ -131,9 +131,9 @@ pub(crate) fn run_agent(arguments: &AgentArguments) -> Result<(), Failure> {
 
 async fn work(channel: Channel, allow_write: bool) {
     let peer = channel.peer();
-    say(&format!("{peer} coordinates\n"));
+    say(&format!("{peer}: coordinator connected\n"));
     let why = work_for(channel, allow_write, &|line| say(&format!("{line}\n"))).await;
-    say(&format!("{peer} is gone: {why}\n"));
+    say(&format!("{peer}: coordinator disconnected: {why}\n"));
 }
 
 #[cfg(test)]
@@ -160,8 +160,8 @@ mod tests {
     #[test]
     fn a_wrong_zone_is_named_with_and_without_brackets() {
         for (text, expected) in [
-            ("fe80::1", "give the interface, as in fe80::1%eth0"),
-            ("[fe80::1]:7000", "give the interface, as in fe80::1%eth0"),
+            ("fe80::1", "add the interface, as in fe80::1%eth0"),
+            ("[fe80::1]:7000", "add the interface, as in fe80::1%eth0"),
             ("fe80::1%nosuch0", "this machine has no interface `nosuch0`"),
             ("[fe80::1%nosuch0]", "this machine has no interface `nosuch0`"),
             ("client1", "`client1` is not an address"),

@@ -38,10 +38,11 @@ pub(crate) struct ProveArguments {
     /// amount of verified data
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = crate::bench::seconds)]
     seconds: f64,
-    /// Directory of the report; that of an earlier run is replaced
+    /// Directory for the report; an earlier report there is replaced
     #[arg(long, value_name = "DIR", default_value = "linerate-selftest")]
     out: PathBuf,
-    /// TCP congestion control of both ends [default: cubic, since others pace unnecessarily on loopback]
+    /// TCP congestion control of target and initiator [default: cubic, because others pace unnecessarily on
+    /// loopback]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
     /// Busy-poll time in microseconds [default: 50, or 0 on a single CPU]
@@ -157,7 +158,7 @@ async fn prove(
     })
     .await?;
     let suite = args.suite();
-    args.say("\nThroughput: medians of three rounds, with both ends on this machine\n");
+    args.say("\nThroughput: medians of three rounds, with target and initiator on this machine\n");
     let stream =
         StreamOptions { congestion: url.settings.stream.congestion.clone(), ..StreamOptions::default() };
     // Memory as large as the volume, so that the CPU caches have the same effect.

@@ -57,17 +57,18 @@ enum RaidCommand {
         /// Volume that automatically replaces a failed member; repeatable
         #[arg(long = "spare", value_name = "VOLUME", value_parser = parse)]
         spares: Vec<Spec>,
-        /// Size of the journal on each member that has one, RAID 5 and 6 only [default: 32MiB]. 0: a bitmap
-        /// instead, with which a crash that also loses a member can corrupt data
+        /// Size of the journal on each member that has one; RAID 5 and 6 only [default: 32MiB]. 0 selects a
+        /// bitmap instead of a journal; a crash that also loses a member can then corrupt data
         #[arg(long, value_name = "SIZE")]
         journal: Option<Bytes>,
-        /// Volume for the journal, instead of members: RAID 5 and 6 only. From then on, list it with the
-        /// volumes in brackets
+        /// Separate volume for the journal; RAID 5 and 6 only. Afterwards, list this volume in the brackets
+        /// of the set's specification
         ///
-        /// If it fails, writes that are only in the journal are lost: use `raid1:[…]` to keep two copies.
+        /// If this volume fails, writes that are only in the journal are lost. To keep two copies, use
+        /// `raid1:[…]`.
         #[arg(long, value_name = "VOLUME", value_parser = parse)]
         journal_on: Option<Spec>,
-        /// Keep a checksum (CRC32C) of each block, which identifies the member with a wrong one
+        /// Store a checksum (CRC32C) of each block, to identify the member that returns a wrong block
         #[arg(long)]
         checksums: bool,
         /// Overwrite existing data without asking
@@ -76,8 +77,8 @@ enum RaidCommand {
     },
     /// Find the sets that volumes belong to, or restart a stopped set of a running server
     ///
-    /// For volumes, it prints the specifications that open the sets, and modifies nothing. The exit code is
-    /// 10 if a set cannot start, or is degraded.
+    /// Given volumes, the command prints the specifications that open their sets, and modifies nothing. The
+    /// exit code is 10 if a set cannot start, or is degraded.
     Assemble {
         /// Volumes, in any order; with --discard-journal also a set, such as 'raid6:[A,B]?missing-are-lost';
         /// or a volume of a running server whose set has stopped
@@ -88,7 +89,7 @@ enum RaidCommand {
         /// The latest writes before the set stopped may be lost or corrupted.
         #[arg(long)]
         discard_journal: bool,
-        /// Accept that
+        /// Accept that the latest writes may be lost or corrupted
         #[arg(long, requires = "discard_journal")]
         yes: bool,
     },
@@ -105,7 +106,7 @@ enum RaidCommand {
     },
     /// Read and compare all data of a set
     ///
-    /// It starts once rebuilds and resynchronisation of the set are complete.
+    /// The scrub starts once rebuilds and resynchronisation of the set are complete.
     Scrub {
         /// Set that is not in use; or a volume of a running server, which is scrubbed while in use
         #[arg(value_name = "SPEC|VOLUME", value_parser = set)]
@@ -127,7 +128,7 @@ enum RaidCommand {
         /// Set; or a volume of a running server
         #[arg(value_name = "SPEC|VOLUME", value_parser = set)]
         set: Set,
-        /// Number of the member, as `raid status` shows it
+        /// Member number, from `raid status`
         #[arg(value_name = "MEMBER")]
         member: usize,
     },
@@ -136,10 +137,10 @@ enum RaidCommand {
     /// The set is rebuilt while in use. A running server starts the rebuild immediately; otherwise it starts
     /// when the set is next opened with the new volume among its members.
     Replace {
-        /// Set, without the lost volume; or a volume of a running server
+        /// Set's specification without the lost volume; or a volume of a running server
         #[arg(value_name = "SPEC|VOLUME", value_parser = set)]
         set: Set,
-        /// Number of the member, as `raid status` shows it
+        /// Member number, from `raid status`
         #[arg(value_name = "MEMBER")]
         member: usize,
         /// New volume; files by their absolute paths
@@ -213,7 +214,7 @@ pub(crate) fn run(arguments: &RaidArguments) -> Result<ExitCode, Failure> {
             let written = sets.first().map(|set| format!(", as '{}'", set.specification));
             let written = written.unwrap_or_default();
             say(&format!(
-                "{volume} is now member {member}; it is rebuilt when the set is opened with it{written}\n"
+                "{volume} is now member {member}; it is rebuilt when the set is next opened with it{written}\n"
             ));
         }
         RaidCommand::Replace { set: Set::Served(set), member, volume, yes } => {
@@ -330,7 +331,7 @@ fn discard_journal(volumes: &[Spec], yes: bool) -> Result<(), Failure> {
             let (sets, _) = remote::run(async { raid::look(volumes).await })?;
             let [set] = &sets[..] else {
                 return Err(Failure::refused(format_args!(
-                    "the volumes belong to {} sets: name those of one",
+                    "the volumes belong to {} sets; name the volumes of only one set",
                     sets.len()
                 )));
             };
@@ -351,7 +352,7 @@ fn teller() -> impl FnMut(u64, u64) {
         }
         told = time;
         if done == 0 {
-            return remark("the scrub has not started: it waits for a rebuild or resynchronisation");
+            return remark("the scrub is waiting for the end of a rebuild or resynchronisation");
         }
         let left = time.as_secs_f64() * (stripes - done) as f64 / done as f64;
         remark(format_args!("{} % scrubbed, {left:.0} s left", 100 * done / stripes));

@@ -22,7 +22,7 @@ pub(crate) struct ReportArguments {
     /// Directory for the page of several results, reports.html and reports.md [default: DIR, if only one is named]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Draw the published curves of a source document into the report; repeatable
+    /// Add the published curves of a source document to the report's charts; repeatable
     #[arg(long, value_name = "DOCUMENT", value_parser = ["000", "001", "002", "003", "004"])]
     beside: Vec<String>,
     /// Print this form, instead of writing report.html, report.md, cells.csv and samples.csv
@@ -47,7 +47,7 @@ enum Format {
     IometerCsv,
     /// fio's JSON+
     FioJson,
-    /// A line of JSON for each run, as `bench` prints them
+    /// A line of JSON for each run, as printed by `bench`
     Json,
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failure> {
                 Format::Markdown => reports.markdown(),
                 Format::Cells | Format::Samples | Format::IometerCsv | Format::FioJson | Format::Json => {
                     return Err(Failure::refused(
-                        "--format: this form supports one result, and several were found",
+                        "--format: this format supports only one result, but several were found",
                     ));
                 }
             };
@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failure> {
     }
     let out = match (&arguments.out, arguments.directories.as_slice()) {
         (Some(out), _) | (None, [out]) => out,
-        _ => return Err(Failure::refused("name a directory for the page of several results: --out DIR")),
+        _ => return Err(Failure::refused("several results need a directory for the report: --out DIR")),
     };
     for path in &folders {
         let folder = Folder::open(path);

@@ -64,13 +64,14 @@ pub(crate) struct ServeArguments {
     /// Configuration file (TOML): see linerate.toml(5), or docs/configuration.md
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Volume such as vm1=file:/data/vm1.img?size=50GiB or test=ram:1GiB, as LUN 0 of the target
-    /// iqn.2026-01.io.linerate:NAME, for any initiator; repeatable, and added to those of the file
+    /// Volume such as vm1=file:/data/vm1.img?size=50GiB or test=ram:1GiB, exported as LUN 0 of the target
+    /// iqn.2026-01.io.linerate:NAME to any initiator; repeatable, and added to the volumes of the
+    /// configuration file
     #[arg(long = "volume", value_name = "NAME=VOLUME")]
     volumes: Vec<NamedSpec>,
     /// Address to listen on, such as 0.0.0.0:3260, [::]:3260, nbd://0.0.0.0:10809 or, for a Unix socket,
-    /// nbd+unix:///run/nbd.sock. Repeatable; replaces those of the file for the same protocol. nbd:// exports
-    /// the volumes of --volume over NBD [default: 127.0.0.1:3260]
+    /// nbd+unix:///run/nbd.sock. Repeatable; replaces the file's addresses for the same protocol. With
+    /// nbd://, the volumes of --volume are exported over NBD [default: 127.0.0.1:3260]
     #[arg(long, value_name = "[PROTOCOL://]ADDR:PORT")]
     listen: Vec<Listen>,
     /// Directory for identities and reservations of volumes [default: /var/lib/linerate for root,
@@ -90,15 +91,15 @@ pub(crate) struct ServeArguments {
     /// whole CPU [default: 50]
     #[arg(long, value_name = "N", value_parser = Poll::of_microseconds)]
     poll_us: Option<Poll>,
-    /// Sleep after work, in microseconds, so that commands batch: less CPU time per command, and up to that
-    /// much more latency [default: 0]
+    /// Sleep for this many microseconds after work, so that commands batch: less CPU time per command, but up
+    /// to that much more latency [default: 0]
     #[arg(long, value_name = "N", value_parser = Gather::of_microseconds)]
     gather_us: Option<Gather>,
-    /// Engine for files: uring (io_uring), threads, or auto for the first of them that works [default: auto]
+    /// File I/O engine: uring (io_uring), threads, or auto for the first that works [default: auto]
     #[arg(long, value_name = "auto|uring|threads")]
     io_engine: Option<host::IoEngine>,
-    /// Try all steps of a start, print what would be served or all errors, and exit: open volumes for
-    /// reading, bind addresses, check file modes; nothing is modified
+    /// Try all steps of a start (open volumes for reading, bind addresses, check file modes), print what
+    /// would be served or all errors, and exit; nothing is modified
     #[arg(long)]
     check: bool,
     /// Print only `ready` after the start
@@ -154,7 +155,7 @@ fn on_signals(live: Arc<Live>) -> Result<(), Failure> {
                     live.shutdown(GRACE);
                     give_up_later();
                 }
-                (_, true) => die("second request to end: outstanding commands are lost"),
+                (_, true) => die("second signal: shutting down immediately; outstanding commands are lost"),
             }
         }
     };
@@ -174,7 +175,7 @@ fn reload(live: &Arc<Live>) {
 fn give_up_later() {
     let wait = || {
         thread::sleep(LIMIT);
-        die("a volume cannot be closed in time: outstanding commands are lost");
+        die("a volume could not be closed in time; outstanding commands are lost");
     };
     if let Err(error) = thread::Builder::new().name("limit".to_owned()).spawn(wait) {
         tracing::warn!(%error, "this shutdown has no time limit");
@@ -236,7 +237,7 @@ mod tests {
             (&["--volume", "VM1=ram:1GiB"], "write `vm1`"),
             (&["--listen", "::1"], "write [::1]:3260"),
             (&["--reactors", "0"], "1..=1024"),
-            (&["--io-engine", "magic"], "auto, uring and threads"),
+            (&["--io-engine", "magic"], "auto, uring or threads"),
             (&["--config", "/nonexistent.toml"], "cannot read the configuration /nonexistent.toml"),
             (&["--volume", "a=ram:1MiB", "--volume", "a=ram:1MiB"], "two volumes named a"),
         ] {

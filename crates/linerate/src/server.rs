@@ -32,7 +32,7 @@ pub(crate) struct ServerArguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// List sessions: who is logged in, what was negotiated, current rates
+    /// List sessions: initiators, negotiated parameters, current rates
     Sessions,
     /// List volumes, their sizes and their addresses for initiators
     #[command(alias = "list")]
@@ -46,18 +46,18 @@ enum Command {
         /// Volume, such as vm2=file:/data/vm2.img?size=50GiB; files by their absolute paths
         #[arg(value_name = "NAME=VOLUME")]
         volume: NamedSpec,
-        /// Front end that exports it [default: iscsi]
+        /// Front end that exports the volume [default: iscsi]
         #[arg(long, value_name = "NAME", hide_possible_values = true,
             value_parser = Offering(clap::builder::StringValueParser::new(), front_ends))]
         front_end: Option<String>,
-        /// Target to export it by, created if it does not exist [default: iqn.2026-01.io.linerate:NAME]
+        /// Target for the volume, created if it does not exist [default: iqn.2026-01.io.linerate:NAME]
         #[arg(long, value_name = "IQN")]
         target: Option<String>,
-        /// LUN in that target [default: the first free one]
+        /// LUN in the target [default: the first free one]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=16_383))]
         lun: Option<u16>,
-        /// Initiator that sees it, by its name or by a prefix with `*`; repeatable [default: all that may log
-        /// in to the target]
+        /// Initiator that may use the volume: a name, or a prefix with `*`; repeatable [default: all that may
+        /// log in to the target]
         #[arg(long = "initiator", value_name = "NAME")]
         initiators: Vec<String>,
         /// Key of [volume.NAME] with its value, such as naa=0x6001405…; repeatable
@@ -82,10 +82,10 @@ enum Command {
         volume: VolumeName,
         /// New size, such as 60GiB
         size: Bytes,
-        /// Allow a smaller size, if no data lies in the part that is cut off
+        /// Allow a smaller size, if the part to be cut off contains no data
         #[arg(long)]
         shrink: bool,
-        /// Cut off the part even if it contains data
+        /// Allow a smaller size even if the part to be cut off contains data
         #[arg(long, requires = "shrink")]
         discard_data: bool,
         /// Shrink it even if initiators use it: their commands are aborted
@@ -96,8 +96,8 @@ enum Command {
     },
     /// End sessions
     ///
-    /// Initiators are asked to log out within five seconds. They may log in again: to keep one out, remove it from the
-    /// `initiators` of its target.
+    /// Initiators are asked to log out within five seconds. They may log in again: to exclude an initiator,
+    /// remove it from the `initiators` of its target.
     Drop {
         /// Session by its number (TSIH, or nbd:N of an NBD client), or all sessions of an initiator by its name
         #[arg(value_name = "TSIH|INITIATOR")]
@@ -106,7 +106,7 @@ enum Command {
         #[arg(long)]
         force: bool,
     },
-    /// Reload the configuration file and serve what it says
+    /// Apply a changed configuration file
     ///
     /// Prints the changes. Sessions that are not affected continue. If the file has an error, nothing
     /// changes.
@@ -117,18 +117,19 @@ enum Command {
         #[command(flatten)]
         how: DryRun,
     },
-    /// Make a volume with a fault: layer hang, fail, be slow or lose writes
+    /// Make a volume with a fault: layer hang, fail, respond slowly or lose writes
     Fault {
         /// Name of a volume whose specification has a fault: layer, as in fault:[ram:1GiB]
         volume: VolumeName,
-        /// pass, hang, fail, lose (flushes fail as if acknowledged writes were lost), or slow=TIME such as slow=5ms
+        /// Behaviour: pass, hang, fail, lose (flushes fail as if acknowledged writes were lost), or slow=TIME
+        /// such as slow=5ms
         #[arg(value_name = "pass|hang|fail|lose|slow=TIME", hide_possible_values = true,
             value_parser = Offering(str::parse::<FaultMode>, || vec!["pass", "hang", "fail", "lose", "slow="]))]
         mode: FaultMode,
     },
     /// Print the metrics in Prometheus' text format
     Metrics,
-    /// Print the commands for Linux, Windows and ESXi, and for QEMU and libiscsi, to use the served volumes
+    /// Print commands that use the served volumes from Linux, Windows, ESXi, QEMU and libiscsi
     Usage,
     /// Print events as they happen, one line of JSON each
     Events,
@@ -212,7 +213,7 @@ pub(crate) fn tell(reply: ControlReply, json: bool) -> Result<(), Failure> {
                 say_json(&Changed { changes: &changes, notes: &notes, failed: &failed })?;
             } else {
                 let lines: String = changes.iter().map(|line| format!("{line}\n")).collect();
-                say(if changes.is_empty() { "nothing is different\n" } else { &lines });
+                say(if changes.is_empty() { "no changes\n" } else { &lines });
                 notes.iter().for_each(remark);
             }
             if !failed.is_empty() {
@@ -228,8 +229,8 @@ pub(crate) fn tell(reply: ControlReply, json: bool) -> Result<(), Failure> {
         }
         ControlReply::Done if json => say_json(&serde_json::json!({ "done": true }))?,
         ControlReply::Metrics { text } | ControlReply::Usage { text } => say(&text),
-        ControlReply::Dropped { sessions: 1 } => say("1 session ends\n"),
-        ControlReply::Dropped { sessions } => say(&format!("{sessions} sessions end\n")),
+        ControlReply::Dropped { sessions: 1 } => say("ending 1 session\n"),
+        ControlReply::Dropped { sessions } => say(&format!("ending {sessions} sessions\n")),
         ControlReply::Done => {}
         other => return Err(unexpected(other)),
     }
@@ -276,5 +277,5 @@ fn events(socket: &Path) -> Result<(), Failure> {
             return Ok(()); // the reader has gone
         }
     }
-    Err(Failure::failed("the server has ended"))
+    Err(Failure::failed("the server has shut down"))
 }

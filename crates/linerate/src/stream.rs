@@ -25,7 +25,7 @@ pub(crate) struct ReadArguments {
     /// Length to read [default: to the end]
     #[arg(long, value_name = "SIZE")]
     length: Option<Bytes>,
-    /// New file to write, or an existing pipe or character device [default: standard output]
+    /// Output: a new file, or an existing pipe or character device [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -105,7 +105,7 @@ pub(crate) fn write(arguments: &WriteArguments) -> Result<(), Failure> {
         match arguments.length {
             _ if (part.is_interrupted)() => Err(Failure::new(
                 FailureKind::Interrupted,
-                format_args!("interrupted; {place} is written up to {}", Bytes(end)),
+                format_args!("interrupted; {place} was written up to {}", Bytes(end)),
             )),
             Some(Bytes(length)) if end < wanted => {
                 let came = end - start;

@@ -40,7 +40,7 @@ pub(crate) enum ProgressKind {
     Bar,
     /// A line every five seconds
     Plain,
-    /// A JSON object a line, every second
+    /// A JSON object per line, every second
     Json,
     /// Nothing
     None,

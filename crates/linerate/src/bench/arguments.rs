@@ -28,11 +28,11 @@ pub(crate) struct BenchArguments {
     #[arg(long, value_name = "SUITE", hide_possible_values = true,
         value_parser = Offering(clap::builder::StringValueParser::new(), help::suites))]
     pub(super) suite: Vec<String>,
-    /// fio job file whose jobs are measured on TARGET; options without a meaning here are listed, and
-    /// unsupported options that would change the measurement are rejected
+    /// fio job file to run on TARGET; options that do not apply are listed, and unsupported options that
+    /// would change the measurement are rejected
     #[arg(long, value_name = "FILE.fio", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["suite", "resume"])]
     job: Option<PathBuf>,
-    /// Ignore these options of the job file, although they change the measurement
+    /// Ignore these unsupported options of the job file, although the measurement then differs from fio's
     #[arg(long, value_name = "OPTION,...", value_delimiter = ',', requires = "job")]
     job_ignore: Vec<String>,
     /// List the suites
@@ -56,7 +56,7 @@ pub(crate) struct BenchArguments {
 #[derive(clap::Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Lab of --suite wan")]
 pub(crate) struct LabOptions {
-    /// Rate of its link [default: 1Gbit/s]
+    /// Rate of the lab's link [default: 1Gbit/s]
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<LinkRate>,
     /// Measure a part of the matrix for a short time, to test the setup
@@ -74,15 +74,14 @@ impl LabOptions {
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Several machines")]
 pub(super) struct AgentOptions {
-    /// Measure on these machines concurrently, where `linerate bench agent` listens
+    /// Measure concurrently on these machines, each of which runs `linerate bench agent`
     #[arg(long, value_name = "HOST[:PORT],...", value_delimiter = ',', conflicts_with = "verify_log")]
     pub(super) agents: Vec<AgentName>,
-    /// Record the CPU load of the server's machine, where `linerate bench agent` listens; for a server
-    /// elsewhere
+    /// Also record the CPU load of the storage server's machine, which must run `linerate bench agent`
     #[arg(long, value_name = "HOST[:PORT]")]
     server_agent: Option<AgentName>,
-    /// File with the secret that agents and coordinator share, for its owner only (mode 0600) [default: the
-    /// environment variable LINERATE_AGENT_SECRET, or a prompt]
+    /// File with the secret shared by agents and coordinator, readable only by its owner (mode 0600)
+    /// [default: the environment variable LINERATE_AGENT_SECRET, or a prompt]
     #[arg(long, value_name = "FILE")]
     agent_secret_file: Option<PathBuf>,
 }
@@ -91,8 +90,8 @@ pub(super) struct AgentOptions {
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Storage")]
 pub(super) struct SafetyOptions {
-    /// Allow writes, to all of the storage or to a part of it (--allow-write=1GiB..3GiB), which destroys its
-    /// data
+    /// Allow writes to all of the storage, or to a part of it (--allow-write=1GiB..3GiB); existing data there
+    /// is lost
     #[arg(long, value_name = "START..END", num_args = 0..=1, require_equals = true,
         default_missing_value = "..")]
     pub(super) allow_write: Option<Extent>,
@@ -111,13 +110,13 @@ pub(super) struct SafetyOptions {
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Sessions")]
 pub(super) struct SessionOptions {
-    /// Connections of each session; same as the key `connections` of the URL
+    /// Connections per session; same as the key `connections` of the URL
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=8))]
     pub(super) connections: Option<u16>,
     /// TCP congestion control of the initiator, such as cubic; same as the key `congestion` of the URL
     #[arg(long, value_name = "NAME")]
     pub(super) congestion: Option<String>,
-    /// Busy-poll time; useful if this program has a CPU to itself
+    /// Time to busy-poll before sleeping; useful if this program has a CPU to itself
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 100)]
     poll_us: u64,
 }
@@ -132,13 +131,13 @@ pub(super) struct OutputOptions {
     /// Resume an interrupted measurement
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub(super) resume: Option<PathBuf>,
-    /// Draw the published curves of a source document into the report; repeatable
+    /// Add the published curves of a source document to the report's charts; repeatable
     #[arg(long, value_name = "DOCUMENT", value_parser = ["000", "001", "002", "003", "004"])]
     pub(super) beside: Vec<String>,
-    /// Form of the progress [default: a bar on a terminal, otherwise a line every five seconds]
+    /// Progress display [default: a bar on a terminal, otherwise a line every five seconds]
     #[arg(long, value_name = "FORM")]
     pub(super) progress: Option<ProgressKind>,
-    /// Show the measurement on the whole screen while it runs
+    /// Show the running measurement full-screen
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     pub(super) watch: bool,
     /// Print the statistics of each session: wait times, traffic, and the kernel's statistics of its
@@ -175,7 +174,7 @@ impl BenchArguments {
         let (suites, workload) = (&self.suite, &self.workload);
         if let Some(path) = &self.output.resume {
             if !suites.is_empty() || !workload.is_empty() {
-                let why = "--resume continues the plan in its record: omit suites and workloads";
+                let why = "--resume continues the recorded plan: omit suites and workloads";
                 return Err(Failure::refused(why));
             }
             let folder = Folder::open(path);
@@ -300,8 +299,8 @@ impl SessionOptions {
 #[derive(clap::Args, Debug, Default, PartialEq)]
 #[command(next_help_heading = "Custom workload")]
 pub(super) struct WorkloadOptions {
-    /// Block size of requests: one, a list (4k,64k) to measure one after the other, or a mix with percentages
-    /// (4k:70,64k:30) [default: 4KiB]
+    /// Block size of requests: one size, a list (4k,64k) to measure one after the other, or a mix with
+    /// percentages (4k:70,64k:30) [default: 4KiB]
     #[arg(long, visible_alias = "bs", value_name = "SIZE,...")]
     block: Option<BlocksList>,
     /// Queue depth: outstanding requests of each session; may be a list [default: 32]
@@ -320,21 +319,22 @@ pub(super) struct WorkloadOptions {
     #[arg(long, value_name = "DISTRIBUTION",
         help = format!("Distribution of random offsets: {}", Distribution::choices(Distribution::to_string)))]
     distribution: Option<Distribution>,
-    /// Alignment of requests: natural (multiples of their size), block, or multiples of a size
+    /// Alignment of requests: natural (the request size), block (the storage's block size), or a size
     #[arg(long, value_name = "SIZE", hide_possible_values = true,
         value_parser = Offering(str::parse::<Align>, || vec!["natural", "block"]))]
     align: Option<Align>,
     /// Clients, each a thread with its own sessions
     #[arg(long, visible_alias = "numjobs", value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     clients: Option<u16>,
-    /// Sessions of each client, each with the queue depth
+    /// Sessions per client, each with the full queue depth
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     sessions: Option<u16>,
-    /// Rate of each client in requests per second, whether or not earlier ones have completed (open loop);
-    /// may be a list
+    /// Requests per second that each client starts, whether or not earlier requests have completed (open
+    /// loop); may be a list
     #[arg(long, value_name = "N[/s],...", value_delimiter = ',')]
     rate: Vec<Rate>,
-    /// Random intervals with that rate on average, like independent users, instead of equal ones
+    /// Use random intervals between requests, as with independent users, instead of equal intervals; the
+    /// average rate is --rate
     #[arg(long, requires = "rate")]
     poisson: bool,
     /// Pause in milliseconds before each burst, while outstanding requests continue (Iometer's transfer delay)
@@ -347,16 +347,17 @@ pub(super) struct WorkloadOptions {
     /// its runs
     #[arg(long, visible_alias = "runtime", value_name = "TIME", value_parser = seconds)]
     seconds: Option<f64>,
-    /// Time to make requests before they are counted
+    /// Warm-up time, during which requests are made but not counted
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     warm_up: Option<f64>,
-    /// Stop when the rate is known to this precision (half of its 95 % confidence interval)
+    /// Stop when the rate is known to this precision (half the width of its 95 % confidence interval)
     #[arg(long, value_name = "PERCENT", value_parser = confidence)]
     stop_at: Option<f64>,
-    /// Rounds of a sweep, in changing order; results are medians. With a suite, the maximum number of rounds
+    /// Rounds of a sweep, each in a different order; results are medians. With a suite, the maximum number of
+    /// rounds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: Option<u32>,
-    /// Write data that can be verified, and verify it in reads
+    /// Write verifiable data, and verify the data of reads
     #[arg(long)]
     verify: bool,
     /// Log the acknowledged and flushed writes to this file; `linerate bench verify` checks them after a
@@ -405,7 +406,7 @@ impl Pattern {
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let Time(time) = text.parse().map_err(|why: NotAValue| why.to_string())?;
     let fits = (0.001..=86_400.0).contains(&time.as_secs_f64());
-    if fits { Ok(time.as_secs_f64()) } else { Err("a run takes from 1ms to 24h".to_owned()) }
+    if fits { Ok(time.as_secs_f64()) } else { Err("the duration must be from 1ms to 24h".to_owned()) }
 }
 
 fn confidence(text: &str) -> Result<f64, String> {

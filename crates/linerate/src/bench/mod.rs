@@ -129,7 +129,7 @@ impl Work {
         let (outcome, tables) = conduct(crew, &mut keeper, &mut *view, server, &asked).await;
         drop(view);
         if let Err(failure) = &outcome {
-            keeper.note(format!("ended by a failure: {failure}"));
+            keeper.note(format!("stopped by a failure: {failure}"));
         }
         print_result(&arguments.output, congestion.as_deref(), keeper.record(), &tables)?;
         // Before the record is marked complete: if the program is killed here, the measurement can be
@@ -226,14 +226,14 @@ fn print_result(
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct VerifyLogArguments {
-    /// Log that --verify-log wrote
+    /// Log written by --verify-log
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Storage with the data (see `linerate help targets`)
+    /// Storage that was measured (see `linerate help targets`)
     #[arg(value_name = "TARGET")]
     place: String,
-    /// Crashed side: only the client, so that every acknowledged write must be present; or the storage, which
-    /// may have lost writes that were neither flushed nor had FUA
+    /// Side that crashed. After a crash of only the client, every acknowledged write must be present; the
+    /// storage may have lost writes that were neither flushed nor had FUA
     #[arg(long, value_name = "SIDE", default_value = "storage")]
     after: After,
     /// Print JSON

@@ -245,7 +245,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &Watched) {
     }
     let note = state.note.as_deref().map(printable).unwrap_or_default();
     frame.render_widget(Paragraph::new(note).dark_gray(), keys);
-    frame.render_widget(Paragraph::new(" q ends it").alignment(Alignment::Right), keys);
+    frame.render_widget(Paragraph::new(" q: stop").alignment(Alignment::Right), keys);
 }
 
 fn draw_progress(frame: &mut Frame<'_>, state: &Watched, area: Rect) {
@@ -466,7 +466,7 @@ mod tests {
             "[1/4] read-4KiB",
             "10,000 IOPS",
             "p99 400",
-            "q ends it",
+            "q: stop",
         ] {
             assert!(screen.contains(word), "{word}:\n{screen}");
         }

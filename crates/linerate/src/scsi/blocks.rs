@@ -24,7 +24,7 @@ pub(super) struct VpdArguments {
     /// Page by its hexadecimal number, such as 83 [default: the list of pages]
     #[arg(value_name = "PAGE", value_parser = inspect::pages::code)]
     pub(super) page: Option<u8>,
-    /// Print the bytes too
+    /// Also print the bytes
     #[arg(long)]
     pub(super) hex: bool,
 }
@@ -36,7 +36,7 @@ pub(super) struct StatusArguments {
     /// First block
     #[arg(value_name = "LBA", default_value_t = 0)]
     pub(super) lba: u64,
-    /// Number of blocks [default: all the rest]
+    /// Number of blocks [default: all blocks from LBA]
     #[arg(value_name = "COUNT")]
     pub(super) count: Option<u64>,
 }
@@ -66,7 +66,7 @@ pub(super) struct WriteSameArguments {
     /// File with the block to write [default: zeros]
     #[arg(long, value_name = "FILE")]
     block: Option<PathBuf>,
-    /// Let the target deallocate the blocks if they then read the same
+    /// Allow the target to deallocate the blocks if they then read as the same data
     #[arg(long)]
     unmap: bool,
 }
@@ -113,7 +113,7 @@ impl WriteSameArguments {
             let block_bytes = unit.read_capacity().await?.block_bytes as usize;
             let block = given.unwrap_or_else(|| vec![0; block_bytes]);
             if block.len() != block_bytes {
-                let why = format!("the file has {} bytes, and a block {block_bytes}", block.len());
+                let why = format!("the file has {} bytes, but a block has {block_bytes}", block.len());
                 return Err(Failure::refused(why));
             }
             let what =
@@ -164,7 +164,7 @@ pub(super) struct SanitizeArguments {
     unit: UnitArguments,
     #[command(flatten)]
     how: How,
-    /// Pattern that --overwrite writes, hexadecimal
+    /// Pattern for --overwrite, in hexadecimal
     #[arg(long, value_name = "HEX", default_value = "00", value_parser = pattern, requires = "overwrite")]
     pattern: Pattern,
     /// Number of passes of --overwrite, 1 to 31
@@ -184,7 +184,7 @@ struct How {
     /// Write a pattern over everything
     #[arg(long)]
     overwrite: bool,
-    /// Erase by a method of the medium
+    /// Erase with the medium's own method
     #[arg(long)]
     block_erase: bool,
     /// Change the encryption key of the medium
@@ -208,7 +208,7 @@ fn pattern(text: &str) -> Result<Pattern, String> {
     let bytes = bytes.filter(|bytes| !bytes.is_empty());
     bytes
         .map(Pattern)
-        .ok_or_else(|| format!("{text:?} is not a pattern; write two hexadecimal digits a byte"))
+        .ok_or_else(|| format!("{text:?} is not a pattern; write two hexadecimal digits per byte"))
 }
 
 impl SanitizeArguments {
@@ -310,8 +310,7 @@ impl RawArguments {
     /// Sends it unmodified, once. Its status is the result, with the sense data.
     pub(super) fn run(&self) -> Result<(), Failure> {
         if !(self.out.is_none() && only_asks(&self.cdb) || self.yes) {
-            let why = "this command may modify the LUN, because it is not known to be read-only; add --yes to send \
-                       it";
+            let why = "this command is not known to be read-only: it may modify the LUN; add --yes to send it";
             return Err(Failure::refused(why));
         }
         let transfer = match &self.out {

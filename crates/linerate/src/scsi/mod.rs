@@ -67,12 +67,12 @@ enum Verb {
     Unmap(ExtentArguments),
     /// WRITE SAME: write one block to many addresses; asks for confirmation if the LUN is not empty
     WriteSame(WriteSameArguments),
-    /// COMPARE AND WRITE: replace blocks if they are as expected, in one step
+    /// COMPARE AND WRITE: atomically replace blocks if they have the expected content
     #[command(
         override_usage = "linerate scsi compare-and-write [OPTIONS] --expect <FILE>\n           --write <FILE> <URL> <LBA>"
     )]
     CompareAndWrite(CompareArguments),
-    /// SANITIZE: make all data ever written unreadable; asks for confirmation
+    /// SANITIZE: make all previously written data unreadable; asks for confirmation
     #[command(
         override_usage = "linerate scsi sanitize [OPTIONS] <URL> <--overwrite|\n           --block-erase|--crypto-erase|--exit-failure-mode>"
     )]
@@ -91,7 +91,7 @@ enum Verb {
     ResetLun(UnitArguments),
     /// TARGET WARM RESET: reset all LUNs of the target
     ResetTarget(UnitArguments),
-    /// Send any command, by its bytes
+    /// Send a command as raw bytes
     Raw(RawArguments),
 }
 

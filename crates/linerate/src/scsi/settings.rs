@@ -52,7 +52,7 @@ impl Values {
 }
 
 fn assignment(text: &str) -> Result<(String, u64), String> {
-    let wrong = || format!("{text:?} sets nothing; write a field and a number, such as WCE=0");
+    let wrong = || format!("{text:?} is not a setting; write a field and a number, such as WCE=0");
     let (name, value) = text.split_once('=').ok_or_else(wrong)?;
     Ok((name.to_owned(), value.parse().map_err(|_| wrong())?))
 }
@@ -100,7 +100,7 @@ pub(super) struct KeyArguments {
 pub(super) struct RegisterArguments {
     #[command(flatten)]
     pub(super) ours: KeyArguments,
-    /// Let registrations and the reservation survive a restart of the target (APTPL)
+    /// Make registrations and the reservation persist across restarts of the target (APTPL)
     #[arg(long)]
     pub(super) persist: bool,
 }
@@ -123,7 +123,7 @@ pub(super) struct PreemptArguments {
     /// Key whose registrations are removed, hexadecimal
     #[arg(long, value_name = "KEY", value_parser = key)]
     victim: u64,
-    /// Abort their commands too
+    /// Also abort the commands of these registrations
     #[arg(long)]
     abort: bool,
 }

@@ -255,7 +255,7 @@ fn what_is_missing_is_said_before_anything_is_served() {
         "{unknown}"
     );
     let down = refused("aoe://lo");
-    assert!(down.contains("interface lo is down: bring it up (ip link set lo up)"), "{down}");
+    assert!(down.contains("interface lo is down; bring it up (ip link set lo up)"), "{down}");
     let mut down = site.client.command(LINERATE);
     let down = run_command(down.args(["info", "aoe://lo/9.9"]));
     assert_eq!(down.status.code(), Some(3), "it can come up again: {}", down.said);

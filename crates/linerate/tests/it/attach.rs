@@ -309,7 +309,7 @@ fn a_lun_that_another_initiator_has_reserved_is_refused() {
         reserve_out(&holder, RELEASE, EXCLUSIVE_ACCESS, 0xabc, 0).await;
         reserve_out(&holder, RESERVE, WRITE_EXCLUSIVE, 0xabc, 0).await;
         let said = attach(&[&url], &path).expect_failure();
-        assert!(said.contains("write-exclusive, key") && said.contains("--read-only is possible"), "{said}");
+        assert!(said.contains("write-exclusive, key") && said.contains("--read-only is allowed"), "{said}");
         assert!(!path.exists(), "nothing is left behind");
         drop(Attached::with(&["--read-only", &url]));
     });
@@ -330,7 +330,7 @@ fn what_cannot_be_attached_says_why_and_leaves_nothing() {
     assert_eq!(attach(&["iscsi://host:x/iqn.x:y/0"], &path).status.code(), Some(REFUSED));
     let ended = attach(&["ram:1MiB"], folder.path());
     assert_eq!(ended.status.code(), Some(REFUSED));
-    assert!(ended.said.contains("a directory; name a file within it"), "{}", ended.said);
+    assert!(ended.said.contains("this is a directory; add a file name"), "{}", ended.said);
     assert!(!path.exists());
     let said = linerate(&["detach", text(&path)]).expect_failure();
     assert!(said.contains("nothing is attached there"), "{said}");
@@ -348,7 +348,7 @@ fn detaching_waits_for_users_and_names_them() {
     assert!(said.contains(&this), "{said}");
     file.write_all_at(&[1], 0).expect("still there");
     let taken = attach(&["ram:1MiB"], &attached.path()).expect_failure();
-    assert!(taken.contains("something is attached there"), "{taken}");
+    assert!(taken.contains("a volume is already attached there"), "{taken}");
     drop(file);
     attached.detach().expect_success();
 }

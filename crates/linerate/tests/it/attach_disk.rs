@@ -131,7 +131,7 @@ fn a_file_system_outlives_its_target(volume: &str, loop_options: &[&str], mkfs: 
     server.restart();
     expect_verified(fio, mounted.path());
     let log = attached.log();
-    assert!(log.contains("the session is back after"), "{log}");
+    assert!(log.contains("the session was restored after"), "{log}");
     assert!(!log.contains("ERROR"), "{log}");
     bonnie(mounted.path());
     drop(mounted);
@@ -188,7 +188,7 @@ fn a_disk_in_use_says_by_what() {
     let mounted = Mounted::new(&device);
     let said = attached.detach().expect_failure();
     let expected = format!(
-        "stays attached: it is in use, by {0}, mounted at {1} (umount {1} && losetup -d {0} ends that)",
+        "stays attached: it is in use, by {0}, mounted at {1} (to release it: umount {1} && losetup -d {0})",
         device.device,
         mounted.path().display()
     );

@@ -75,6 +75,6 @@ fn a_second_signal_ends_it_at_once() {
     server.signal("TERM");
     assert_eq!(server.ended().code(), Some(1));
     let log = server.log();
-    assert!(log.contains("second request to end: outstanding commands are lost"), "{log}");
+    assert!(log.contains("second signal: shutting down immediately; outstanding commands are lost"), "{log}");
     assert!(!log.contains("could not flush"), "it has waited for the volume: {log}");
 }

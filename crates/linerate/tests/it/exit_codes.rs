@@ -50,7 +50,7 @@ fn a_wrong_url_is_pointed_at() {
     let Ended { status, said } = ready("iscsi://san1:port/iqn.x:y/0");
     assert_eq!(status.code(), Some(REFUSED), "{said}");
     let expected = "\
-linerate: a port is a number from 1 to 65535 (column 13)
+linerate: the port must be a number from 1 to 65535 (column 13)
   iscsi://san1:port/iqn.x:y/0
               ^
 ";
@@ -61,7 +61,7 @@ linerate: a port is a number from 1 to 65535 (column 13)
 fn what_no_storage_or_no_kernel_has_is_refused_with_what_there_is() {
     let linerate = |words: &[&str]| run_command(Command::new(env!("CARGO_BIN_EXE_linerate")).args(words));
     let congestion = format!("iscsi://127.0.0.1:{}/{TARGET}/0?congestion=nope", free_port());
-    let available = "congestion=nope: this machine has no such TCP congestion control; available are ";
+    let available = "congestion=nope: unknown TCP congestion control; this machine has ";
     expect(ready(&congestion), REFUSED, available);
     expect(linerate(&["info", "ram:1GiB"]), REFUSED, "`linerate serve --volume disk=ram:1GiB`");
     expect(linerate(&["bench", "127.0.0.1:3260"]), REFUSED, "`linerate discover 127.0.0.1:3260 --luns`");

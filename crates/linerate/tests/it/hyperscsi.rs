@@ -322,7 +322,7 @@ fn commands_reach_the_disk_in_clear_and_sealed() {
     for parts in [
         ["logged in", "initiator=\"host1\"", "user=\"host1\"", "target=\"kept\""],
         ["session ended", "why=\"logout\"", "initiator=\"host1\"", "target=\"disks\""],
-        ["login refused", "initiator=\"guest\"", "target=\"kept\"", "no such name"],
+        ["login refused", "initiator=\"guest\"", "target=\"kept\"", "the target does not exist"],
     ] {
         until(&format!("a line with {parts:?}"), || {
             server.log().lines().any(|line| parts.iter().all(|part| line.contains(part)))

@@ -117,7 +117,7 @@ fn a_file_is_made_once_and_for_its_owner_and_checks() {
     run(LINERATE, &["serve", "--check", "--config", &out]).expect_success();
     let again = run(LINERATE, &["import", &path.display().to_string(), "--out", &out]);
     assert_eq!(again.status.code(), Some(2));
-    assert!(again.said.contains("is there already"), "{}", again.said);
+    assert!(again.said.contains("already exists"), "{}", again.said);
     // To a pipe: the same text, and a note about its secret on standard error.
     let mut command = Command::new(LINERATE);
     let piped = command.args(["import", &path.display().to_string()]).output().expect("its output");

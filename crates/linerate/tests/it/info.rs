@@ -115,7 +115,7 @@ fn a_page_is_shown_in_words_and_bytes() {
     if server.is_ours() {
         let said = info(&[&server.url("disk"), "--vpd", "b2"]).expect_success();
         assert!(said.contains("Logical Block Provisioning (b2h)"), "{said}");
-        assert!(said.contains("UNMAP gives blocks back") && said.contains("0000  00 b2 00 04"), "{said}");
+        assert!(said.contains("UNMAP deallocates blocks") && said.contains("0000  00 b2 00 04"), "{said}");
     }
 }
 

@@ -42,7 +42,7 @@ fn the_example_says_what_is_wrong() {
     let server = Server::serving(&["disk=ram:16MiB?read-only"]);
     let url = server.url("disk");
     let said = run(&program, &["iscsi://127.0.0.1:x/iqn.2026-01.io.linerate:disk/0"]).expect_failure();
-    assert!(said.contains("a port is a number"), "{said}");
+    assert!(said.contains("the port must be a number"), "{said}");
     let said = run(&program, &[&url, "--overwrite", "1"]).expect_failure();
     assert!(said.contains("read-only"), "{said}");
 }

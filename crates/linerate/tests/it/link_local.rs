@@ -115,11 +115,11 @@ fn a_server_is_reached_at_a_link_local_address_with_its_interface() {
         assert!(listed.said.contains("iqn.2026-01.io.linerate:disk"), "{}", listed.said);
     }
     let without = link.client(LINERATE, &["info", &format!("iscsi://[fe80::5]/{LUN}")]).expect_failure();
-    assert!(without.contains("give the interface, as in fe80::5%eth0"), "{without}");
+    assert!(without.contains("add the interface, as in fe80::5%eth0"), "{without}");
     let elsewhere = link.client(LINERATE, &["info", "nbd://[fe80::5%25nosuch]/disk"]).expect_failure();
     assert!(elsewhere.contains("this machine has no interface `nosuch`"), "{elsewhere}");
     let mut refused = Link::command(&link.server, LINERATE);
     refused.args(["serve", "--check", "--volume", "disk=ram:8MiB", "--listen", "[fe80::5]:3260"]);
     let refused = run_command(&mut refused).expect_failure();
-    assert!(refused.contains("give the interface"), "{refused}");
+    assert!(refused.contains("add the interface"), "{refused}");
 }

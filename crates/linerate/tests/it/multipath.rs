@@ -358,6 +358,6 @@ fn what_is_asked_of_one_session_is_refused_for_several() {
     let url = format!("iscsi://127.0.0.1:1/{NAME}/0?address=127.0.0.1:2");
     for command in [&["scsi", "registrations"][..], &["diagnose"]] {
         let said = run(LINERATE, &[command, &[url.as_str()]].concat()).expect_failure();
-        assert!(said.contains("name one portal here"), "{command:?}: {said}");
+        assert!(said.contains("this command uses one portal"), "{command:?}: {said}");
     }
 }

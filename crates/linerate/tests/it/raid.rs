@@ -168,7 +168,7 @@ fn a_member_that_was_away_for_a_write_is_rebuilt_in_the_regions_that_it_missed()
         match in_use {
             true => {
                 let said = vol(&front, "assemble").expect_success();
-                assert!(said.contains("is back, and its missed regions"), "{said}");
+                assert!(said.contains("has returned, and the regions that it missed"), "{said}");
             }
             false => front.restart(),
         }
@@ -642,7 +642,7 @@ fn a_journal_on_a_volume_of_its_own_survives_kills_a_lost_member_and_its_own_fai
         assert!(local.tell(&["raid", "scrub", "disk"]).contains(": 0 inconsistent, 0 unreadable"));
         local.server.stop();
         let said = linerate(&["raid", "status", &local.specification()]);
-        assert!(said.contains("it had the journal, which is on the members now"), "{said}");
+        assert!(said.contains("it had the journal, which is now on the members"), "{said}");
     }
 }
 
@@ -677,7 +677,7 @@ fn a_set_whose_journal_is_lost_starts_when_that_is_accepted_and_with_a_journal_o
     let said = refused(&set);
     assert!(said.contains("an old copy of it") && said.contains("--discard-journal"), "{said}");
     std::fs::write(&journal, vec![0; 40 << 20]).expect("another file");
-    assert!(refused(&set).contains("no RAID superblock"), "{}", refused(&set));
+    assert!(refused(&set).contains("no Linerate RAID superblock"), "{}", refused(&set));
     std::fs::remove_file(&journal).expect("a lost journal");
     let said = refused(&set);
     assert!(

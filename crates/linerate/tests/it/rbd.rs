@@ -194,7 +194,7 @@ fn a_gateway_that_was_stopped_writes_nothing_after_another_one_took_over() {
     let told = load.join().expect("a load").said;
     assert!(told.contains("\"errors\":") && !told.contains("\"errors\":0,"), "{told}");
     let lost = |image: &str| {
-        let is_its = |line: &&str| line.contains("shut this client out") && line.contains(image);
+        let is_its = |line: &&str| line.contains("blocklisted this client") && line.contains(image);
         first.log().lines().filter(is_its).count()
     };
     until("both volumes are fenced, the one without requests, too", || lost("rbd/idle") == 1);
@@ -273,7 +273,7 @@ fn what_cannot_be_opened_is_refused_with_what_to_do() {
     let Some(ceph) = Ceph::shared() else { return };
     let conf = ceph.configuration().display().to_string();
     refused(&format!("rbd:none/image?conf={conf}"), 6, "ceph osd pool create none");
-    refused(&ceph.volume("absent", ""), 6, "give a size to create it");
+    refused(&ceph.volume("absent", ""), 6, "to create it, specify a size");
     refused(&ceph.volume("absent@monday", ""), 6, "no snapshot");
     refused("rbd:rbd/image?conf=/nonexistent", 2, "/nonexistent");
     let nobody = free_port();

@@ -43,7 +43,7 @@ fn a_missing_lun_and_a_missing_registration_are_told_as_what_they_are() {
     assert_eq!(missing.status.code(), Some(6), "{}", missing.said);
     scsi(&["register", &url, "--key", "abc"]).expect_success();
     for (key, code, says) in [
-        ("def", Some(1), "is registered with another key than def"),
+        ("def", Some(1), "is registered with a key other than def"),
         ("abc", Some(0), ""),
         ("abc", Some(1), "has no registration with the LUN"),
     ] {

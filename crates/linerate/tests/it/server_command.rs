@@ -75,7 +75,7 @@ fn a_volume_is_added_made_larger_and_removed_and_initiators_and_the_file_know() 
         assert_eq!(attention(&lun).await, Some((6, 0x2a, 0x09)), "CAPACITY DATA HAS CHANGED");
         assert_eq!(std::fs::metadata(&image).expect("the image").len(), 3 << 20);
         assert!(text(&served).contains("g.img?size=3MiB"), "{}", text(&served));
-        assert_eq!(reload(&served).expect_success(), "nothing is different\n");
+        assert_eq!(reload(&served).expect_success(), "no changes\n");
 
         let in_use = server(&served, &["remove", "g"]);
         assert_eq!(in_use.status.code(), Some(2));
@@ -92,7 +92,7 @@ fn a_volume_is_added_made_larger_and_removed_and_initiators_and_the_file_know() 
     assert_eq!(std::fs::metadata(&image).expect("the image").len(), 3 << 20, "what is on it stays");
     served.kill();
     served.restart();
-    assert_eq!(reload(&served).expect_success(), "nothing is different\n");
+    assert_eq!(reload(&served).expect_success(), "no changes\n");
     served.stop();
 }
 

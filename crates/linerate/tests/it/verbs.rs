@@ -94,7 +94,10 @@ fn blocks_that_are_given_back_are_not_allocated() {
         let few = unit.lba_status(Extent::new(0, 32_768), 2).await.expect("GET LBA STATUS");
         assert_eq!(few.len(), 2);
         let beyond = unit.unmap(&[Extent::new(32_768, 1)], false).await.expect_err("there is no such block");
-        assert!(beyond.to_string().contains("a block beyond the end (05/21/00)"), "{beyond}");
+        assert!(
+            beyond.to_string().contains("the LBA is beyond the end of the medium (05/21/00)"),
+            "{beyond}"
+        );
     });
 }
 

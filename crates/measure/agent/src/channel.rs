@@ -26,7 +26,7 @@ pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
 #[derive(Debug, Display)]
 pub enum Broken {
     /// The peer has closed it.
-    #[display("it hung up")]
+    #[display("it closed the connection")]
     Closed,
     /// The peer has sent nothing within its timeout.
     #[display("it does not respond")]
@@ -41,7 +41,7 @@ pub enum Broken {
     #[display("it sent an invalid message ({})", foreign::printable(&_0.to_string()))]
     Unintelligible(message::Unintelligible),
     /// A message arrived out of order.
-    #[display("it sent a message out of turn")]
+    #[display("it sent an unexpected message")]
     OutOfTurn,
     /// The handshake failed.
     Refused(Refusal),

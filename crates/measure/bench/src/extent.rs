@@ -26,7 +26,7 @@ impl FromStr for Extent {
             None => (0, Some(bytes(text)?)),
         };
         if end.is_some_and(|end| end <= start) {
-            return Err(format!("`{text}` is empty; its end must be after its start"));
+            return Err(format!("the range `{text}` is empty; its end must be after its start"));
         }
         Ok(Extent { start, end })
     }

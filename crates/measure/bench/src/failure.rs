@@ -50,9 +50,9 @@ impl fmt::Display for Failure {
         match self {
             Failure::Device(error) => error.fmt(f),
             Failure::NotOurs { lba } => write!(f, "block {} does not contain the data written to it", lba.0),
-            Failure::Damaged { lba } => write!(f, "block {} came back damaged", lba.0),
+            Failure::Damaged { lba } => write!(f, "block {} was read back corrupted", lba.0),
             Failure::WrongBlock { lba, found } => {
-                write!(f, "block {} came back with the data of block {}", lba.0, found.0)
+                write!(f, "block {} was read back with the data of block {}", lba.0, found.0)
             }
             Failure::WrongGeneration { lba, expected, found } => {
                 // The upper half identifies the run, and is not shown.
@@ -61,7 +61,8 @@ impl fmt::Display for Failure {
                 let (lba, expected, found) = (lba.0, *expected as u32, *found as u32);
                 write!(
                     f,
-                    "block {lba} came back in generation {found}{other}; generation {expected} was written last"
+                    "block {lba} was read back in generation {found}{other}, but generation {expected} was \
+                     written last"
                 )
             }
         }

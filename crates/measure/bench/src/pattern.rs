@@ -3,9 +3,9 @@
 //! ```text
 //!   byte  0  "linerate" in ASCII
 //!         8  LBA, little endian
-//!        16  generation, little endian: what it counts in the lower half, which run it is of in the upper
+//!        16  generation, little endian: a counter in the lower half, the number of the run in the upper half
 //!        24  checksum of everything else in the block, little endian
-//!        32  numbers that follow from LBA and generation, and that nothing can compress
+//!        32  incompressible numbers derived from LBA and generation
 //! ```
 //!
 //! A check distinguishes the wrong block, an old block, and a mixture of two: the first question after any

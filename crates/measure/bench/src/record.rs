@@ -23,11 +23,11 @@ pub struct Record {
     pub version: String,
     /// The arguments to repeat it, without secrets.
     pub command: Vec<String>,
-    /// When it began: RFC 3339, UTC.
+    /// The start time: RFC 3339, UTC.
     pub begun: String,
-    /// When it ended; `None` if it is incomplete and can be resumed.
+    /// The end time; `None` if the record is incomplete and can be resumed.
     pub ended: Option<String>,
-    /// What was measured.
+    /// The measured storage.
     pub subject: Subject,
     /// The environment and settings.
     pub environment: Facts,
@@ -68,11 +68,11 @@ pub struct Subject {
 pub struct CellRun {
     /// The name of the cell.
     pub cell: String,
-    /// Which round of the step it was, from 0.
+    /// The round of the step, from 0.
     pub round: u32,
-    /// When counting began, in seconds since the record did.
+    /// The start of counting, in seconds since the start of the record.
     pub begun_s: f64,
-    /// What ended it.
+    /// The reason for the end of the run.
     pub ended: Ended,
     /// The participants, in the order of the cell's roles.
     pub clients: Vec<ClientRun>,
@@ -81,7 +81,7 @@ pub struct CellRun {
     pub server_cpu: Option<ServerCpu>,
 }
 
-/// What ended a run.
+/// The reason for the end of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
@@ -106,7 +106,7 @@ pub struct ClientRun {
     pub role: String,
     /// Its identity: `client 1`, or the address of an agent.
     pub client: String,
-    /// What came of it.
+    /// The client's result.
     pub run: Run,
     /// CPU time of this client.
     pub cpu: Cpu,
@@ -125,13 +125,13 @@ pub struct ClientRun {
 /// The results of a client's requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// How long requests were counted, in seconds.
+    /// The time for which requests were counted, in seconds.
     pub seconds: f64,
     /// Outstanding requests on average: measured, not configured.
     pub under_way_mean: f64,
-    /// Those that read.
+    /// The reads.
     pub reads: Flow,
-    /// Those that write.
+    /// The writes.
     pub writes: Flow,
     /// In an open loop: the largest number of due requests that waited for a slot.
     #[serde(default)]
@@ -140,7 +140,7 @@ pub struct Run {
     pub errors: u64,
     /// Requests that succeeded, according to the device, and returned wrong data.
     pub mismatches: u64,
-    /// What was wrong first.
+    /// The first failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_failure: Option<String>,
     /// The run over time, at equal intervals. The last sample may be shorter; one shorter than half an
@@ -148,12 +148,12 @@ pub struct Run {
     pub samples: Vec<Sample>,
 }
 
-/// What happened in a short time.
+/// The requests completed in a short interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// When it ended, in seconds since counting began.
+    /// The end of the interval, in seconds since counting started.
     pub at_s: f64,
-    /// How long it was, in seconds.
+    /// The length of the interval, in seconds.
     pub seconds: f64,
     /// Reads that ended in it.
     pub reads: u64,
@@ -317,7 +317,7 @@ fn rate(count: u64, seconds: f64) -> f64 {
 /// Requests in one direction.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Flow {
-    /// Those that ended well.
+    /// The number of successful requests.
     pub ios: u64,
     /// Data they moved.
     pub bytes: u64,
@@ -337,7 +337,7 @@ pub struct Facts(pub Vec<Fact>);
 /// One known fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fact {
-    /// Where it belongs.
+    /// The group of the fact.
     pub group: Group,
     /// Its name: `kernel`, `MTU`, `FirstBurstLength`.
     pub name: String,
@@ -360,7 +360,7 @@ pub enum Group {
     Negotiated,
     /// The storage: vendor, capacity, write cache, provisioning.
     Storage,
-    /// What measured.
+    /// The measuring program.
     Tool,
 }
 

@@ -35,7 +35,7 @@ pub struct Client {
 pub struct ClientOptions {
     /// Its name in the record: `client 1`.
     pub name: String,
-    /// What it measures.
+    /// The storage that it measures.
     pub source: Source,
     /// The busy-poll time of its thread.
     pub spin: Duration,
@@ -70,7 +70,7 @@ pub enum Report {
     Counting,
     /// The sample of a short interval.
     Sample(Sample),
-    /// It has ended. Nothing follows.
+    /// The run has ended. No more notifications follow.
     Ended(Box<Result<RoleResult, Failure>>),
 }
 
@@ -80,7 +80,7 @@ pub struct RoleResult {
     pub run: ClientRun,
     /// The statistics of its sessions as text.
     pub tables: Vec<String>,
-    /// When it really began.
+    /// The actual start time.
     pub started: Instant,
 }
 
@@ -147,7 +147,7 @@ impl Client {
     }
 
     fn gone(&self) -> Failure {
-        Failure::failed(format_args!("{} has ended unexpectedly", self.name))
+        Failure::failed(format_args!("{} stopped unexpectedly", self.name))
     }
 }
 

@@ -279,7 +279,7 @@ const KEPT: [&str; 7] = [
     "--server-agent",
     "--agent-secret-file",
 ];
-/// Those of them that take no value.
+/// The kept options that take no value.
 const KEPT_ALONE: [&str; 2] = ["--allow-write", "--yes"];
 
 /// The arguments with which `bench` resumes a measurement, before `--resume`: the storage (`subject`), and
@@ -320,12 +320,12 @@ pub fn verdict(
         let directory = folder.path().display().to_string();
         match record.subject.identity {
             Some(_) => format!("to resume: linerate bench {again} --resume {}", shell_word(&directory)),
-            None => format!("they are in {directory}"),
+            None => format!("the results are in {directory}"),
         }
     });
     match outcome {
         Err(failure) => Err(match then {
-            Some(then) if !record.runs.is_empty() => failure.and(format_args!("{done} before that; {then}")),
+            Some(then) if !record.runs.is_empty() => failure.and(format_args!("{done} completed; {then}")),
             _ => failure,
         }),
         Ok(Outcome::Interrupted) => {
@@ -350,7 +350,7 @@ fn silent(runs: &[CellRun]) -> Option<Failure> {
         "no request completed in {} of {} runs: {}",
         silent.len(),
         runs.len(),
-        why.unwrap_or("the storage did not respond in that time (--seconds makes runs longer)")
+        why.unwrap_or("the storage did not respond during the run (to make runs longer, use --seconds)")
     )))
 }
 
@@ -447,7 +447,7 @@ mod tests {
         );
         let hung = told(&[cell(vec![run(1.0, 0)])]).expect("a failure");
         assert!(hung.ends_with(
-            "in 1 of 1 runs: the storage did not respond in that time (--seconds makes runs longer)"
+            "in 1 of 1 runs: the storage did not respond during the run (to make runs longer, use --seconds)"
         ));
     }
 

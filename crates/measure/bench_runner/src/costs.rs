@@ -36,7 +36,7 @@ struct Before {
     frames: Vec<Option<FrameFigures>>,
 }
 
-/// What it came to.
+/// The cost of a run.
 pub(crate) struct Cost {
     pub cpu: Cpu,
     pub statistics: Vec<Statistics>,
@@ -264,7 +264,7 @@ impl fmt::Display for ChannelFigures {
         let fencing = if record.fences { "by the server" } else { "by a quarantine" };
         writeln!(
             f,
-            "resent        {}, longest stall {}; longest outage of a channel {}",
+            "resent        {}, longest stall {}; longest channel outage {}",
             counted(record.resends as usize, "request"),
             duration(record.longest_stall_us / 1e6),
             duration(outage / 1e6),
@@ -414,7 +414,7 @@ impl fmt::Display for FrameFigures {
         )?;
         writeln!(
             f,
-            "lost          {} resent ({} %); of those received {} repeated, {} damaged, {} refused",
+            "lost          {} resent ({} %); of those received {} repeated, {} corrupted, {} rejected",
             counted(frames.lost as usize, "fragment"),
             significant(percent),
             grouped(frames.repeated),

@@ -67,7 +67,7 @@ pub enum Progress<'a> {
     Sample {
         /// Its role in the cell.
         role: usize,
-        /// What it did.
+        /// The client's sample.
         sample: &'a Sample,
     },
     /// The storage has not responded for this long; reported about every second.
@@ -255,6 +255,6 @@ pub async fn gather(
     match (failed, parts) {
         (None, Some(parts)) => Ok(parts),
         (Some(failure), _) => Err(failure),
-        (None, None) => Err(Failure::failed("a client has ended unexpectedly")),
+        (None, None) => Err(Failure::failed("a client stopped unexpectedly")),
     }
 }

@@ -32,7 +32,7 @@ pub fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> {
     if limits.part.exceeds(limits.device_bytes) {
         let bytes = limits.device_bytes;
         return Err(Failure::refused(format!(
-            "{} reaches beyond the end of the storage, which has {bytes} bytes",
+            "{} extends beyond the end of the storage, which has {bytes} bytes",
             limits.part
         )));
     }
@@ -41,21 +41,21 @@ pub fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> {
         let left_out = leave_out(&mut suite, |cell| cell.roles.iter().any(|role| role.workload.writes()));
         suite.steps.retain(|step| matches!(step, Step::Measure { .. }));
         if suite.cells().next().is_none() {
-            let why = "writing destroys the content of the storage; use --allow-write if this is intended";
+            let why = "the suite overwrites the storage; to permit this, use --allow-write";
             return Err(Failure::refused(why));
         }
-        notes.push(format!("{}, since writing was not allowed (--allow-write)", named(&left_out)));
+        notes.push(format!("{}, because writing is not permitted (--allow-write)", named(&left_out)));
     }
     if let Some(clients) = limits.clients {
         let wanted = |role: &Role| usize::from(role.client) + 1;
         let left_out = leave_out(&mut suite, |cell| cell.roles.iter().any(|role| wanted(role) > clients));
         if suite.cells().next().is_none() {
             return Err(Failure::refused(format!(
-                "this needs more machines than the {clients} listed in --agents"
+                "the suite needs more machines than the {clients} listed in --agents"
             )));
         }
         if !left_out.is_empty() {
-            notes.push(format!("{}, since there are no more than {clients} agents", named(&left_out)));
+            notes.push(format!("{}, because only {clients} agents are listed", named(&left_out)));
         }
     }
     let (block, ragged) = (limits.block_bytes, |cell: &Cell| {
@@ -65,16 +65,16 @@ pub fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> {
     let left_out = leave_out(&mut suite, ragged);
     if suite.cells().next().is_none() {
         let sentence =
-            format!("the storage has blocks of {block} bytes, and no requested length is a multiple of that");
+            format!("no request length is a multiple of the storage's block size, {block} bytes");
         return Err(Failure::refused(sentence));
     }
     if !left_out.is_empty() {
-        notes.push(format!("{}, since the storage has blocks of {block} bytes", named(&left_out)));
+        notes.push(format!("{}, because the block size of the storage is {block} bytes", named(&left_out)));
     }
     if cut(&mut suite, limits)? {
         let bytes = limits.device_bytes;
         notes.push(format!(
-            "the suite uses more than the {bytes} bytes that the storage has: it was cut to this size"
+            "the suite uses more than the {bytes} bytes of the storage: its size was reduced accordingly"
         ));
     }
     Ok(Fitted { suite, notes })
@@ -115,7 +115,7 @@ fn cut(suite: &mut Suite, limits: &Limits) -> Result<bool, Failure> {
             let left = wanted.within(device).and_then(|extent| extent.within(limits.part));
             let left = left.ok_or_else(|| {
                 Failure::refused(format!(
-                    "a workload of this uses {wanted}, and {} is all it may use",
+                    "a workload of the suite uses {wanted}, but only {} is permitted",
                     limits.part
                 ))
             })?;
@@ -142,7 +142,7 @@ fn named(names: &[String]) -> String {
     }
 }
 
-/// By how much.
+/// Limits that shorten a suite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shorten {
     /// The maximum counted time of a run.
@@ -188,9 +188,9 @@ impl Shorten {
 
     fn in_words(self) -> String {
         let seconds = self.seconds.map(|seconds| format!("no run took more than {seconds} s"));
-        let rounds = self.rounds.map(|rounds| format!("nothing was run more than {rounds} times"));
+        let rounds = self.rounds.map(|rounds| format!("no cell was run more than {rounds} times"));
         let said: Vec<_> = seconds.into_iter().chain(rounds).collect();
-        format!("Shortened when it was started: {}; the suite itself asks for more.", said.join(", and "))
+        format!("Shortened by options: {}; the suite specifies more.", said.join(", and "))
     }
 }
 

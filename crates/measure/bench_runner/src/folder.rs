@@ -49,7 +49,7 @@ impl Folder {
         Folder { path: path.to_owned() }
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -153,7 +153,7 @@ pub fn read_result(path: &Path) -> Result<Record, Failure> {
     // The version first: a later format may lack a field of this one.
     let version: Version = parsed(&text, &path)?;
     if version.format != FORMAT {
-        let sentence = format!("{shown} has format {}, but this program reads {FORMAT}", version.format);
+        let sentence = format!("{shown} has format {}, but this program supports {FORMAT}", version.format);
         return Err(Failure::refused(sentence));
     }
     parsed(&text, &path)

@@ -57,13 +57,13 @@ pub enum Wanted {
 pub struct Prepared {
     /// Its record.
     pub keeper: Keeper,
-    /// Who measures.
+    /// The measuring clients.
     pub hands: Hands,
     /// The storage's server, if known.
     pub server: Option<Serving>,
 }
 
-/// Who measures.
+/// The measuring clients: threads of this process, or agents.
 pub enum Hands {
     /// This machine.
     Here(Source),
@@ -81,7 +81,7 @@ pub fn plans(suites: Vec<Suite>, out: Option<&Path>) -> Result<Vec<Plan>, Failur
     let twice = (1..suites.len()).find(|at| suites[..*at].iter().any(|suite| suite.name == called(*at)));
     if let Some(twice) = twice {
         return Err(Failure::refused(format!(
-            "two suites are called {}, and the results of each go to a folder of its name",
+            "two suites are named {}, but the results of each are written to a directory with its name",
             called(twice)
         )));
     }
@@ -151,8 +151,8 @@ impl Plan {
             Plan::Resumed(record, folder) => {
                 let record = resumed(*record, &storage.subject)?;
                 if fit::fit(record.suite.clone(), &limits)?.suite != record.suite {
-                    let why = "this was started with more agents, or with permission to use or write more than now; \
-                               use the same options again";
+                    let why = "the measurement was started with more agents, or with permission to use or \
+                               write more; resume it with the same options";
                     return Err(Failure::refused(why));
                 }
                 (record, Some(folder))
@@ -203,9 +203,7 @@ const FILL: Step = Step::Fill { block_bytes: 1 << 20, depth: 8, passes: 1 };
 /// nor write-protected, and it is empty or the user has given consent.
 pub async fn consent(storage: &Storage, limits: &Limits, consent: Consent<'_>) -> Result<(), Failure> {
     if !limits.writes {
-        return Err(Failure::refused(
-            "this writes, which destroys the content of the storage; use --allow-write",
-        ));
+        return Err(Failure::refused("the suite overwrites the storage; to permit this, use --allow-write"));
     }
     let part = (limits.part != Extent::ALL).then(|| limits.part.to_string());
     let (name, lun) = (&storage.subject.place, storage.lun.as_deref());
@@ -246,18 +244,18 @@ fn without_user(argument: &str) -> String {
 /// The record of an interrupted measurement, to be resumed on the opened storage.
 pub fn resumed(mut record: Record, subject: &Subject) -> Result<Record, Failure> {
     if let Some(ended) = &record.ended {
-        return Err(Failure::refused(format!("that measurement ended at {ended}")));
+        return Err(Failure::refused(format!("the measurement was already completed at {ended}")));
     }
     let begun = &record.subject;
     if begun.identity.is_none() {
-        let why = format!("{} ended with the program that measured it, and cannot be resumed", begun.place);
+        let why = format!("{} no longer exists, so the measurement cannot be resumed", begun.place);
         return Err(Failure::refused(why));
     }
     let is_same = (&begun.identity, begun.bytes, begun.block_bytes)
         == (&subject.identity, subject.bytes, subject.block_bytes);
     if !is_same {
         let why =
-            format!("{} is not the storage that was measured, which was {}", subject.place, described(begun));
+            format!("{} is not the measured storage, which was {}", subject.place, described(begun));
         return Err(Failure::refused(why));
     }
     let runs = record.runs.len();
@@ -266,7 +264,7 @@ pub fn resumed(mut record: Record, subject: &Subject) -> Result<Record, Failure>
 }
 
 fn described(subject: &Subject) -> String {
-    let identity = subject.identity.as_deref().unwrap_or("of no identity");
+    let identity = subject.identity.as_deref().unwrap_or("without an identity");
     format!("{} ({identity}) of {} bytes", subject.place, subject.bytes)
 }
 
@@ -297,8 +295,8 @@ pub async fn note_holes(device: &dyn BlockDevice, suite: &Suite) -> Option<Strin
     let of = Bytes(seen * block_bytes);
     (share >= 10).then(|| {
         format!(
-            "{share} % of the {of} examined have never been written: reading them does not measure the medium; fill \
-             the storage first if this is not intended"
+            "{share} % of the examined {of} have never been written, so reading them does not measure the \
+             medium; to measure it, fill the storage first"
         )
     })
 }
@@ -367,10 +365,10 @@ mod tests {
     #[test]
     fn what_is_complete_or_elsewhere_is_not_gone_on_with() {
         let ended = Record { ended: Some("2026-11-21T15:00:00Z".to_owned()), ..record() };
-        assert!(why(ended, &subject("file 7")).contains("that measurement ended at 2026"));
+        assert!(why(ended, &subject("file 7")).contains("the measurement was already completed at 2026"));
         assert!(why(record(), &subject("file 8")).contains("(file 7) of 1048576 bytes"));
         let larger = Subject { bytes: 2 << 20, ..subject("file 7") };
-        assert!(why(record(), &larger).contains("is not the storage"));
+        assert!(why(record(), &larger).contains("is not the measured storage"));
         let fleeting = Record { subject: Subject { identity: None, ..subject("x") }, ..record() };
         assert!(why(fleeting, &subject("file 7")).contains("cannot be resumed"));
     }

@@ -35,9 +35,9 @@ use crate::view::View;
 pub struct OwnStorage<'a> {
     /// The LUN.
     pub url: Url,
-    /// How long clients poll for replies before they sleep.
+    /// Time for which clients poll for replies before they sleep.
     pub spin: Duration,
-    /// Where the result goes.
+    /// The directory of the result.
     pub out: &'a Path,
     /// The known ceilings.
     pub limits: Vec<Limit>,
@@ -130,7 +130,7 @@ fn raise_to_ceiling(points: &mut [(u32, f64)]) {
 }
 
 fn failed(error: &io::Error) -> Failure {
-    Failure::failed(format_args!("cannot measure the throughput of TCP on this machine: {error}"))
+    Failure::failed(format_args!("cannot measure the TCP throughput of this machine: {error}"))
 }
 
 /// Starts a thread that serves this number of connections, one after the other.
@@ -146,7 +146,7 @@ fn start(
         Ok(world) => reactor::block_on(world, answer(stream, connections, memory_bytes, tell)),
         Err(error) => drop(tell.send(Err(error))),
     })?;
-    bound.recv().unwrap_or_else(|_| Err(io::Error::other("its server did not start")))
+    bound.recv().unwrap_or_else(|_| Err(io::Error::other("the selftest server did not start")))
 }
 
 async fn answer(
@@ -166,7 +166,7 @@ async fn answer(
     }
     let mut served = 0;
     while served < connections && poll_fn(|cx| listener.poll_acceptable(cx)).await.is_ok() {
-        // The client may have gone already.
+        // The client may already have disconnected.
         let Ok(stream) = listener.try_accept() else { continue };
         // A client that is done disconnects in the middle, which is not a failure.
         let _ = serve(&*stream, &mut memory).await;

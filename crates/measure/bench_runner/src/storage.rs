@@ -27,9 +27,9 @@ use crate::view::Purged;
 pub struct Storage {
     /// Its name and size, for the record.
     pub subject: Subject,
-    /// How clients reach it.
+    /// The clients' access to the storage.
     pub source: Source,
-    /// It, open.
+    /// The opened storage.
     pub device: Arc<dyn BlockDevice>,
     /// The LUN, if it is one.
     pub lun: Option<Arc<RemoteLun>>,
@@ -125,7 +125,7 @@ impl Storage {
     }
 }
 
-/// What kind of storage it is, in a word or two.
+/// The kind of storage, in one or two words.
 fn kind(place: &Location) -> &'static str {
     match place {
         Location::Lun(_) => "iscsi",
@@ -159,7 +159,7 @@ fn path_opened(
         Err(OpenError::NoDirect { .. }) => {
             let shown = path.display();
             notes.push(format!(
-                "{shown} is read and written through the page cache: its file system has no direct I/O"
+                "{shown} uses the page cache, because its file system does not support direct I/O"
             ));
             FileDevice::open(through_the_cache)
         }
@@ -243,10 +243,10 @@ pub fn about_journal(path: &Path, what: impl Display) -> String {
 fn unusable(path: &Path, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::WouldBlock => {
-            Failure::refused(about_journal(path, "another run is using this log; wait for its end"))
+            Failure::refused(about_journal(path, "another run is using this log; wait until it completes"))
         }
         io::ErrorKind::StorageFull => {
-            Failure::new(FailureKind::NoSpace, about_journal(path, "there is no space for the log"))
+            Failure::new(FailureKind::NoSpace, about_journal(path, "no space is left for the log"))
         }
         _ => Failure::refused(about_journal(path, error)),
     }

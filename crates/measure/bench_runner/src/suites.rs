@@ -67,9 +67,9 @@ fn text(path: &Path) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(|error| unread(error.to_string()))?;
     if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(unread(format!("it is longer than {FILE_BYTES_MAX} bytes")));
+        return Err(unread(format!("the file is longer than {FILE_BYTES_MAX} bytes")));
     }
-    String::from_utf8(bytes).map_err(|_| unread("it is not UTF-8".to_owned()))
+    String::from_utf8(bytes).map_err(|_| unread("the file is not valid UTF-8".to_owned()))
 }
 
 /// The output of `--list`, in lines of up to `width` letters.

@@ -50,11 +50,11 @@ pub struct Purged {
 pub struct RunStart<'a> {
     /// `read-4KiB`, or `fill`.
     pub name: &'a str,
-    /// Which run it is, from 1.
+    /// The number of the run, from 1.
     pub number: u64,
     /// The names of the clients; empty if nothing is measured.
     pub roles: Vec<String>,
-    /// When it ends.
+    /// The condition that ends the run.
     pub stop: Stop,
     /// The remaining runs and time, this run included.
     pub left: Left,
@@ -87,7 +87,7 @@ pub struct LiveState {
     waited: Option<Duration>,
 }
 
-/// What they come to.
+/// The rates of the samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
     /// Requests a second.

@@ -50,7 +50,7 @@ pub struct Evidence {
     pub long_packets: Option<LongPackets>,
     /// L3 to L6.
     pub ladder: Ladder,
-    /// What loads came to.
+    /// The results of the loads.
     pub loads: Vec<LoadRun>,
     /// Further facts on the machine, the path, the keys and the storage, for people: the diagnosis does not
     /// depend on them.
@@ -153,7 +153,7 @@ pub struct LongPackets {
 /// A probe that was repeated, alone, interleaved with all the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timed {
-    /// How long each took.
+    /// The time of each request.
     pub times: Histogram,
     /// The median, in microseconds.
     pub median_us: f64,

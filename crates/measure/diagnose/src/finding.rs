@@ -8,7 +8,7 @@ use crate::{Evidence, LoadRun, confirmed};
 /// A complete diagnosis: the measurements, the findings, and the verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Diagnosis {
-    /// What was measured.
+    /// The measurements.
     pub evidence: Evidence,
     /// The model's account of each load, in the same order.
     pub explained: Vec<Explained>,
@@ -32,7 +32,7 @@ pub struct Explained {
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
-    /// What.
+    /// The cause.
     pub cause: Cause,
     /// The most affected load: its index in [`Evidence::loads`].
     pub load: usize,
@@ -87,16 +87,16 @@ impl Confirmed {
 /// A gain that is worth the effort, and exceeds a benchmark's own scatter.
 pub(super) const GAIN_MIN: f64 = 1.15;
 
-/// What to change.
+/// A setting to change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remedy {
-    /// Where.
+    /// The place of the setting.
     pub at: Where,
     /// The setting as written there, or an instruction.
     pub change: String,
 }
 
-/// Where a setting is.
+/// The place of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Where {
@@ -168,7 +168,7 @@ pub enum Verdict {
     },
 }
 
-// What can be wrong.
+// The causes that a diagnosis can find.
 
 /// A cause of slowness that can be fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -219,11 +219,11 @@ pub enum Cause {
 /// The same load over a session with a change, in rounds adjacent to those without it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Beside {
-    /// What was changed.
+    /// The change in the session.
     pub otherwise: Otherwise,
     /// Bytes a second without the change and with it, round by round.
     pub pairs: Vec<(f64, f64)>,
-    /// What was wrong first.
+    /// The first failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_failure: Option<String>,
 }
@@ -232,7 +232,7 @@ pub struct Beside {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Otherwise {
-    /// So many connections.
+    /// This number of connections.
     Connections(u16),
     /// No TLS.
     Plain,

@@ -16,7 +16,7 @@ pub(super) struct Layers {
     pub(super) nop: Option<Estimate>,
     /// The same, even if an NBD server takes so long for it that it must have accessed its storage.
     probe: Option<Estimate>,
-    /// How NOPs are distributed.
+    /// The distribution of NOP times.
     pub(super) nop_spread: Option<Spread>,
     /// The share of the time without any response.
     pub(super) away: f64,

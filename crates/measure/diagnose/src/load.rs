@@ -9,14 +9,14 @@ use model::Load;
 /// A load on the path, in several rounds between the probes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadRun {
-    /// What was asked.
+    /// The requested load.
     pub load: Load,
     /// The user specified it: its depth and block size are then part of the question.
     #[serde(default)]
     pub named: bool,
     /// Bytes a second, round by round.
     pub bytes_per_s: Vec<f64>,
-    /// How long requests took.
+    /// The service times of the requests.
     pub service: Histogram,
     /// Outstanding requests on average: measured, not configured.
     pub under_way: f64,
@@ -30,7 +30,7 @@ pub struct LoadRun {
     pub busy_answers: u64,
     /// Requests that failed or timed out.
     pub errors: u64,
-    /// What was wrong first.
+    /// The first failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_failure: Option<String>,
     /// NOPs sent during the load.

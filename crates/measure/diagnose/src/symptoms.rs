@@ -10,7 +10,7 @@ use crate::layers::{Layers, median};
 use crate::patterns::{Estimate, Stalls};
 use crate::{Evidence, Known, LoadRun, PathUnderLoad, patterns};
 
-/// What a load shows.
+/// The symptoms of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Symptoms {
     /// Lost segments, as far as this end can detect them, as a share of all.

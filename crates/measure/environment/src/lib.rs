@@ -61,7 +61,7 @@ pub async fn ceilings(unit: &Unit, block_bytes: &[u32]) -> Vec<Limit> {
 
 fn tool() -> [Fact; 1] {
     let optimized = !cfg!(debug_assertions);
-    let better = (!optimized).then(|| "a release build: this one is several times slower".to_owned());
+    let better = (!optimized).then(|| "a release build: a debug build is several times slower".to_owned());
     let build = if optimized { "" } else { ", debug build" };
     [fact(Group::Tool, "linerate", format!("{}{build}", env!("CARGO_PKG_VERSION")), better)]
 }

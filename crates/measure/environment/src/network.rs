@@ -96,8 +96,8 @@ fn speed(system: &System, name: &str) -> Option<Fact> {
     let shown = duplex.as_ref().map_or_else(String::new, |duplex| format!(", {duplex} duplex"));
     // Document 000's crossover cable had two of its four pairs, and reached 10 MB/s.
     let better = match (mbit, duplex.as_deref()) {
-        (_, Some("half")) => Some("full duplex: both ends have to negotiate, or neither"),
-        (..1000, _) => Some("1000 Mbit/s: gigabit interfaces fall back to this with a cable of two pairs"),
+        (_, Some("half")) => Some("full duplex: enable auto-negotiation at both ends, or at neither"),
+        (..1000, _) => Some("1000 Mbit/s: with a two-pair cable, gigabit interfaces fall back to 100"),
         _ => None,
     };
     Some(known("link", format!("{mbit} Mbit/s{shown}"), better.map(str::to_owned)))
@@ -108,11 +108,11 @@ fn tcp(path: &PathInfo, interface: Option<&str>, mtu: Option<i64>) -> Vec<Fact> 
     let least = path.round_trip_min.map_or_else(String::new, |least| format!(", shortest {}", us(least)));
     // BBR paces by a model of the path that does not suit a loopback.
     let paced = interface == Some(LOOPBACK) && path.congestion.starts_with("bbr");
-    let congestion = paced.then(|| "cubic (congestion=cubic): bbr slows down the loopback".to_owned());
+    let congestion = paced.then(|| "cubic (congestion=cubic): BBR is slow on a loopback".to_owned());
     let narrow = mtu.filter(|mtu| i64::from(path.path_mtu_bytes) < (*mtu).min(IP_PACKET_MAX));
     let narrow =
-        narrow.map(|mtu| format!("{mtu}, as the interface has: something on the path has a smaller one"));
-    let lossy = (path.retransmissions > 0).then(|| "0: segments were lost on the way".to_owned());
+        narrow.map(|mtu| format!("{mtu}, as on the interface: a hop on the path has a smaller MTU"));
+    let lossy = (path.retransmissions > 0).then(|| "0: segments were lost on the path".to_owned());
     vec![
         known("congestion control", &*path.congestion, congestion),
         known("round trip", format!("{} µs{least}", us(path.round_trip)), None),
@@ -148,7 +148,7 @@ pub struct LinkLayer {
 pub struct LinkWatch {
     system: System,
     name: String,
-    /// Where its counters stood.
+    /// The counters' sum at the start.
     faults: u64,
 }
 
@@ -160,10 +160,10 @@ const FAULTS: [&str; 5] = ["rx_errors", "tx_errors", "rx_missed_errors", "tx_dro
 impl LinkWatch {
     /// Starts to observe the interface of this connection. On failure, returns the reason.
     pub fn begin(connection: Option<&ConnectionStatistics>) -> Result<LinkWatch, String> {
-        let connection = connection.ok_or("the session had ended")?;
-        let addresses = rtnetlink::addresses().map_err(|error| format!("no list of interfaces: {error}"))?;
+        let connection = connection.ok_or("the session had already ended")?;
+        let addresses = rtnetlink::addresses().map_err(|error| format!("cannot list interfaces: {error}"))?;
         let name = interface(&addresses, connection.local.ip(), connection.peer.ip());
-        let name = name.ok_or("no interface of this machine has our source address")?;
+        let name = name.ok_or("no interface of this machine has the source address of the connection")?;
         Ok(LinkWatch::new(System::this(), name))
     }
 
@@ -183,7 +183,7 @@ impl LinkWatch {
 
 fn link_layer(system: &System, name: String, faults_before: u64) -> Result<LinkLayer, String> {
     let Some(mtu) = system.number(net(&name, "mtu")).and_then(|mtu| u32::try_from(mtu).ok()) else {
-        return Err(format!("the kernel reports nothing about the interface {name}"));
+        return Err(format!("the kernel has no data on the interface {name}"));
     };
     // An interface without a device is memory, and its reported speed is no limit. The exception is a
     // configured speed: an interface of a lab or of a virtual machine then represents a real one.

@@ -108,7 +108,7 @@ fn cpus(system: &System) -> Option<Fact> {
     let model = system.value("proc/cpuinfo", "model name");
     let model = model.map_or_else(String::new, |model| format!(", {model}"));
     let usable = std::thread::available_parallelism().map_or(count, usize::from);
-    let usable = if usable < count { format!(", {usable} of them for us") } else { String::new() };
+    let usable = if usable < count { format!(", {usable} of them usable") } else { String::new() };
     Some(known("CPUs", format!("{count}{model}{usable}"), None))
 }
 
@@ -116,7 +116,7 @@ fn cpus(system: &System) -> Option<Fact> {
 fn governor(system: &System) -> Option<Fact> {
     let governor = system.text("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")?;
     let steady = governor == "performance";
-    let better = "performance: with others the clock rate, and so the latency, depends on the load";
+    let better = "performance: with other governors, the clock rate, and so the latency, depends on the load";
     Some(known("CPU governor", governor, (!steady).then_some(better)))
 }
 
@@ -129,7 +129,7 @@ fn memory(system: &System) -> Option<Fact> {
 fn clock_source(system: &System) -> Option<Fact> {
     let source = system.text("sys/devices/system/clocksource/clocksource0/current_clocksource")?;
     let slow = ["hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"].contains(&source.as_str());
-    let better = "tsc, or the hypervisor's own: asking this one for the time takes a microsecond";
+    let better = "tsc, or the hypervisor's clock source: each reading of this one takes a microsecond";
     Some(known("clock source", source, slow.then_some(better)))
 }
 
@@ -157,7 +157,7 @@ fn load(system: &System) -> Option<Fact> {
     let load: f64 = text.split(' ').next()?.parse().ok()?;
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let busy = load > BUSY_SHARE * cpus as f64;
-    let better = "an idle machine: what else runs here takes CPU time from the measurement";
+    let better = "an idle machine: other programs use CPU time, which affects the measurement";
     Some(known("load at the start", format!("{load:.2}"), busy.then_some(better)))
 }
 

@@ -21,7 +21,7 @@ use crate::outside::Outside;
 /// Any error ends the program.
 type Anything = Box<dyn std::error::Error + Send + Sync>;
 
-/// What is done.
+/// The commands to count.
 #[derive(Clone, Copy, Debug)]
 struct Work {
     write: bool,
@@ -36,7 +36,7 @@ struct Work {
     commands: u32,
 }
 
-/// What the target serves.
+/// The target's volume.
 #[derive(Clone, Copy, Debug)]
 enum Volume {
     /// Memory, to and from which data is transferred directly.

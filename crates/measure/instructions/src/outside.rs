@@ -18,7 +18,7 @@ pub(crate) enum End {
     Initiator,
 }
 
-/// What both ends share.
+/// The state shared by both ends.
 pub(crate) struct Outside {
     state: Mutex<State>,
     passed: Condvar,

@@ -36,16 +36,16 @@ struct Memory {
 struct Socket {
     end: End,
     outside: Arc<Outside>,
-    /// Who waits for bytes.
+    /// The task that waits for bytes.
     waiting: Waiting,
 }
 
 #[derive(Clone)]
 struct Listening {
     outside: Arc<Outside>,
-    /// What is accepted.
+    /// The accepted connection.
     socket: Socket,
-    /// Who waits for it.
+    /// The task that waits for a connection.
     waiting: Waiting,
 }
 

@@ -81,14 +81,14 @@ impl Conditions {
     /// The error in a value, if any.
     pub(crate) fn mistake(&self) -> Option<String> {
         let share = |name: &str, value: f64| {
-            (!(0.0..=1.0).contains(&value)).then(|| format!("{name} is a share from 0 to 1, not {value}"))
+            (!(0.0..=1.0).contains(&value)).then(|| format!("{name} is {value}, but must be 0 to 1"))
         };
         let rate = self.bits_per_s.filter(|rate| !(MIN_BITS_PER_S..=MAX_BITS_PER_S).contains(rate));
-        rate.map(|rate| format!("a rate is from 1 kbit/s to 1 Tbit/s, not {rate} bit/s"))
+        rate.map(|rate| format!("the rate is {rate} bit/s, but must be 1 kbit/s to 1 Tbit/s"))
             .or_else(|| share("loss", self.loss))
             .or_else(|| share("reorder", self.reorder))
-            .or_else(|| (self.delay > DELAY_MAX).then(|| "a delay is at most 10 s".to_owned()))
-            .or_else(|| (self.jitter > DELAY_MAX).then(|| "jitter is at most 10 s".to_owned()))
+            .or_else(|| (self.delay > DELAY_MAX).then(|| "the maximum delay is 10 s".to_owned()))
+            .or_else(|| (self.jitter > DELAY_MAX).then(|| "the maximum jitter is 10 s".to_owned()))
             .or_else(|| self.lanes.iter().find_map(Conditions::mistake))
     }
 }
@@ -120,8 +120,8 @@ pub(crate) fn allow(name: &str) -> Result<(), LabError> {
     if !has(&available) {
         let available = available.trim();
         return Err(LabError::Missing(format!(
-            "the kernel has no congestion control named {name}; it has {available} (modprobe tcp_{name} may \
-             add it)"
+            "the kernel does not have the congestion control {name}, only {available}; try modprobe \
+             tcp_{name}"
         )));
     }
     let more = format!("{} {name}", allowed.trim());
@@ -139,9 +139,9 @@ mod tests {
     #[test]
     fn what_no_link_can_be_is_said() {
         let lossy = Conditions { loss: 1.5, ..Conditions::default() };
-        assert_eq!(lossy.mistake().as_deref(), Some("loss is a share from 0 to 1, not 1.5"));
+        assert_eq!(lossy.mistake().as_deref(), Some("loss is 1.5, but must be 0 to 1"));
         let still = Conditions { bits_per_s: Some(f64::NAN), ..Conditions::default() };
-        assert!(still.mistake().is_some_and(|what| what.starts_with("a rate is from 1 kbit/s")));
+        assert!(still.mistake().is_some_and(|what| what.starts_with("the rate is")));
         let bundle = Conditions { lanes: vec![Conditions::default(), lossy], ..Conditions::default() };
         assert!(bundle.mistake().is_some());
         assert_eq!(Conditions::default().mistake(), None);
@@ -151,7 +151,7 @@ mod tests {
     fn one_that_the_kernel_lacks_is_missing() {
         let refused = allow("carrier-pigeon").expect_err("not there").to_string();
         assert!(
-            refused.starts_with("the kernel has no congestion control named carrier-pigeon; it has "),
+            refused.starts_with("the kernel does not have the congestion control carrier-pigeon, only "),
             "{refused}"
         );
     }

@@ -26,7 +26,7 @@ pub enum LabError {
     /// A program of the plan did not become ready; the sentence names it and the reason.
     NotReady(String),
     /// The lab has no host or link of this name.
-    #[display("the lab has nothing named {_0}")]
+    #[display("the lab has no host or link named {_0}")]
     NoSuch(String),
     /// A system call failed.
     #[display("cannot {doing}: {error}")]

@@ -56,7 +56,7 @@ impl Host {
         Ok(Host { plan: plan.clone(), namespace, rtnetlink, addresses: Vec::new(), settings, processes })
     }
 
-    /// What it is called.
+    /// The name of the host.
     pub fn name(&self) -> &str {
         &self.plan.name
     }
@@ -147,8 +147,8 @@ fn set_all(wanted: &[(String, String)]) -> Result<Vec<(String, String)>, LabErro
 fn without_namespaces(error: &io::Error) -> LabError {
     match error.kind() {
         io::ErrorKind::PermissionDenied => LabError::Missing(
-            "a lab needs permission to create network namespaces and interfaces: run as root, or with the \
-             capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN"
+            "a lab requires permission to create network namespaces and interfaces; run it as root, or with \
+             the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN"
                 .to_owned(),
         ),
         _ => LabError::Missing(format!("the kernel cannot create a network namespace: {error}")),

@@ -162,7 +162,7 @@ impl fmt::Display for LinkHandle {
 }
 
 impl LinkHandle {
-    /// What it is called.
+    /// The name of the link.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -291,11 +291,12 @@ fn megabits(conditions: &Conditions) -> Option<u32> {
 fn without_taps(name: &str, error: io::Error) -> LabError {
     match error.kind() {
         io::ErrorKind::NotFound => LabError::Missing(
-            "a lab needs /dev/net/tun; load the kernel's module tun, or give the container that device"
+            "a lab requires /dev/net/tun; load the kernel module tun, or pass the device to the container"
                 .to_owned(),
         ),
         io::ErrorKind::PermissionDenied => LabError::Missing(
-            "a lab needs permission to open /dev/net/tun and to create interfaces (CAP_NET_ADMIN)".to_owned(),
+            "a lab requires permission to open /dev/net/tun and to create interfaces \
+             (CAP_NET_ADMIN)".to_owned(),
         ),
         _ => LabError::System { doing: format!("make interface {name}"), error },
     }
@@ -370,14 +371,14 @@ fn wait_until_ready(host: &Host, program: &str, child: &mut Child) -> Result<(),
     loop {
         let why_not = match ready {
             ReadyCheck::Port(port) if listens(host, *port)? => return Ok(()),
-            ReadyCheck::Port(port) => format!("{program} in {name} does not listen on port {port}"),
+            ReadyCheck::Port(port) => format!("{program} in {name} is not listening on port {port}"),
             ReadyCheck::Command(words) => match succeeds(host, words, until)? {
                 None => return Ok(()),
                 Some(why_not) => format!("{program} in {name} is not ready: {why_not}"),
             },
         };
         if let Some(status) = child.try_wait().map_err(LabError::system(format!("wait for {program}")))? {
-            let sentence = format!("{program} in {name} ended before it was ready: {status}");
+            let sentence = format!("{program} in {name} exited before it was ready: {status}");
             return Err(LabError::NotReady(sentence));
         }
         if Instant::now() > until {
@@ -401,7 +402,7 @@ fn succeeds(host: &Host, words: &[String], until: Instant) -> Result<Option<Stri
     Ok(match wait_until(&mut child, until) {
         Some(status) if status.success() => None,
         Some(status) => Some(format!("{} fails ({status})", words.join(" "))),
-        None => Some(format!("{} has not ended", words.join(" "))),
+        None => Some(format!("{} has not exited", words.join(" "))),
     })
 }
 

@@ -286,7 +286,7 @@ const MEMORY_BYTES_MAX: usize = 256 << 20;
 // Each frame has a separate number for each purpose, independent of other calls: whether frame 1000 is lost
 // does not depend on whether frame 999 was delayed.
 
-/// What a number decides.
+/// The purpose of a random number.
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose {
     Loss,
@@ -338,7 +338,7 @@ impl InFlightQueue {
         self.heap.push(InFlight { due_ns, order: self.sent, packet });
     }
 
-    /// When the next arrives.
+    /// The arrival time of the next frame.
     pub(crate) fn next_due_ns(&self) -> Option<u64> {
         self.heap.peek().map(|next| next.due_ns)
     }
@@ -455,7 +455,7 @@ impl fmt::Display for Counts {
             return Ok(());
         }
         let [median, p99, max] = [0.5, 0.99, 1.0].map(|share| self.own_delay_us(share));
-        write!(f, "; left late by {median:.0} µs (median), {p99:.0} µs (p99), {max:.0} µs (max)")
+        write!(f, "; sent {median:.0} µs (median), {p99:.0} µs (p99), {max:.0} µs (max) late")
     }
 }
 
@@ -736,6 +736,6 @@ mod tests {
         let mut more = Counts { frames: 4, bytes: 6_000_000, ..Counts::default() };
         more.own_delay.record(20_000).expect("in bounds");
         sum += &more;
-        assert!(sum.to_string().starts_with("7 frames, 6.0 MB, 1 lost; left late by 20 µs"), "{sum}");
+        assert!(sum.to_string().starts_with("7 frames, 6.0 MB, 1 lost; sent 20 µs"), "{sum}");
     }
 }

@@ -22,7 +22,7 @@ pub struct Plan {
 /// One host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPlan {
-    /// What it is called.
+    /// The name of the host.
     pub name: String,
     /// The congestion control of TCP.
     pub congestion: String,
@@ -94,13 +94,13 @@ impl Plan {
         let links: Vec<&str> = self.links.iter().map(|link| link.name.as_str()).collect();
         let twice = |names: &[&str]| {
             let again = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name));
-            again.map(|(_, name)| format!("there are two named {name}"))
+            again.map(|(_, name)| format!("the name {name} is used twice"))
         };
         if hosts.is_empty() {
-            return Some("a lab needs a host; write [host.NAME]".to_owned());
+            return Some("the plan has no host; add [host.NAME]".to_owned());
         }
         (links.len() > LINKS_MAX)
-            .then(|| format!("a lab has at most {LINKS_MAX} links"))
+            .then(|| format!("the maximum is {LINKS_MAX} links"))
             .or_else(|| twice(&hosts))
             .or_else(|| twice(&links))
             .or_else(|| self.links.iter().find_map(|link| link.mistake(&hosts)))
@@ -124,7 +124,7 @@ impl HostPlan {
     fn mistake(&self) -> Option<String> {
         let wrong = self.sysctls.iter().find(|(name, _)| !is_sysctl(name));
         wrong.map(|(name, _)| {
-            format!("{name} is not a setting of the network; write one such as net.ipv4.tcp_sack")
+            format!("{name} is not a network setting; use one such as net.ipv4.tcp_sack")
         })
     }
 }
@@ -150,17 +150,19 @@ impl LinkPlan {
     fn mistake(&self, hosts: &[&str]) -> Option<String> {
         let name = &self.name;
         if !is_interface(name) {
-            return Some(format!("{name} cannot name a link: up to 15 letters, digits, - and _, and not lo"));
+            return Some(format!(
+                "{name} is not a valid link name; use up to 15 letters, digits, - and _, but not lo"
+            ));
         }
         let stranger = self.ends.iter().find(|end| !hosts.contains(&end.host.as_str()));
         if let Some(end) = stranger {
-            return Some(format!("link {name} ends at {}, which is not a host of the plan", end.host));
+            return Some(format!("link {name} connects {}, which is not a host in the plan", end.host));
         }
         if self.ends[0].host == self.ends[1].host {
-            return Some(format!("link {name} ends twice at {}", self.ends[0].host));
+            return Some(format!("link {name} connects {} to itself", self.ends[0].host));
         }
         let mtu = (0..2).map(|end| self.interface_mtu(end)).find(|mtu| !MTU.contains(mtu));
-        mtu.map(|mtu| format!("an interface of {name} has MTU {mtu}; it is from 68 to 65521")).or_else(|| {
+        mtu.map(|mtu| format!("an interface of {name} has MTU {mtu}; use 68 to 65521")).or_else(|| {
             self.conditions.iter().find_map(Conditions::mistake).map(|what| format!("{name}: {what}"))
         })
     }
@@ -200,11 +202,11 @@ const IP_BYTES_MAX: u32 = 65_521;
 
 pub(crate) fn parse(text: &str) -> Result<Plan, PlanError> {
     if text.len() > TEXT_BYTES_MAX {
-        return Err(PlanError { line: 1, column: 1, what: "a plan is at most 1 MiB long".to_owned() });
+        return Err(PlanError { line: 1, column: 1, what: "the plan is longer than 1 MiB".to_owned() });
     }
     let whole = DeTable::parse(text).map_err(|error| {
         let at = error.span().unwrap_or(0..0);
-        placed(text, Mistake { at, what: format!("this is not TOML: {}", error.message()) })
+        placed(text, Mistake { at, what: format!("the file is not valid TOML: {}", error.message()) })
     })?;
     plan(whole.get_ref()).map_err(|mistake| placed(text, mistake))
 }
@@ -235,12 +237,12 @@ fn plan(root: &DeTable<'_>) -> Read<Plan> {
     let seed = file.number("seed", 0..=u64::MAX >> 1)?.unwrap_or(0);
     let hosts = file.tables("host")?;
     if hosts.is_empty() {
-        return Err(file.wrong("a lab needs a host; write [host.NAME]"));
+        return Err(file.wrong("the plan has no host; add [host.NAME]"));
     }
     let hosts = hosts.iter().map(|(name, section)| host(name, section)).collect::<Read<Vec<_>>>()?;
     let links = file.tables("link")?;
     if let Some((_, section)) = links.get(LINKS_MAX) {
-        return Err(section.wrong(format!("a lab has at most {LINKS_MAX} links")));
+        return Err(section.wrong(format!("the maximum is {LINKS_MAX} links")));
     }
     let links = links.iter().map(|(name, section)| link(name, section, &hosts, seed)).collect::<Read<_>>()?;
     Ok(Plan { hosts, links })
@@ -265,7 +267,7 @@ fn host(name: &str, section: &Section<'_>) -> Read<HostPlan> {
     for key in ["ready", "ready-within"] {
         let needed = if key == "ready" { "run" } else { "ready" };
         if section.table.contains_key(key) && !section.table.contains_key(needed) {
-            return Err(section.wrong_at(key, format!("this is for a host with `{needed}`")));
+            return Err(section.wrong_at(key, format!("this key requires `{needed}`")));
         }
     }
     Ok(host)
@@ -275,14 +277,14 @@ fn ready(section: &Section<'_>) -> Read<Option<ReadyCheck>> {
     match section.table.get("ready").map(Spanned::get_ref) {
         None => Ok(None),
         Some(DeValue::Array(_)) => match section.words("ready")?.unwrap_or_default() {
-            words if words.is_empty() => Err(section.wrong_at("ready", "write a program with its arguments")),
+            words if words.is_empty() => Err(section.wrong_at("ready", "use a program with its arguments")),
             words => Ok(Some(ReadyCheck::Command(words))),
         },
         Some(DeValue::Integer(_)) => {
             Ok(section.number("ready", 1..=65_535)?.map(|port| ReadyCheck::Port(port as u16)))
         }
         Some(_) => {
-            let what = "write a port, or a command that must succeed: [\"curl\", \"…\"]";
+            let what = "use a port, or a command that must succeed: [\"curl\", \"…\"]";
             Err(section.wrong_at("ready", what))
         }
     }
@@ -292,13 +294,13 @@ fn sysctl(name: &Spanned<std::borrow::Cow<'_, str>>, value: &Spanned<DeValue<'_>
     let key: &str = name.get_ref();
     if !is_sysctl(key) {
         let what =
-            format!("`{key}` is not a setting of the network; write one such as \"net.ipv4.tcp_sack\" = 0");
+            format!("`{key}` is not a network setting; use one such as \"net.ipv4.tcp_sack\" = 0");
         return Err(Mistake { at: name.span(), what });
     }
     let value = match value.get_ref() {
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(number) => number.to_string(),
-        _ => return Err(Mistake { at: value.span(), what: format!("`{key}`: write a string or a number") }),
+        _ => return Err(Mistake { at: value.span(), what: format!("`{key}`: use a string or a number") }),
     };
     Ok((key.to_owned(), value))
 }
@@ -307,7 +309,9 @@ fn link(name: &str, section: &Section<'_>, hosts: &[HostPlan], seed: u64) -> Rea
     section.knows(&[CONDITIONS, &["between", "end", "towards", "lane", "spread"]].concat())?;
     if !is_interface(name) {
         return Err(
-            section.wrong(format!("`{name}` cannot name a link: up to 15 letters, digits, - and _, not lo"))
+            section.wrong(format!(
+                "`{name}` is not a valid link name; use up to 15 letters, digits, - and _, but not lo"
+            ))
         );
     }
     let [first, second] = between(section, hosts)?;
@@ -342,7 +346,7 @@ fn spread(text: &str) -> Result<Spread, String> {
     match text {
         "hash" => Ok(Spread::ByHash),
         "in-turn" => Ok(Spread::InTurn),
-        _ => Err("flows are spread by \"hash\" or \"in-turn\"".to_owned()),
+        _ => Err("unknown distribution of flows; use \"hash\" or \"in-turn\"".to_owned()),
     }
 }
 
@@ -351,13 +355,13 @@ fn spread(text: &str) -> Result<Spread, String> {
 const BACK: u64 = 1 << 63;
 
 fn between<'a>(section: &Section<'a>, hosts: &[HostPlan]) -> Read<[&'a str; 2]> {
-    let example = "write the two hosts that it joins, such as between = [\"client\", \"server\"]";
+    let example = "specify the two hosts of the link, such as between = [\"client\", \"server\"]";
     let names = section.texts("between")?.ok_or_else(|| section.wrong(example))?;
     for (at, name) in &names {
         if !hosts.iter().any(|host| host.name == *name) {
             return Err(Mistake {
                 at: at.clone(),
-                what: format!("there is no host `{name}`; write [host.{name}]"),
+                what: format!("there is no host `{name}`; add [host.{name}]"),
             });
         }
     }
@@ -369,7 +373,7 @@ fn between<'a>(section: &Section<'a>, hosts: &[HostPlan]) -> Read<[&'a str; 2]> 
 
 fn end_at(link: &LinkPlan, host: &str, section: &Section<'_>) -> Read<usize> {
     let found = link.ends.iter().position(|end| end.host == host);
-    found.ok_or_else(|| section.wrong(format!("link {} does not end at `{host}`", link.name)))
+    found.ok_or_else(|| section.wrong(format!("link {} does not connect `{host}`", link.name)))
 }
 
 const CONDITIONS: &[&str] = &["rate", "delay", "jitter", "loss", "reorder", "mtu", "buffer"];
@@ -411,7 +415,7 @@ fn address(text: &str) -> Result<(IpAddr, u8), String> {
         let bits = if address.is_ipv4() { 32 } else { 128 };
         (prefix <= bits).then_some((address, prefix))
     });
-    parsed.ok_or_else(|| format!("`{text}` is not an address; write one such as \"10.0.0.1/24\""))
+    parsed.ok_or_else(|| format!("`{text}` is not an address; use one such as \"10.0.0.1/24\""))
 }
 
 /// A string, and its position.
@@ -419,7 +423,7 @@ type PlacedText<'a> = (Range<usize>, &'a str);
 
 /// A table of the file.
 struct Section<'a> {
-    /// Where its name stands.
+    /// The position of the section's name.
     at: Range<usize>,
     table: &'a DeTable<'a>,
 }
@@ -440,7 +444,7 @@ impl<'a> Section<'a> {
             self.table.iter().filter(|(key, _)| !keys.contains(&key.get_ref().as_ref())).collect();
         unknown.sort_by_key(|(key, _)| key.span().start);
         unknown.first().map_or(Ok(()), |(key, _)| {
-            let what = format!("`{}` is not a key here; the keys are: {}", key.get_ref(), keys.join(", "));
+            let what = format!("unknown key `{}`; valid keys: {}", key.get_ref(), keys.join(", "));
             Err(Mistake { at: key.span(), what })
         })
     }
@@ -448,7 +452,7 @@ impl<'a> Section<'a> {
     fn text(&self, key: &str) -> Read<Option<&'a str>> {
         let Some(value) = self.table.get(key) else { return Ok(None) };
         let text = value.get_ref().as_str();
-        text.map(Some).ok_or_else(|| self.wrong_at(key, "write a string in quotes"))
+        text.map(Some).ok_or_else(|| self.wrong_at(key, "use a string in quotes"))
     }
 
     /// A string, or a number that is parsed like a string.
@@ -458,7 +462,7 @@ impl<'a> Section<'a> {
             DeValue::String(text) => text.as_ref(),
             DeValue::Integer(number) => number.as_str(),
             DeValue::Float(number) => number.as_str(),
-            _ => return Err(self.wrong_at(key, "write a string in quotes")),
+            _ => return Err(self.wrong_at(key, "use a string in quotes")),
         };
         read(text).map(Some).map_err(|what| self.wrong_at(key, what))
     }
@@ -468,13 +472,13 @@ impl<'a> Section<'a> {
         let integer = value.get_ref().as_integer();
         let number = integer.and_then(|number| u64::from_str_radix(number.as_str(), number.radix()).ok());
         number.filter(|number| range.contains(number)).map(Some).ok_or_else(|| {
-            self.wrong_at(key, format!("write a number from {} to {}", range.start(), range.end()))
+            self.wrong_at(key, format!("use a number from {} to {}", range.start(), range.end()))
         })
     }
 
     fn texts(&self, key: &str) -> Read<Option<Vec<PlacedText<'a>>>> {
         let Some(value) = self.table.get(key) else { return Ok(None) };
-        let refused = || self.wrong_at(key, "write strings in brackets: [\"…\", \"…\"]");
+        let refused = || self.wrong_at(key, "use strings in brackets: [\"…\", \"…\"]");
         let list = value.get_ref().as_array().ok_or_else(refused)?;
         let text = |value: &'a Spanned<DeValue<'a>>| {
             value.get_ref().as_str().map(|text| (value.span(), text)).ok_or_else(refused)
@@ -491,14 +495,14 @@ impl<'a> Section<'a> {
     fn section(&self, key: &str) -> Read<Option<Section<'a>>> {
         let Some(value) = self.table.get(key) else { return Ok(None) };
         let table = value.get_ref().as_table();
-        let table = table.ok_or_else(|| self.wrong_at(key, format!("write a table, [{key}]")))?;
+        let table = table.ok_or_else(|| self.wrong_at(key, format!("use a table, [{key}]")))?;
         Ok(Some(Section { at: value.span(), table }))
     }
 
     /// The tables of an array of tables.
     fn sections(&self, key: &str) -> Read<Vec<Section<'a>>> {
         let Some(value) = self.table.get(key) else { return Ok(Vec::new()) };
-        let refused = || self.wrong_at(key, format!("write a table with two brackets for each: [[…{key}]]"));
+        let refused = || self.wrong_at(key, format!("use a table with double brackets for each: [[…{key}]]"));
         let list = value.get_ref().as_array().ok_or_else(refused)?;
         let table = |value: &'a Spanned<DeValue<'a>>| {
             let table = value.get_ref().as_table().ok_or_else(refused)?;
@@ -513,7 +517,7 @@ impl<'a> Section<'a> {
         let mut entries: Vec<_> = parent.table.iter().collect();
         entries.sort_by_key(|(name, _)| name.span().start);
         let named = entries.into_iter().map(|(name, value)| {
-            let what = || format!("write a table, [{key}.{}]", name.get_ref());
+            let what = || format!("use a table, [{key}.{}]", name.get_ref());
             let table =
                 value.get_ref().as_table().ok_or_else(|| Mistake { at: name.span(), what: what() })?;
             Ok((name.get_ref().as_ref(), Section { at: name.span(), table }))
@@ -525,7 +529,7 @@ impl<'a> Section<'a> {
 /// `1Gbit/s`, `160 Mbit/s`: bits a second.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     const UNITS: &[(&str, f64)] = &[("kbit/s", 1e3), ("Mbit/s", 1e6), ("Gbit/s", 1e9)];
-    quantity(text, UNITS).ok_or_else(|| format!("`{text}` is not a rate; write one such as \"160Mbit/s\""))
+    quantity(text, UNITS).ok_or_else(|| format!("`{text}` is not a rate; use one such as \"160Mbit/s\""))
 }
 
 /// `25ms`, `1.5s`, `0s`.
@@ -533,7 +537,7 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
     const UNITS: &[(&str, f64)] = &[("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     quantity(text, UNITS)
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
-        .ok_or_else(|| format!("`{text}` is not a time; write one such as \"25ms\""))
+        .ok_or_else(|| format!("`{text}` is not a time; use one such as \"25ms\""))
 }
 
 /// `64KiB`, `1MB`, `9000`: bytes.
@@ -550,14 +554,14 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     ];
     quantity(text, UNITS)
         .map(|bytes| bytes.round() as u64)
-        .ok_or_else(|| format!("`{text}` is not a size; write one such as \"64KiB\""))
+        .ok_or_else(|| format!("`{text}` is not a size; use one such as \"64KiB\""))
 }
 
 /// `1%`, `0.01`: a share from 0 to 1.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     quantity(text, &[("", 1.0), ("%", 0.01)])
         .filter(|share| (0.0..=1.0).contains(share))
-        .ok_or_else(|| format!("`{text}` is not a share; write one such as \"1%\""))
+        .ok_or_else(|| format!("`{text}` is not a share; use one such as \"1%\""))
 }
 
 /// A nonnegative number with its unit.
@@ -585,17 +589,17 @@ mod tests {
             change(&mut plan);
             plan.mistake().expect("wrong")
         };
-        assert_eq!(told(|plan| plan.hosts.clear()), "a lab needs a host; write [host.NAME]");
-        assert_eq!(told(|plan| plan.hosts.push(HostPlan::new("client"))), "there are two named client");
+        assert_eq!(told(|plan| plan.hosts.clear()), "the plan has no host; add [host.NAME]");
+        assert_eq!(told(|plan| plan.hosts.push(HostPlan::new("client"))), "the name client is used twice");
         assert!(told(|plan| plan.links[0].ends[1].host = "nobody".to_owned()).contains("not a host"));
-        assert!(told(|plan| plan.links[0].ends[1].host = "client".to_owned()).contains("twice"));
-        assert!(told(|plan| plan.links[0].name = "an interface".to_owned()).contains("cannot name a link"));
+        assert!(told(|plan| plan.links[0].ends[1].host = "client".to_owned()).contains("to itself"));
+        assert!(told(|plan| plan.links[0].name = "an interface".to_owned()).contains("valid link name"));
         assert!(told(|plan| plan.links[0].ends[0].interface_mtu = Some(20)).contains("MTU 20"));
         assert!(told(|plan| plan.links[0].conditions[1].loss = -0.1).contains("loss"));
         let escape = |plan: &mut Plan| {
             plan.hosts[0].sysctls.push(("net...kernel.panic".to_owned(), "1".to_owned()));
         };
-        assert!(told(escape).contains("not a setting of the network"));
+        assert!(told(escape).contains("not a network setting"));
     }
 
     const PAIR: &str = "[host.client]\n[host.server]\n[link.wire]\nbetween = [\"client\", \"server\"]\n";
@@ -606,24 +610,28 @@ mod tests {
 
     #[test]
     fn mistakes_are_told_with_line_and_column() {
-        assert!(refused("[host.client").starts_with("1:13: this is not TOML"), "{}", refused("[host.client"));
-        assert_eq!(refused(""), "1:1: a lab needs a host; write [host.NAME]");
+        assert!(
+            refused("[host.client").starts_with("1:13: the file is not valid TOML"),
+            "{}",
+            refused("[host.client")
+        );
+        assert_eq!(refused(""), "1:1: the plan has no host; add [host.NAME]");
         let unknown = refused("[host.client]\n  colour = 1");
-        assert!(unknown.starts_with("2:3: `colour` is not a key here"), "{unknown}");
+        assert!(unknown.starts_with("2:3: unknown key `colour`"), "{unknown}");
         assert_eq!(
             refused(&format!("{PAIR}rate = \"1G\"")),
-            "5:8: `rate`: `1G` is not a rate; write one such as \"160Mbit/s\""
+            "5:8: `rate`: `1G` is not a rate; use one such as \"160Mbit/s\""
         );
-        assert_eq!(refused(&format!("{PAIR}mtu = 20")), "5:7: `mtu`: write a number from 68 to 65521");
-        assert!(refused(&format!("{PAIR}loss = true")).starts_with("5:8: `loss`: write a string"));
+        assert_eq!(refused(&format!("{PAIR}mtu = 20")), "5:7: `mtu`: use a number from 68 to 65521");
+        assert!(refused(&format!("{PAIR}loss = true")).starts_with("5:8: `loss`: use a string"));
         assert_eq!(
             refused("[host.a]\n[link.wire]\nbetween = [\"a\", \"b\"]"),
-            "3:17: there is no host `b`; write [host.b]"
+            "3:17: there is no host `b`; add [host.b]"
         );
         let elsewhere = format!("{PAIR}[link.wire.towards.moon]\ndelay = \"1.3s\"");
-        assert_eq!(refused(&elsewhere), "5:20: link wire does not end at `moon`");
+        assert_eq!(refused(&elsewhere), "5:20: link wire does not connect `moon`");
         let escape = "[host.a]\nsysctl = { \"kernel.panic\" = 1 }";
-        assert!(refused(escape).starts_with("2:12: `kernel.panic` is not a setting of the network"));
+        assert!(refused(escape).starts_with("2:12: `kernel.panic` is not a network setting"));
         let twice = "[host.a]\n[host.a]";
         assert!(refused(twice).starts_with("2:"), "{}", refused(twice));
         let mismatch = format!("{PAIR}[link.wire.end.client]\naddress = \"10.0.0.1\"");
@@ -684,12 +692,12 @@ mod tests {
         let expected = (Some(ReadyCheck::Command(words)), Duration::from_secs(90));
         assert_eq!(host("ready = [\"test\", \"-e\", \"/run/x\"]\nready-within = \"90s\""), expected);
         for (keys, what) in [
-            ("run = [\"x\"]\nready = \"3260\"", "3:9: `ready`: write a port, or a command"),
-            ("run = [\"x\"]\nready = 0", "3:9: `ready`: write a number from 1"),
-            ("run = [\"x\"]\nready = []", "3:9: `ready`: write a program"),
-            ("run = [\"x\"]\nready = [1]", "3:9: `ready`: write strings"),
-            ("ready = 3260", "2:9: `ready`: this is for a host with `run`"),
-            ("run = [\"x\"]\nready-within = \"1s\"", "3:16: `ready-within`: this is for a host with `ready`"),
+            ("run = [\"x\"]\nready = \"3260\"", "3:9: `ready`: use a port, or a command"),
+            ("run = [\"x\"]\nready = 0", "3:9: `ready`: use a number from 1"),
+            ("run = [\"x\"]\nready = []", "3:9: `ready`: use a program"),
+            ("run = [\"x\"]\nready = [1]", "3:9: `ready`: use strings"),
+            ("ready = 3260", "2:9: `ready`: this key requires `run`"),
+            ("run = [\"x\"]\nready-within = \"1s\"", "3:16: `ready-within`: this key requires `ready`"),
         ] {
             let told = refused(&format!("[host.a]\n{keys}"));
             assert!(told.starts_with(what), "{told}");
@@ -719,7 +727,7 @@ mod tests {
     fn what_has_no_unit_or_a_wrong_one_is_refused_with_an_example() {
         for text in ["", "25", "ms", "-1ms", "1e3ms", "1 m", "25ms ", "1.2.3s"] {
             let refused = time(text).expect_err(text);
-            assert!(refused.ends_with("is not a time; write one such as \"25ms\""), "{refused}");
+            assert!(refused.ends_with("is not a time; use one such as \"25ms\""), "{refused}");
         }
         assert!(rate("1G").is_err());
         assert!(size("1KB").is_err());

@@ -29,9 +29,9 @@ pub enum Redundancy {
 pub struct Array {
     /// The type of the disks.
     pub disk: DiskModel,
-    /// How many.
+    /// Number of disks.
     pub disks: u16,
-    /// How.
+    /// Their redundancy.
     pub redundancy: Redundancy,
     /// Contiguous bytes on one disk before the next disk's strip.
     pub strip_bytes: u32,

@@ -49,7 +49,7 @@ pub enum Constant {
     Medium,
 }
 
-/// What was found.
+/// The fitted constants of a path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fitted {
     /// The path. A limit that applies in no measurement is unknown, and `None`; a time without an effect is

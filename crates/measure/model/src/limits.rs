@@ -50,7 +50,7 @@ pub struct Distance {
     pub window_bytes: Option<u32>,
     /// Outstanding requests.
     pub depth: Option<u32>,
-    /// TCP connections, each with that window.
+    /// Number of TCP connections, each with the window.
     pub connections: u16,
 }
 
@@ -63,7 +63,7 @@ impl Distance {
 
 /// Limits over a distance.
 pub struct DistanceLimits {
-    /// What was asked about.
+    /// The requested distance.
     pub asked: Distance,
     /// The window that fills the link.
     pub window_bytes: f64,

@@ -234,7 +234,7 @@ pub struct Layers {
     pub ip: u32,
     /// TCP, with its options.
     pub tcp: u32,
-    /// What TCP carries.
+    /// The TCP payload.
     pub payload: u32,
     /// Padding to the minimum frame length.
     pub padding: u32,
@@ -276,7 +276,7 @@ impl Layers {
         self.frame().saturating_add(self.gap)
     }
 
-    /// What is not payload.
+    /// All bytes except the payload.
     pub fn overhead(self) -> u32 {
         self.on_the_wire() - self.payload
     }

@@ -102,7 +102,7 @@ pub enum Direction {
 /// Requests of one kind at a fixed queue depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
-    /// Which way.
+    /// The direction of the data.
     pub direction: Direction,
     /// The length of each, in bytes.
     pub block_bytes: u32,
@@ -198,7 +198,7 @@ impl LinkRate {
     /// The most common rate.
     pub const GIGABIT: LinkRate = LinkRate(1e9);
 
-    /// So many.
+    /// The rate in bits a second.
     pub fn bits_per_s(self) -> f64 {
         self.0
     }
@@ -216,7 +216,7 @@ impl FromStr for LinkRate {
     fn from_str(text: &str) -> Result<LinkRate, String> {
         if text.contains("B/s") || text.contains("Bps") {
             return Err(format!(
-                "`{text}` is in bytes; a link's rate is in bits per second, such as 1Gbit/s"
+                "`{text}` is in bytes; specify the rate of a link in bits per second, such as 1Gbit/s"
             ));
         }
         let ends = ["bit/s", "bits/s", "bps", "b/s", ""];
@@ -229,7 +229,7 @@ impl FromStr for LinkRate {
         let number: Option<f64> = digits.parse().ok().filter(|_| is_plain);
         let Some(number) = number else {
             return Err(format!(
-                "`{text}` is not a link's rate; write bits per second such as 1G, 100M or 2.5Gbit/s"
+                "`{text}` is not the rate of a link; use bits per second, such as 1G, 100M or 2.5Gbit/s"
             ));
         };
         // 2.3 × 10^9 is not exactly a whole number of bits in binary, but means one.
@@ -237,7 +237,7 @@ impl FromStr for LinkRate {
         match (LEAST..=MOST).contains(&bits_per_s) {
             true => Ok(LinkRate(bits_per_s)),
             false => Err(format!(
-                "`{text}` is not a link's rate, which is from {} to {}",
+                "the link rate `{text}` is out of range; use {} to {}",
                 LinkRate(LEAST),
                 LinkRate(MOST)
             )),
@@ -397,8 +397,8 @@ mod tests {
             assert!(rate(text).expect_err("a mistake").contains("such as 1G, 100M or 2.5Gbit/s"), "{text}");
         }
         assert!(rate("125MB/s").expect_err("a mistake").contains("is in bytes"));
-        assert!(rate("1").expect_err("a mistake").ends_with("from 10kbit/s to 10Tbit/s"));
-        assert!(rate("11T").expect_err("a mistake").ends_with("from 10kbit/s to 10Tbit/s"));
+        assert!(rate("1").expect_err("a mistake").ends_with("use 10kbit/s to 10Tbit/s"));
+        assert!(rate("11T").expect_err("a mistake").ends_with("use 10kbit/s to 10Tbit/s"));
     }
 
     #[test]

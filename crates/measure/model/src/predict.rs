@@ -160,7 +160,7 @@ pub fn predict_sessions(path: &Path, keys: &Keys, load: &Load, law: &Scalability
 /// A number to find. All numbers are logarithms: this file adds where its callers multiply.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
-    /// Where to begin.
+    /// The value at which the search starts.
     pub(super) start: f64,
     /// The minimum; above 0.
     pub(super) least: f64,

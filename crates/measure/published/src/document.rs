@@ -11,7 +11,7 @@ pub struct Document {
     pub title: &'static str,
     /// The author and the date, if stated.
     pub by: &'static str,
-    /// What it measured.
+    /// The subject of its measurements.
     pub about: &'static str,
 }
 
@@ -73,11 +73,12 @@ impl Megabyte {
     /// The reason, for a note under a table.
     pub fn why(self) -> &'static str {
         match self {
-            Megabyte::Dd => "MB is 1,000,000 bytes: GNU dd prints it so",
+            Megabyte::Dd => "MB is 1,000,000 bytes, as in the output of GNU dd",
             Megabyte::Dpmeterm => {
-                "MB is taken for 1000 KiB: so read, table 4 has whole numbers of requests a second"
+                "MB is assumed to be 1000 KiB, because this gives whole numbers of requests per second in \
+                 table 4"
             }
-            Megabyte::Unstated => "the document does not say what its MB is; 1,000,000 bytes are assumed",
+            Megabyte::Unstated => "the document does not define MB; 1,000,000 bytes are assumed",
         }
     }
 }

@@ -14,13 +14,13 @@ pub struct Row {
     pub document: String,
     /// The table, or the part of the text.
     pub table: String,
-    /// What was measured.
+    /// The measured system.
     pub system: String,
     /// By which test.
     pub test: String,
     /// The direction of the data.
     pub direction: Option<Direction>,
-    /// In which order.
+    /// The access pattern.
     pub pattern: String,
     /// The length of each request, in bytes.
     #[serde(rename(deserialize = "block_size_bytes"))]
@@ -78,9 +78,9 @@ pub enum Direction {
 /// A number with its unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Quantity {
-    /// How much.
+    /// The numeric value.
     pub value: f64,
-    /// Of what.
+    /// The unit of the value.
     pub unit: Unit,
 }
 
@@ -142,7 +142,7 @@ impl Row {
             "bytes" => (1.0, Unit::Bytes),
             "%" => (1e-2, Unit::One),
             "count" => (1.0, Unit::One),
-            other => return Err(format!("`{other}` is no known unit").into()),
+            other => return Err(format!("`{other}` is an unknown unit").into()),
         };
         self.si = Some(Quantity { value: self.printed.parse::<f64>()? * factor, unit });
         Ok(self)

@@ -29,7 +29,7 @@ pub struct Table {
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
-    /// What is in it.
+    /// The heading of the column.
     pub head: String,
     /// The common unit of its numbers, if there is one.
     pub unit: Option<String>,
@@ -49,7 +49,7 @@ pub struct Line {
 /// A number in a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cell {
-    /// As printed.
+    /// The number exactly as printed.
     pub printed: String,
     /// In the document's words.
     pub unit: String,

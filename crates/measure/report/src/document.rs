@@ -8,7 +8,7 @@ use super::chart::{Bars, Heat, Plot};
 pub(super) struct Document {
     /// The suite, and the storage.
     pub(super) title: String,
-    /// When, and by what.
+    /// The time of the measurement, and the program.
     pub(super) subtitle: String,
     /// The summary for hurried readers.
     pub(super) verdict: Verdict,
@@ -56,7 +56,7 @@ pub(super) enum Tone {
 /// A number in large letters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Headline {
-    /// What it is: `read`.
+    /// The name of the number: `read`.
     pub(super) what: String,
     /// With its unit.
     pub(super) value: String,
@@ -71,7 +71,7 @@ pub(super) struct Section {
     pub(super) id: &'static str,
     /// Its heading.
     pub(super) title: &'static str,
-    /// What is in it.
+    /// Its content.
     pub(super) blocks: Vec<Block>,
 }
 

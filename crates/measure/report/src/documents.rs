@@ -14,7 +14,7 @@ const HEAD_LETTERS: usize = 14;
 fn document(number: &str) -> Result<Document, String> {
     let known = DOCUMENTS.map(|document| document.number);
     let found = DOCUMENTS.into_iter().find(|document| document.number == number);
-    found.ok_or_else(|| format!("there is no document `{number}`{}", hint(number, &known)))
+    found.ok_or_else(|| format!("unknown document `{number}`{}", hint(number, &known)))
 }
 
 /// The tables of a document, or of all documents, whose name contains `name`, with their documents. If `name`
@@ -41,7 +41,7 @@ pub fn chosen(number: Option<&str>, name: Option<&str>) -> Result<Vec<(Document,
     all.retain(|(_, tables)| !tables.is_empty());
     if all.is_empty() {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        return Err(format!("there is no table `{name}`{}", hint(name, &names)));
+        return Err(format!("unknown table `{name}`{}", hint(name, &names)));
     }
     Ok(all)
 }

@@ -117,7 +117,7 @@ fn options(record: &Record, name: &str, role: &Role) -> Value {
     Value::Object(options)
 }
 
-/// As fio writes lengths: `4k`, `1m`.
+/// A length in fio's notation: `4k`, `1m`.
 fn short_size(bytes: u32) -> String {
     match bytes {
         bytes if bytes % (1 << 20) == 0 => format!("{}m", bytes >> 20),
@@ -239,7 +239,7 @@ fn total(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-/// What samples come to.
+/// Minimum, maximum, mean and deviation of samples.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spread {
     least: f64,

@@ -180,7 +180,7 @@ fn cpu(parts: &[&ClientRun]) -> Vec<String> {
     cells
 }
 
-/// As Iometer writes numbers, which are never empty.
+/// A number in Iometer's notation, which is never empty.
 fn decimal(number: f64) -> String {
     format!("{:.6}", if number.is_finite() { number } else { 0.0 })
 }

@@ -102,7 +102,7 @@ fn frames(link: Link) -> Vec<Vec<String>> {
         line("  frame", |layers| layers.frame()),
         line("  preamble and gap", |layers| layers.gap),
         line("  on the wire", |layers| layers.on_the_wire()),
-        line("  of it overhead", |layers| layers.overhead()),
+        line("  overhead", |layers| layers.overhead()),
         row(["  frames per ACK", "", &FRAMES_PER_ACK.to_string()]),
     ]);
     rows
@@ -127,13 +127,13 @@ fn payload(link: Link) -> Vec<Vec<String>> {
             Some(share),
         ),
         line(
-            "  each of both ways",
+            "  each direction",
             format!("{:.1}", link.frames_per_s_both_ways()),
             both / 2.0,
             format!("{:.1}", both / 2.0 / MIB),
             Some(share_both),
         ),
-        line("  both ways together", String::new(), both, format!("{:.2}", both / MIB), None),
+        line("  both directions", String::new(), both, format!("{:.2}", both / MIB), None),
     ]
 }
 
@@ -145,8 +145,8 @@ fn iscsi(answer: &LinkLimits, width: usize) -> String {
     rows.extend(answer.blocks.iter().map(print_goodput));
     let status = if answer.status_apart { "in a separate PDU" } else { "with its last data" };
     let order = format!(
-        "Commands follow each other without gaps, and the status of a read is sent {status}. back: the utilisation \
-         of the other direction, including acknowledgements."
+        "Commands are sent without gaps, and the status of a read is sent {status}. \"back\" is the \
+         utilisation of the opposite direction, including acknowledgements."
     );
     let below = [keys(&answer.keys) + ".", order];
     let below = below.iter().flat_map(|text| hanging("  ", text, width.min(PROSE)));
@@ -189,7 +189,7 @@ fn keys(keys: &Keys) -> String {
 fn print_distance(answer: &LinkLimits, far: &DistanceLimits, width: usize) -> String {
     let asked = &far.asked;
     let mut page = format!(
-        "Over a round trip of {} ms a TCP window of {} MB ({} MiB) fills the link.\n",
+        "At a round trip of {} ms, a TCP window of {} MB ({} MiB) fills the link.\n",
         milliseconds(asked.round_trip_s),
         significant(far.window_bytes / MB),
         significant(far.window_bytes / MIB)
@@ -201,7 +201,7 @@ fn print_distance(answer: &LinkLimits, far: &DistanceLimits, width: usize) -> St
             more => format!("{more} connections with windows of {window} carry"),
         };
         page += &format!(
-            "{who} {} MB/s of TCP payload, {:.1} % of it.\n",
+            "{who} {} MB/s of TCP payload, {:.1} % of the link's maximum.\n",
             significant(far.tcp_per_s / MB),
             100.0 * far.tcp_per_s / answer.link.payload_per_s(),
         );
@@ -223,7 +223,7 @@ fn milliseconds(seconds: f64) -> String {
 
 /// The required number of outstanding requests, and how often each of them waits for the peer.
 fn to_fill<'a>(names: impl Iterator<Item = &'a str>, blocks: &[DistantBlock]) -> Vec<Vec<String>> {
-    let mut head = vec!["under way to fill it".to_owned()];
+    let mut head = vec!["depth to fill it".to_owned()];
     names.for_each(|name| head.extend([name.to_owned(), "waits".to_owned()]));
     let cells = |way: &DirectionLimits| {
         let depth = way.depth.map_or_else(|| "never".to_owned(), |depth| grouped(depth.into()));
@@ -241,7 +241,7 @@ fn what_comes<'a>(names: impl Iterator<Item = &'a str>, far: &DistanceLimits) ->
     let with = far
         .asked
         .depth
-        .map_or("MB/s".to_owned(), |depth| format!("MB/s with {} under way", grouped(depth.into())));
+        .map_or("MB/s".to_owned(), |depth| format!("MB/s at depth {}", grouped(depth.into())));
     let mut head = vec![with];
     names.for_each(|name| head.extend([name.to_owned(), "limit".to_owned()]));
     let cells = |way: &DirectionLimits| {

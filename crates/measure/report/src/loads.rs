@@ -84,13 +84,14 @@ impl<'a> Loads<'a> {
 }
 
 fn note(is_shared: bool, is_known: bool, is_remote: bool) -> String {
-    let says = "Loads are percentages of all CPUs of a machine; the document's are from vmstat.";
+    let says =
+        "Loads are percentages of all CPUs of a machine; the document's loads were measured with vmstat.";
     let more = match (is_shared, is_known) {
-        (true, _) => " Server and client share this machine: each load is that process's share.",
-        (false, true) => " Ours cover everything that runs on both machines.",
+        (true, _) => " Server and client run on this machine: each load is the share of that process.",
+        (false, true) => " Our loads include all programs on both machines.",
         (false, false) if is_remote => {
-            " The server's is unknown: it is on another machine, or not accessible. An agent on its machine reports \
-             it (--server-agent)."
+            " The server's load is unknown, because the server is on another machine or not accessible. To \
+             measure it, run an agent on its machine (--server-agent)."
         }
         (false, false) => "",
     };

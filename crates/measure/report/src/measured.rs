@@ -196,7 +196,7 @@ impl<'a> Measured<'a> {
         match (self.first_failure, self.errors + self.mismatches) {
             (None, _) if self.ios == 0 => "none completed".to_owned(),
             (None, _) => "none failed".to_owned(),
-            (Some(first), count) => format!("{} FAILED, the first because {first}", grouped(count)),
+            (Some(first), count) => format!("{} FAILED; the first: {first}", grouped(count)),
         }
     }
 }

@@ -71,7 +71,7 @@ const HALF: f64 = 0.5;
 pub(super) fn leads(report: &Report<'_>) -> Vec<Lead> {
     let lead = |about, says| Lead { about, says };
     if report.summaries.iter().any(|summary| summary.mismatches > 0) {
-        let says = "No: data was wrong. Find the cause first, and measure again.".to_owned();
+        let says = "No: wrong data was read. Find the cause, then measure again.".to_owned();
         return vec![lead("Can it be used?", says)];
     }
     if report.record.runs.is_empty() {
@@ -227,7 +227,7 @@ fn measured(report: &Report<'_>) -> String {
     best.push(format!("up to {} IOPS", grouped(most.round() as u64)));
     let alone = measured().filter(|summary| summary.depth == 1).map(|summary| latencies(summary).p50_us);
     let alone = alone.filter(|us| *us > 0.0).min_by(f64::total_cmp);
-    let alone = alone.map(|us| format!("; a request alone takes {} (p50)", latency(us))).unwrap_or_default();
+    let alone = alone.map(|us| format!("; a single request takes {} (p50)", latency(us))).unwrap_or_default();
     format!("{what}: {}{alone}.", best.join(", "))
 }
 
@@ -254,17 +254,17 @@ fn good(judged: &[Judgement<'_>]) -> String {
     };
     let (share, lowest) = (shares().reduce(f64::min), times().reduce(f64::min));
     let verdict = match (share, lowest) {
-        (Some(share), _) if share >= FULL => "Yes, there is little room above it: ",
-        (Some(share), _) if share >= HALF => "There is room above it: ",
+        (Some(share), _) if share >= FULL => "Yes, close to the limit: ",
+        (Some(share), _) if share >= HALF => "Partly; more is possible: ",
         (Some(_), _) => "Less than half of what is possible: ",
-        (None, Some(times)) if times >= 1.0 => "Not less than was published: ",
-        (None, Some(_)) => "Less than was published: ",
+        (None, Some(times)) if times >= 1.0 => "As fast as published results, or faster: ",
+        (None, Some(_)) => "Slower than published results: ",
         (None, None) if judged.is_empty() => {
-            return "Nothing to compare with: the record has no ceiling, and nothing is published of the same \
-                    requests."
+            return "There is nothing to compare with: the record has no ceiling, and no published results use the \
+                    same requests."
                 .to_owned();
         }
-        (None, None) => "Nothing to compare with: ",
+        (None, None) => "There is nothing to compare with: ",
     };
     let clauses: Vec<String> = judged.iter().map(judgement).collect();
     format!("{verdict}{}.", clauses.join("; "))
@@ -276,10 +276,10 @@ fn judgement(judgement: &Judgement<'_>) -> String {
             format!("{} reach {} of {ceiling}", name(cell), percent(*share))
         }
         Judgement::AboveCeiling { cell, ceiling } => {
-            format!("{} were faster than {ceiling}, which is no ceiling here", name(cell))
+            format!("{} were faster than {ceiling}, so the measured ceiling is too low", name(cell))
         }
         Judgement::OfPublished { cell, curve, times } => format!(
-            "{} of {} are {} times what document {} has ({}: {})",
+            "{} of {} reach {} times the rate in document {} ({}: {})",
             name(cell),
             size(block_bytes(&cell.cell)),
             significant(*times),
@@ -294,9 +294,9 @@ fn beside_document(verdict: &crate::wan::Verdict) -> String {
     let possible = verdict.published - verdict.cannot_be;
     let reached = verdict.beaten + verdict.met;
     match verdict.published {
-        0 => "Nothing to compare with: none of the cells that document 002 prints was measured.".to_owned(),
+        0 => "There is nothing to compare with: no cell of document 002 was measured.".to_owned(),
         _ => format!(
-            "{} of the {possible} published numbers that are possible over this link were met or beaten.",
+            "{} of the {possible} published numbers that this link permits were met or exceeded.",
             if reached == possible { format!("All {reached}") } else { reached.to_string() }
         ),
     }
@@ -307,27 +307,28 @@ fn help(help: &Help<'_>) -> String {
         Help::Diagnosed(diagnosis) => {
             let remedy = diagnosis.findings.first().and_then(|finding| finding.remedies.first());
             let remedy =
-                remedy.map(|remedy| format!(" To change first ({}): {}.", at(remedy.at), remedy.change));
-            format!("By the diagnosis of this LUN: {}.{}", verdict(diagnosis), remedy.unwrap_or_default())
+                remedy.map(|remedy| format!(" Change first ({}): {}.", at(remedy.at), remedy.change));
+            format!("Diagnosis of this LUN: {}.{}", verdict(diagnosis), remedy.unwrap_or_default())
         }
         Help::Depth(Step { series, from, to, times }) => format!(
-            "More outstanding requests: from {from} to {to}, the most that were measured, {series} became {} times as \
-             fast.",
+            "More outstanding requests: an increase from {from} to {to}, the maximum measured, made {series} \
+             {} times as fast.",
             significant(*times)
         ),
         Help::Length(Step { series, from, to, times }) => format!(
-            "Longer requests: from {} to {}, the longest that were measured, {series} became {} times as fast.",
+            "Longer requests: an increase from {} to {}, the maximum measured, made {series} {} times as \
+             fast.",
             size(*from),
             size(*to),
             significant(*times)
         ),
         Help::NotDepth(Step { series, from, to, times }) => format!(
-            "Not more outstanding requests: from {from} to {to} {series} became {} times as fast. linerate diagnose \
-             tells what limits an iSCSI path.",
+            "More outstanding requests would not help: an increase from {from} to {to} made {series} {} \
+             times as fast. To find the limit of an iSCSI path, run linerate diagnose.",
             significant(*times)
         ),
         Help::Unknown => {
-            "Not known from these figures. linerate diagnose tells what limits an iSCSI path.".to_owned()
+            "Unknown. To find the limit of an iSCSI path, run linerate diagnose.".to_owned()
         }
     }
 }

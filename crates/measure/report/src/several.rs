@@ -13,7 +13,7 @@ use readable::table::{Align, Column, fitted};
 pub struct Reports<'a>(Vec<Report<'a>>);
 
 impl<'a> Reports<'a> {
-    /// These, in this order.
+    /// A document of these reports, in this order.
     pub fn new(reports: Vec<Report<'a>>) -> Reports<'a> {
         Reports(reports)
     }
@@ -106,7 +106,7 @@ impl<'a> Reports<'a> {
         .filter_map(clause)
         .collect();
         if !clauses.is_empty() {
-            let says = format!("{}. linerate compare shows which differences are real.", clauses.join(", "));
+            let says = format!("{}. linerate compare shows the significant differences.", clauses.join(", "));
             leads.push(Lead { about: "Which is fastest where?", says });
         }
         leads

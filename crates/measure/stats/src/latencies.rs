@@ -94,7 +94,7 @@ impl Histogram {
         self.0.is_empty()
     }
 
-    /// How many were seen.
+    /// The number of recorded latencies.
     pub fn count(&self) -> u64 {
         self.0.iter().fold(0, |sum, (_, times)| sum.saturating_add(*times))
     }

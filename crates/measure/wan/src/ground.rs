@@ -50,7 +50,7 @@ struct Wire {
     way: PathKey,
 }
 
-/// What serves in it.
+/// A target and a TCP peer in a host of the lab.
 struct Service {
     target: OwnTarget,
     peer: Peer,
@@ -172,7 +172,7 @@ impl TestBed {
         self.service.take().map_or(Ok(()), |service| service.target.stop())
     }
 
-    /// Where clients are.
+    /// The host of the lab in which clients run.
     pub(crate) fn client(&self) -> Option<Site> {
         let lab = Arc::clone(&self.wire.as_ref()?.lab);
         Some(Site::Host { lab, name: CLIENT })
@@ -201,7 +201,7 @@ impl TestBed {
         Ok(Some(url))
     }
 
-    /// What the wires did.
+    /// The frame counters of the lab's links.
     pub(crate) fn counts(&self) -> Result<Counts, Failure> {
         let mut all = self.before.clone();
         if let Some(wire) = &self.wire {
@@ -298,7 +298,7 @@ fn serve(
         let listener = reactor::world().listen(listen, &ListenOptions { stream });
         let listener =
             listener.map_err(|error| Failure::failed(format_args!("cannot listen on {listen}: {error}")))?;
-        // Otherwise the receiver was dropped.
+        // Sending fails only if the receiver was dropped.
         let _ = tell.send(Ok(listener.local()));
         let answering = reactor::spawn(async move { tcp::keep(&*listener).await });
         end.recv().await;

@@ -91,8 +91,8 @@ fn facts(link: LinkRate) -> Facts {
     facts.0.push(of_the_way("link", format!("{link}, between two network namespaces of this machine")));
     facts.0.push(of_the_way(
         "TCP of both hosts",
-        "buffers as large as the window of a cell asks for, no memory of earlier connections \
-         (tcp_no_metrics_save=1), no slow start after a rest (tcp_slow_start_after_idle=0)"
+        "buffers of the size that the cell's window requires, no metrics of earlier connections \
+         (tcp_no_metrics_save=1), no slow start after idle periods (tcp_slow_start_after_idle=0)"
             .to_owned(),
     ));
     facts
@@ -103,7 +103,7 @@ pub fn resumed(folder: &Folder) -> Result<Record, Failure> {
     let record = folder.load()?;
     if !is_subject(&record.subject) {
         let path = folder.path().display();
-        return Err(Failure::refused(format!("{path} holds no measurement of the suite `{NAME}`")));
+        return Err(Failure::refused(format!("{path} does not contain a measurement of the suite `{NAME}`")));
     }
     bench_runner::prepare::resumed(record.clone(), &record.subject)
 }
@@ -187,7 +187,7 @@ impl WanCrew {
 
 /// A suite of this kind has only cells with settings, but a record from elsewhere may not.
 fn nothing_to_do(cell: &Cell) -> Failure {
-    Failure::refused(format!("cell {} does not say over which way it is to be measured", cell.name))
+    Failure::refused(format!("cell {} does not specify its network path", cell.name))
 }
 
 impl Crew for WanCrew {
@@ -219,7 +219,7 @@ impl Crew for WanCrew {
 
     fn remarks(&self) -> Vec<String> {
         let Ok(counts) = self.ground.counts() else { return Vec::new() };
-        vec![format!("the lab's wire carried {counts}")]
+        vec![format!("the lab's link carried {counts}")]
     }
 
     async fn close(mut self) {

@@ -27,7 +27,7 @@ const CORES: usize = 1;
 /// Linerate's initiator has logged out by then.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// How it serves.
+/// Options of the target.
 pub struct OwnTargetOptions {
     /// Its iSCSI name.
     pub name: &'static str,
@@ -47,7 +47,7 @@ pub struct OwnTargetOptions {
 
 /// A target that serves until [`OwnTarget::stop`].
 pub struct OwnTarget {
-    /// Where it listens.
+    /// The listening address.
     pub address: SocketAddr,
     /// Its NBD address.
     nbd: Option<SocketAddr>,
@@ -74,7 +74,7 @@ impl OwnTarget {
         let threads = cores.into_iter().map(|core| {
             let (report, number, site) = (report.clone(), number.clone(), site.clone());
             let serve = move || {
-                // Otherwise the receiver was dropped.
+                // Sending fails only if the receiver was dropped.
                 let _ = number.send(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
                 let world = Epoll::shared(epoll).map_err(Failure::failed)?;
                 reactor::block_on(world, core.run(report));
@@ -92,7 +92,7 @@ impl OwnTarget {
         let is_udp = |at: &&ListenAddress| matches!(at, ListenAddress::Datagrams(_));
         let hyperscsi = addresses.iter().find(is_udp).map(|at| at.url(HYPERSCSI));
         let addresses: Vec<SocketAddr> = addresses.iter().filter_map(ListenAddress::inet).collect();
-        let address = addresses.first().ok_or_else(|| Failure::failed("the target listens nowhere"))?;
+        let address = addresses.first().ok_or_else(|| Failure::failed("the target is not listening"))?;
         let thread = numbered.recv().map_err(|_| Failure::failed("the target did not start"))?;
         server.open();
         let nbd = addresses.get(1).copied();
@@ -118,7 +118,7 @@ impl OwnTarget {
     pub fn stop(self) -> Result<(), Failure> {
         self.server.shutdown(GRACE);
         for thread in self.threads {
-            thread.join().map_err(|_| Failure::failed("the target broke down"))??;
+            thread.join().map_err(|_| Failure::failed("the target failed"))??;
         }
         Ok(())
     }

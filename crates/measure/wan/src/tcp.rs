@@ -249,7 +249,7 @@ async fn answer(_slot: ConnectionSlot, stream: Box<dyn Stream>) {
     let mut memory = vec![0x5a; MEMORY_BYTES];
     if let Err(error) = raw::serve(&*stream, &mut memory).await {
         // A client that is done disconnects in the middle, which is not a failure.
-        tracing::debug!(peer = %stream.peer(), %error, "a connection has ended");
+        tracing::debug!(peer = %stream.peer(), %error, "a connection closed unexpectedly");
     }
 }
 

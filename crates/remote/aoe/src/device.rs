@@ -212,7 +212,7 @@ impl Commands {
     }
 }
 
-/// Waits for all of them: afterwards every failure is known, and no copies of the others are in transit.
+/// Waits for all commands: afterwards every failure is known, and no copy of a command is in transit.
 async fn all_of(exchanges: Vec<(Lba, Exchange)>) -> Result<(), DeviceError> {
     let mut first = Ok(());
     for (lba, exchange) in exchanges {
@@ -347,7 +347,7 @@ pub enum OpenError {
     #[display("AoE device {_0}: {_1}")]
     Refused(Address, ErrorCode),
     /// The device has failed IDENTIFY DEVICE.
-    #[display("AoE device {_0} does not identify itself: its error register is 0x{_1:02x}")]
+    #[display("AoE device {_0} rejected IDENTIFY DEVICE: error register 0x{_1:02x}")]
     Unidentified(Address, u8),
     /// It has no sectors.
     #[display("AoE device {_0} has no sectors")]
@@ -375,7 +375,8 @@ pub async fn discover(interface: &str, time: Duration) -> Result<Vec<Found>, Ope
     Ok(all)
 }
 
-/// Opens a device. Its commands live on the reactor of this thread, which must run for as long as the device is in use.
+/// Opens a device. Its commands run on this thread's reactor, which must keep running while the device is in
+/// use.
 pub async fn open(url: &Url) -> Result<RemoteAoe, OpenError> {
     let options = &url.options;
     let datagrams = endpoint(&url.interface).map_err(OpenError::Interface)?;

@@ -10,12 +10,12 @@
 //! - [`Url`] is `aoe://INTERFACE/SHELF.SLOT`, with options.
 //! - [`discover`] queries all devices; [`open`] queries one, and determines the frame length.
 //! - `session` sends commands, retransmits them without a reply, and matches replies by tag. It also searches
-//!   for a device that no longer responds: its station may have changed.
+//!   for a device that no longer responds: its MAC address may have changed.
 //! - [`RemoteAoe`] turns block requests into commands.
 //!
 //! A retransmitted write may be executed twice, and the second time late: the network may delay a copy, and
-//! some servers do not remember executed writes. Newer writes to its sectors wait until no copy can arrive
-//! any more ([`Options::quarantine`]).
+//! some servers keep no record of executed writes. Newer writes to the same sectors wait until no copy can
+//! still arrive ([`Options::quarantine`]).
 
 mod device;
 mod session;

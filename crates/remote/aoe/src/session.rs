@@ -8,18 +8,19 @@
 //!                                                   or a flush is kept, and sent, until it is answered
 //! ```
 //!
-//! A change that was sent has a claim on its sectors. If no copy of it can be left, the claim ends with the
-//! reply; otherwise it ends a quarantine later. Without a reply, the server may still be executing the
-//! change. If its requester has gone, the claim therefore stays until a reply arrives, or for a minute.
+//! A change that was sent has a claim on its sectors. If no copy of the change can still arrive, the claim
+//! ends with the reply; otherwise it ends one quarantine later. Without a reply, the server may still be
+//! executing the change. So if the requester was dropped, the claim lasts until a reply arrives, or for a
+//! minute.
 //!
-//! A server may report lost writes only once, in the reply to the flush that detected the loss. That reply
-//! counts as one loss when it arrives, even if the requester has gone. A flush that is answered earlier does
-//! not have this report: its success is returned only after all abandoned flushes have ended.
+//! A server may report lost writes only once, in the reply to the flush that detected the loss. That reply is
+//! counted as one loss when it arrives, even if the requester was dropped. A flush that is answered earlier
+//! does not have this report: its success is returned only after all abandoned flushes have ended.
 //!
 //! After some seconds without a reply, the client searches the Ethernet for the device; it reopens an
-//! interface that has failed. If another station has the same device, it replaces the old one. Commands sent
-//! to the old station may still be executed, so claims of changes that it may have received end a quarantine
-//! after their replies.
+//! interface that has failed. If a different MAC address has the same device, that address replaces the old
+//! one. Commands sent to the old address may still be executed, so claims of changes that may have arrived
+//! there end one quarantine after their replies.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -50,8 +51,8 @@ const SLOW: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(50);
 /// How long an abandoned change or flush without a reply is kept.
 const KEPT: Duration = Duration::from_secs(60);
-/// Maximum travel time of a frame for which copies of a write are recognised: a Linerate server remembers a
-/// write for 5 s.
+/// Maximum travel time of a frame for which copies of a write are recognised: a Linerate server keeps the
+/// record of a write for 5 s.
 const REMEMBERED: Duration = Duration::from_secs(2);
 /// A device that has not answered for this long is searched, repeatedly if necessary.
 const SILENCE: Duration = Duration::from_secs(3);
@@ -64,8 +65,8 @@ const ROUNDS: usize = 16;
 pub(crate) struct Session {
     interface: String,
     address: Address,
-    /// Whether the server remembers completed writes, so that it does not execute a copy of an answered
-    /// write.
+    /// Whether the server keeps records of completed writes, so that it does not execute a duplicate of a
+    /// completed write.
     remembers: Cell<bool>,
     quarantine: Duration,
     inner: RefCell<Inner>,
@@ -157,7 +158,8 @@ impl Failed {
     /// The error of a flush that failed for this reason.
     pub(crate) fn of_flush(self) -> DeviceError {
         match self {
-            // This says nothing about writes: they are still in the cache, and a later flush reports them.
+            // This does not concern writes: their data is still in the cache, and a later flush reports its
+            // loss.
             Failed::TimedOut | Failed::Refused(ErrorCode::Unavailable) => DeviceError::NotReady,
             Failed::Refused(ErrorCode::Reserved) => DeviceError::Reserved,
             Failed::Refused(_) | Failed::Device(_) => DeviceError::WritesLost,
@@ -222,7 +224,7 @@ impl Session {
         self.inner.borrow_mut().identity = Some(identity);
     }
 
-    /// Records that the server remembers the tags of writes.
+    /// Records that the server keeps the tags of completed writes.
     pub(crate) fn server_remembers(&self) {
         self.remembers.set(true);
     }
@@ -380,7 +382,7 @@ impl Session {
             let is_same =
                 (&found.serial, &found.model, found.sectors) == (&known.serial, &known.model, known.sectors);
             if !is_same {
-                tracing::warn!(device = %self.address, %station, "another device responds instead");
+                tracing::warn!(device = %self.address, %station, "another device now has this address");
                 return;
             }
         }
@@ -388,7 +390,7 @@ impl Session {
         if station == before && !inner.is_down {
             return; // it is only busy
         }
-        tracing::info!(device = %self.address, %station, "the device is found again");
+        tracing::info!(device = %self.address, %station, "the device responds again");
         (inner.datagrams, inner.station) = (datagrams, station);
         (inner.is_new, inner.is_down) = (true, false);
         if station != before {
@@ -572,7 +574,7 @@ impl Inner {
         self.outstanding > 0 && self.silent_since.is_some_and(is_long)
     }
 
-    /// Removes a command: it is neither sent nor waited for any more.
+    /// Removes a command, which is then neither sent nor awaited.
     fn forget(&mut self, tag: u32) -> Option<Task> {
         let task = self.tasks.remove(&tag)?;
         self.waiting.retain(|waiting| *waiting != tag);
@@ -762,7 +764,8 @@ pub struct Found {
     pub string: Vec<u8>,
 }
 
-/// The first tag, random so that it differs from that of a client on this station that has just ended.
+/// The first tag. It is random, so that it differs from the tags of a client that has just exited on this
+/// host.
 pub(crate) fn first_tag() -> u32 {
     RandomState::new().build_hasher().finish() as u32
 }

@@ -59,8 +59,8 @@ pub enum UrlError {
     /// An unknown key.
     #[display("`{_0}` is not a key of an aoe:// URL; the keys are {}", KEYS.join(", "))]
     UnknownKey(#[error(not(source))] String),
-    /// A value does not fit its key.
-    #[display("{key}={value}: {why}")]
+    /// A value is not valid for its key.
+    #[display("{key}={value}: expected {why}")]
     Value {
         /// The key.
         key: &'static str,
@@ -96,7 +96,7 @@ impl Url {
                 "timeout" => options.timeout = time(Duration::from_millis(1))?,
                 "quarantine" => options.quarantine = time(Duration::ZERO)?,
                 "cache-loss-unseen" if value.is_empty() => options.cache_loss_unseen = true,
-                "cache-loss-unseen" => return Err(wrong("it has no value")),
+                "cache-loss-unseen" => return Err(wrong("no value")),
                 _ => {
                     let sectors = value.parse().ok().filter(|sectors| *sectors > 0);
                     options.sectors = Some(sectors.ok_or(wrong("1 to 255 sectors of 512 bytes"))?);
@@ -137,7 +137,7 @@ mod tests {
             error("aoe://eth0/7.1?mtu=9000"),
             "`mtu` is not a key of an aoe:// URL; the keys are cache-loss-unseen, quarantine, sectors, timeout"
         );
-        assert_eq!(error("aoe://eth0/7.1?sectors=0"), "sectors=0: 1 to 255 sectors of 512 bytes");
-        assert_eq!(error("aoe://eth0/7.1?cache-loss-unseen=yes"), "cache-loss-unseen=yes: it has no value");
+        assert_eq!(error("aoe://eth0/7.1?sectors=0"), "sectors=0: expected 1 to 255 sectors of 512 bytes");
+        assert_eq!(error("aoe://eth0/7.1?cache-loss-unseen=yes"), "cache-loss-unseen=yes: expected no value");
     }
 }

@@ -105,7 +105,7 @@ impl Disk {
         if self.read_only { Err(DeviceError::ReadOnly) } else { Ok(()) }
     }
 
-    /// Its current geometry, or that of the last query if the target does not answer in time.
+    /// Its current geometry. If the target does not answer in time, the geometry from the last query.
     pub async fn measured(&self) -> Geometry {
         // If the target is unavailable, the last known size remains.
         let _ = self.look().await;
@@ -127,7 +127,7 @@ impl Disk {
     /// Reads `length` bytes from `offset` on, or fewer up to the end of the device.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub async fn read(&self, offset: u64, length: usize) -> Result<Slice, DeviceError> {
         let geometry = self.geometry();
         let bytes = clipped(self.bytes(), offset, length as u64);
@@ -143,7 +143,7 @@ impl Disk {
     /// Writes the data at `offset`, up to the end of the device. Returns the number of bytes written.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub async fn write(
         &self,
         offset: u64,
@@ -197,7 +197,7 @@ impl Disk {
     /// Zeroes bytes; there is nothing to do beyond the end.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub async fn clear(&self, offset: u64, length: u64, how: Clearing) -> Result<(), DeviceError> {
         self.writable()?;
         if how == Clearing::Punch && !self.device.profile().thin {
@@ -249,7 +249,7 @@ impl Disk {
     /// error for it yet.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Errors of the device.
     pub async fn flush(&self, opening: u64) -> Result<(), DeviceError> {
         let flushed = self.flush_device().await;
         self.losses.borrow_mut().tell(opening, flushed)

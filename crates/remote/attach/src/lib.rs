@@ -27,8 +27,8 @@
 //! assert_eq!(&read.expect("a world")[..], b"file");
 //! ```
 //!
-//! Each attachment is a process. The FUSE part has no notion of blocks, and the block part ([`disk`]) none of
-//! FUSE.
+//! Each attachment is a process. The FUSE part does not depend on blocks, and the block part ([`disk`]) does
+//! not depend on FUSE.
 
 pub mod disk;
 mod file;
@@ -85,7 +85,7 @@ pub async fn attach(
     ready: impl FnOnce(&Record) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     if let Some(lun) = &volume.lun {
-        reservation::check(lun, terms.read_only, "--read-only is possible").await?;
+        reservation::check(lun, terms.read_only, "--read-only is allowed").await?;
     }
     let disk = Rc::new(Disk::new(volume.device, terms.read_only));
     let (sender, requests) = mailbox();
@@ -141,7 +141,7 @@ fn ended(kept: OwnRecord, flushed: Result<(), DeviceError>) -> Result<(), Failur
 pub fn be_behind_a_disk() {
     if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
         // Without CAP_SYS_RESOURCE, the process cannot mount the file system on the file either.
-        tracing::debug!("cannot set the priority for low memory: {error}");
+        tracing::debug!("cannot mark the process as an I/O flusher (PR_SET_IO_FLUSHER): {error}");
     }
 }
 

@@ -47,10 +47,10 @@ impl MountPoint {
         match fs::metadata(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return refused(&error.to_string()),
-            Ok(metadata) if metadata.is_dir() => return refused("a directory; name a file within it"),
-            Ok(metadata) if !metadata.is_file() => return refused("neither a file nor free"),
+            Ok(metadata) if metadata.is_dir() => return refused("this is a directory; add a file name"),
+            Ok(metadata) if !metadata.is_file() => return refused("this is not a regular file"),
             Ok(metadata) if metadata.len() > 0 => {
-                return refused("the file is not empty, and would be hidden");
+                return refused("this file is not empty, and attaching would hide its content");
             }
             Ok(_) => {}
         }
@@ -118,7 +118,7 @@ fn clear(path: &Path, records: &Path) -> Result<(), Failure> {
     let shown = path.display();
     if record.as_ref().is_some_and(FoundRecord::is_alive) || fs::metadata(path).is_ok() {
         return Err(Failure::refused(format!(
-            "{shown}: something is attached there; use `linerate detach {shown}`"
+            "{shown}: a volume is already attached there; to detach it, use `linerate detach {shown}`"
         )));
     }
     mounts::unmount(path, UnmountMode::Lazy)
@@ -139,7 +139,8 @@ fn can_be_mounted() -> Result<(), String> {
     match OpenOptions::new().read(true).write(true).open(DEVICE) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(format!(
-            "there is no {DEVICE}; load it with `modprobe fuse`, or in a container with --device {DEVICE}"
+            "{DEVICE} does not exist; load the module with `modprobe fuse`, or start the container with \
+             --device {DEVICE}"
         )),
         Err(error) => Err(format!("{DEVICE}: {error}")),
     }
@@ -198,8 +199,9 @@ pub fn detach(records: &Path, path: &Path, way: UnmountMode) -> Result<(), Failu
     } else if found.is_alive() && mounts::is_ours_elsewhere(&path, found.record.pid) {
         // This would wait for its process until someone detaches it there.
         return Err(Failure::refused(format!(
-            "{path} stays attached: it is mounted in the mount namespace of process {pid}, which differs; `nsenter \
-             --target {pid} --mount linerate detach {path}` detaches it there, --force ends it from here",
+            "{path} stays attached: it is mounted in another mount namespace, that of process {pid}; to \
+             detach it there, use `nsenter --target {pid} --mount linerate detach {path}`; to end its \
+             process from here, use --force",
             path = path.display(),
             pid = found.record.pid
         )));
@@ -231,7 +233,7 @@ fn stays(path: &Path, error: &io::Error) -> Failure {
     Failure::failed(format!("{} stays attached: {why}{users}", path.display()))
 }
 
-/// Ends the process that holds the record.
+/// Terminates the process that the record belongs to.
 fn kill(found: &FoundRecord) -> Result<(), Failure> {
     let process = Pid::from_raw(found.record.pid.cast_signed());
     let Some(Ok(process)) = process.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return Ok(()) };
@@ -266,9 +268,9 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let file = folder.path().join("file");
         fs::write(&file, "precious").expect("written");
-        assert!(refusal(&file).ends_with("the file is not empty, and would be hidden"));
+        assert!(refusal(&file).ends_with("this file is not empty, and attaching would hide its content"));
         assert!(refusal(&folder.path().join("sub/..")).contains("sub"));
-        assert!(refusal(folder.path()).ends_with("a directory; name a file within it"));
+        assert!(refusal(folder.path()).ends_with("this is a directory; add a file name"));
         assert!(refusal(&folder.path().join("none/disk")).contains("No such file"));
     }
 

@@ -143,9 +143,9 @@ fn in_words(device: &str) -> String {
     let mount = mounts::table().into_iter().find(|mount| mount.source == device);
     match mount.map(|mount| mount.point.display().to_string()) {
         Some(point) => {
-            format!("{device}, mounted at {point} (umount {point} && losetup -d {device} ends that)")
+            format!("{device}, mounted at {point} (to release it: umount {point} && losetup -d {device})")
         }
-        None => format!("{device} (losetup -d {device} ends that)"),
+        None => format!("{device} (to release it: losetup -d {device})"),
     }
 }
 

@@ -1,5 +1,5 @@
 //! Records of attachments, for `detach` and `attachments`: one file per process in the runtime directory,
-//! locked as long as the process lives. An unlocked record is that of a killed process.
+//! locked as long as the process lives. An unlocked record belongs to a process that was killed.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -71,7 +71,7 @@ pub fn directory(runtime: &Path) -> io::Result<PathBuf> {
     let directory = runtime.join("attach");
     let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
     made.map_err(|error| {
-        io::Error::new(error.kind(), format!("cannot make {}: {error}", directory.display()))
+        io::Error::new(error.kind(), format!("cannot create {}: {error}", directory.display()))
     })?;
     Ok(directory)
 }
@@ -144,7 +144,7 @@ fn live(record: &Path) -> PathBuf {
 }
 
 impl FoundRecord {
-    /// All records, except those removed meanwhile.
+    /// All records, except records that are removed during the call.
     ///
     /// # Errors
     /// The system's.
@@ -156,8 +156,8 @@ impl FoundRecord {
         Ok(all)
     }
 
-    /// The record of the attachment at a path. If a killed process has left a record too, that of the live
-    /// one.
+    /// The record of the attachment at a path. If a killed process has also left a record, the record of the
+    /// live process.
     ///
     /// # Errors
     /// The system's.

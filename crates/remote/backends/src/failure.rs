@@ -51,7 +51,7 @@ pub enum FailureKind {
     NoSpace,
     /// A comparison found a regression.
     Worse,
-    /// A diagnosis found a bottleneck, and was asked to fail in that case.
+    /// A diagnosis with `--check` found a bottleneck.
     HeldBack,
     /// An import omitted something.
     Incomplete,
@@ -228,7 +228,7 @@ pub(crate) fn of_interface(error: &io::Error) -> FailureKind {
     }
 }
 
-/// A back end's error, which may be one of this crate.
+/// A back end's error, which may be a failure of this crate.
 impl From<volume::backend::OpenError> for Failure {
     fn from(error: volume::backend::OpenError) -> Failure {
         let is_in_use = matches!(error.downcast_ref(), Some(host::OpenError::AlreadyInUse { .. }));

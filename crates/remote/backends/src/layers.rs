@@ -9,7 +9,7 @@ use crate::raid;
 
 /// Receives the figure tables of all layers.
 pub trait Tables {
-    /// One table, and its layers among those of a volume.
+    /// One layer table, and the positions of its layers in a volume.
     fn table<S>(&mut self, figures: &'static [Figure<S>], of: fn(&LayerStates) -> &[S]);
 }
 

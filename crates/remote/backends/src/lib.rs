@@ -36,7 +36,7 @@
 //!    reads the key by `secrets::read`. A layer that needs only volumes, a clock and tasks can be a section with an `impl Layer` in
 //!    `storage/volume/src/backends.rs`, and a row of `ALL` there. The fuzz target then covers it. Every other layer implements `Backend`
 //!    here. A device that is also used without a specification is a file of `storage/block/src`. An `impl Layer` has these limits:
-//! - Its blocks have the same positions as those of its member, and the same number (`Layered::read` and
+//! - It has the same number of blocks as its member, at the same positions (`Layered::read` and
 //!   `Layered::open` assert it).
 //!    - It has no statistics: `over` runs when the member is open, which is too late for `Layers::place`, and `volume` has no serde.
 //!    - It has no state on its member to read before it opens: `over` is not asynchronous.
@@ -58,9 +58,10 @@
 //!
 //! `Kind::blocks` determines whether a file may be marked, grown and shrunk as if it were the volume.
 //!
-//! A back end that `opens_later` has tasks or sessions. They live on the reactor that opens it: a command's,
-//! or one of a server's cores, round-robin. One that `is_remote` has sessions. Requests from other cores are
-//! passed to that core. Opening must not block: `reactor::resolve` looks names up.
+//! A back end that `opens_later` has tasks or sessions. They run on the reactor that opens the back end: a
+//! command's reactor, or one of a server's cores, chosen round-robin. A back end that `is_remote` has
+//! sessions. Requests from other cores are passed to that core. Opening must not block: `reactor::resolve`
+//! looks names up.
 
 pub mod aoe;
 pub mod failure;
@@ -128,7 +129,7 @@ pub async fn open(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenError> {
     Ok(Arc::new(SingleUser::new(spec.open(&opening()).await?)))
 }
 
-/// Like [`open`], for a user that counts bytes and respects [`BlockDevice::length_bytes`].
+/// Like [`open`], for a caller that addresses bytes and respects [`BlockDevice::length_bytes`].
 ///
 /// # Errors
 /// As for [`open`].

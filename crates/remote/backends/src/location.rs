@@ -78,7 +78,7 @@ impl Location {
                 Ok(Location::Lun(url))
             }
             place if connections.is_none() && congestion.is_none() => Ok(place),
-            _ => Err(Failure::refused("--connections and --congestion need a URL: there is no network here")),
+            _ => Err(Failure::refused("--connections and --congestion apply only to URLs")),
         }
     }
 
@@ -105,8 +105,8 @@ impl Location {
         self.opened(read_only, false).await
     }
 
-    /// The same for a user who counts bytes and uses [`BlockDevice::length_bytes`]: an NBD export need not
-    /// end with a whole block.
+    /// The same for a caller that addresses bytes and uses [`BlockDevice::length_bytes`]: an NBD export need
+    /// not end with a whole block.
     ///
     /// # Errors
     /// As [`Location::open`].
@@ -193,7 +193,7 @@ impl Opened {
     /// Explains a failure of work on this device, if its target or server can no longer be reached.
     ///
     /// # Errors
-    /// Those of the work.
+    /// Errors of the work.
     pub async fn explained<T>(&self, done: Result<T, Failure>) -> Result<T, Failure> {
         let failure = match done {
             Err(failure) if failure.is_device() => failure,

@@ -111,7 +111,7 @@ fn part(word: &Token) -> Result<String, Problem> {
 fn queue(written: &Written<'_>) -> Result<usize, Problem> {
     let Some(word) = written.value("queue")? else { return Ok(QUEUE) };
     let count = word.text.parse().ok().filter(|count| (1..=QUEUE_MAX).contains(count));
-    count.ok_or_else(|| Problem::new(word.at.clone(), format!("a number of requests is 1 to {QUEUE_MAX}")))
+    count.ok_or_else(|| Problem::new(word.at.clone(), format!("the number of requests is 1 to {QUEUE_MAX}")))
 }
 
 fn wait(written: &Written<'_>, key: &str, usual: Duration) -> Result<Duration, Problem> {

@@ -339,7 +339,8 @@ mod tests {
     fn a_mistake_in_a_url_is_pointed_at() {
         let said = refusal("iscsi://sään:x/iqn.x/0");
         let expected =
-            "a port is a number from 1 to 65535 (column 13)\n  iscsi://sään:x/iqn.x/0\n              ^";
+            "the port must be a number from 1 to 65535 (column 13)\n  \
+             iscsi://sään:x/iqn.x/0\n              ^";
         assert_eq!(said, expected);
     }
 

@@ -33,7 +33,7 @@ impl Overwritten<'_> {
     pub async fn consent(&self, consent: Consent<'_>) -> Result<(), Failure> {
         let Overwritten { device, name, ref part, lun } = *self;
         if let Some(lun) = lun.filter(|_| !device.profile().read_only) {
-            check(lun, false, "reading is possible").await?;
+            check(lun, false, "reads are allowed").await?;
         }
         let overwritten = disk_contents::Overwritten { device, name, part: part.as_deref() };
         Ok(overwritten.consent(consent).await?)
@@ -44,7 +44,7 @@ impl Overwritten<'_> {
 /// are restricted.
 ///
 /// # Errors
-/// Who has reserved it, or why that could not be queried.
+/// The holder of the reservation, or the reason why the query failed.
 pub async fn check(lun: &RemoteLun, read_only: bool, instead: &str) -> Result<(), Failure> {
     match lun.unit().reservation().await {
         Ok(Some(held)) if !(read_only && held.kind.others_may_read()) => {
@@ -58,8 +58,7 @@ pub async fn check(lun: &RemoteLun, read_only: bool, instead: &str) -> Result<()
     }
 }
 
-/// "another initiator has reserved the LUN: write-exclusive, key 0x…, held by iqn.…; --read-only is
-/// possible".
+/// "another initiator has reserved the LUN: write-exclusive, key 0x…, held by iqn.…; --read-only is allowed".
 fn refusal(held: Reservation, registrations: &[Registration], instead: &str) -> Failure {
     let Reservation { key, kind } = held;
     let holder = registrations.iter().find(|registration| registration.holds.is_some());
@@ -101,9 +100,9 @@ mod tests {
         };
         let registrations = [registration("iqn.x:bystander", None), registration("iqn.x:holder", Some(kind))];
         let said =
-            refusal(Reservation { key: 0xabc, kind }, &registrations, "--read-only is possible").to_string();
+            refusal(Reservation { key: 0xabc, kind }, &registrations, "--read-only is allowed").to_string();
         let expected = "another initiator has reserved the LUN: write-exclusive-registrants-only, key \
-                        0x0000000000000abc, held by iqn.x:holder; --read-only is possible";
+                        0x0000000000000abc, held by iqn.x:holder; --read-only is allowed";
         assert_eq!(said, expected);
     }
 }

@@ -37,17 +37,17 @@ fn mistakes_are_pointed_at_with_the_remedy() {
         "known are `block`, `physical`, `read-only`, `removable`, `small-pages` and `thick`",
     );
     refused("ram:1GiB?block=513", "513", "512 or 4096");
-    refused("ram:1GiB?block=4096&physical=512", "512", "power of two of bytes, 4096");
+    refused("ram:1GiB?block=4096&physical=512", "512", "power of two from 4096");
     refused("ram:1GiB?read-only&read-only", "read-only", "twice");
     assert_eq!(spec("ram:1GiB?readonly").to_string(), "ram:1GiB?read-only");
     refused("ram:1GiB?read-only=yes", "yes", "read-only=on, read-only=off or just read-only");
-    refused("ram:1GiB?block", "block", "wants a value");
+    refused("ram:1GiB?block", "block", "needs a value");
     refused("ram:1GiB?", "", "an option is missing");
     refused("ram:0B", "0B", "at least one block");
     refused("ram:1000B", "1000B", "1kB is not a whole number of 512-byte blocks; 512B is");
     refused("ram:58", "58", "write 58MiB for 58 MiB");
-    refused("ram:15EiB", "15EiB", "less than 8 EiB");
-    refused("ram", "ram", "wants a colon");
+    refused("ram:15EiB", "15EiB", "smaller than 8 EiB");
+    refused("ram", "ram", "needs a colon");
     refused("", "", "a volume is missing");
     refused("file:", "", "a path is missing");
     refused("file://host/a", "//host/a", "write one slash");
@@ -59,16 +59,16 @@ fn mistakes_are_pointed_at_with_the_remedy() {
     refused("delay:5ms", "5ms", "delay:5ms:[ram:1GiB]");
     refused("delay:5ms:", "", "a volume in brackets is missing");
     refused("delay:5m:[ram:1GiB]", "5m", "a number and a unit");
-    refused("delay:5ms:[ram:1GiB", "[", "never closed");
+    refused("delay:5ms:[ram:1GiB", "[", "is not closed");
     refused("fault:hang:[ram:1GiB]", "hang:", "nothing before them");
-    refused("fault:[ram:1GiB, ram:1GiB]", "[ram:1GiB, ram:1GiB]", "one volume");
-    refused("fault:[ram:1GiB?removable]", "removable", "behind the last bracket");
-    refused("fault:[ram:1GiB?thick]", "thick", "behind the last bracket");
+    refused("fault:[ram:1GiB, ram:1GiB]", "[ram:1GiB, ram:1GiB]", "a single volume");
+    refused("fault:[ram:1GiB?removable]", "removable", "after the last bracket");
+    refused("fault:[ram:1GiB?thick]", "thick", "after the last bracket");
     refused("iscsi://host/iqn.a", "//host/iqn.a", "LUN");
     refused("iscsi://user%secret@host/iqn.a/0", "//user%secret@host/iqn.a/0", "put it into a file");
     refused("delay:5ms:[iscsi://host/iqn.a/0?conections=4]", "//host/iqn.a/0", "did you mean `connections`?");
-    refused("raid5:60KiB:[ram:1GiB, ram:1GiB]", "60KiB:", "write a power of two from 4KiB to 1MiB");
-    refused("hyperscsi://eth0/iqn.a", "//eth0/iqn.a", "names no LUN");
+    refused("raid5:60KiB:[ram:1GiB, ram:1GiB]", "60KiB:", "use a power of two from 4KiB to 1MiB");
+    refused("hyperscsi://eth0/iqn.a", "//eth0/iqn.a", "has no LUN");
     refused(
         "delay:5ms:[hyperscsi+udp:host/iqn.a/0]",
         "host/iqn.a/0",
@@ -121,7 +121,7 @@ fn options_that_belong_together_are_asked_for() {
     refused("delay:1ms:[null:1TiB]?tail=20ms", "20ms", "`tail` needs `tail-share`");
     refused("delay:1ms:[null:1TiB]?stall-every=20ms", "20ms", "`stall-every` needs `stall`");
     refused("delay:1ms:[null:1TiB]?flush=20m", "20m", "a number and a unit");
-    refused("delay:1ms:[null:1TiB]?stall=1s&stall-every=1s", "1s", "above `stall`");
+    refused("delay:1ms:[null:1TiB]?stall=1s&stall-every=1s", "1s", "longer than `stall`");
     refused("delay:1ms:[null:1TiB]?tail=2s&tail-share=2", "2", "such as 1% or 0.05%");
 }
 
@@ -135,12 +135,12 @@ fn short_blocks_want_longer_ones_below_them() {
 #[test]
 fn a_limit_wants_a_rate() {
     refused("limit:fast:[ram:1MiB]", "fast", "such as 1000iops or 100MB/s");
-    refused("limit:[ram:1MiB]", "", "a limit wants a rate");
+    refused("limit:[ram:1MiB]", "", "a limit needs a rate");
 }
 
 #[test]
 fn a_disk_wants_a_model() {
-    refused("disk:[ram:1MiB]", "", "a disk wants a model");
+    refused("disk:[ram:1MiB]", "", "a disk needs a model");
     refused("disk:sata2008:[ram:1MiB]", "sata2008", "did you mean `sata2009`?");
     refused("disk:sata2009:[ram:1MiB]?rpm=0", "0", "such as 7200");
     refused("disk:sata2009:[ram:1MiB]?rate=100iops", "100iops", "such as 100MB/s");
@@ -239,7 +239,7 @@ fn nesting_without_end_is_refused() {
 #[test]
 fn a_window_has_a_size_that_makes_sense() {
     refused("buffered:1KiB:[ram:1GiB]", "1KiB:", "4KiB to 64MiB");
-    refused("buffered:[ram:1GiB]", "", "needs the size of its window");
+    refused("buffered:[ram:1GiB]", "", "needs a window size");
 }
 
 fn blocks() -> impl Strategy<Value = String> {

@@ -90,8 +90,8 @@ impl Lun {
         self.run(move |device| async move { bytewise::read(&*device, range).await })
     }
 
-    /// Writes `data` at the byte `offset`. Blocks that are written in part are read first. Meanwhile, this
-    /// session's writes to other parts of the same block wait; those of other initiators do not.
+    /// Writes `data` at the byte `offset`. Blocks that are written in part are read first. During the call,
+    /// this session's writes to other parts of the same block wait; writes of other initiators do not.
     pub fn write_bytes(&self, offset: u64, data: Slice) -> Request<(), DeviceError> {
         let locks = Arc::clone(&self.locks);
         self.run(move |device| async move {
@@ -149,7 +149,7 @@ impl Lun {
     }
 
     /// Runs the caller's future on the session's thread, where all of [`RemoteLun`]'s futures may be awaited.
-    /// It must not block: all requests of the session wait meanwhile.
+    /// It must not block, because all requests of the session wait until it returns.
     pub fn run<T, E, F>(&self, work: impl FnOnce(Arc<RemoteLun>) -> F + Send + 'static) -> Request<T, E>
     where
         T: Send + 'static,
@@ -184,7 +184,8 @@ pub fn discover(portal: &Portal, settings: &Settings) -> Request<Vec<Discovered>
     run(async move || Ok(iscsi_client::discover(&portal, &settings, random).await?))
 }
 
-/// Runs the caller's future in a runtime environment on a new thread, which ends with it.
+/// Runs the caller's future in a runtime environment on a new thread. The thread exits when the future
+/// completes.
 pub fn run<T, E, F>(work: impl FnOnce() -> F + Send + 'static) -> Request<T, E>
 where
     T: Send + 'static,
@@ -348,7 +349,7 @@ impl<T, E> Request<T, E> {
     /// async runtime should await the request instead.
     ///
     /// # Errors
-    /// Those of the request.
+    /// Errors of the request.
     pub fn wait(self) -> Result<T, E> {
         let mut state = self.slot.lock();
         loop {

@@ -20,7 +20,8 @@ use crate::lun::{Ended, Lun, Request};
 /// - Reads end at the LUN's end; a write beyond it fails with `StorageFull`.
 /// - As with `tokio::fs::File`, a write copies its data and returns, and the next call reports its error.
 ///   Call `flush` before dropping the `TokioLun`, which cancels an outstanding write.
-/// - `flush` and `shutdown` flush earlier writes to stable storage. The session ends with its last [`Lun`].
+/// - `flush` and `shutdown` flush earlier writes to stable storage. The session is closed when its last
+///   [`Lun`] is dropped.
 pub struct TokioLun {
     lun: Lun,
     position: u64,

@@ -35,7 +35,7 @@ pub(crate) struct Destination {
 
 impl Destination {
     /// Opens the destination, or creates the file. It must be large enough, must not be the source, and
-    /// overwriting must be allowed. `begun` is the record of an earlier copy to resume.
+    /// overwriting must be allowed. `begun` is the record of an interrupted copy to resume.
     pub(crate) async fn open(
         place: &Location,
         source: &Source,
@@ -332,7 +332,8 @@ pub(crate) struct Journal {
 const NAME: &str = "copy.json";
 
 impl Journal {
-    /// Opens it and reads the record of an earlier copy; `None` if the source's data ends with this process.
+    /// Opens it and reads the record of an earlier copy; `None` if the source's data exists only while this
+    /// process runs.
     pub(crate) async fn open(
         options: &Options<'_>,
         source: &Source,
@@ -432,7 +433,7 @@ async fn note(keep: Rc<StateDirectory>, destination: Rc<Destination>, begun: Beg
 }
 
 impl Begun {
-    /// Checks that source and destination are those of the recorded copy.
+    /// Checks that the source and the destination match the recorded copy.
     pub(crate) fn is_of(&self, source: &Source, destination: Option<&str>) -> Result<(), Failure> {
         if source.identity().as_ref() != Some(&self.source) {
             return Err(another("source", &source.name));

@@ -101,7 +101,7 @@ async fn between(
     Ok(report)
 }
 
-/// The target that can copy by itself; `None` if this process needs the data.
+/// The target that can copy internally; `None` if this process needs the data.
 async fn offload(
     options: &Options<'_>,
     source: &Source,

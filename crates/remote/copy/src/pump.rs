@@ -158,7 +158,7 @@ impl Pump {
             ));
         }
         self.returns += 1;
-        observer.note(&format!("{name} has lost unflushed data: going back to {durable}"));
+        observer.note(&format!("{name} has lost unflushed data: resuming from {durable}"));
         self.carrier.destination.copied_again();
         self.carrier.write_from.set(done);
         let is_read_again = self.digest.is_some();
@@ -278,7 +278,7 @@ impl Pump {
         }
     }
 
-    /// Whether running the same command again resumes where this one ended.
+    /// Whether running the same command again resumes this copy.
     pub(crate) fn is_resumable(&self) -> bool {
         self.journal.is_some()
     }
@@ -312,7 +312,7 @@ pub(crate) struct Carrier {
     pub(crate) skip_errors: bool,
     /// The data is returned, for the digest.
     pub(crate) keep_data: bool,
-    /// The target that copies by itself, if any.
+    /// The target that copies internally, if any.
     pub(crate) offload: Option<Offload>,
     /// Maximum length of a read in bytes.
     pub(crate) request_bytes: u64,
@@ -519,7 +519,7 @@ pub struct Report {
     pub destination: String,
     /// Length of the source.
     pub bytes: u64,
-    /// Copied by an earlier run, which this one resumed.
+    /// Copied by an earlier run, which this run resumed.
     pub resumed_at_bytes: u64,
     /// Read from the source by this process.
     pub read_bytes: u64,

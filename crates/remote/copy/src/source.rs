@@ -174,8 +174,8 @@ pub(crate) struct Digest {
 }
 
 impl Digest {
-    /// Adds a piece; without data it is a hole. SHA-256 has no short cut for zeros, so a hole takes as long
-    /// as data.
+    /// Adds a piece; without data it is a hole. SHA-256 must process every zero byte, so hashing a hole takes
+    /// as long as hashing data.
     pub(crate) async fn add(&mut self, range: Range<u64>, data: Option<Slice>) {
         const ZEROS: &[u8] = &[0; STEP_BYTES];
         debug_assert!(range.start >= self.at, "no byte is hashed twice");
@@ -194,8 +194,8 @@ impl Digest {
         }
     }
 
-    /// All hashing is done here, within the budget of a task: otherwise the session would answer no ping while
-    /// a long hole is hashed, and the target would end it.
+    /// All hashing is done here, within the budget of a task: otherwise the session could not answer a NOP
+    /// while a long hole is hashed, and the target would close the session.
     async fn update(&mut self, bytes: &[u8]) {
         for step in bytes.chunks(STEP_BYTES) {
             self.state.update(step);

@@ -66,8 +66,8 @@ pub enum Output {
     NewFile(File),
 }
 
-/// Writes the part to `output`; `name` is its display name. If the reader closes the pipe early, that counts
-/// as success. If this fails, a file has the length of the data before the failure.
+/// Writes the part to `output`; `name` is its display name. It is not an error if the reader closes the pipe
+/// early. If this fails, a file has the length of the data before the failure.
 ///
 /// # Errors
 /// The read or write failed. [`FailureKind::Interrupted`] if it was interrupted.
@@ -268,7 +268,7 @@ impl Outlet {
             Some(Ok(())) => Ok(true),
             Some(Err(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
             Some(Err(error)) => Err(Failure::unwritten(&self.name, &error)),
-            None => Err(Failure::failed("the reader of the output has gone")),
+            None => Err(Failure::failed("the reader of the output has closed it")),
         }
     }
 }

@@ -9,9 +9,10 @@
 //! A channel that has stopped replying also has a short queue. Its overdue time therefore counts as well: the
 //! time without a reply while requests are outstanding, beyond the time in which all of them were expected.
 //!
-//! Short requests stay together: a channel with some outstanding gets the next as long as all of their data
-//! fits in a few segments. They are sent with one system call and answered in one wake-up, whereas
-//! alternating between channels would need one for each. No link is so slow that these few bytes matter.
+//! Short requests are sent together: a channel with short requests outstanding also gets the next one, while
+//! the data of all of them fits in a few segments. They are sent with one system call and answered in one
+//! wake-up, whereas alternating between channels would need one for each. No link is so slow that these few
+//! bytes matter.
 
 use std::time::{Duration, Instant};
 

@@ -128,8 +128,8 @@ impl<T: Transport> Channels<T> {
     }
 
     /// Keeps acknowledged changes that no flush has covered in a file from now on; a new file has room for
-    /// `capacity` bytes. The file's earlier content is processed first, by the rule. `device` is that of
-    /// these channels, and must not be in use yet.
+    /// `capacity` bytes. The file's earlier content is processed first, by the rule. `device` is the device
+    /// that these channels serve, and must not be in use yet.
     ///
     /// # Errors
     /// The file cannot be used, and is unchanged.
@@ -340,7 +340,7 @@ impl<T: Transport> Shared<T> {
             |(number, claims): (&u64, &Vec<Claim>)| !claims.is_empty() && !ended.contains(number);
         if self.state.borrow().unfenced.iter().any(is_unnamed) {
             // More than one connection can name: an unfenced request could overtake a replay.
-            return Err("further lost connections must be terminated first".to_owned());
+            return Err("more lost connections must be terminated first".to_owned());
         }
         let turn = self.admission.take().await;
         if losses.doubts() != doubts {
@@ -395,7 +395,7 @@ impl<T: Transport> Shared<T> {
             true => drop(self.state.borrow_mut().replay_after.insert(number)),
             false => reactor::sleep(self.settings.quarantine).await,
         }
-        Err("lost while the journal was replayed".to_owned())
+        Err("the connection was lost while the journal was replayed".to_owned())
     }
 
     /// Whether an earlier connection answers, which proves that the server was not restarted. Connections
@@ -461,7 +461,7 @@ impl<T: Transport> Shared<T> {
         match (fences, loss) {
             (true, _) => {
                 link.reset();
-                // It is named even without claims: the server may still consider it alive.
+                // The connection is named even without claims, because the server may still consider it open.
                 let earlier = self.state.borrow_mut().unfenced.insert(number, link.take_unanswered());
                 debug_assert!(earlier.is_none(), "a connection is retired once");
             }
@@ -484,8 +484,8 @@ impl<T: Transport> Shared<T> {
         }
     }
 
-    /// Handles connections that the server could not end over the new connection's path: their claims are
-    /// kept until another connection ends them, or the quarantine is over.
+    /// Handles connections that the server could not terminate over the new connection's path: their claims
+    /// are kept until another connection ends them, or the quarantine is over.
     async fn quarantine(self: &Rc<Self>, not_ended: &[u64]) {
         let quarantine = self.settings.quarantine;
         for number in not_ended.iter().copied() {
@@ -555,7 +555,7 @@ impl<T: Transport> Shared<T> {
                     let away = std::mem::replace(&mut in_use, back);
                     path = own;
                     self.publish(slot, path, in_use.clone());
-                    tracing::info!(path = self.transport.path_name(path), "a channel is back on its path");
+                    tracing::info!(path = self.transport.path_name(path), "a channel is on its own path again");
                     away.link.leave();
                     self.state.borrow_mut().leaving.push(away.clone());
                     let shared = Rc::clone(self);
@@ -644,8 +644,8 @@ pub(crate) async fn attend<T: Transport>(shared: Rc<Shared<T>>, slot: usize, fir
 // therefore reads the blocks. A block with the content as written is not lost. A block with other content was
 // either lost or replaced by another host, and nothing shows which. It is left unchanged, and the next flush
 // fails, as without a journal. The exception is blocks that this client is changing at the time, unless other
-// hosts are known to write. Nothing orders that change and another host's, so the earlier change to those
-// blocks, and to no others, is replayed.
+// hosts are known to write. That change and another host's change have no defined order, so the earlier
+// change to these blocks, and only to these, is replayed.
 
 /// Number of journal entries replayed concurrently.
 const AT_ONCE: usize = 32;

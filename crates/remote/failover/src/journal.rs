@@ -1,6 +1,6 @@
-//! Acknowledged changes that no flush has covered: those that a server loses in a restart. They do not
-//! overlap, because a newer change replaces the parts of older ones that it covers. They can therefore be
-//! replayed in any order.
+//! Acknowledged changes that no flush has covered. A server loses them in a restart. They do not overlap,
+//! because a newer change replaces the parts of older ones that it covers. They can therefore be replayed in
+//! any order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

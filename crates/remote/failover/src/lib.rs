@@ -3,7 +3,6 @@
 //!
 //! ```text
 //!   Channels::ask ── Claims ──► Balance ──► Link ──► Transport's protocol
-//!        ▲            │ one change of a block at a time       │ lost, or silent
 //!        ▲            │ one change of a block at a time       │ lost, or unresponsive
 //!        └─ resent, until its deadline ◄── another link ◄──────┘
 //!                     └── the claim stays with the lost link until the server has fenced it, or a quarantine ends
@@ -26,7 +25,7 @@
 //!
 //! # Waits
 //!
-//! A response counts only while its link is not lost, because the journal may have been replayed in the
+//! A response is accepted only while its link is not lost, because the journal may have been replayed in the
 //! meantime. `tests/model.rs` checks these rules in virtual time. Linerate's NBD server fences named
 //! connections in `serve/nbd/src/channels.rs`: it closes them and waits for their requests.
 //!
@@ -35,9 +34,10 @@
 //! | a claim, space in the journal, a usable channel, a response, earlier flushes | the deadline that `ask` sets |
 //! | a flush because the journal file is full | its own deadline: twice the time in all |
 //!
-//! NBD's replies are timed from the last progress (`patience`), up to 10 times the limit. A response over
-//! several iSCSI sessions is waited for while no command of the session is late. Waits for claims and space
-//! end with the requests that hold them. A channel that breaks within `BRIEF` backs off like a failed login.
+//! The time limit of an NBD reply restarts at each progress (`patience`), up to 10 times the limit. A
+//! response over several iSCSI sessions is awaited while no command of the session is overdue. Waits for
+//! claims and space end with the requests that hold them. A channel that breaks within `BRIEF` backs off like
+//! a failed login.
 //!
 //! AoE's client uses the claims: a claim waits for `timeout`; space in the window and a response have the command's deadline.
 

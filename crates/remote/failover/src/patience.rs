@@ -66,8 +66,8 @@ impl Wait {
     }
 
     /// Waits for other requests to end, past the deadline for as long as `are_awaited` is true. A change of
-    /// that wakes `ended`. Their end is progress if `answers` has increased since the wait began. `None` if
-    /// they do not end in time.
+    /// `are_awaited` must wake `ended`. Their end is progress if `answers` has increased since the wait
+    /// began. `None` if they do not end in time.
     pub(crate) async fn behind(
         &mut self,
         ended: impl Future<Output = ()>,
@@ -115,7 +115,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// The request was sent at `begun`; no progress since is known.
+    /// `begun` is the time at which the request was sent; no progress since is known.
     pub fn new(begun: Instant, limit: Duration) -> Patience {
         Patience { begun, limit, moved: begun, ahead: None }
     }

@@ -1,5 +1,5 @@
-//! Requests: each is sent over a channel, and resent over another one if that is lost. The result of a flush
-//! counts even if its caller has gone.
+//! Requests. Each is sent over a channel; if that channel is lost, the request is resent over another one.
+//! The result of a flush is evaluated even if its caller was dropped.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -299,8 +299,8 @@ impl<T: Transport> Shared<T> {
         self.journal.borrow_mut().flushed(mark);
         let kept = self.file.borrow_mut().as_mut().map_or(Ok(()), |file| {
             file.flushed(in_file)?;
-            // After a partial replay the file still names the earlier run of the server. Once empty, it holds
-            // nothing from that run.
+            // After a partial replay the file still names the earlier run of the server. Once empty, the
+            // journal contains nothing from that run.
             if file.is_empty() { file.set_start(self.start.get()) } else { Ok(()) }
         });
         kept.map_err(|_| Failed::JournalFile)
@@ -417,7 +417,7 @@ impl<T: Transport> Drop for Sending<'_, T> {
 }
 
 // Flushes. A server may report lost writes only once, in the reply to the flush that detected the loss. Each
-// flush is therefore a separate task, and its result counts even if the caller no longer waits for it.
+// flush is therefore a separate task, and its result is evaluated even if the caller no longer waits for it.
 //
 // ```text
 //   ask ──► task: sent, and sent again ──► answered: journal, ledger ──► the caller: reported
@@ -436,7 +436,7 @@ const ABANDONED_MAX: usize = 16;
 /// The flushes of a device.
 pub(crate) struct Flushes<T: Transport> {
     next: Cell<u64>,
-    /// Flushes that were sent and whose callers have gone.
+    /// Flushes that were sent and whose callers were dropped.
     abandoned: RefCell<BTreeMap<u64, JoinHandle<FlushEnd<T>>>>,
     has_left: Cell<bool>,
     waiting: RefCell<Vec<Waker>>,
@@ -639,8 +639,8 @@ impl<T: Transport> Drop for FlushTask<T> {
     }
 }
 
-/// A flush result on its way to a caller, which may be on another thread and gone. In that case the device
-/// must report lost writes with its next flush.
+/// A flush result on its way to a caller, which may be on another thread and may already have been dropped.
+/// In that case the device must report lost writes with its next flush.
 pub struct Untold(Option<LossCounter>);
 
 impl Untold {

@@ -149,7 +149,7 @@ pub trait Link: 'static {
 pub struct Connected<L> {
     /// The connection.
     pub link: Rc<L>,
-    /// The server has ended the named connections, and none of their requests can reach the medium any more.
+    /// The server has ended the named connections, and none of their requests can still reach the medium.
     pub fences: bool,
     /// Named connections that it could not end over this path.
     pub not_ended: Vec<u64>,
@@ -189,8 +189,8 @@ pub trait Transport: 'static {
     fn flush(&self) -> <Self::Link as Link>::Request;
 
     /// The losses of acknowledged changes: always the same counter, which the [`Channels`](crate::Channels)
-    /// use. A link also counts here each loss that it learns of other than by the answer to a flush, as soon
-    /// as it does, because the requester may have gone. The next flush reports it.
+    /// use. A link also counts here each loss that is not reported by the answer to a flush. It does so
+    /// immediately, because the requester may have been dropped. The next flush reports it.
     fn losses(&self) -> LossCounter;
 }
 

@@ -1,8 +1,8 @@
 //! The state of a session: its phase, the state machine, and the commands with their requesters.
 //!
 //! Each command has one ticket. It is valid from submission until the requester has the result or, if the
-//! requester has gone, until the command has ended. The state machine sends write data without copying it; up
-//! to [`OUT_BYTES_MAX`] of it are outstanding.
+//! requester was dropped, until the command has ended. The state machine sends write data without copying it;
+//! up to [`OUT_BYTES_MAX`] of it are outstanding.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem;
@@ -106,7 +106,7 @@ pub(crate) struct Inner {
     /// Tickets by the state machine's request ID.
     pub(crate) sent: HashMap<RequestId, u64>,
     pub(crate) out_bytes: usize,
-    /// Number of changes that may still be executed although their requester has gone or has received an
+    /// Number of changes that may still be executed although their requester was dropped or has received an
     /// error. Messages arrive in any order, so no newer change is sent before these have ended.
     pub(crate) unsettled: usize,
     pub(crate) functions: HashMap<RequestId, Sender<FunctionResult>>,
@@ -399,7 +399,7 @@ impl Inner {
                     self.agreed = Agreed { frame_bytes, queue_depth, is_encrypted };
                     self.logged_in(now, shared);
                 }
-                Event::Resumed => tracing::debug!("the session continues with new keys and numbers"),
+                Event::Resumed => tracing::debug!("the session continues with new keys and sequence numbers"),
                 Event::Completed { id, response } => self.complete(id, response),
                 Event::FunctionDone { id, result } => {
                     if let Some(asked) = self.functions.remove(&id) {
@@ -413,7 +413,7 @@ impl Inner {
                         self.end(ticket, Err(CommandError::ConnectionLost));
                     }
                 }
-                Event::NexusLost => self.lose(now, now, "the target has no record of it", shared),
+                Event::NexusLost => self.lose(now, now, "the target has no record of the session", shared),
                 Event::Ended(reason) => {
                     self.drop_machine();
                     let is_failed_login = matches!(self.phase, Phase::New);
@@ -442,7 +442,7 @@ impl Inner {
             shared.is_lost.store(false, Relaxed);
             shared.reinstatements.fetch_add(1, Relaxed);
             let away = now.saturating_duration_since(since).as_secs_f64();
-            tracing::warn!("the session is back after {away:.1} s");
+            tracing::warn!("the session was restored after {away:.1} s");
         }
         self.wake_waiters();
     }
@@ -508,7 +508,7 @@ impl Inner {
             && now.saturating_duration_since(*since) >= self.timeouts.reconnect
         {
             *fails = true;
-            tracing::warn!("the session has been lost for too long: requests fail from now on");
+            tracing::warn!("the session was not restored within the reconnect time: requests now fail");
             self.fail_waiting();
             self.wake_waiters();
         }
@@ -617,7 +617,7 @@ impl Inner {
         }
     }
 
-    /// The requester has gone: an unsent command is dropped, any other is aborted.
+    /// The requester was dropped: an unsent command is dropped, and a sent command is aborted.
     pub(crate) fn abandon(&mut self, ticket: u64) {
         let now = self.now;
         let Some(task) = self.tasks.get_mut(&ticket) else { return };

@@ -1,9 +1,9 @@
 //! How to reach a target: local datagram endpoints, the target's addresses, and the maximum frame length.
 //!
-//! A login is sent to one station, since another one on the same Ethernet would reject an unknown target
-//! name. A discovery request is therefore broadcast first, in all frame lengths that the interface supports.
-//! The replies identify the stations, and show which lengths arrive there. The login verifies the opposite
-//! direction.
+//! A login is sent to a single MAC address, because other servers on the same Ethernet would reject an
+//! unknown target name. A discovery request is therefore broadcast first, in all frame lengths that the
+//! interface supports. The replies identify the stations, and show which lengths arrive there. The login
+//! verifies the opposite direction.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
@@ -100,13 +100,16 @@ fn refused(refusal: Refusal, has_key: bool, name: &str) -> String {
     match refusal {
         Refusal::Authentication if has_key => {
             format!(
-                "the target refuses the key of {name}: it has another one for this name, or none (key=FILE, name=NAME)"
+                "the target rejected the key of {name}: it has a different key for this name, or none \
+                 (key=FILE, name=NAME)"
             )
         }
         Refusal::Authentication => {
-            format!("the target requires a key of {name}: name a file that contains it (key=FILE)")
+            format!("the target requires a key for {name}; specify a file that contains it (key=FILE)")
         }
-        Refusal::UnknownTarget => format!("the target has no such name, or not for {name} (name=NAME)"),
+        Refusal::UnknownTarget => {
+            format!("the target does not exist, or {name} has no access to it (name=NAME)")
+        }
         other => other.to_string(),
     }
 }

@@ -6,10 +6,10 @@
 //!    └── refused, silence ──► Over ◄── closed; lost, and not to come back
 //! ```
 //!
-//! The state machine starts another session by itself when the target has lost its record of one. When there
-//! is no response any more, or the target has closed the session, the state machine ends. Then the target is
-//! searched for again, and another state machine logs in with the same name and port. In both cases the
-//! commands of the lost session are lost, and none of them is executed after one of the next session.
+//! If the target has lost its record of the session, the state machine automatically starts a new session. If
+//! the target stops responding or closes the session, the state machine ends. Then the target is searched for
+//! again, and another state machine logs in with the same name and port. In both cases the commands of the
+//! lost session are lost, and the target executes none of them after a command of the next session.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -233,7 +233,7 @@ impl Session {
         .await
     }
 
-    /// Ready when there is no state machine any more.
+    /// Ready when the state machine has ended.
     fn poll(&self, driver: &mut Driver, cx: &mut Context<'_>) -> Poll<()> {
         let inner = &mut *self.inner.borrow_mut();
         inner.driver = Some(cx.waker().clone());
@@ -460,9 +460,8 @@ const FIND_AGAIN: Duration = Duration::from_secs(5);
 const GIVE_UP: Duration = Duration::from_secs(60);
 const GIVE_UP_LEAST: Duration = Duration::from_secs(10);
 
-/// Logs in to the target of a URL and attaches its LUN. The session lives on the reactor of this thread,
-/// which must run for as long as the LUN is in use. Resolving a host name blocks the thread; addresses do
-/// not.
+/// Logs in to the target of a URL and attaches its LUN. The session runs on this thread's reactor, which must
+/// keep running while the LUN is in use. Resolving a host name blocks the thread; addresses do not.
 pub async fn open(url: &Url, random: Random) -> Result<RemoteLun, OpenError> {
     open_with_session(url, random).await.map(|(lun, _)| lun)
 }

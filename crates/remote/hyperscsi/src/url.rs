@@ -1,8 +1,8 @@
 //! The URL of a LUN: `hyperscsi://INTERFACE[+INTERFACE…]/TARGET/LUN[?KEY=VALUE&…]`, or
 //! `hyperscsi+udp://HOST[:PORT][+HOST[:PORT]…]/TARGET/LUN[?…]`.
 //!
-//! Values are not percent-encoded. If a key occurs more than once, its last value counts. Keys may be written
-//! with `_` instead of `-`. A time without a unit is in seconds.
+//! Values are not percent-encoded. If a key occurs more than once, the last value applies. Keys may be
+//! written with `_` instead of `-`. A time without a unit is in seconds.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -64,11 +64,12 @@ pub struct UdpHost {
 pub struct Options {
     /// The name of this initiator.
     pub name: String,
-    /// The port of this initiator, which is no UDP port. If `None`, the sessions of a process use consecutive
-    /// ports, starting with a random one. A target identifies an I_T nexus by name and port: a second session
-    /// with both ends the first, and persistent reservations belong to them.
+    /// The HyperSCSI port of this initiator, which is not a UDP port. If `None`, the sessions of a process
+    /// use consecutive ports, starting with a random one. A target identifies an I_T nexus by name and port:
+    /// a second session with the same name and port terminates the first, and persistent reservations belong
+    /// to the name and port.
     pub port: Option<u32>,
-    /// A file with the initiator's key. `None`: frames are not sealed, and there is no authentication.
+    /// A file with the initiator's key. `None`: frames are not encrypted, and there is no authentication.
     pub key_file: Option<PathBuf>,
     /// The cipher for frames, if there is a key.
     pub cipher: Cipher,
@@ -108,13 +109,13 @@ pub enum UrlError {
     )]
     Form,
     /// It names no LUN.
-    #[display("the URL names no LUN: add one, as in {_0}/0")]
+    #[display("the URL has no LUN; add one, such as {_0}/0")]
     NoLun(#[error(not(source))] String),
     /// The LUN is invalid.
     #[display("a LUN is a number from 0 to {LUN_MAX}, not {_0:?}")]
     Lun(#[error(not(source))] String),
     /// An interface or host is invalid: the text, and its expected form.
-    #[display("{_0:?} is no {_1}")]
+    #[display("{_0:?} is not {_1}")]
     Place(#[error(not(source))] String, &'static str),
     /// An IPv6 address is wrong, such as a link-local one without its interface.
     Address(BadAddress),
@@ -122,13 +123,13 @@ pub enum UrlError {
     #[display("a session has at most {PATHS_MAX} paths")]
     Paths,
     /// Not a name that a target may have.
-    #[display("{_0:?} is not the name of a target, which has letters, digits and .:-_ only")]
+    #[display("{_0:?} is not a valid target name: use only letters, digits, and the characters .:-_")]
     Target(#[error(not(source))] String),
     /// An unknown key.
     #[display("`{_0}` is not a key of a HyperSCSI URL; the keys are {}", KEYS.join(", "))]
     UnknownKey(#[error(not(source))] String),
-    /// A value does not fit its key.
-    #[display("{key}={value}: {why}")]
+    /// A value is not valid for its key.
+    #[display("{key}={value}: expected {why}")]
     Value {
         /// The key.
         key: &'static str,
@@ -155,7 +156,7 @@ impl Place {
             (1..=15).contains(&name.len()) && !name.contains(|c: char| c == '/' || c.is_whitespace())
         };
         match parts.iter().find(|name| !is_interface(name)) {
-            Some(wrong) => Err(UrlError::Place((*wrong).to_owned(), "name of an interface")),
+            Some(wrong) => Err(UrlError::Place((*wrong).to_owned(), "the name of an interface")),
             None => Ok(Place::Ethernet(parts.into_iter().map(str::to_owned).collect())),
         }
     }
@@ -182,7 +183,7 @@ impl fmt::Display for Place {
 
 impl UdpHost {
     fn parse(text: &str) -> Result<UdpHost, UrlError> {
-        let wrong = || UrlError::Place(text.to_owned(), "host with a port from 1 to 65535");
+        let wrong = || UrlError::Place(text.to_owned(), "a host with a port from 1 to 65535");
         let (host, port) = reactor::host_and_port(text).map_err(|bad| match bad {
             BadHost::Address(why) => UrlError::Address(why),
             BadHost::Brackets | BadHost::Missing | BadHost::Port => wrong(),
@@ -262,7 +263,7 @@ impl Options {
             "frame" => {
                 let range = FRAME_BYTES_MIN as u16..=FRAME_BYTES_MAX as u16;
                 let frame = value.parse().ok().filter(|frame| range.contains(frame));
-                self.frame = Some(frame.ok_or(wrong("1232 to 9216 bytes of a frame"))?);
+                self.frame = Some(frame.ok_or(wrong("a frame length from 1232 to 9216 bytes"))?);
             }
             "key" => {
                 let path = Some(value).filter(|value| !value.is_empty());
@@ -331,13 +332,13 @@ mod tests {
         for text in ["hyperscsi://eth0", "iscsi://eth0/x/0", "hyperscsi:eth0/x/0", "hyperscsi://eth0/x/0/1"] {
             assert!(error(text).starts_with("the URL of a HyperSCSI LUN is"), "{text}");
         }
-        assert_eq!(error("hyperscsi://eth0/x"), "the URL names no LUN: add one, as in hyperscsi://eth0/x/0");
-        assert_eq!(error("hyperscsi://eth0+/x/0"), "\"\" is no name of an interface");
-        assert_eq!(error("hyperscsi+udp://h:0/x/0"), "\"h:0\" is no host with a port from 1 to 65535");
-        assert!(error("hyperscsi+udp://[fe80::1]/x/0").ends_with("give the interface, as in fe80::1%eth0"));
+        assert_eq!(error("hyperscsi://eth0/x"), "the URL has no LUN; add one, such as hyperscsi://eth0/x/0");
+        assert_eq!(error("hyperscsi://eth0+/x/0"), "\"\" is not the name of an interface");
+        assert_eq!(error("hyperscsi+udp://h:0/x/0"), "\"h:0\" is not a host with a port from 1 to 65535");
+        assert!(error("hyperscsi+udp://[fe80::1]/x/0").ends_with("add the interface, as in fe80::1%eth0"));
         assert_eq!(
             error("hyperscsi://e/x y/0"),
-            "\"x y\" is not the name of a target, which has letters, digits and .:-_ only"
+            "\"x y\" is not a valid target name: use only letters, digits, and the characters .:-_"
         );
         assert_eq!(error("hyperscsi://e/x/99999"), "a LUN is a number from 0 to 16383, not \"99999\"");
         assert_eq!(
@@ -345,7 +346,7 @@ mod tests {
             "`mtu` is not a key of a HyperSCSI URL; the keys are cipher, frame, key, name, port, reconnect-time, \
              station, timeout"
         );
-        assert_eq!(error("hyperscsi://e/x/0?cipher=rot13"), "cipher=rot13: aes256-gcm or chacha20-poly1305");
+        assert_eq!(error("hyperscsi://e/x/0?cipher=rot13"), "cipher=rot13: expected aes256-gcm or chacha20-poly1305");
         assert_eq!(error("hyperscsi://a+b+c+d+e+f+g+h+i/x/0"), "a session has at most 8 paths");
     }
 }

@@ -79,7 +79,7 @@ fn alua(target_port_groups: u8) -> &'static str {
 /// INQUIRY, a page of vital product data; with `bytes`, also as a hex dump.
 ///
 /// # Errors
-/// As [`Unit::vpd`], or there is no such LUN.
+/// Errors of [`Unit::vpd`], or there is no such LUN.
 pub async fn vpd(unit: &Unit, page: u8, bytes: bool) -> Result<Answer, Failure> {
     let page = match unit.vpd(page).await {
         Ok(page) => page,
@@ -307,8 +307,8 @@ fn spread(name: &str) -> u64 {
 }
 
 /// Explains a RESERVATION CONFLICT response to PERSISTENT RESERVE OUT with this key, if the registrations
-/// show its cause. Either the key is registered through another port than that of this session, or this I_T
-/// nexus is not registered with it. SPC-4 5.13.5: all service actions except REGISTER conflict from an
+/// show its cause. Either the key is registered through a different port from this session's, or this I_T
+/// nexus is not registered with the key. SPC-4 5.13.5: all service actions except REGISTER conflict from an
 /// unregistered nexus, or with another key than its own.
 pub async fn explained(unit: &Unit, key: u64, failure: Failure) -> Failure {
     let elsewhere = unit.registrations_elsewhere().await.unwrap_or_default();
@@ -332,7 +332,7 @@ async fn unregistered(unit: &Unit, key: u64) -> Option<Failure> {
     let own = registrations.iter().find(|registration| registration.initiator.as_ref() == Some(&ours));
     let why = match own {
         Some(registration) if registration.key == key => return None,
-        Some(_) => format!("is registered with another key than {key:x}"),
+        Some(_) => format!("is registered with a key other than {key:x}"),
         None => "has no registration with the LUN".to_owned(),
     };
     let sentence = format_args!(

@@ -72,7 +72,7 @@ impl Discovery {
     /// A paragraph for each target.
     pub(crate) fn text(&self) -> String {
         if self.targets.is_empty() {
-            return format!("{} has no target for us\n", self.portal);
+            return format!("{} has no targets for this initiator\n", self.portal);
         }
         self.targets.iter().map(Target::text).collect::<Vec<_>>().join("\n")
     }
@@ -104,7 +104,7 @@ impl Target {
         }
         match (&self.problem, &self.luns) {
             (Some(problem), _) => text += &format!("  {problem}\n"),
-            (None, Some(luns)) if luns.is_empty() => text += "  no LUNs for us\n",
+            (None, Some(luns)) if luns.is_empty() => text += "  no LUNs for this initiator\n",
             (None, _) => {}
         }
         text
@@ -166,7 +166,7 @@ async fn log_in(target: &mut Target, settings: &Settings) -> Result<Arc<RemoteTa
                 portal.problem = Some(failure.to_string());
                 last = failure;
             }
-            // A response from one portal counts for all.
+            // A response from one portal is used for all portals of the target.
             Err(failure) => return Err(failure),
         }
     }
@@ -175,7 +175,7 @@ async fn log_in(target: &mut Target, settings: &Settings) -> Result<Arc<RemoteTa
 
 async fn enter(address: &str, name: &str, settings: &Settings) -> Result<Arc<RemoteTarget>, Failure> {
     let portal = Portal::parse(&format!("iscsi://{address}"));
-    let (portal, _) = portal.map_err(|_| Failure::failed(format!("{address:?} is no address")))?;
+    let (portal, _) = portal.map_err(|_| Failure::failed(format!("{address:?} is not a valid address")))?;
     remote::log_in(&portal, name, settings).await
 }
 
@@ -248,7 +248,7 @@ iqn.x:a
 
     #[test]
     fn nobody_home_is_said() {
-        assert_eq!(Discovery::new(&portal(), Vec::new()).text(), "san1:3260 has no target for us\n");
+        assert_eq!(Discovery::new(&portal(), Vec::new()).text(), "san1:3260 has no targets for this initiator\n");
     }
 
     #[test]

@@ -82,8 +82,8 @@ impl Disk {
             blocks: geometry.blocks.0,
             block_bytes,
             physical_block_bytes: u64::from(block_bytes) << geometry.physical_exponent,
-            // `None` without a valid response to MODE SENSE. Without a Caching page, the write cache counts
-            // as off.
+            // `None` without a valid response to MODE SENSE. Without a Caching page, the write cache is
+            // reported as off.
             read_only: caching.as_ref().map(|modes| modes.write_protected),
             solid_state: profile.solid_state,
             write_cache: caching.as_ref().map(|_| lun.reports_volatile_cache()),
@@ -194,7 +194,7 @@ impl Ways {
             }
             (true, true) => "yes".to_owned(),
             (false, true) => "no".to_owned(),
-            (false, false) => format!("no zeros are promised after {}", ways.join(", ")),
+            (false, false) => format!("blocks may not read as zeros after {}", ways.join(", ")),
         }
     }
 }
@@ -227,7 +227,7 @@ impl Limits {
         let told: Vec<String> =
             all.iter().filter_map(|(what, most)| Some(format!("{what} {}", grouped((*most)?)))).collect();
         match told.is_empty() {
-            true => vec!["none told".to_owned()],
+            true => vec!["none reported".to_owned()],
             false => told.chunks(3).map(|some| format!("{} blocks", some.join(", "))).collect(),
         }
     }
@@ -277,7 +277,7 @@ struct Registered {
     initiator: Option<String>,
 }
 
-/// All logical units that the target presents to us. A failed query of one does not affect the others.
+/// All logical units that the target presents to us. A failed query does not affect the other fields.
 pub(crate) async fn look_at_all(target: &Arc<RemoteTarget>, vpd: &[u8]) -> Result<Vec<UnitInfo>, Failure> {
     let luns = target.unit(0).report_luns(LunSelection::Ordinary).await?;
     let mut units = Vec::new();
@@ -367,7 +367,7 @@ impl UnitInfo {
         let held = held.unwrap_or_else(|| "none".to_owned());
         let who: Vec<String> = registrations.iter().map(Registered::text).collect();
         let who = if who.is_empty() {
-            "nobody registered".to_owned()
+            "no registrations".to_owned()
         } else {
             format!("registered: {}", who.join(", "))
         };

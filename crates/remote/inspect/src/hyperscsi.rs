@@ -90,7 +90,7 @@ impl Discovery {
 
     fn text(&self) -> String {
         if self.targets.is_empty() {
-            return format!("{} has no target for us", self.place);
+            return format!("{} has no targets for this initiator", self.place);
         }
         let mut text = format!("{}\n", self.place);
         for Named { url, stations, .. } in &self.targets {
@@ -155,7 +155,7 @@ impl Session {
 
     fn text(&self) -> String {
         let protection =
-            if self.encrypted { "sealed, the key is proven" } else { "CRC32C, nothing is proven" };
+            if self.encrypted { "encrypted and authenticated" } else { "CRC32C, not authenticated" };
         let rows = [
             ("target", self.target.clone()),
             ("initiator", self.initiator.clone()),

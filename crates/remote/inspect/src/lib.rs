@@ -121,7 +121,7 @@ pub async fn info_of_all(portal: &Portal, settings: &Settings, pages: &[u8]) -> 
         let mut answer = Err(Failure::failed(format!("{} has no portal", target.name)));
         for portal in &target.portals {
             let url = Url::parse(&format!("iscsi://{}/{}/0", portal.address, target.name));
-            let url = url.map_err(|_| Failure::failed(format!("{:?} is no address", portal.address)))?;
+            let url = url.map_err(|_| Failure::failed(format!("invalid address {:?}", portal.address)))?;
             answer = looked_at(&Url { settings: settings.clone(), ..url }, None, pages).await;
             if !answer.as_ref().is_err_and(Failure::is_unreachable) {
                 break;

@@ -163,15 +163,15 @@ impl ExportInfo {
         line(
             "blocks",
             &format!(
-                "minimum {minimum}, preferred {preferred} bytes; requests of at most {}",
+                "minimum {minimum}, preferred {preferred} bytes; requests of up to {}",
                 Bytes(u64::from(maximum))
             ),
         );
-        let holes = if self.base_allocation { ", holes are told (base:allocation)" } else { "" };
+        let holes = if self.base_allocation { ", holes are reported (base:allocation)" } else { "" };
         line("replies", &format!("{}{holes}", self.replies));
         line("features", &self.features.join(" "));
         let fencing = if self.fences { "by the server" } else { "by a quarantine" };
-        line("fencing", &format!("{fencing}, of writes of connections that are lost"));
+        line("fencing", &format!("{fencing}, for writes of lost connections"));
         for channel in self.channels.iter() {
             let state = if channel.connected { "connected" } else { "not connected" };
             let why =

@@ -5,13 +5,13 @@
 //! command received it. Each device has its own [`FlushLedger`], so that the loss is reported to each.
 //!
 //! A storage error in the response to a flush, or to a write with FUA, may be the only report of lost writes.
-//! A target reports it once per I_T nexus, in the response to whichever command comes first, not to the user
-//! of the nexus that wrote. It counts as a loss for all devices of the unit.
+//! A target reports it once per I_T nexus, in the response to whichever command comes first, even if another
+//! user of the nexus wrote the data. The error therefore counts as a loss for all devices of the unit.
 //!
-//! Most targets report a reset to every new I_T nexus, whether there was one or not, and some never report
-//! any. A report counts as a loss, and so does a reinstated session, unless the target reports the generation
-//! of its cache and that has not changed. Our own target reports it, in VPD page C0h. From the report or the
-//! reinstatement until the generation is read, the device is in doubt ([`Losses::is_in_doubt`]): reads in
+//! Most targets report a reset to every new I_T nexus, even if no reset occurred, and some never report a
+//! reset. A report or a reinstated session counts as a loss, unless the target reports the generation of its
+//! cache and the generation has not changed. Linerate's target reports it in VPD page C0h. From the report or
+//! the reinstatement until the generation is read, the device is in doubt ([`Losses::is_in_doubt`]): reads in
 //! this period may lack acknowledged writes.
 
 use std::sync::Arc;

@@ -372,7 +372,7 @@ impl Receiver {
         let fresh = &self.buffer[fresh];
         match open.destination {
             Destination::Task { task, offset } => {
-                // A command that has ended has no buffer any more: its data is dropped.
+                // A command that has ended no longer has a buffer: its data is discarded.
                 if let Some(landing) = inner.tasks.landing(task, offset as usize, open.length) {
                     landing[open.received..][..fresh.len()].copy_from_slice(fresh);
                 }
@@ -603,13 +603,14 @@ impl Sender {
 
 // Interrupt coalescing for a connection's task: how much to receive before it is woken.
 //
-// If a target responds to one command after the other, each slightly slower than the initiator processes
-// them, every response causes a wake-up: a receiving and a sending system call for 4 KiB, and the same on the
-// target. At high queue depth this gains nothing, since the target has enough work. The kernel is therefore
-// asked to wake the task when a quarter of the responses have arrived. The outstanding commands are those
-// that arrive in one service time (Little's law), so the delay is at most a quarter of that time, and fewer
-// system calls on both sides save more. Measured against tgt with 32 outstanding reads of 4 KiB: 6.6 instead
-// of 12.5 µs of initiator CPU time per read, and the median latency falls from 740 to 630 µs.
+// If a target's responses arrive one at a time, at intervals slightly longer than the initiator's processing
+// time, every response causes a wake-up: a receiving and a sending system call for 4 KiB, and the same on the
+// target. At high queue depth these wake-ups gain nothing, because the target has enough work. The kernel is
+// therefore configured to wake the task when a quarter of the responses have arrived. The outstanding
+// commands are those that arrive in one service time (Little's law), so the delay is at most a quarter of
+// that time, and fewer system calls on both sides save more. Measured against tgt with 32 outstanding reads
+// of 4 KiB: 6.6 instead of 12.5 µs of initiator CPU time per read, and the median latency falls from 740 to
+// 630 µs.
 //
 // The delay never exceeds [`LONGEST`]. After that time all received data is processed, and gathering pauses
 // for a while: the target is so slow that a wake-up per response costs little.
@@ -642,7 +643,8 @@ pub(crate) const LONGEST: Duration = Duration::from_micros(400);
 const REST: u32 = 256;
 /// The share of outstanding commands whose responses are gathered.
 const SHARE: usize = 4;
-/// With fewer outstanding commands each response counts: its requester may be the only one with more to send.
+/// With fewer outstanding commands, each response matters: only its requester may have further commands to
+/// send.
 const DEEP: usize = 16;
 /// More than this is received by one system call, and waiting for more would reduce the TCP window.
 const BYTES_MAX: usize = 128 << 10;

@@ -78,9 +78,9 @@ impl Effect {
     }
 }
 
-/// Whether a command only reads, and changes nothing of the logical unit and its data, by its operation code
-/// and service action (SPC-4, SBC-4, SSC-4 and MMC-6). Unknown commands may change something, and so may a
-/// code that different device types define differently.
+/// Whether a command only reads, and changes neither the logical unit nor its data, by its operation code and
+/// service action (SPC-4, SBC-4, SSC-4 and MMC-6). Unknown commands may change something, and so may a code
+/// that different device types define differently.
 pub fn only_asks(cdb: &[u8]) -> bool {
     let action = || cdb.get(1).map(|byte| byte & 0x1f);
     match cdb.first() {

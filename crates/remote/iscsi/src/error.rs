@@ -27,7 +27,7 @@ pub enum CommandError {
     #[display("the target rejected the command's PDU")]
     Rejected,
     /// A reset of the logical unit or of the target ended the command.
-    #[display("the command was ended by a reset")]
+    #[display("a reset terminated the command")]
     Aborted,
     /// The command was not sent: it was meant for a session that has been lost, and the device has not been
     /// verified in the new one.
@@ -104,7 +104,7 @@ pub enum OpenError {
         error: io::Error,
     },
     /// The connection was lost during the login, or during the inquiry of the LUN.
-    #[display("the connection to {address} broke: {ending}")]
+    #[display("the connection to {address} was lost: {ending}")]
     Broken {
         /// The address.
         address: SocketAddr,
@@ -123,7 +123,7 @@ pub enum OpenError {
     #[display("the login at {_0} timed out")]
     LoginTimedOut(SocketAddr),
     /// A login failed at an address that the target's portal had redirected it to.
-    #[display("{error}; {from} had redirected the login there")]
+    #[display("{error}; {from} redirected the login to this address")]
     AfterRedirection {
         /// The portal that redirected it last.
         from: SocketAddr,
@@ -131,14 +131,14 @@ pub enum OpenError {
         error: Box<OpenError>,
     },
     /// READ CAPACITY reported a block size that is not supported here.
-    #[display("the LUN has blocks of {_0} bytes, and only powers of two from 512 on are usable here")]
+    #[display("the LUN has blocks of {_0} bytes; only powers of two from 512 are supported")]
     BlockSize(u32),
     /// Too many redirections.
-    #[display("{_0} redirects too often")]
+    #[display("{_0} redirected the login too often")]
     Redirected(SocketAddr),
     /// A connection that was meant to join a session reached another portal group, which cannot be part of
     /// the session (RFC 7143 section 4.4.1).
-    #[display("{address} is now in portal group {connection}, and the session is in portal group {session}")]
+    #[display("{address} is now in portal group {connection}, but the session is in portal group {session}")]
     AnotherGroup {
         /// The address.
         address: SocketAddr,
@@ -149,12 +149,12 @@ pub enum OpenError {
     },
     /// Several sessions are only possible for a block device.
     #[display(
-        "the keys address, sessions and a second source are for what reads and writes blocks, as bench, copy, attach and serve do: \
-         name one portal here"
+        "this command uses one portal: the keys address and sessions, and a second source, apply only to \
+         commands that read and write blocks, such as bench, copy, attach and serve"
     )]
     SeveralPaths,
     /// Another path has led to another device.
-    #[display("the LUN at {address} is another device than over the other paths: {why}")]
+    #[display("the LUN at {address} is not the same device as over the other paths: {why}")]
     AnotherDevice {
         /// The address.
         address: SocketAddr,
@@ -213,7 +213,7 @@ pub enum Ending {
     #[display("logged out")]
     LoggedOut,
     /// The target closed the connection.
-    #[display("the target closed it")]
+    #[display("the target closed the connection")]
     Closed,
     /// No traffic and no response to a ping.
     #[display("the target is unresponsive, even to NOPs")]
@@ -230,7 +230,7 @@ pub enum Ending {
     #[display("this port speaks NBD: use a URL that begins with nbd://")]
     Nbd,
     /// A header digest error: the start of the next PDU is unknown (RFC 7143 section 7.7).
-    #[display("a header had a wrong digest")]
+    #[display("a received header has an incorrect digest")]
     HeaderDigest,
     /// A protocol error of the target.
     #[display("the target violated the protocol: {_0}")]

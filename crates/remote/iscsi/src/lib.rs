@@ -6,12 +6,12 @@
 //! and the SCSI commands of a block device. The reactor provides sockets and the clock.
 //!
 //! A session outlives its connections. When some are lost, it continues with the others; when all are lost,
-//! it is reinstated. Requests wait meanwhile, up to [`Settings::reconnect_time`]. They are sent again as soon
-//! as the target has certainly ended them (`session_state`, `open`).
+//! it is reinstated. Until then requests wait, up to [`Settings::reconnect_time`]. They are sent again as
+//! soon as the target has certainly ended them (`session_state`, `open`).
 //!
 //! Reading order: [`Url`] and [`Settings`], [`open`], `login`, [`RemoteLun`], [`RemoteTarget`] (how a LUN
 //! reaches its session), `session` and `inner` (outstanding commands), `connection` (the wire);
-//! [`Statistics`] and [`FlightRecorder`] (observation). [`Carrier`] is for sessions by another protocol.
+//! [`Statistics`] and [`FlightRecorder`] (observation). [`Carrier`] is for sessions over another protocol.
 //! [`Unit`] and [`verbs`] are separate: SCSI commands by name, for users who need more than a block device.
 //!
 //! # How a session survives

@@ -60,7 +60,7 @@ pub(crate) async fn log_in(
         Err(match &begun {
             Some(_) => OpenError::LoginTimedOut(address),
             None => {
-                let why = format!("no answer within {}", Time(settings.login_time));
+                let why = format!("no response within {}", Time(settings.login_time));
                 OpenError::Connect { address, error: io::Error::new(io::ErrorKind::TimedOut, why) }
             }
         })

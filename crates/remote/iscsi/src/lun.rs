@@ -154,7 +154,7 @@ impl RemoteLun {
         self.target.close().await;
     }
 
-    /// Sends a command until it is executed or has failed for good.
+    /// Sends a command until it is executed or has failed permanently.
     ///
     /// Every command passed here has the same effect when executed twice, unless another initiator's command
     /// comes in between. Avoiding that is the responsibility of those who share the LUN.
@@ -193,7 +193,7 @@ impl RemoteLun {
         let limit = self.target.timeouts().request();
         reactor::timeout(limit, work).await.unwrap_or_else(|_| {
             let (lun, seconds) = (self.number, limit.as_secs());
-            tracing::warn!("LUN {lun}: a request was not executed within {seconds} s, and fails");
+            tracing::warn!("LUN {lun}: a request timed out after {seconds} s");
             Err(DeviceError::NotReady)
         })
     }
@@ -249,8 +249,8 @@ impl RemoteLun {
                 Err(CommandError::ConnectionLost) => {
                     sent.may_land = was_sent;
                     retries.once_more(time).await?;
-                    // A command that changes nothing may be executed late; others must have ended before they
-                    // are resent.
+                    // A command that changes nothing may be executed late. A command that changes something
+                    // must have ended before it is resent.
                     self.target.usable(changes(&cdb).then_some(sent.epoch)).await?;
                     self.target.replayed();
                 }
@@ -291,8 +291,8 @@ impl RemoteLun {
                 lun = self.number,
                 lba = extent.lba.0,
                 blocks = extent.blocks.0,
-                "a write has failed that the target may still execute: requests for its blocks fail until the \
-                 session has logged in to the same portal group again; then write them again"
+                "a write failed, but the target may still execute it: requests for its blocks fail until the \
+                 session has logged in to the same portal group again; then rewrite these blocks"
             );
         }
     }
@@ -412,7 +412,7 @@ impl RemoteLun {
                     if matches!(error, OpenError::NoSuchLun(_) | OpenError::Refused { .. }) {
                         self.cached.note_reset();
                     }
-                    tracing::debug!(lun = self.number, "not there yet: {error}");
+                    tracing::debug!(lun = self.number, "the LUN is not available yet: {error}");
                     reactor::sleep(PAUSE_LONGEST).await;
                 }
                 Err(error) => {
@@ -440,7 +440,7 @@ impl RemoteLun {
         if blocks < before {
             tracing::warn!(
                 lun = self.number,
-                "the LUN now has {blocks} blocks instead of {before}: requests past its end fail"
+                "the LUN now has {blocks} blocks instead of {before}: requests beyond its new end fail"
             );
         }
     }
@@ -529,7 +529,7 @@ impl RemoteLun {
     }
 
     /// Reads the generation of the cache while it is in doubt; another doubt may be raised during this.
-    /// Without a response it stays in doubt.
+    /// Without a response, the generation stays in doubt.
     async fn look_for_loss(&self) -> Result<(), DeviceError> {
         self.look_at_cache_again().await;
         for _ in 0..TIMES_AT_ONCE {
@@ -600,7 +600,7 @@ impl RemoteLun {
         if self.is_barred(extent) { Err(DeviceError::Unsettled) } else { Ok(()) }
     }
 
-    /// The range of a chunk's bytes within those of its extent.
+    /// The range of a chunk's bytes within its extent.
     fn bytes_within(&self, extent: Extent, piece: Extent) -> Range<usize> {
         debug_assert!(extent.lba <= piece.lba && piece.blocks <= extent.blocks);
         let start = (self.geometry.offset(piece) - self.geometry.offset(extent)) as usize;
@@ -857,7 +857,7 @@ struct Retries {
     until: Option<Instant>,
 }
 
-/// Unit attentions queue up, one for each event; there are no more known kinds of them.
+/// Unit attentions queue up, one for each event; no other kinds are known.
 const TIMES_AT_ONCE: u32 = 10;
 /// Size of the writes that zero blocks, if the target has no command for it.
 const ZEROS_BYTES: u32 = 1 << 20;

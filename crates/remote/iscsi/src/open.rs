@@ -32,9 +32,9 @@ use crate::url::{Portal, Settings, Timeouts, Url, on_link};
 
 /// Logs in to the target of `url` and attaches its LUN.
 ///
-/// The session lives on the reactor of this thread, which must run for as long as the LUN is in use. `random`
-/// gives the session its identifier and CHAP its challenges. Resolving the host's name blocks the thread;
-/// addresses do not.
+/// The session runs on this thread's reactor, which must keep running while the LUN is in use. `random` gives
+/// the session its identifier and CHAP its challenges. Resolving the host's name blocks the thread; addresses
+/// do not.
 pub async fn open(url: &Url, random: Random) -> Result<RemoteLun, OpenError> {
     let target = open_target(&url.portal, &url.target, &url.settings, random).await?;
     target.lun(url.lun).await
@@ -196,7 +196,7 @@ impl Connector {
     }
 
     /// Logs in to an abandoned nexus, which ends it with all its tasks (RFC 7143 section 6.3.5), and logs
-    /// out. False if the login reached another portal group, which says nothing about the nexus.
+    /// out. False if the login reached another portal group, which does not affect the nexus.
     pub(crate) async fn end_nexus(&self, left: &LeadingLogin) -> Result<bool, OpenError> {
         let Outcome::LoggedIn(first) = log_in(left.address, &self.settings, self.leading_config()?).await?
         else {
@@ -406,10 +406,10 @@ fn targets(text: &[u8]) -> Option<Vec<Discovered>> {
 
 // Recovery of lost connections, and of the session.
 //
-// A session that has lost some of its connections continues with the others; the lost ones log in again with
-// their CIDs. A session that has lost all of them is *reinstated*: a login with the same ISID, which makes
-// the target end every task of the old session first (RFC 7143 section 6.3.5). Requests only see a pause.
-// The states are drawn in `session_state`; this task performs the transitions to `Up`.
+// If a session has lost some of its connections, it continues with the rest, and the lost connections log in
+// again with their CIDs. If a session has lost all its connections, it is *reinstated*: a login with the same
+// ISID, which makes the target end every task of the old session first (RFC 7143 section 6.3.5). Requests
+// only see a pause. The states are drawn in `session_state`; this task performs the transitions to `Up`.
 //
 // A login that ends in another portal group (a redirection, another address of the host, a target that has
 // moved) creates a session with another target port, and ends nothing: the commands of the old session may
@@ -441,8 +441,8 @@ struct Recovery {
     further: FurtherLogins,
 }
 
-/// Logins of further connections. Each has its own pauses, so the success or failure of one does not delay
-/// the others.
+/// Logins of further connections. Each connection has its own pauses, so its success or failure does not
+/// delay the other connections.
 struct FurtherLogins {
     random: Random,
     attempts: BTreeMap<u16, Attempts>,
@@ -507,7 +507,7 @@ impl Recovery {
         attempts.succeeded();
         debug_assert_eq!(session.shared().epoch(), epoch + 1);
         let (away, commands) = (outage.away.as_secs_f64(), outage.commands);
-        let back = format!("the session is back after {away:.1} s; {commands} commands were outstanding");
+        let back = format!("the session was restored after {away:.1} s; outstanding commands: {commands}");
         tracing::warn!(target = %connector, "{back}");
         first.recording.tape().occasion(back);
         connector.join(session, Cid(0), first);
@@ -520,9 +520,9 @@ impl Recovery {
         if self.left.len() > LEFT_MAX {
             tracing::error!(
                 target = %self.connector,
-                "the session has been moved from one portal group to another {LEFT_MAX} times, and their \
-                 commands could not be ended: the session ends; check the target's redirections and portal \
-                 group tags"
+                "the session has moved to another portal group {LEFT_MAX} times, and commands in the earlier \
+                 groups could not be terminated: closing the session; check the target's redirections and \
+                 portal group tags"
             );
             self.session.close().await;
         }
@@ -534,16 +534,16 @@ impl Recovery {
         let (from, to, unsettled) = (before.group(), leading.group(), outage.unsettled);
         tracing::warn!(
             target = %connector,
-            "the session has moved from portal group {from} to {to}, which is another I_T nexus: \
-             {unsettled} commands that modify data wait until they have ended there"
+            "the session has moved from portal group {from} to {to}, which is another I_T nexus; waiting \
+             until {unsettled} commands that modify data have ended in portal group {from}"
         );
         for lun in &outage.orphaned {
             let lun = LunAddress::parse(lun.0);
             tracing::error!(
                 target = %connector,
                 %lun,
-                "the reservation key was registered in portal group {from} and does not count in {to}: \
-                 register it again"
+                "the reservation key was registered in portal group {from} and is not valid in portal group \
+                 {to}: register it again"
             );
         }
         if unsettled > 0 {
@@ -582,8 +582,8 @@ async fn end_left(
         } else {
             tracing::error!(
                 target = %connector,
-                "the commands in portal group {} could not be ended: the writes among them fail, and so do \
-                 requests for their blocks, until the session has logged in to that group again",
+                "the commands in portal group {} could not be terminated: its writes fail, and requests for \
+                 the same blocks fail until the session has logged in to that group again",
                 nexus.leading.group()
             );
             session.nexus_not_ended(nexus.epoch);

@@ -60,8 +60,8 @@ pub(crate) enum Deallocation {
     ByUnmap,
 }
 
-/// Maximum bytes of a command if the target reports no limit. A fast network needs a second for a hundred
-/// such commands; larger ones would gain nothing.
+/// Maximum bytes of a command if the target reports no limit. A fast network transfers a hundred such
+/// commands in a second; larger commands would not be faster.
 const TRANSFER_BYTES_MAX: u32 = 16 << 20;
 /// Maximum bytes of a WRITE SAME without a reported limit. 1 GiB already takes some time.
 const WRITE_SAME_BYTES_MAX: u32 = 1 << 30;
@@ -74,7 +74,8 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
     is_there(unit, number).await?;
     until_ready(unit).await?;
     let (capacity, geometry) = capacity(unit).await?;
-    // A page that is not on the list is not requested: some targets misbehave when they are asked for one.
+    // A page that is not on the list is not requested, because some targets malfunction when an unsupported
+    // page is requested.
     let pages = perhaps("INQUIRY", unit.vpd_pages().await)?.unwrap_or_default();
     let block_limits = page(unit, &pages, 0xb0).await?.map(|page| BlockLimits::parse(&page.bytes));
     let provisioning = page(unit, &pages, 0xb2).await?.map(|page| Provisioning::parse(&page.bytes));
@@ -88,8 +89,8 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
     let deallocation = deallocation(&capacity, provisioning);
     if deallocation == Deallocation::ByUnmap {
         tracing::info!(
-            "LUN {number} is thin, but has no WRITE SAME with UNMAP that leaves zeros: through this device it \
-             appears thick, and its blocks are not deallocated"
+            "LUN {number} is thin-provisioned, but does not support a WRITE SAME with UNMAP that leaves \
+             zeros: it is used as a thick LUN, and its blocks are not deallocated"
         );
     }
     let block = block_limits.unwrap_or_default();
@@ -271,9 +272,7 @@ impl LunReference {
         let (old, new) = (self.geometry, now.geometry);
         if new.block_size != old.block_size || new.blocks < old.blocks {
             let (old, new) = (old.bytes(), new.bytes());
-            return Some(format!(
-                "its capacity is {new} bytes instead of {old}, or its blocks have another size"
-            ));
+            return Some(format!("its capacity is {new} bytes instead of {old}, or its block size differs"));
         }
         (now.profile.read_only && !self.profile.read_only).then(|| "it is write-protected".to_owned())
     }

@@ -11,7 +11,7 @@ use std::{env, fmt};
 use volume::spec::shell_word;
 use zeroize::Zeroizing;
 
-/// A file with a secret that other users than its owner can access: it is not used.
+/// A file with a secret that users other than its owner can access, and that is therefore not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exposed {
     path: PathBuf,
@@ -40,7 +40,7 @@ fn quoted(path: &Path) -> String {
 /// The secret in a file.
 ///
 /// # Errors
-/// The system's; others than the owner may access it ([`Exposed`]); it is too long.
+/// System errors; users other than the owner can access the file ([`Exposed`]); the file is too long.
 pub fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     read_at_most(path, SECRET_FILE_BYTES_MAX).map(without_line_end)
 }

@@ -204,7 +204,7 @@ impl Shared {
         self.epoch.load(Relaxed)
     }
 
-    /// Counts a command that is sent again because its outcome is unknown.
+    /// Counts a command that is resent because its outcome is unknown.
     pub(crate) fn replayed(&self) {
         self.replays.fetch_add(1, Relaxed);
     }
@@ -257,7 +257,7 @@ impl Future for Request {
         // The last iteration may have been long ago.
         inner.now = reactor::now();
         let submitted = match since {
-            // If sessions are lost repeatedly, it never waits long in one of them.
+            // If sessions are lost repeatedly, the command never waits long in any of them.
             Some(since)
                 if inner.waited(since) >= inner.timeouts.command
                     || inner.now.saturating_duration_since(since) >= inner.timeouts.request() =>

@@ -50,9 +50,9 @@ pub(crate) struct SessionState {
     time2wait: Duration,
 }
 
-/// The sessions, by number of reinstatements, whose lost commands the target may still execute: those of
-/// abandoned nexuses that have not been ended, and the current one while it is lost or has an unsettled lost
-/// connection. Devices on any thread read this.
+/// The sessions, by number of reinstatements, whose lost commands the target may still execute: the sessions
+/// of abandoned nexuses that have not been ended, and the current session while it is lost or has an
+/// unsettled lost connection. Devices on any thread read this.
 #[derive(Debug, Default)]
 pub(crate) struct UnsettledSessions(Lock<Vec<u64>>);
 
@@ -86,7 +86,7 @@ struct Lost {
 }
 
 /// A nexus whose tasks continue until they are ended: a login in another portal group does not end them (RFC
-/// 7143 section 6.3.5 speaks of the same target port).
+/// 7143 section 6.3.5 applies to the same target port).
 struct AbandonedNexus {
     /// The session that was lost in it, by number of reinstatements.
     epoch: u64,
@@ -279,7 +279,7 @@ impl SessionState {
         self.wake_recovery();
     }
 
-    /// Makes requests fail after an outage of that length. True if that changed.
+    /// Makes requests fail once an outage has lasted that long. True if that changed.
     pub(crate) fn fail_requests_after(&mut self, timeouts: Duration, now: Instant) -> bool {
         match &mut self.state {
             Phase::Down { since, failing_requests }

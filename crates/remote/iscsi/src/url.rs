@@ -102,43 +102,44 @@ impl fmt::Display for UrlProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             UrlProblem::Scheme => write!(f, "the URL of an iSCSI LUN begins with iscsi://"),
-            UrlProblem::NoHost => write!(f, "a host is missing: iscsi://HOST[:PORT]/TARGET/LUN"),
-            UrlProblem::Brackets => write!(f, "an IPv6 address needs brackets: [::1]"),
+            UrlProblem::NoHost => write!(f, "the host is missing: iscsi://HOST[:PORT]/TARGET/LUN"),
+            UrlProblem::Brackets => write!(f, "an IPv6 address must be in brackets, as in [::1]"),
             UrlProblem::Address(why) => why.fmt(f),
             UrlProblem::Percent => {
-                write!(f, "a host cannot contain %; in a secret before the @, write / and ? as %2F and %3F")
+                write!(f, "a host cannot contain %; in a secret before the @, encode / and ? as %2F and %3F")
             }
             UrlProblem::HostCharacter => {
-                write!(f, "an address consists of printable ASCII characters without blanks")
+                write!(f, "an address consists of printable ASCII characters without spaces")
             }
-            UrlProblem::Port => write!(f, "a port is a number from 1 to 65535"),
-            UrlProblem::NoUser => write!(f, "a user's name is missing before the @"),
+            UrlProblem::Port => write!(f, "the port must be a number from 1 to 65535"),
+            UrlProblem::NoUser => write!(f, "the user name before the @ is missing"),
             UrlProblem::EncodedUser => {
                 write!(
                     f,
-                    "before the @, % separates the user's name from the secret; for a name with \\ or @ write \
-                     ?user=DOMAIN%5Cuser after the LUN (a secret that begins with 5C or 40: ?secret-file=PATH)"
+                    "before the @, % separates the user name from the secret; for a name with \\ or @, write \
+                     ?user=DOMAIN%5Cuser after the LUN; for a secret that begins with 5C or 40, use \
+                     ?secret-file=PATH"
                 )
             }
             UrlProblem::Password => {
                 write!(
                     f,
-                    "a user's name before the @ has no colon; for a name with a colon write ?user=NAME after the \
-                     LUN, and put a secret into a file (secret-file=PATH)"
+                    "a user name before the @ cannot contain a colon; for a name with a colon, write \
+                     ?user=NAME after the LUN, and put the secret into a file (secret-file=PATH)"
                 )
             }
-            UrlProblem::NoTarget => write!(f, "a target's name is missing: iscsi://HOST[:PORT]/TARGET/LUN"),
-            UrlProblem::NoLun => write!(f, "a LUN is missing after the target's name, such as /0"),
+            UrlProblem::NoTarget => write!(f, "the target name is missing: iscsi://HOST[:PORT]/TARGET/LUN"),
+            UrlProblem::NoLun => write!(f, "the LUN after the target name is missing; add one, such as /0"),
             UrlProblem::Lun => write!(f, "a LUN is a number from 0 to 16383"),
             UrlProblem::Encoding => {
                 write!(f, "% must be followed by two hexadecimal digits; write %25 for % itself")
             }
             UrlProblem::Setting(error) => error.fmt(f),
-            UrlProblem::Isid => write!(f, "isid applies to one session: omit it if there are several"),
+            UrlProblem::Isid => write!(f, "isid applies to a single session; omit it if there are several"),
             UrlProblem::Journal => {
                 write!(
                     f,
-                    "a journal-file needs a journal of 64KiB or more, and journal-replay a journal-file"
+                    "journal-file needs a journal of 64KiB or more, and journal-replay needs a journal-file"
                 )
             }
         }
@@ -464,7 +465,7 @@ impl fmt::Display for SettingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SettingError::Unknown(key) => {
-                write!(f, "there is no setting {key:?}; the settings are ")?;
+                write!(f, "unknown setting {key:?}; the settings are ")?;
                 let mut names = KEYS.iter().map(|key| key.name);
                 names.next().into_iter().try_for_each(|first| f.write_str(first))?;
                 names.try_for_each(|name| write!(f, ", {name}"))
@@ -526,11 +527,11 @@ const KEYS: &[Key] = &[
         s.target_account = Some(Credentials { name: some(v)?.to_owned(), secret: Secret::new(&[]) });
         Some(())
     }),
-    key("target-secret", "target-password", "the target's secret, after target-user", |s, v| {
+    key("target-secret", "target-password", "the target's secret, used after target-user", |s, v| {
         s.target_account.as_mut()?.secret = Secret::new(some(v)?.as_bytes());
         Some(())
     }),
-    key("chap", "", "hashes out of sha3-256, sha256, sha1 and md5, the preferred first", |s, v| {
+    key("chap", "", "a list of sha3-256, sha256, sha1 and md5, the preferred hash first", |s, v| {
         put(&mut s.chap, v.split(',').map(algorithm).collect::<Option<_>>())
     }),
     key("connections", "", "a number from 1 to 8", |s, v| {
@@ -549,7 +550,7 @@ const KEYS: &[Key] = &[
         put(&mut s.offers.max_outstanding_r2t, number(v, 1, 64))
     }),
     key("gather", "", YES_NO, |s, v| put(&mut s.gather, yes_no(v))),
-    key("congestion", "", "a congestion control of the kernel, such as cubic", |s, v| {
+    key("congestion", "", "a congestion control algorithm of the kernel, such as cubic", |s, v| {
         s.stream.congestion = Some(some(v)?.to_owned());
         Some(())
     }),
@@ -566,7 +567,7 @@ const KEYS: &[Key] = &[
     key(
         "source",
         "",
-        "an address of this host (a link-local one with its interface, as in fe80::1%25eth0), up to 16 times",
+        "a local IP address (a link-local one with its interface, such as fe80::1%25eth0), up to 16 times",
         |s, v| {
             let source = reactor::numeric_address(v, 0).ok().filter(|_| s.paths.sources.len() < PATHS_MAX)?;
             s.paths.sources.push(source);
@@ -781,7 +782,7 @@ impl EscalationStep {
 pub struct Multipath {
     /// Number of concurrent sessions, 1 to 64; `None`: one for each path.
     pub sessions: Option<u16>,
-    /// Other portals of the target, in addition to that of the URL.
+    /// Other portals of the target, in addition to the URL's portal.
     pub addresses: Vec<Portal>,
     /// Local addresses: the first is for the portal of the URL, the others are for its other portals in
     /// order.

@@ -1,7 +1,7 @@
 //! An export as a block device, and its connections: the transport of the channels.
 //!
-//! A request longer than the server allows is sent in pieces, one after the other. The first failure ends it,
-//! and earlier pieces of a write may have been executed.
+//! A request longer than the server allows is sent in pieces, one after the other. The first failure ends the
+//! request; earlier pieces of a write may already have been executed.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -35,7 +35,7 @@ use crate::url::{Options, Url};
 /// Maximum length of a request without data: less than 2^32 bytes, in whole blocks of any size.
 const LENGTH_MAX: u64 = 1 << 31;
 
-/// A larger preferred block size is not that of a physical block, but of a cluster or a stripe.
+/// A larger preferred block size describes a cluster or a stripe, not a physical block.
 const PHYSICAL_BYTES_MAX: u32 = 4096;
 
 /// An export of a server. Usable from any thread that runs a reactor; its connections live on the thread that
@@ -97,7 +97,7 @@ impl RemoteExport {
                 durable: has(transmission::SEND_FLUSH),
                 solid_state: !has(transmission::ROTATIONAL),
                 optimal_transfer: optimal_transfer(preferred, block_size),
-                // The loss of all connections counts as a loss of the cache.
+                // The loss of all connections is treated as a loss of the cache.
                 loses_unseen: false,
             },
             payload_blocks: u64::from(payload_bytes_max(&export.block_sizes)) >> block_size.shift(),
@@ -408,7 +408,7 @@ impl Channelled for RemoteExport {
     }
 }
 
-/// A preferred block size larger than that of disks describes the storage of the export. The protocol has one
+/// A preferred block size larger than a disk's describes the storage behind the export. The protocol has one
 /// value for both lengths.
 fn optimal_transfer(preferred_bytes: u32, block_size: BlockSize) -> Option<OptimalTransfer> {
     let length = Blocks(u64::from(preferred_bytes >> block_size.shift()));
@@ -508,8 +508,8 @@ pub enum OpenError {
     Empty(u64),
     /// The export ends within a block, and was to be used in whole blocks.
     #[display(
-        "the export has {bytes} bytes, which is not a multiple of its blocks of {block_bytes}: block-based commands \
-         would cut its end off. copy, read, write and attach support any length"
+        "the export has {bytes} bytes, which is not a multiple of its block size of {block_bytes}, so \
+         block-based commands cannot reach its end. Use copy, read, write or attach, which support any length"
     )]
     Ragged {
         /// Its length.
@@ -519,7 +519,8 @@ pub enum OpenError {
     },
     /// The export ends within a block, and the server rejects requests for part of a block.
     #[display(
-        "the export has {bytes} bytes, and its server accepts only requests of multiples of {minimum}: its last {} bytes cannot be reached",
+        "the export has {bytes} bytes, but its server accepts only requests in multiples of {minimum} bytes: \
+         its last {} bytes cannot be reached",
         bytes % u64::from(*minimum)
     )]
     Unreachable {
@@ -577,9 +578,10 @@ pub(crate) struct Export {
     losses: LossCounter,
 }
 
-/// Connects to an export, over TLS with `credentials`, which are those of the URL's files. Its connections
+/// Connects to an export, over TLS with `credentials`, which were read from the URL's files. Its connections
 /// live on the reactor of this thread, which must run while the device is in use. `random` generates the
-/// session's name. A server ends connections of a session only by that name, so it must not be predictable.
+/// session's name. A client names this session to make the server close its old connections, so other clients
+/// must not be able to guess the name.
 ///
 /// Tries all addresses of all paths in order, each for the URL's timeout. Then opens the other connections
 /// and processes the journal file.
@@ -830,7 +832,7 @@ fn difference(before: &Session, now: &Session) -> Option<String> {
     if let (Some(old), Some(new)) = (volume(before), volume(now))
         && old != new
     {
-        return Some("it is another volume".to_owned());
+        return Some("it is a different volume".to_owned());
     }
     let (old, new) = (&before.export, &now.export);
     if new.bytes < old.bytes {
@@ -856,7 +858,7 @@ fn explained(error: io::Error, is_encrypted: bool) -> io::Error {
     }
     let why = match is_encrypted {
         false => "it is not an NBD server, or does not accept this host",
-        true => "it may require a client certificate, or another one",
+        true => "it may require a client certificate, or a different one",
     };
     io::Error::new(error.kind(), format!("the server closed the connection during the handshake: {why}"))
 }

@@ -130,11 +130,11 @@ impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Ending::Socket(error) => error.fmt(f),
-            Ending::Closed => f.write_str("closed by the server"),
-            Ending::Violation(bad) => write!(f, "the server violates the protocol: {bad}"),
-            Ending::Unfit => f.write_str("the server violates the protocol: a reply without a request"),
-            Ending::Endless => f.write_str("the server violates the protocol: an endless reply"),
-            Ending::Reset => f.write_str("given up"),
+            Ending::Closed => f.write_str("the server closed the connection"),
+            Ending::Violation(bad) => write!(f, "the server violates the NBD protocol: {bad}"),
+            Ending::Unfit => f.write_str("the server violates the NBD protocol: a reply without a request"),
+            Ending::Endless => f.write_str("the server violates the NBD protocol: a reply has no end"),
+            Ending::Reset => f.write_str("abandoned"),
         }
     }
 }
@@ -146,8 +146,8 @@ pub(crate) struct Exchange {
 }
 
 impl Link {
-    /// Starts serving a connection after its handshake. The connection counts as lost if nothing moves for
-    /// `stall` while requests are outstanding.
+    /// Starts serving a connection after its handshake. The connection is considered lost if no data is
+    /// transferred for `stall` while requests are outstanding.
     pub(crate) fn begin(
         stream: Box<dyn Stream>,
         session: Arc<Session>,
@@ -404,8 +404,8 @@ impl Tasks {
         }
     }
 
-    /// Extends the deadlines of requests while their connection makes progress: it still sends them or
-    /// earlier ones, or receives the replies to these. `sent` is the connection's total of bytes sent. `open`
+    /// Extends the deadlines of requests while their connection makes progress: it is still sending these or
+    /// earlier requests, or receiving their replies. `sent` is the connection's total of bytes sent. `open`
     /// is the request whose reply data is being received, and the number of bytes still missing.
     fn note_progress(&mut self, now: Instant, sent: u64, open: Option<(u64, usize)>) {
         let next = self.next;
@@ -471,7 +471,7 @@ impl Future for Exchange {
         if task.error == Some(Errno::Eshutdown as u32) {
             // The server did not execute it and will close the connection: the request waits for the next
             // connection.
-            inner.lose(Loss::Ended("the server shuts down".to_owned()));
+            inner.lose(Loss::Ended("the server is shutting down".to_owned()));
             return Poll::Ready(Err(Failed::Lost));
         }
         Poll::Ready(match task.error {
@@ -486,7 +486,7 @@ impl Drop for Exchange {
         let mut inner = self.link.inner.borrow_mut();
         let Some(task) = inner.tasks.get(self.cookie) else { return };
         match task.state {
-            // It stays until it is answered, or until the connection is abandoned with its claims.
+            // The request stays until it is answered, or until the connection is abandoned with its claims.
             State::Awaited(_) | State::Abandoned => task.state = State::Abandoned,
             State::Answered => drop(inner.tasks.remove(self.cookie)),
         }
@@ -574,7 +574,7 @@ impl Connection {
 const SCRATCH_BYTES: usize = 256 << 10;
 /// A remainder of at least this size is received in place.
 const DIRECT_BYTES: usize = 32 << 10;
-/// Data of at least this length counts as long: copying it costs more than another read.
+/// Data of at least this length is considered long: copying it costs more than another read.
 const LONG_BYTES: usize = 128 << 10;
 /// Number of bytes read after long data, so that the data of the next reply is received in place as well.
 const NEXT_BYTES: usize = 4 << 10;
@@ -744,9 +744,9 @@ impl Receiver {
 }
 
 /// Whether this error may be the only report of a loss of earlier acknowledged writes. A server that syncs
-/// after a write with FUA replies with the error of the sync, which can be any: ENOSPC stands for EDQUOT too,
-/// and EINVAL for numbers unknown to the protocol. Therefore all errors count that count for a flush.
-/// A Linerate server replies only for the write itself, and reports losses to the flushes of every
+/// after a write with FUA replies with the error of the sync, which can be any: ENOSPC also represents
+/// EDQUOT, and EINVAL represents numbers unknown to the protocol. Therefore all errors count that count for a
+/// flush. A Linerate server replies only for the write itself, and reports losses to the flushes of every
 /// connection, so its errors do not count (`Link::begin`).
 fn may_report_losses(request: &Request, error: u32) -> bool {
     request.flags & command::FUA != 0 && !<Link as failover::Link>::is_rejection(&error)

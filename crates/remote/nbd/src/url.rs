@@ -1,6 +1,7 @@
 //! The URL of an export: `nbd://HOST[:PORT]/EXPORT[?KEY=VALUE&…]`, `nbd+unix:///EXPORT?socket=PATH`, and both
-//! over TLS as `nbds` and `nbds+unix`. They are defined in doc/uri.md of the NBD project. That defines the
-//! keys `socket` and `tls-hostname`; `tls-certificates` is libnbd's, and all others are ours.
+//! over TLS as `nbds` and `nbds+unix`. They are defined in doc/uri.md of the NBD project. That document
+//! defines the keys `socket` and `tls-hostname`; `tls-certificates` is an extension of libnbd, and the other
+//! keys are Linerate's.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -101,7 +102,7 @@ pub struct Options {
     pub congestion: Option<String>,
     /// Other addresses of the same server, each with its port.
     pub addresses: Vec<(String, u16)>,
-    /// Source addresses: the first for the host, the others for its other addresses in order.
+    /// Source addresses: the first is for the host, the others are for the host's other addresses, in order.
     pub sources: Vec<SocketAddr>,
     /// Time limit of a request, over all connections, and of the first connection attempt.
     pub timeout: Duration,
@@ -118,9 +119,9 @@ pub struct Options {
     pub journal_file: Option<PathBuf>,
     /// See [`Options::journal_file`].
     pub journal_replay: ReplayRule,
-    /// Who else writes to the export.
+    /// Other writers to the export.
     pub writers: Writers,
-    /// The user counts bytes, and the export may end within a block. No key sets it.
+    /// The user addresses bytes, and the export may end within a block. No key sets it.
     pub by_bytes: bool,
 }
 
@@ -153,30 +154,30 @@ pub enum UrlError {
     #[display("a Unix socket is written as nbd+unix:///EXPORT?socket=PATH")]
     Socket,
     /// A key for Unix sockets or TLS in another kind of URL.
-    #[display("`{_0}` is for {_1} URLs")]
+    #[display("`{_0}` applies only to {_1} URLs")]
     Stray(&'static str, &'static str),
     /// TLS without a CA.
-    #[display("the CA of the server is missing: tls-ca=FILE, or tls-certificates=DIR with its ca-cert.pem")]
+    #[display("the server's CA is missing: add tls-ca=FILE, or tls-certificates=DIR with a ca-cert.pem")]
     NoCa,
     /// A certificate without a key, or a key without a certificate.
-    #[display("tls-certificate=FILE and tls-key=FILE go together")]
+    #[display("tls-certificate=FILE and tls-key=FILE must be used together")]
     HalfCertificate,
     /// The host is missing.
-    #[display("a host is missing: nbd://HOST[:PORT]/EXPORT")]
+    #[display("the host is missing: nbd://HOST[:PORT]/EXPORT")]
     NoHost,
     /// A `[` without its `]`, or no IPv6 address between the two.
-    #[display("an IPv6 address needs brackets: [::1]")]
+    #[display("an IPv6 address must be in brackets, as in [::1]")]
     Brackets,
     /// A link-local address without its interface, or another error in it.
     Address(BadAddress),
     /// Not a port.
-    #[display("a port is a number from 1 to 65535")]
+    #[display("the port must be a number from 1 to 65535")]
     Port,
     /// A user name, which the protocol does not support.
     #[display("NBD URLs have no user name; use nbd://HOST[:PORT]/EXPORT")]
     User,
     /// The export's name is too long.
-    #[display("the name of an export can have up to 4096 bytes")]
+    #[display("the export name is longer than 4096 bytes")]
     Name,
     /// `%` without two hexadecimal digits, or bytes that are not UTF-8.
     #[display("% must be followed by two hexadecimal digits; write %25 for % itself")]
@@ -239,7 +240,7 @@ impl Url {
         }
         if options.journal_file.is_some() && options.journal_bytes < JOURNAL_BYTES_LEAST {
             let size = format!("journal={}", options.journal_bytes);
-            return Err(UrlError::Value(size, "64KiB or more with `journal-file`, as in journal=64MiB"));
+            return Err(UrlError::Value(size, "64KiB or more with `journal-file`, for example journal=64MiB"));
         }
         if options.journal_file.is_none() && options.journal_replay != ReplayRule::Auto {
             return Err(UrlError::NoJournalFile);
@@ -280,7 +281,7 @@ impl TlsKeys {
         };
         let value = decoded(value)?;
         if value.is_empty() {
-            return Err(UrlError::Value(key.to_owned(), "a value, as in tls-ca=ca.pem"));
+            return Err(UrlError::Value(key.to_owned(), "a value, for example tls-ca=ca.pem"));
         }
         self.any = Some(name);
         match name {
@@ -291,7 +292,7 @@ impl TlsKeys {
             _ if !tls::is_server_name(&value) => {
                 return Err(UrlError::Value(
                     key.to_owned(),
-                    "a DNS name or an address, as in tls-hostname=san1",
+                    "a DNS name or an address, for example tls-hostname=san1",
                 ));
             }
             _ => self.hostname = Some(value),
@@ -324,49 +325,49 @@ impl Options {
         match key {
             "connections" => {
                 let count = value.parse().ok().filter(|count| (1..=CONNECTIONS_MAX).contains(count));
-                self.connections = count.ok_or(wrong("a number from 1 to 64, as in connections=4"))?;
+                self.connections = count.ok_or(wrong("a number from 1 to 64, for example connections=4"))?;
             }
             "congestion" if !value.is_empty() => self.congestion = Some(decoded(value)?),
-            "congestion" => return Err(wrong("the name of an algorithm, as in congestion=cubic")),
+            "congestion" => return Err(wrong("a congestion control algorithm, for example congestion=cubic")),
             "timeout" => {
                 self.timeout = seconds(value, 1)
-                    .ok_or(wrong("a time from 1s to 24h, as in timeout=30 or timeout=2min"))?
+                    .ok_or(wrong("a time from 1s to 24h, for example timeout=30 or timeout=2min"))?
             }
             "stall" => {
                 self.stall = Some(
-                    seconds(value, 1).ok_or(wrong("a time from 1s to 24h, as in stall=5 or stall=1500ms"))?,
+                    seconds(value, 1).ok_or(wrong("a time from 1s to 24h, for example stall=5"))?,
                 )
             }
             "quarantine" => {
                 self.quarantine = seconds(value, 0)
-                    .ok_or(wrong("a time up to 24h, as in quarantine=10 or quarantine=500ms"))?;
+                    .ok_or(wrong("a time up to 24h, for example quarantine=500ms"))?;
             }
             "journal" => {
                 let bytes = bytes(value).filter(|bytes| *bytes <= JOURNAL_BYTES_MAX);
-                self.journal_bytes = bytes.ok_or(wrong("a size up to 4GiB, as in journal=64MiB"))?;
+                self.journal_bytes = bytes.ok_or(wrong("a size up to 4GiB, for example journal=64MiB"))?;
             }
             "journal-file" if !value.is_empty() => self.journal_file = Some(PathBuf::from(decoded(value)?)),
-            "journal-file" => return Err(wrong("a path, as in journal-file=/var/lib/vm1.journal")),
+            "journal-file" => return Err(wrong("a path, for example journal-file=/var/lib/vm1.journal")),
             "journal-replay" => {
                 self.journal_replay = ReplayRule::parse(value)
-                    .ok_or(wrong("auto, force or discard, as in journal-replay=force"))?;
+                    .ok_or(wrong("auto, force or discard, for example journal-replay=force"))?;
             }
             "writers" => {
-                self.writers = Writers::parse(value).ok_or(wrong("one or several, as in writers=one"))?;
+                self.writers = Writers::parse(value).ok_or(wrong("one or several, for example writers=one"))?;
             }
             "address" if self.addresses.len() < PATHS_MAX => {
                 let address = host_and_port(&decoded(value)?);
-                self.addresses.push(address.map_err(|_| wrong("HOST[:PORT], as in address=10.0.1.2"))?);
+                self.addresses.push(address.map_err(|_| wrong("HOST[:PORT], for example address=10.0.1.2"))?);
             }
             "source" if self.sources.len() < PATHS_MAX => {
                 let address =
                     reactor::numeric_address(value.trim_start_matches('[').trim_end_matches(']'), 0);
                 self.sources.push(address.map_err(|why| match why {
-                    BadAddress::Form(_) => wrong("an address of this machine, as in source=10.0.1.1"),
+                    BadAddress::Form(_) => wrong("a local IP address, for example source=10.0.1.1"),
                     why => UrlError::Address(why),
                 })?);
             }
-            "address" | "source" => return Err(wrong("up to 16 of them")),
+            "address" | "source" => return Err(wrong("this key at most 16 times")),
             _ => return Err(UrlError::Key(key.to_owned())),
         }
         Ok(())
@@ -487,14 +488,14 @@ mod tests {
     fn a_mistake_is_told_with_what_is_meant() {
         for (text, says) in [
             ("iscsi://san1/x", "begins with nbd://"),
-            ("nbd://", "a host is missing"),
-            ("nbd:///x", "a host is missing"),
-            ("nbd://[::1/x", "needs brackets"),
-            ("nbd://[san1]/x", "needs brackets"),
-            ("nbd://[fe80::1]/x", "give the interface, as in fe80::1%eth0"),
-            ("nbd://[::1%25eth0]/x", "no link-local address"),
-            ("nbd://san1:0/x", "a port is a number"),
-            ("nbd://san1:/x", "a port is a number"),
+            ("nbd://", "the host is missing"),
+            ("nbd:///x", "the host is missing"),
+            ("nbd://[::1/x", "must be in brackets"),
+            ("nbd://[san1]/x", "must be in brackets"),
+            ("nbd://[fe80::1]/x", "add the interface, as in fe80::1%eth0"),
+            ("nbd://[::1%25eth0]/x", "not a link-local address"),
+            ("nbd://san1:0/x", "the port must be a number"),
+            ("nbd://san1:/x", "the port must be a number"),
             ("nbd://joe@san1/x", "no user name"),
             ("nbd://san1/%zz", "hexadecimal"),
             ("nbd://san1/%ff", "hexadecimal"),
@@ -503,7 +504,7 @@ mod tests {
             ("nbd://san1/x?timeout=0", "timeout=30"),
             ("nbd://san1/x?congestion=", "congestion=cubic"),
             ("nbd://san1/x?stall=0", "stall=5"),
-            ("nbd://san1/x?quarantine=x", "quarantine=10"),
+            ("nbd://san1/x?quarantine=x", "quarantine=500ms"),
             ("nbd://san1/x?journal=5GiB", "journal=64MiB"),
             ("nbd://san1/x?journal-file=", "journal-file=/var"),
             ("nbd://san1/x?journal-file=/j&journal=0", "64KiB or more"),
@@ -514,13 +515,13 @@ mod tests {
             ("nbd+unix:///x", "nbd+unix:///EXPORT?socket=PATH"),
             ("nbd+unix:///x?socket=", "nbd+unix:///EXPORT?socket=PATH"),
             ("nbd+unix://san1/x?socket=/s", "nbd+unix:///EXPORT?socket=PATH"),
-            ("nbd://san1/x?socket=/s", "`socket` is for nbd+unix://"),
-            ("nbd+unix:///x?socket=/s&address=san1", "`address` is for nbd://"),
-            ("nbds+unix:///x?socket=/s&tls-ca=ca&source=::1", "`source` is for nbd://"),
-            ("nbd://san1/x?tls-ca=ca.pem", "`tls-ca` is for nbds://"),
+            ("nbd://san1/x?socket=/s", "`socket` applies only to nbd+unix://"),
+            ("nbd+unix:///x?socket=/s&address=san1", "`address` applies only to nbd://"),
+            ("nbds+unix:///x?socket=/s&tls-ca=ca&source=::1", "`source` applies only to nbd://"),
+            ("nbd://san1/x?tls-ca=ca.pem", "`tls-ca` applies only to nbds://"),
             ("nbds://san1/x", "tls-ca=FILE"),
             ("nbds://san1/x?tls-ca=", "tls-ca=ca.pem"),
-            ("nbds://san1/x?tls-ca=a&tls-key=b", "go together"),
+            ("nbds://san1/x?tls-ca=a&tls-key=b", "must be used together"),
             ("nbds://san1/x?tls-ca=a&tls-hostname=a/b", "tls-hostname=san1"),
             ("nbdx://san1/x", "begins with nbd://"),
         ] {

@@ -50,7 +50,7 @@ fn turn(path: &Path) -> io::Result<Option<File>> {
             Err(_) => return Ok(None), // a file system without locks
         }
     }
-    Err(io::Error::new(io::ErrorKind::AddrInUse, "another program keeps its folder locked"))
+    Err(io::Error::new(io::ErrorKind::AddrInUse, "another program has locked its directory"))
 }
 
 const TURN_TRIES: u32 = 200;
@@ -70,10 +70,10 @@ pub fn look(path: &Path) -> io::Result<()> {
         Err(error) if error.kind() == WouldBlock => None,
         Err(error) => Some(error),
     };
-    let Some(error) = error else { return Err(io::Error::new(AddrInUse, "another server uses it")) };
+    let Some(error) = error else { return Err(io::Error::new(AddrInUse, "another server is using it")) };
     match fs::symlink_metadata(path) {
         Ok(metadata) if !metadata.file_type().is_socket() => {
-            Err(io::Error::new(AlreadyExists, "there is a file that is no socket"))
+            Err(io::Error::new(AlreadyExists, "the path exists and is not a socket"))
         }
         _ if matches!(error.kind(), ConnectionRefused | NotFound) => Ok(()),
         _ => Err(unfit(error)),

@@ -86,7 +86,7 @@ fn no_congestion_control(name: &str, error: io::Error) -> io::Error {
     let available = std::fs::read_to_string(AVAILABLE).unwrap_or_default();
     let available: Vec<&str> = available.split_whitespace().collect();
     let why = format!(
-        "congestion={name}: this machine has no such TCP congestion control; available are {} ({AVAILABLE})",
+        "congestion={name}: unknown TCP congestion control; this machine has {} ({AVAILABLE})",
         available.join(", ")
     );
     io::Error::new(io::ErrorKind::NotFound, why)

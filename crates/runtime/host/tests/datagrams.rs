@@ -473,11 +473,12 @@ fn what_is_missing_is_said_in_a_sentence() {
         let unknown = refusal(&ethernet("eth9", ETHER_TYPE)).to_string();
         assert_eq!(unknown, "this machine has no interface eth9; it has lo, right, left (ip link)");
         let down = refusal(&ethernet("lo", ETHER_TYPE)).to_string();
-        assert_eq!(down, "interface lo is down: bring it up (ip link set lo up)");
+        assert_eq!(down, "interface lo is down; bring it up (ip link set lo up)");
         let narrow = DatagramOptions { payload_bytes_min: 4000, ..ethernet("left", ETHER_TYPE) };
         assert_eq!(
             refusal(&narrow).to_string(),
-            "interface left has an MTU of 1500 bytes, and 4000 are needed: raise it (ip link set left mtu 4000)"
+            "the MTU of interface left is 1500 bytes, but must be at least 4000; raise it (ip link set left \
+             mtu 4000)"
         );
     });
 }
@@ -491,7 +492,10 @@ fn without_the_capability_the_remedy_is_named() {
         let refused = refusal(&ethernet("left", ETHER_TYPE));
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
         let why = refused.to_string();
-        assert!(why.contains("left needs CAP_NET_RAW: grant it (setcap") && why.contains("or use"), "{why}");
+        assert!(
+            why.contains("left requires CAP_NET_RAW; grant it (setcap") && why.contains("or use"),
+            "{why}"
+        );
     });
 }
 

@@ -168,7 +168,7 @@ pub struct NotAMacAddress;
 
 impl fmt::Display for NotAMacAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a MAC address is six hexadecimal bytes, such as 02:00:00:00:00:01")
+        f.write_str("a MAC address must be six hexadecimal bytes, such as 02:00:00:00:00:01")
     }
 }
 

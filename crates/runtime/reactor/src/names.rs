@@ -24,13 +24,13 @@ pub enum BadAddress {
     #[display("`{_0}` is not an IP address")]
     Form(#[error(not(source))] String),
     /// A link-local address without its zone.
-    #[display("{_0} is a link-local address: give the interface, as in {_0}%eth0")]
+    #[display("{_0} is a link-local address; add the interface, as in {_0}%eth0")]
     NoZone(#[error(not(source))] Ipv6Addr),
     /// An address that is valid on every link, with a zone.
-    #[display("{_0} is no link-local address (fe80::/10): leave %{_1} out")]
+    #[display("{_0} is not a link-local address (fe80::/10); omit %{_1}")]
     StrayZone(Ipv6Addr, String),
     /// A zone that cannot be an interface name.
-    #[display("`{_0}` is not the name of an interface; a link-local address names one, as in fe80::1%eth0")]
+    #[display("`{_0}` is not an interface name; a link-local address needs one, as in fe80::1%eth0")]
     Zone(#[error(not(source))] String),
     /// This machine has no such interface.
     #[display("this machine has no interface `{_0}`")]
@@ -41,15 +41,15 @@ pub enum BadAddress {
 #[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
 pub enum BadHost {
     /// A bracket without the other, or an IPv6 address without brackets.
-    #[display("an IPv6 address needs brackets: [::1]")]
+    #[display("an IPv6 address must be in brackets, as in [::1]")]
     Brackets,
     /// The brackets do not contain an IPv6 address.
     Address(BadAddress),
     /// There is no host.
-    #[display("a host is missing")]
+    #[display("the host is missing")]
     Missing,
     /// Not a port.
-    #[display("a port is a number from 1 to 65535")]
+    #[display("the port must be a number from 1 to 65535")]
     Port,
 }
 
@@ -234,11 +234,11 @@ mod tests {
         // The loopback interface is the first in every network namespace.
         assert_eq!((at.scope_id(), at.port()), (1, 7));
         let why = |text| numeric_address(text, 7).expect_err(text).to_string();
-        assert_eq!(why("fe80::1"), "fe80::1 is a link-local address: give the interface, as in fe80::1%eth0");
+        assert_eq!(why("fe80::1"), "fe80::1 is a link-local address; add the interface, as in fe80::1%eth0");
         assert_eq!(why("fe80::1%nosuch0"), "this machine has no interface `nosuch0`");
         block_on(Alone::real_time(), async {
             let error = resolve("fe80::1", 7).await.expect_err("no zone");
-            assert!(error.to_string().contains("give the interface"), "{error}");
+            assert!(error.to_string().contains("add the interface"), "{error}");
         });
     }
 

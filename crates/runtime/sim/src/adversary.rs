@@ -47,7 +47,7 @@ async fn live(simulation: Rc<Simulation>) {
         // Its effect on others is visible only on a calm day.
         let holds = simulation.is_calm && draw(|random| random.once_in(2));
         let kind = if holds { HOLDS } else { draw(|random| random.below(7)) };
-        note(&[60, kind], || format!("the adversary begins, in its way {kind}"));
+        note(&[60, kind], || format!("the adversary starts with behaviour {kind}"));
         // Maximum duration of each kind of behaviour.
         let time = match kind {
             HOLDS => HOLD,

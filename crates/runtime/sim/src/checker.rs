@@ -416,7 +416,7 @@ impl Checker {
                 block.settled &= entry.told;
                 if entry.writer == writer && !entry.told {
                     let what = format!(
-                        "write {} was lost, and its writer's flush is answered as if it were not",
+                        "write {} was lost, but its writer's flush succeeded",
                         entry.id.0
                     );
                     return Err(BlockFault { lba, what });
@@ -504,7 +504,7 @@ impl Checker {
 enum Unread {
     #[display("shows bytes that were never written")]
     Foreign,
-    #[display("is torn: it begins with write {_0}, and goes on otherwise")]
+    #[display("is torn: it starts with write {_0}, but continues with different data")]
     Torn(u64),
     #[display("shows block {_0} of write {_1}")]
     Elsewhere(u64, u64),
@@ -700,7 +700,7 @@ impl BlockHistory {
             .map(|entry| entry.value)
             .collect();
         let what = self.writes.iter().find(|entry| entry.value == value);
-        format!("shows write {value}, which is over or superseded ({what:?}); it may show {legal:?}")
+        format!("shows write {value}, which can no longer be visible ({what:?}); permitted are {legal:?}")
     }
 
     /// Drops writes that no read can show any more, even after a power cut, if the volume keeps flushed writes.

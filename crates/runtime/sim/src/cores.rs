@@ -318,7 +318,7 @@ fn turn(core: Core, park: Park) {
     });
     if let Some(machine) = machine.filter(|_| transfers > TRANSFERS_MAX) {
         universe::fault(format!(
-            "a core of {machine} has received and sent {transfers} times between two turns"
+            "a core of {machine} received and sent {transfers} times without polling for events"
         ));
     }
     stop(core, park);

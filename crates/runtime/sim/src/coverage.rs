@@ -35,22 +35,21 @@ const NEVER: [Never; 14] = [
             "the driver gives it up",
             "its connection is lost",
         ],
-        why: "the driver forgets a task when the machine does, and only tasks that are there lose their \
-            connection",
+        why: "the driver forgets tasks with the state machine; only existing tasks lose a connection",
     },
     Never {
         side: "target",
         states: &["waits for its turn"],
         events: &["the driver takes data", "the driver answers", "the driver gives it up"],
-        why: "the driver does not know of it yet",
+        why: "the driver has not received it yet",
     },
     Never {
         side: "target",
         states: &["takes data", "answered"],
         events: &["the driver takes data"],
-        why: "the driver says once, before its answer, how much it takes",
+        why: "the driver reports once, before its response, how much data it accepts",
     },
-    Never { side: "target", states: &["answered"], events: &["the driver answers"], why: "it answers once" },
+    Never { side: "target", states: &["answered"], events: &["the driver answers"], why: "it responds once" },
     Never {
         side: "target",
         states: &["with the driver"],
@@ -67,25 +66,25 @@ const NEVER: [Never; 14] = [
         side: "initiator",
         states: &[],
         events: &["Reject", "the target cannot carry it out"],
-        why: "our target does neither to what our initiator sends; the fuzz target initiator_whole does",
+        why: "our target does neither with our initiator's requests; the fuzz target initiator_whole does",
     },
     Never {
         side: "initiator",
         states: &["not there"],
         events: &["Data-In", "R2T", "SCSI Response"],
-        why: "our target says nothing of a task that it has ended, and the initiator keeps it until then",
+        why: "our target sends nothing for an ended task, and the initiator keeps the task until then",
     },
     Never {
         side: "initiator",
         states: &["not there"],
         events: &["ABORT TASK is asked for", "its connection is lost", "it was aborted"],
-        why: "only tasks that are there are aborted, or lose their connection",
+        why: "only existing tasks are aborted or lose their connection",
     },
     Never {
         side: "initiator",
         states: &["queued"],
         events: &["Data-In", "R2T", "SCSI Response"],
-        why: "the target does not know of it yet",
+        why: "the target has not received it yet",
     },
     Never {
         side: "initiator",
@@ -97,13 +96,13 @@ const NEVER: [Never; 14] = [
         side: "initiator",
         states: &["awaits an answer", "takes data"],
         events: &["R2T"],
-        why: "our target asks for no data twice, nor for those of a read",
+        why: "our target does not request data twice, and not for a read",
     },
     Never {
         side: "initiator",
         states: &["takes data"],
         events: &["SCSI Response"],
-        why: "our target sends data only of reads that succeed, and the status with the last of them",
+        why: "our target sends data only for successful reads, and the status with the last data",
     },
     Never { side: "initiator", states: &["awaits its status"], events: &[], why: "the same" },
 ];
@@ -154,21 +153,21 @@ impl fmt::Display for Coverage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let missing: Vec<Observation> = all().filter(|met| !self.met.contains_key(met)).collect();
         let (met, count) = (all().count() - missing.len(), all().count());
-        writeln!(f, "{met} of {count} pairs of a task's state and an event were met")?;
+        writeln!(f, "{met} of {count} pairs of a task's state and an event occurred")?;
         for Never { side, states, events, why } in &NEVER {
             let [states, events] = [states, events].map(|list| match list {
                 [] => "any".to_owned(),
                 list => list.join(", "),
             });
-            writeln!(f, "  cannot be at the {side}: {states} × {events}: {why}")?;
+            writeln!(f, "  impossible at the {side}: {states} × {events}: {why}")?;
         }
         for Observation { side, state, event } in
             missing.iter().filter(|met| !NEVER.iter().any(|never| never.is_it(met)))
         {
-            writeln!(f, "  not met, and could be: {side}: {state}: {event}")?;
+            writeln!(f, "  did not occur, but is possible: {side}: {state}: {event}")?;
         }
         for Observation { side, state, event } in self.strange() {
-            writeln!(f, "  MET, AND CANNOT BE: {side}: {state}: {event}")?;
+            writeln!(f, "  OCCURRED, BUT IS IMPOSSIBLE: {side}: {state}: {event}")?;
         }
         Ok(())
     }

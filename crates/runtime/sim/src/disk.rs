@@ -312,7 +312,7 @@ impl Disk {
                     platter.lost.push(Lost { lba: block as u64, lost, kept });
                 }
             }
-            note(&[4], || format!("{}: a sync fails, {} blocks are lost", platter.name, platter.lost.len()));
+            note(&[4], || format!("{}: a sync failed; {} blocks are lost", platter.name, platter.lost.len()));
             return Err(DeviceError::WritesLost);
         }
         if platter.losses != losses {

@@ -100,7 +100,7 @@ async fn keys(session: &Simple, volume: &Volume) -> Result<Vec<u64>, Lost> {
         return Ok(Vec::new());
     }
     let keys = RegisteredKeys::parse(&answer.data).unwrap_or_default().keys;
-    note(&[32], || format!("LUN {} has the keys {keys:?}", volume.lun));
+    note(&[32], || format!("LUN {} has the registered keys {keys:?}", volume.lun));
     if let Err(wrong) = volume.registrations.borrow_mut().are_told(begun, &keys) {
         universe::fault(format!("LUN {}: {wrong}", volume.lun));
     }
@@ -144,9 +144,9 @@ async fn preempt(session: &Simple, volume: &Volume, own: u64, victim: u64) -> Re
     let before = known();
     let (cdb, out) = out(ReserveOut::PreemptAndAbort, own, victim);
     volume.registrations.borrow_mut().is_preempted(victim);
-    note(&[30, victim], || format!("nexus {victim} is to be preempted at LUN {}", volume.lun));
+    note(&[30, victim], || format!("preempting nexus {victim} at LUN {}", volume.lun));
     let answer = session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await?;
-    note(&[31, victim], || format!("nexus {victim} is preempted at LUN {}: {answer:?}", volume.lun));
+    note(&[31, victim], || format!("preempted nexus {victim} at LUN {}: {answer:?}", volume.lun));
     let is_alone = before.under_way == 0 && known().sent == before.sent;
     let done = answer.status == GOOD;
     volume.registrations.borrow_mut().preemption_ended(victim, done);

@@ -147,7 +147,7 @@ async fn open(simulation: &Simulation, volume: &Volume, number: u64) -> Option<R
     match iscsi_client::open(&url, universe::fill_random).await {
         Ok(lun) => Some(lun),
         Err(error) => {
-            note(&[40, number], || format!("ours {number} does not get in: {error}"));
+            note(&[40, number], || format!("ours {number} cannot log in: {error}"));
             None
         }
     }
@@ -171,7 +171,7 @@ async fn open_export(simulation: &Simulation, volume: &Volume, number: u64) -> O
     match nbd_client::open(&url, None, universe::fill_random).await {
         Ok(export) => Some(export),
         Err(error) => {
-            note(&[40, number], || format!("our NBD client {number} does not get in: {error}"));
+            note(&[40, number], || format!("our NBD client {number} cannot connect: {error}"));
             None
         }
     }
@@ -239,7 +239,7 @@ impl Client {
             Some(patience) => match reactor::timeout(patience, request).await {
                 Ok(outcome) => outcome,
                 Err(_) => {
-                    note(&[49, writer, lba], || format!("writer {writer}: {id:?} is given up"));
+                    note(&[49, writer, lba], || format!("writer {writer}: {id:?} is abandoned"));
                     self.see_the_end_of(id).await;
                     return Ok(());
                 }
@@ -301,7 +301,7 @@ impl Client {
             Remote::Lun(_) if self.simulation.with(Addition::Breaks) => {
                 reactor::timeout(READ_TIME, reading).await.unwrap_or_else(|_| {
                     universe::fault(format!(
-                        "writer {writer} reads for {} s, and got neither data nor an error",
+                        "writer {writer} has been reading for {} s without data or an error",
                         READ_TIME.as_secs()
                     ));
                     Err(DeviceError::NotReady)
@@ -335,8 +335,8 @@ impl Client {
             if self.volume.check(|checker| checker.lacks(lba, block, *id)) {
                 let (writer, lun) = (self.writer, self.volume.lun);
                 universe::fault(format!(
-                    "LUN {lun}, block {lba}: writer {writer} reads less than it was acknowledged ({id:?}), and its device knows of {before} \
-                     losses as before"
+                    "LUN {lun}, block {lba}: writer {writer} reads older data than acknowledged ({id:?}), \
+                     but its device still reports {before} losses"
                 ));
             }
         }
@@ -345,7 +345,7 @@ impl Client {
     async fn flush(&self) -> Result<(), DeviceError> {
         let (volume, writer) = (&self.volume, self.writer);
         let begun = volume.check(|checker| checker.now());
-        note(&[48, writer], || format!("writer {writer} begins to flush LUN {}", volume.lun));
+        note(&[48, writer], || format!("writer {writer} starts to flush LUN {}", volume.lun));
         let outcome = self.remote.device().flush().await;
         note(&[47, writer], || format!("writer {writer} flushes LUN {}: {outcome:?}", volume.lun));
         match outcome {

@@ -117,7 +117,7 @@ async fn carry(initiator: Box<dyn Stream>, simulation: &Simulation, sessions: &S
             let is_answer = header[0] == 0x21 || header[0] == 0x25 && header[1] & 1 != 0;
             left = left.map(|left| left.saturating_sub(u64::from(is_answer)));
             if left == Some(0) && !simulation.is_over.get() {
-                note(&[80], || "a session is broken behind an answer".to_owned());
+                note(&[80], || "a session is broken after a response".to_owned());
                 return Ok(());
             }
         }

@@ -102,7 +102,7 @@ impl Registrations {
             return Ok(()); // a request has started or ended meanwhile
         }
         if let Some(stranger) = keys.iter().find(|key| !self.all.contains_key(key)) {
-            return Err(format!("key {stranger} is registered, which was never requested"));
+            return Err(format!("key {stranger} is registered, but its registration was never requested"));
         }
         for (writer, known) in &mut self.all {
             let is_there = keys.contains(writer);
@@ -112,7 +112,7 @@ impl Registrations {
                 }
                 Some(false) if is_there => {
                     return Err(format!(
-                        "nexus {writer} is registered, and has not asked for that since it was not"
+                        "nexus {writer} is registered, but has not requested it since it was unregistered"
                     ));
                 }
                 // No outstanding request can change it.

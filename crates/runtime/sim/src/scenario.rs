@@ -252,7 +252,7 @@ fn finish(simulation: &Rc<Simulation>, actors: &[Machine]) {
     if universe::is_faulty() {
         return;
     }
-    note(&[11], || "everything is made whole".to_owned());
+    note(&[11], || "all faults are repaired".to_owned());
     network::heal();
     network::set_weather(NetworkConditions::default());
     simulation.disks().for_each(|disk| disk.set_habits(DiskBehaviour::default()));
@@ -267,7 +267,7 @@ fn finish(simulation: &Rc<Simulation>, actors: &[Machine]) {
     for actor in actors {
         if actor.is_busy() && !universe::is_faulty() {
             universe::fault(format!(
-                "{actor} has not come to its end {} s after all was whole",
+                "{actor} has not finished {} s after all faults were repaired",
                 PATIENCE.as_secs()
             ));
         }
@@ -281,7 +281,7 @@ fn finish(simulation: &Rc<Simulation>, actors: &[Machine]) {
     let patience = universe::nanoseconds() + PATIENCE.as_nanos() as u64;
     cores::run_until(|| !reader.is_busy(), patience);
     if reader.is_busy() && !universe::is_faulty() {
-        universe::fault("the last look at the volumes has not come to its end".to_owned());
+        universe::fault("the final check of the volumes has not finished".to_owned());
     }
     simulation.stop_server();
 }

@@ -99,7 +99,7 @@ impl Simulation {
             target.exports.push(export);
         }
         let luns = target.exports.len();
-        note(&[16, luns as u64], || format!("{} is to serve {luns} LUNs", running.machine));
+        note(&[16, luns as u64], || format!("{} now serves {luns} LUNs", running.machine));
         config.targets = vec![Arc::new(target)];
         running.change(self, config);
     }
@@ -114,7 +114,7 @@ impl Simulation {
         let exports = &config.targets[0].exports;
         let lun = draw(|random| random.pick(exports).lun);
         self.hidden.set(self.hidden.get() ^ 1 << lun);
-        note(&[18, self.hidden.get()], || format!("the export of LUN {lun} goes, or comes"));
+        note(&[18, self.hidden.get()], || format!("the export of LUN {lun} is removed or added"));
         running.change(self, config);
     }
 
@@ -152,7 +152,7 @@ impl Simulation {
             _ => return,
         };
         let grace = draw(|random| random.mostly_small(10_000_000, 20_000_000_000));
-        note(&[14, grace], || format!("{machine} is asked to end"));
+        note(&[14, grace], || format!("{machine} is requested to shut down"));
         if let Some(running) = &*self.server.borrow() {
             running.handle.shutdown(Duration::from_nanos(grace));
         }
@@ -171,7 +171,7 @@ impl Simulation {
         }
         match universe::nanoseconds() < until {
             true => universe::after(5_000_000, move || self.await_end(machine, until)),
-            false => universe::fault(format!("{machine} has not ended in the time that it was given")),
+            false => universe::fault(format!("{machine} did not shut down within its timeout")),
         }
     }
 
@@ -194,7 +194,7 @@ impl Simulation {
         let end = universe::nanoseconds() + END_MAX.as_nanos() as u64;
         cores::run_until(|| !machine.is_busy(), end);
         if machine.is_busy() && !universe::is_faulty() {
-            universe::fault("the server has not ended in two minutes".to_owned());
+            universe::fault("the server did not shut down within two minutes".to_owned());
         }
         self.server_has_ended();
     }
@@ -216,7 +216,7 @@ impl RunningServer {
                 }
             };
             if let Err(error) = handle.reconfigure(served, adopt).await {
-                note(&[17], || format!("the change is given up: {error}"));
+                note(&[17], || format!("the change is abandoned: {error}"));
             }
             changes.set(false);
         });
@@ -229,11 +229,13 @@ impl RunningServer {
         drop((handle, iscsi, nbd));
         let left = units.iter().filter(|unit| unit.strong_count() > 0).count();
         if left > 0 && !universe::is_faulty() {
-            universe::fault(format!("{left} logical units are left of a server that has ended"));
+            universe::fault(format!("{left} logical units were not freed when the server shut down"));
         }
         let left = volumes.iter().filter(|volume| volume.strong_count() > 0).count();
         if left > 0 && !universe::is_faulty() {
-            universe::fault(format!("{left} volumes of NBD clients are left of a server that has ended"));
+            universe::fault(format!(
+                "{left} volumes of NBD clients were not freed when the server shut down"
+            ));
         }
     }
 }

@@ -199,7 +199,7 @@ impl Simple {
                 if self.0.is_calm {
                     let seconds = SILENCE_MAX.as_secs();
                     universe::fault(format!(
-                        "a command is not answered for {seconds} s, and nothing is in its way"
+                        "a command has had no response for {seconds} s, although nothing blocks it"
                     ));
                 }
                 self.leave();
@@ -417,7 +417,7 @@ impl Simple {
                 let sense = data.get(2..16).map(|sense| (sense[2] & 15, sense[12], sense[13]));
                 let status = if opcode == 0x21 { bhs[3] } else { bhs[2] };
                 if opcode == 0x21 && status == BUSY && self.0.is_calm {
-                    universe::fault("a command ended with BUSY on a calm day".to_owned());
+                    universe::fault("a command ended with BUSY, although no fault was injected".to_owned());
                 }
                 state.end(itt, status, sense);
             }
@@ -453,7 +453,7 @@ impl Simple {
             0x32 => state.asked_to_leave = true,
             0x3f => {
                 universe::fault(format!(
-                    "the target rejects a PDU of an initiator that obeys: reason {:#x}",
+                    "the target rejects a PDU of a conforming initiator: reason {:#x}",
                     bhs[2]
                 ));
             }

@@ -96,7 +96,7 @@ async fn log_in(simulation: &Simulation, terms: &Terms, group: u16, writer: u64)
         Ok(Ok(session)) => session,
         other => {
             let status = other.map(Result::err);
-            note(&[20, writer], || format!("nexus {writer} does not get in: {status:?}"));
+            note(&[20, writer], || format!("nexus {writer} cannot log in: {status:?}"));
             let wait = draw(|random| random.mostly_small(1_000_000, 5_000_000_000));
             reactor::sleep(Duration::from_nanos(wait)).await;
             return None;
@@ -299,7 +299,7 @@ async fn read_at(
 ) -> Result<Option<Vec<u8>>, Lost> {
     let begun = volume.check(|checker| checker.begin_read(lba, blocks));
     note(&[28, writer, lba, blocks], || {
-        format!("nexus {writer} begins to read LUN {} {lba}+{blocks}", volume.lun)
+        format!("nexus {writer} starts to read LUN {} {lba}+{blocks}", volume.lun)
     });
     let command = Command {
         lun: volume.lun,
@@ -324,7 +324,7 @@ async fn read_at(
 
 async fn flush(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
     let begun = volume.check(|checker| checker.now());
-    note(&[28, writer], || format!("nexus {writer} asks for a flush of LUN {}", volume.lun));
+    note(&[28, writer], || format!("nexus {writer} requests a flush of LUN {}", volume.lun));
     let command =
         Command { lun: volume.lun, cdb: commands::SYNCHRONIZE_CACHE_16.cdb(), out: Vec::new(), in_bytes: 0 };
     let answer = session.execute(command).await?;
@@ -415,7 +415,7 @@ pub(crate) async fn register(session: &Simple, volume: &Volume, writer: u64) -> 
 /// Accepts only responses that a correct server may return in a simulation with faults.
 fn expect_plain(answer: &CommandResult) {
     if answer.status == CHECK_CONDITION && answer.sense.is_some_and(|(key, ..)| key == 5) {
-        universe::fault(format!("a legal command is refused: {answer:?}"));
+        universe::fault(format!("a legal command is rejected: {answer:?}"));
     }
 }
 

@@ -142,7 +142,7 @@ fn chain(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, CredentialsError> 
 fn roots(text: &[u8]) -> Result<Arc<RootCertStore>, CredentialsError> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(text).map_err(CredentialsError::Ca)? {
-        let unusable = |error| CredentialsError::Ca(format!("a certificate in it cannot be used: {error}"));
+        let unusable = |error| CredentialsError::Ca(format!("a certificate in it is unusable: {error}"));
         roots.add(certificate).map_err(unusable)?;
     }
     Ok(Arc::new(roots))
@@ -151,10 +151,10 @@ fn roots(text: &[u8]) -> Result<Arc<RootCertStore>, CredentialsError> {
 /// Parses certificates; an error if there is none.
 fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let all: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(text).collect();
-    let all = all.map_err(|error| format!("it is not PEM: {error}"))?;
+    let all = all.map_err(|error| format!("the file is not valid PEM: {error}"))?;
     match all.is_empty() {
         false => Ok(all),
-        true => Err("it has no certificate; PEM begins with -----BEGIN CERTIFICATE-----".to_owned()),
+        true => Err("the file has no certificate (-----BEGIN CERTIFICATE-----)".to_owned()),
     }
 }
 
@@ -162,12 +162,12 @@ fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, CredentialsError> 
     PrivateKeyDer::from_pem_slice(text).map_err(|error| {
         CredentialsError::Key(match error {
             pem::Error::NoItemsFound if is_encrypted(text) => {
-                "its private key is encrypted; `openssl pkey -in FILE` decrypts it".to_owned()
+                "the private key is encrypted; decrypt it with `openssl pkey -in FILE`".to_owned()
             }
             pem::Error::NoItemsFound => {
-                "it has no private key; PEM begins with -----BEGIN PRIVATE KEY-----".to_owned()
+                "the file has no private key (-----BEGIN PRIVATE KEY-----)".to_owned()
             }
-            error => format!("it is not PEM: {error}"),
+            error => format!("the file is not valid PEM: {error}"),
         })
     })
 }
@@ -181,12 +181,12 @@ fn is_encrypted(text: &[u8]) -> bool {
 fn unfit(error: rustls::Error) -> CredentialsError {
     match error {
         rustls::Error::InconsistentKeys(_) => {
-            CredentialsError::Key("the private key is not that of the certificate".to_owned())
+            CredentialsError::Key("the private key does not match the certificate".to_owned())
         }
         rustls::Error::InvalidCertificate(error) => {
-            CredentialsError::Certificate(format!("its first certificate cannot be used: {error}"))
+            CredentialsError::Certificate(format!("the first certificate is unusable: {error}"))
         }
-        error => CredentialsError::Key(format!("the private key cannot be used: {error}")),
+        error => CredentialsError::Key(format!("the private key is unusable: {error}")),
     }
 }
 

@@ -42,7 +42,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let error = match self {
             Failure::Socket(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                return f.write_str("TLS: the other end has closed the connection in the handshake");
+                return f.write_str("TLS: the peer closed the connection during the handshake");
             }
             Failure::Socket(error) => return write!(f, "TLS: {error}"),
             Failure::Tls(error) => error,
@@ -51,11 +51,11 @@ impl fmt::Display for Failure {
         match error {
             Error::InvalidCertificate(error) => certificate(error, f),
             Error::NoCertificatesPresented => {
-                f.write_str("no certificate: the other end has presented none, and one is required")
+                f.write_str("no certificate: the peer did not present the required certificate")
             }
             Error::AlertReceived(alert) => refused(*alert, f),
-            Error::InvalidMessage(_) => f.write_str("what has come is not TLS, or is damaged"),
-            Error::DecryptError => f.write_str("what has come was changed on its way, or is no TLS"),
+            Error::InvalidMessage(_) => f.write_str("the received data is not TLS, or is corrupted"),
+            Error::DecryptError => f.write_str("the received data was modified in transit, or is not TLS"),
             Error::PeerIncompatible(
                 PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
                 | PeerIncompatible::SupportedVersionsExtensionRequired
@@ -63,7 +63,7 @@ impl fmt::Display for Failure {
                 | PeerIncompatible::ServerDoesNotSupportTls12Or13
                 | PeerIncompatible::Tls12NotOffered
                 | PeerIncompatible::Tls12NotOfferedOrEnabled,
-            ) => f.write_str("the other end does not know TLS 1.3"),
+            ) => f.write_str("the peer does not support TLS 1.3"),
             error => f.write_str(&foreign::printable(&error.to_string())),
         }
     }
@@ -79,13 +79,13 @@ fn plain(name: &str) -> &str {
 fn certificate(error: &CertificateError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match error {
         CertificateError::UnknownIssuer => {
-            f.write_str("unknown CA: no CA that is trusted here has signed the certificate of the other end")
+            f.write_str("unknown CA: the peer's certificate is not signed by a CA that is trusted here")
         }
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-            f.write_str("expired: the certificate of the other end")
+            f.write_str("expired: the peer's certificate has expired")
         }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => f.write_str(
-            "not yet valid: the certificate of the other end, or the clock of this machine is wrong",
+            "not yet valid: the peer's certificate is not valid yet, or the clock of this machine is wrong",
         ),
         CertificateError::NotValidForName => f.write_str("wrong name: the certificate is for another host"),
         CertificateError::NotValidForNameContext { expected, presented } => {
@@ -95,33 +95,33 @@ fn certificate(error: &CertificateError, f: &mut fmt::Formatter<'_>) -> fmt::Res
                 presented.iter().map(|name| plain(name)).collect::<Vec<_>>().join(", ")
             };
             let presented = Text::from(presented);
-            write!(f, "wrong name: the certificate is for {presented}, and not for {}", expected.to_str())
+            write!(f, "wrong name: the certificate is for {presented}, not for {}", expected.to_str())
         }
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => f.write_str(
-            "wrong purpose: the certificate of the other end is not for this side of a connection",
+            "wrong purpose: the peer's certificate is not valid for its side of the connection",
         ),
-        CertificateError::BadSignature => f.write_str("bad signature: the certificate of the other end"),
-        error => write!(f, "the certificate of the other end: {}", foreign::printable(&error.to_string())),
+        CertificateError::BadSignature => f.write_str("bad signature: the peer's certificate is invalid"),
+        error => write!(f, "the peer's certificate: {}", foreign::printable(&error.to_string())),
     }
 }
 
 /// Describes an alert from the peer.
 fn refused(alert: AlertDescription, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let why = match alert {
-        AlertDescription::UnknownCA => "unknown CA: the other end does not trust the CA of our certificate",
-        AlertDescription::CertificateExpired => "expired: the other end refuses our certificate",
-        AlertDescription::CertificateRevoked => "revoked: the other end refuses our certificate",
+        AlertDescription::UnknownCA => "unknown CA: the peer does not trust the CA of our certificate",
+        AlertDescription::CertificateExpired => "expired: the peer rejects our certificate",
+        AlertDescription::CertificateRevoked => "revoked: the peer rejects our certificate",
         AlertDescription::CertificateRequired => {
-            "no certificate: the other end requires one, and none was presented"
+            "no certificate: the peer requires one, but none was presented"
         }
         AlertDescription::BadCertificate
         | AlertDescription::UnsupportedCertificate
         | AlertDescription::CertificateUnknown
         | AlertDescription::AccessDenied => {
-            return write!(f, "the other end refuses our certificate ({alert:?})");
+            return write!(f, "the peer rejects our certificate ({alert:?})");
         }
-        AlertDescription::ProtocolVersion => "the other end does not know TLS 1.3",
-        alert => return write!(f, "the other end refuses the connection ({alert:?})"),
+        AlertDescription::ProtocolVersion => "the peer does not support TLS 1.3",
+        alert => return write!(f, "the peer rejects the connection ({alert:?})"),
     };
     f.write_str(why)
 }

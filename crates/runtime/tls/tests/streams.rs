@@ -182,34 +182,34 @@ fn the_check_that_failed_is_named_at_both_ends() {
         (
             server(SERVER, None),
             client("localhost", STRANGER, None),
-            "unknown CA: the other end does not trust",
-            "unknown CA: no CA",
+            "unknown CA: the peer does not trust",
+            "unknown CA: the peer's certificate",
         ),
         (
             server(EXPIRED, None),
             good(),
-            "expired: the other end refuses",
-            "expired: the certificate of the other end",
+            "expired: the peer rejects",
+            "expired: the peer's certificate has expired",
         ),
-        (server(ELSEWHERE, None), good(), "refuses our certificate", "wrong name: the certificate is for"),
-        (server(CLIENT, None), client("host1.example", CA, None), "refuses our certificate", "wrong purpose"),
+        (server(ELSEWHERE, None), good(), "rejects our certificate", "wrong name: the certificate is for"),
+        (server(CLIENT, None), client("host1.example", CA, None), "rejects our certificate", "wrong purpose"),
         (
             server(SERVER, Some(CA)),
             client("localhost", CA, None),
-            "no certificate: the other end has presented none",
-            "no certificate: the other end requires one",
+            "no certificate: the peer did not present",
+            "no certificate: the peer requires one",
         ),
         (
             server(SERVER, Some(STRANGER)),
             good(),
-            "unknown CA: no CA",
-            "unknown CA: the other end does not trust",
+            "unknown CA: the peer's certificate",
+            "unknown CA: the peer does not trust",
         ),
         (
             server(SERVER, Some(CA)),
             client("localhost", CA, Some(EXPIRED)),
-            "expired: the certificate",
-            "expired: the other end refuses",
+            "expired: the peer's certificate",
+            "expired: the peer rejects",
         ),
     ] {
         let (served, asked) = outcomes(server, client);
@@ -231,7 +231,7 @@ fn what_is_no_certificate_or_key_is_told() {
         matches!(told(SERVER.0, SERVER.0, None), CredentialsError::Key(why) if why.contains("BEGIN PRIVATE KEY"))
     );
     assert!(
-        matches!(told(SERVER.0, CLIENT.1, None), CredentialsError::Key(why) if why.contains("not that of"))
+        matches!(told(SERVER.0, CLIENT.1, None), CredentialsError::Key(why) if why.contains("does not match"))
     );
     assert!(
         matches!(told(SERVER.0, SERVER.1, Some(b"x")), CredentialsError::Ca(why) if why.contains("no certificate"))

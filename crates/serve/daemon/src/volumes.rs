@@ -550,7 +550,10 @@ mod tests {
         assert_eq!(site.start(&ordered), Ok(2 << 20));
         std::fs::remove_file(&image).expect("there");
         for told in [site.start(&ordered).expect_err("the order counts once"), site.check(&ordered)] {
-            assert!(told.contains("the `create` in the specification of its volume has been used"), "{told}");
+            assert!(
+                told.contains("the `create` in the specification of its volume has already been used"),
+                "{told}"
+            );
             assert!(told.contains(&format!("make it (truncate -s 2097152 {})", image.display())), "{told}");
         }
         std::fs::File::create(&image).and_then(|file| file.set_len(2 << 20)).expect("made by hand");
@@ -569,7 +572,7 @@ mod tests {
             site.start("file:DATA/v.img?size=2MiB").expect_err("no order"),
             site.check("file:DATA/v.img?size=2MiB"),
         ] {
-            assert!(told.contains("is not created, since its volume was served before"), "{told}");
+            assert!(told.contains("is not created, because its volume was served before"), "{told}");
         }
         assert!(!image.exists());
         std::fs::write(&image, vec![7; 1 << 20]).expect("mounted");

@@ -430,7 +430,7 @@ impl From<DeviceError> for Failed {
     fn from(error: DeviceError) -> Failed {
         match error {
             DeviceError::OutOfRange => Failed(Errno::Einval, "past the end of the device"),
-            DeviceError::Unsupported => Failed(Errno::Einval, "the device cannot do this"),
+            DeviceError::Unsupported => Failed(Errno::Einval, "the device does not support this request"),
             // The volume was exported as writable, so becoming read-only is a failure. EPERM would mean a
             // reservation by another host.
             DeviceError::ReadOnly => Failed(Errno::Eio, "the device has become read-only"),

@@ -201,7 +201,7 @@ impl Model {
         }
     }
 
-    /// Checks a read that started at `since`. Blocks that changed meanwhile are not checked.
+    /// Checks a read that started at `since`. Blocks that changed during the read are not checked.
     fn compare(&mut self, extent: Extent, sums: &[u64], since: u64) {
         for (lba, &found) in (extent.lba.0..).zip(sums) {
             let block = self.block(lba);

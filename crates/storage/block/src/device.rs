@@ -177,7 +177,7 @@ pub trait BlockDevice: Send + Sync {
     fn flush(&self) -> Pending<'_, ()>;
 
     /// Number of times that acknowledged writes were lost, or may have been: every failed sync and write-back
-    /// counts, whichever request caused it, even a dropped one, and so does a loss of the server's cache.
+    /// is counted, even if the request that caused it was dropped, and so is a loss of the server's cache.
     /// Never decreases. A flush that fails with a loss ([`DeviceError::is_loss`]) has counted it, and need
     /// not fail for earlier ones. To detect those, compare this count with its value at the last report
     /// ([`crate::SingleUser`] does so for one user).
@@ -240,7 +240,7 @@ pub trait BlockDevice: Send + Sync {
         None
     }
 
-    /// Resolves once no request dropped before this call can reach the medium any more.
+    /// Resolves once no request dropped before this call can still reach the medium.
     fn quiesced(&self) -> Pending<'_, ()>;
 }
 
@@ -259,7 +259,7 @@ pub enum DeviceError {
     #[display("the device is read-only")]
     ReadOnly,
     /// The device does not support this request.
-    #[display("the device cannot do this")]
+    #[display("the device does not support this request")]
     Unsupported,
     /// A thin device, or the storage below it, is full.
     #[display("no space left in the underlying storage")]
@@ -299,7 +299,7 @@ pub enum DeviceError {
 /// Flushes a device. A device may report a loss that it has counted before; this flush has succeeded then.
 ///
 /// # Errors
-/// Those of [`BlockDevice::flush`], without reports of earlier losses.
+/// Errors of [`BlockDevice::flush`], except reports of earlier losses.
 pub async fn flush_now(device: &dyn BlockDevice) -> Result<(), DeviceError> {
     let counted = device.losses().count();
     match device.flush().await {

@@ -3,8 +3,8 @@
 //!
 //! A device with a volatile cache that loses power, or whose server is killed, loses the writes acknowledged
 //! since the last flush; the next flush succeeds, with an empty cache. A client that uses such a device over
-//! a network survives that. So it keeps a ledger per device, whatever the protocol, which determines the
-//! results of its flushes.
+//! a network keeps running. Whatever its protocol, it therefore keeps a ledger per device, which determines
+//! the results of its flushes.
 //!
 //! ```text
 //!   write, flush done, loss                          nothing is lost

@@ -8,8 +8,9 @@
 //! A reader that chooses among copies compares the whole value with the one at which a copy was in sync: a
 //! device in doubt equals no known value.
 //!
-//! The reply to a query sent before a doubt was raised describes the cache before that doubt, and does not
-//! resolve it. So a query starts with [`LossCounter::doubts`], which [`LossCounter::resolve`] compares.
+//! The reply to a query that was sent before a doubt was raised describes the earlier cache, and does not
+//! resolve the doubt. So a query starts with [`LossCounter::doubts`], which [`LossCounter::resolve`]
+//! compares.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

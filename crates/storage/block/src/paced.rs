@@ -20,7 +20,7 @@ pub struct Paced<D, P> {
     pub(crate) sleeper: Arc<dyn Sleeper>,
 }
 
-/// The work of a request. Bytes beyond the end of the device count as none; the inner device rejects them.
+/// The work of a request. Bytes beyond the end of the device are not counted; the inner device rejects them.
 pub enum Work {
     /// Reads these bytes.
     Read(Range<u64>),

@@ -35,7 +35,7 @@ pub struct Contents(Vec<Recognised>);
 /// Reads at most 3 MiB.
 ///
 /// # Errors
-/// Those of the device.
+/// Errors of the device.
 pub async fn contents(device: &dyn BlockDevice) -> Result<Option<Contents>, DeviceError> {
     Ok(recognised(&Ends::read(device).await?))
 }
@@ -45,7 +45,7 @@ pub async fn contents(device: &dyn BlockDevice) -> Result<Option<Contents>, Devi
 /// its disk.
 ///
 /// # Errors
-/// Those of the device.
+/// Errors of the device.
 pub async fn file_system_bytes(device: &dyn BlockDevice) -> Result<Option<u64>, DeviceError> {
     Ok(file_system_bytes_of(&Ends::read(device).await?))
 }
@@ -68,7 +68,8 @@ fn recognised(ends: &Ends) -> Option<Contents> {
 }
 
 impl Contents {
-    /// The container format of a disk image, with its article: its bytes are not those of the disk in it.
+    /// The container format of a disk image, with its article: its bytes are not the bytes of the disk that
+    /// it contains.
     pub fn disk_image(&self) -> Option<&'static str> {
         self.0.iter().map(|found| found.what).find(|what| what.ends_with(" image"))
     }

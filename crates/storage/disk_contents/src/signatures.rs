@@ -279,7 +279,7 @@ fn our_raid(ends: &Ends) -> Option<Recognised> {
     let slots = [64 << 10, 128 << 10];
     let at = slots.into_iter().find(|at| ends.has(*at, b"LNRTRAID"))?;
     let name = ends.get(at + 168, 64).unwrap_or_default();
-    let mut found = member("a member of a RAID set of linerate", name);
+    let mut found = member("a member of a Linerate RAID set", name);
     if found.detail.is_none() {
         found.detail = ends.get(at + 32, 16).and_then(|uuid| uuid.first_chunk().copied()).map(Detail::Uuid);
     }

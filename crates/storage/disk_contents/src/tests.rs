@@ -71,9 +71,9 @@ fn members_of_sets_are_found_at_either_end() {
     for slot in [64 << 10, 128 << 10] {
         let ours: &[(usize, &[u8])] = &[(slot, b"LNRTRAID"), (slot + 32, &[0xab; 16])];
         let said = said_of(ours).expect("a member");
-        assert_eq!(said, "a member of a RAID set of linerate (UUID abababab-abab-abab-abab-abababababab)");
+        assert_eq!(said, "a member of a Linerate RAID set (UUID abababab-abab-abab-abab-abababababab)");
         let named = [ours, &[(slot + 168, b"backup")]].concat();
-        assert_eq!(said_of(&named).as_deref(), Some("a member of a RAID set of linerate (of backup)"));
+        assert_eq!(said_of(&named).as_deref(), Some("a member of a Linerate RAID set (of backup)"));
     }
     let label: &[(usize, &[u8])] = &[(512, b"LABELONE"), (536, b"LVM2 001")];
     assert_eq!(said_of(label).as_deref(), Some("an LVM2 physical volume"));

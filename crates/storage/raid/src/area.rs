@@ -49,9 +49,9 @@ impl Copy {
 }
 
 impl Area {
-    /// The copies of members that have not failed; the area is as long as the shortest copy. If one is on a
-    /// separate device, the members' copies are in reserve. `None` if there is no copy, or if the block sizes
-    /// differ.
+    /// The copies of members that have not failed; the length of the area is the length of the shortest copy.
+    /// If one is on a separate device, the members' copies are in reserve. `None` if there is no copy, or if
+    /// the block sizes differ.
     pub(crate) fn new(copies: &[AreaCopy], members: Arc<Members>) -> Option<Area> {
         let in_use = |copy| Copy::new(copy, &members);
         let copies: Vec<Copy> = copies.iter().filter_map(in_use).collect();
@@ -80,7 +80,7 @@ impl Area {
         self.geometry.blocks.0
     }
 
-    /// Adds a copy whose content does not match the others yet. Its length and block size equal theirs.
+    /// Adds a copy whose content does not match the other copies yet. Its length and block size equal theirs.
     pub(crate) fn add(&self, copy: &AreaCopy) {
         debug_assert!(self.fits(&*copy.device), "a copy is as long as the others");
         let mut copies = self.copies.lock();

@@ -79,8 +79,8 @@ pub struct Assembly {
     pub origin: Origin,
     /// A random number, different each time and unknown to users of the set.
     pub nonce: u64,
-    /// Memory for buffers of outstanding stripes, in bytes. At least two stripes may be outstanding, whatever
-    /// the value.
+    /// Memory for buffers of outstanding stripes, in bytes. Regardless of the value, at least two stripes may
+    /// be outstanding.
     pub memory_bytes: u64,
     /// Whether the regions that members not in sync have missed are known.
     pub missed: Missed,
@@ -96,7 +96,7 @@ pub struct Assembly {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum AssemblyError {
     /// The number of members or states differs from the layout.
-    #[display("the set has {expected} members, and {given} were given")]
+    #[display("the set has {expected} members, but {given} were given")]
     MemberCount {
         /// Number in the layout.
         expected: usize,
@@ -104,7 +104,7 @@ pub enum AssemblyError {
         given: usize,
     },
     /// A member has a different block size.
-    #[display("member {member} has blocks of {found} bytes, and the set of {expected}")]
+    #[display("member {member} has {found}-byte blocks, but the set has {expected}-byte blocks")]
     BlockSize {
         /// Its index.
         member: usize,
@@ -114,7 +114,7 @@ pub enum AssemblyError {
         expected: u32,
     },
     /// A member has too few blocks.
-    #[display("member {member} has {found} blocks for data, and {needed} are needed")]
+    #[display("member {member} has {found} blocks for data, but needs {needed}")]
     MemberTooSmall {
         /// Its index.
         member: usize,
@@ -124,14 +124,15 @@ pub enum AssemblyError {
         needed: u64,
     },
     /// The progress of a rebuild is beyond the end of the set.
-    #[display("member {member} is said to be rebuilt further than the set is long")]
+    #[display("the recorded rebuild progress of member {member} is beyond the end of the set")]
     BadState {
         /// Its index.
         member: usize,
     },
     /// Too many members are missing or incomplete.
     #[display(
-        "{level} of {members} members would lose data: {lacking} of them are missing, failed or not yet rebuilt"
+        "data of the {level} set would be lost: {lacking} of its {members} members are missing, failed or \
+         not yet rebuilt"
     )]
     TooManyLacking {
         /// The level.
@@ -150,21 +151,21 @@ pub enum AssemblyError {
         protection: &'static str,
     },
     /// Blocks have checksums, and nothing records where they may mismatch after a crash.
-    #[display("{level} with checksums of its blocks needs {}", checksums_need(*level))]
+    #[display("{level} with checksums needs {}", checksums_need(*level))]
     UnprotectedChecksums {
         /// The level.
         level: Level,
     },
     /// No copy of the journal or bitmap is present, or its block size differs from the members'.
     #[display(
-        "no copy of the {protection} can be used: its members are missing, or its blocks have another size"
+        "no copy of the {protection} can be used: its members are missing, or have a different block size"
     )]
     NoArea {
         /// Journal or bitmap.
         protection: &'static str,
     },
     /// The area is too small.
-    #[display("the {protection} has {found} blocks, and {needed} are needed")]
+    #[display("the {protection} has {found} blocks, but needs {needed}")]
     AreaTooSmall {
         /// Journal or bitmap.
         protection: &'static str,
@@ -174,11 +175,11 @@ pub enum AssemblyError {
         needed: u64,
     },
     /// There is no journal in the area.
-    #[display("the area of the journal has none in it: what it was to protect may be wrong")]
+    #[display("the journal's area contains no journal: data that it protected may be wrong")]
     NoJournal,
     /// A newer program wrote the journal, which may contain acknowledged writes.
     #[display(
-        "the journal was written by a newer linerate (version {version}): only that one can start the set"
+        "a newer version of Linerate wrote the journal (format {version}): start the set with that version"
     )]
     NewerJournal {
         /// The version of its format.
@@ -186,8 +187,8 @@ pub enum AssemblyError {
     },
     /// A member is missing, and its reconstructed data may be wrong.
     #[display(
-        "a member is missing, and after a crash parity may be inconsistent in {regions} regions: the member's data \
-         there may be wrong"
+        "a member is missing, and after a crash parity may be inconsistent in {regions} regions: the data \
+         reconstructed for the member there may be wrong"
     )]
     DataMayBeWrong {
         /// Number of such regions.
@@ -206,7 +207,7 @@ impl From<DeviceError> for AssemblyError {
 
 fn checksums_need(level: Level) -> &'static str {
     match level {
-        Level::Raid0 => "copies or parity, which it has not",
+        Level::Raid0 => "redundancy, which it does not have",
         Level::Raid1 | Level::Raid10 => "a bitmap",
         Level::Raid5 | Level::Raid6 => "a journal",
     }

@@ -33,7 +33,7 @@ pub struct Status {
     /// - data would have been wrong;
     /// - a state was not recorded;
     /// - a change was dropped before it completed;
-    /// - another host has taken a member over;
+    /// - another host has taken over a member;
     /// - it was closed or [retired](RaidDevice::retire).
     pub is_out_of_service: bool,
     /// The first error of a member that the set cannot run without, with the member. A set with parity has
@@ -126,8 +126,8 @@ impl RaidDevice {
     }
 
     /// The slot of a failed member, for [`RaidDevice::replace`] and [`RaidDevice::readd`]. Request it before
-    /// anything is recorded about the new device: a member that is [taken out](RaidDevice::fail) between the
-    /// two stays out. [`DeviceError::Unsupported`] if the member has not failed.
+    /// anything is recorded about the new device: a member that is [removed](RaidDevice::fail) between the
+    /// two calls stays removed. [`DeviceError::Unsupported`] if the member has not failed.
     pub fn vacancy(&self, member: usize) -> Result<Vacancy, DeviceError> {
         self.check_member(member)?;
         self.set.members.vacancy(member).ok_or(DeviceError::Unsupported)

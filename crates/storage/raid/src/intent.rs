@@ -359,7 +359,7 @@ impl Intent {
             return Ok(());
         }
         let _turn = self.writing.exclude(NOTING).await;
-        // Meanwhile a member may have failed, come into sync, or been taken out manually.
+        // While this call waited, a member may have failed, come into sync, or been removed manually.
         let is_lacking = self.area.members().is_one_lacking();
         if !self.has_to_record(is_lacking) {
             return Ok(());
@@ -380,10 +380,11 @@ impl Intent {
         }
         // The record of a failure shows since when its member has missed writes.
         self.area.members().recorded().await?;
-        // Repeated each time: if all members were in sync meanwhile, the superblock no longer has the record.
+        // Repeated each time: if all members were in sync in between, the superblock no longer has the
+        // record.
         let is_noted = self.area.members().record_missed(true).await?;
         let mut state = self.state.lock();
-        // A member may have been replaced meanwhile.
+        // A member may have been replaced in the meantime.
         match is_noted && !state.missed.is_unknown {
             true => state.missed.is_noted = true,
             false => state.missed.cannot_be_recorded(),

@@ -1,7 +1,8 @@
 //! Where a block of a set lies on its members. Pure arithmetic.
 //!
-//! A *strip* is a run of blocks on one member; a *stripe* is the strips that depend on each other: those of one
-//! row in RAID 5 and 6, the copies of one strip in RAID 0, 1 and 10. All strips of a set have one size.
+//! A *strip* is a run of blocks on one member; a *stripe* is the strips that depend on each other: the blocks
+//! of one row in RAID 5 and 6, the copies of one strip in RAID 0, 1 and 10. All strips of a set have one
+//! size.
 //!
 //! ```text
 //!   RAID 5, 4 members (left-symmetric)     RAID 10, 4 members        RAID 10, 3 members
@@ -68,7 +69,7 @@ impl Level {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum BadLayout {
     /// Too few members.
-    #[display("{level} needs at least {} members, and {members} were given", level.members_min())]
+    #[display("{level} needs at least {} members, but {members} were given", level.members_min())]
     TooFewMembers {
         /// The level.
         level: Level,
@@ -76,21 +77,19 @@ pub enum BadLayout {
         members: usize,
     },
     /// Too many members.
-    #[display("a set has at most {MEMBERS_MAX} members, and {members} were given")]
+    #[display("a set has at most {MEMBERS_MAX} members, but {members} were given")]
     TooManyMembers {
         /// Members given.
         members: usize,
     },
     /// The strip size is not a power of two from 4 KiB to 1 MiB.
-    #[display("a strip of {bytes} bytes is not possible: the size is a power of two from 4096 to 1048576")]
+    #[display("a strip length of {bytes} bytes is not valid; use a power of two from 4096 to 1048576")]
     StripSize {
         /// The size given.
         bytes: u64,
     },
     /// A strip is shorter than a block.
-    #[display(
-        "a strip of {strip_bytes} bytes is shorter than a block of the members, which has {block_bytes}"
-    )]
+    #[display("a strip of {strip_bytes} bytes is shorter than a block of the members ({block_bytes} bytes)")]
     StripShorterThanBlock {
         /// The size given.
         strip_bytes: u64,
@@ -363,7 +362,7 @@ mod tests {
                 .expect_err("refused")
                 .to_string()
         };
-        assert_eq!(refusal(Level::Raid6, 3, 4096, 800), "RAID 6 needs at least 4 members, and 3 were given");
+        assert_eq!(refusal(Level::Raid6, 3, 4096, 800), "RAID 6 needs at least 4 members, but 3 were given");
         assert!(refusal(Level::Raid0, 256, 4096, 800).contains("at most 255 members"));
         for strip in [0, 2048, 12_288, 2 << 20] {
             assert!(refusal(Level::Raid5, 3, strip, 8000).contains("power of two"), "{strip}");

@@ -102,7 +102,7 @@ pub trait MetadataStore: Send + Sync {
     fn record(&self, states: &MemberStates) -> Pending<'_, ()>;
 
     /// Like `record`, but called once per assembly: after all checks have passed and before anything is
-    /// written, or for a new set, once its journal or bitmap exists. From then on a missing member counts as
+    /// written, or for a new set, once its journal or bitmap exists. After that, a missing member counts as
     /// failed.
     fn start(&self, states: &MemberStates) -> Pending<'_, ()> {
         self.record(states)

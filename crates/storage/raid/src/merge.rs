@@ -1,8 +1,8 @@
 //! Merges queued writes of one stripe.
 //!
-//! A sequential writer with several requests outstanding sends the strips of a stripe one by one. The write that gets
-//! the stripe lock takes the writes queued behind it with it: together they form a full-stripe write, which
-//! needs no reads.
+//! A sequential writer with several requests outstanding sends the strips of a stripe one by one. The write
+//! that gets the stripe lock also executes the writes queued behind it: together they form a full-stripe
+//! write, which needs no reads.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -123,7 +123,7 @@ impl Stripe {
     }
 }
 
-/// Reconstructs missing data strips from those that [`Stripe::recovery`] names. `strips` are those of a
+/// Reconstructs missing data strips from those that [`Stripe::recovery`] names. `strips` are the strips of a
 /// stripe: data, P, Q, all `length` bytes long. Returns false, and changes nothing, if too many are missing.
 pub(crate) fn recover(strips: &mut [Option<Buffer>], data: usize, length: usize) -> bool {
     let lacking: Vec<usize> = (0..data).filter(|strip| strips[*strip].is_none()).collect();

@@ -161,7 +161,7 @@ impl Set {
         let may_be_wrong = self.is_unsynced(piece.stripe);
         let plan = |stripe: &Stripe| {
             let reads = match piece.strip {
-                // The member may have come into sync meanwhile.
+                // The member may have come into sync in the meantime.
                 strip if stripe.readable[strip] => Some(vec![strip]),
                 // The member has the strip, and parity may be inconsistent: an error is better than wrong
                 // data, which would overwrite the strip.

@@ -324,7 +324,7 @@ impl Set {
         if self.members.has(&put) { Ok(()) } else { Err(DeviceError::Unsupported) }
     }
 
-    /// Whether a change that was read from a journal is one of this set.
+    /// Whether a change that was read from a journal belongs to this set.
     pub(crate) fn check_change(&self, change: &Change) -> Result<(), DeviceError> {
         let (strips, columns) = (self.layout.strips(), self.layout.strip_blocks());
         let blocks = |part: &Part| part.data.len() as u64 >> self.geometry.block_size.shift();

@@ -4,7 +4,7 @@
 //! and rewrites it, as it does after a medium error.
 //!
 //! ```text
-//!   area     4 bytes for each block of data: CRC32C of the block, exclusive-or that of a block of zeros
+//!   area     4 bytes for each block of data: CRC32C of the block, XOR the CRC32C of a block of zeros
 //!            0: the block is zeros        0xffffffff: not known, and not checked
 //! ```
 //!
@@ -139,14 +139,14 @@ impl Summed {
         self.geometry().blocks.0.div_ceil(self.chunk_sums())
     }
 
-    /// The blocks of an area after those of all chunks.
+    /// The blocks of an area after the blocks of all chunks.
     pub(crate) fn area_behind(&self, area_blocks: u64) -> Extent {
         let used = self.area_of(0..self.chunks()).blocks.0;
         Extent::new(used, area_blocks.saturating_sub(used))
     }
 
     /// Copies some chunks, starting with this one, and returns the next; all are copied once that reaches
-    /// [`Summed::chunks`]. No chunk is written meanwhile, so from then on the copy matches the area.
+    /// [`Summed::chunks`]. No chunk is written during the copy, so the copy matches the area from then on.
     pub(crate) async fn copy_chunks(&self, from: u64) -> Result<u64, DeviceError> {
         let _turn = self.turn().await;
         let (area, copy) = {

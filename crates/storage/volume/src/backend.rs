@@ -25,7 +25,7 @@ pub struct Kind {
     pub about: &'static str,
     /// Location of its volumes' blocks.
     pub blocks: BlockPlaces,
-    /// Its options, in addition to those of every volume.
+    /// Its options, in addition to the options of every volume.
     pub options: Options,
     /// Parses a specification, without opening anything.
     pub read: fn(&Written<'_>) -> Result<Arc<dyn Backend>, Problem>,

@@ -60,7 +60,8 @@ impl Backend for NullBackend {
     }
 }
 
-/// The differences between layers over one volume. Methods without a comment are those of [`Backend`].
+/// The differences between layers over one volume. Methods without a comment have the meaning of the same
+/// method of [`Backend`].
 trait Layer: fmt::Debug + Send + Sync + 'static {
     fn kind(&self) -> &'static Kind;
 
@@ -155,7 +156,7 @@ static DELAY: Kind = Kind {
 };
 
 fn read_delay(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
-    let usual: Time = written.before_brackets("a delay wants a time", "delay:5ms:[ram:1GiB]")?;
+    let usual: Time = written.before_brackets("a delay needs a time", "delay:5ms:[ram:1GiB]")?;
     let tail = match written.both("tail", "tail-share")? {
         Some((time, share)) => {
             let (time, share): (Time, PerMillion) = (time.parsed()?, share.parsed()?);
@@ -168,7 +169,7 @@ fn read_delay(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
             let (time, period): (Time, Time) = (length.parsed()?, every.parsed()?);
             Some(Stalls::new(time.0, period.0).ok_or_else(|| {
                 let sentence =
-                    "stalls that leave no time between them are a hang; write a `stall-every` above `stall`";
+                    "`stall-every` must be longer than `stall`; otherwise the device would always stall";
                 Problem::new(every.at.clone(), sentence)
             })?)
         }
@@ -210,12 +211,11 @@ impl Layer for ServiceTime {
 static LIMIT: Kind = Kind {
     name: "limit",
     usage: "limit:RATE:[VOLUME]",
-    about: "another volume, limited to this rate, one request after the other: `1000iops`, \
-            `100MB/s`, or both as `1000iops+100MB/s`",
+    about: "another volume, limited to this rate, one request at a time: `1000iops`, `100MB/s`, or `1000iops+100MB/s`",
     blocks: BlockPlaces::Below,
     options: Options::Known(&[]),
     read: |written| {
-        let rate: AtMost = written.before_brackets("a limit wants a rate", "limit:1000iops:[ram:1GiB]")?;
+        let rate: AtMost = written.before_brackets("a limit needs a rate", "limit:1000iops:[ram:1GiB]")?;
         Layered::read(written, rate)
     },
 };
@@ -272,7 +272,7 @@ const fn model(
     Model { name, sheet: Sheet { seek, turns_per_minute, bytes_per_s: rate * 1_000_000, cache_bytes } }
 }
 
-/// The first two are those of `measure/model`: six drives of document 004's servers delivered 170 MB/s
+/// The first two are the models of `measure/model`: six drives of document 004's servers delivered 170 MB/s
 /// sequentially, and document 001's box has disks of its year. The others are data sheets of 15,000-rpm disks
 /// of 2009 and of disks of 16 TB and more.
 const MODELS: [Model; 4] = [
@@ -282,12 +282,12 @@ const MODELS: [Model; 4] = [
     model("nearline", 8_000, 7_200, 260, 256 << 20),
 ];
 
-/// Why there is no such model.
+/// The error for an unknown model.
 struct Unknown(String);
 
 impl fmt::Display for Unknown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown model of a disk `{}`{}", self.0, hint(&self.0, &MODELS.map(|model| model.name)))
+        write!(f, "unknown disk model `{}`{}", self.0, hint(&self.0, &MODELS.map(|model| model.name)))
     }
 }
 
@@ -308,7 +308,7 @@ struct DiskLayer {
 }
 
 fn read_disk(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
-    let model: Model = written.before_brackets("a disk wants a model", "disk:sata2009:[ram:1GiB]")?;
+    let model: Model = written.before_brackets("a disk needs a model", "disk:sata2009:[ram:1GiB]")?;
     let usual = model.sheet;
     let sheet = Sheet {
         seek: written.value("seek")?.map_or(Ok(usual.seek), seek)?,
@@ -325,19 +325,19 @@ fn seek(word: &Token) -> Result<Duration, Problem> {
     if time <= Duration::from_secs(10) {
         return Ok(time);
     }
-    Err(Problem::new(word.at.clone(), "an average seek takes at most 10s; disks of today take 3 to 12ms"))
+    Err(Problem::new(word.at.clone(), "the average seek time is at most 10s; current disks take 3 to 12ms"))
 }
 
 fn turns(word: &Token) -> Result<u32, Problem> {
     let turns = word.text.parse().ok().filter(|turns| (1..=1_000_000).contains(turns));
-    let sentence = "`rpm` is a whole number of turns a minute from 1 to 1000000, such as 7200";
+    let sentence = "`rpm` is a whole number from 1 to 1000000, such as 7200";
     turns.ok_or_else(|| Problem::new(word.at.clone(), sentence))
 }
 
 fn rate(word: &Token) -> Result<u64, Problem> {
     match word.parsed()? {
         AtMost(Rate { requests_per_s: None, bytes_per_s: Some(rate) }) => Ok(rate.get()),
-        AtMost(_) => Err(Problem::new(word.at.clone(), "the rate of a medium is in bytes, such as 100MB/s")),
+        AtMost(_) => Err(Problem::new(word.at.clone(), "the medium's rate is in bytes, such as 100MB/s")),
     }
 }
 
@@ -384,18 +384,18 @@ static BUFFERED: Kind = Kind {
     blocks: BlockPlaces::Below,
     options: Options::Known(&[]),
     read: |written| {
-        let size = "a buffered volume needs the size of its window";
+        let size = "a buffered volume needs a window size";
         let window: Bytes = written.before_brackets(size, "buffered:1MiB:[ram:1GiB]")?;
         if !WINDOW_BYTES.contains(&window.0) {
-            let sentence = "a window has 4KiB to 64MiB: a longer read-ahead mostly reads unused data";
+            let sentence = "the window size is 4KiB to 64MiB: a larger read-ahead mostly reads unused data";
             return Err(Problem::new(written.argument().at.clone(), sentence));
         }
         Layered::read(written, BufferedLayer { window })
     },
 };
 
-/// From a page to a size that fits into the memory of a small machine 17 times (the maximum number of readers
-/// and writers).
+/// From one page up to a size of which a small machine can hold 17 copies, one for each of the maximum number
+/// of readers and writers.
 const WINDOW_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 #[derive(Debug)]
@@ -439,7 +439,7 @@ static EMULATED_512: Kind = Kind {
 };
 
 const HAS_SHORT_BLOCKS: &str =
-    "this volume has 512-byte blocks already; write longer ones, as in 512e:[ram:1GiB?block=4096]";
+    "this volume already has 512-byte blocks; use longer ones, such as 512e:[ram:1GiB?block=4096]";
 
 #[derive(Debug)]
 struct EmulatedLayer;
@@ -465,7 +465,7 @@ impl Layer for EmulatedLayer {
 static FAULT: Kind = Kind {
     name: "fault",
     usage: "fault:[VOLUME]",
-    about: "another volume, which hangs, fails or is slow on command (`linerate server fault`)",
+    about: "another volume; `linerate server fault` makes its requests hang, fail or take longer",
     blocks: BlockPlaces::Below,
     options: Options::Known(&[]),
     read: |written| {

@@ -14,7 +14,7 @@
 //!
 //! The served volumes are in a [`Registry`]: a versioned [`Snapshot`].
 //!
-//! It depends on no protocol, no clock and no operating system: hosts are names here ([`HostPath`]), and
+//! This crate depends on no protocol, clock or operating system: hosts are names here ([`HostPath`]), and
 //! attachments are numbers. Deadlines and the list of outstanding requests are not here yet.
 //!
 //! A volume is specified by a [`Spec`](spec::Spec), parsed by a [`Grammar`](spec::Grammar) from a text such
@@ -189,8 +189,8 @@ impl Volume {
         self.aborted.lock().push(hold);
     }
 
-    /// Completes when no request aborted before this call can change the medium or the persistent state any
-    /// more; requests for the same blocks wait until then. A caller that aborts requests must await this to
+    /// Completes when no request aborted before this call can still change the medium or the persistent
+    /// state; requests for the same blocks wait until then. A caller that aborts requests must await this to
     /// completion.
     pub async fn quiesced(&self) {
         let before = self.aborted.lock().count();

@@ -52,8 +52,8 @@ impl Permissions {
         Permissions { reservations: Arc::new(reservations), ..Permissions::default() }
     }
 
-    /// Persistent reservations and that of an attachment exclude each other (SPC-2 5.5.1), so each can be
-    /// checked separately.
+    /// Persistent reservations and an attachment's reservation exclude each other (SPC-2 5.5.1), so each can
+    /// be checked separately.
     fn permit(&self, requester: &Requester<'_>, access: Access) -> bool {
         self.reserved_by.is_none_or(|holder| holder == requester.attachment)
             && self.reservations.permit(requester.path, access)
@@ -323,7 +323,7 @@ mod tests {
         Requester { attachment: AttachmentId::next(), path }
     }
 
-    /// The same host with two attachments: a reservation of one does not belong to the other.
+    /// The same host with two attachments: a reservation of one attachment does not belong to the other.
     #[test]
     fn what_an_attachment_reserves_is_its_own_until_it_ends() {
         let (volume, path) = (volume(false), scene::path(1));

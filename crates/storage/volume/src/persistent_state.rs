@@ -30,8 +30,8 @@ pub trait PersistentState: Send + Sync {
     /// A new, unused mark.
     fn new_loss_mark(&self) -> LossMark;
 
-    /// Records that acknowledged writes were lost although the device's cache survived: `mark` is that of the next start.
-    /// Resolves when the record is on stable storage, or has failed.
+    /// Records that acknowledged writes were lost although the device's cache survived: `mark` is the mark of
+    /// the next start. Resolves when the record is on stable storage, or has failed.
     fn record_loss(&self, mark: LossMark) -> Pending<'_, ()>;
 }
 
@@ -54,7 +54,7 @@ impl Volume {
     /// could not be saved has no effect.
     ///
     /// # Errors
-    /// Nothing has changed if this fails.
+    /// On failure, nothing has changed.
     pub async fn save_reservations(&self, next: &Registrations, lock: &SaveLock) -> Result<(), Unsaved> {
         let reservations = next.to_bytes();
         if reservations == self.reservations().to_bytes() {
@@ -67,7 +67,7 @@ impl Volume {
     /// Replaces the front end's saved bytes.
     ///
     /// # Errors
-    /// Nothing has changed if this fails.
+    /// On failure, nothing has changed.
     pub async fn save_front_end_state(&self, bytes: Vec<u8>, lock: &SaveLock) -> Result<(), Unsaved> {
         let reservations = self.reservations().to_bytes();
         self.save(Saved { reservations, front_end: bytes.clone() }, lock).await?;
@@ -234,7 +234,7 @@ pub type CacheGeneration = [u8; 16];
 /// ```
 ///
 /// All numbers are big-endian. PRGENERATION is not included: it restarts at power on (SPC-4 6.15.2). The
-/// checksum is that of [`Saved`]; here any bytes that could not have been written are refused.
+/// checksum is the checksum of [`Saved`]; here any bytes that could not have been written are refused.
 impl Registrations {
     /// The state that survives a power loss: all of it with APTPL, nothing without.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
@@ -375,7 +375,7 @@ pub(crate) struct LostWrites {
 }
 
 impl LostWrites {
-    /// No losses yet; `mark` is that of earlier losses.
+    /// No losses yet; `mark` is the mark of earlier losses.
     pub(crate) fn since(mark: LossMark) -> LostWrites {
         LostWrites { marked: Lock::new((0, mark)), ..LostWrites::default() }
     }
@@ -446,7 +446,7 @@ impl Volume {
         marked.1
     }
 
-    /// The generation of the cache behind this volume: that of its start, combined with the mark of later
+    /// The generation of the cache behind this volume: the mark of its start, combined with the mark of later
     /// losses. `None` if none was given. All protocols derive their reports from it, so that no host mistakes
     /// a restart for a loss.
     pub fn cache_generation(&self) -> Option<CacheGeneration> {

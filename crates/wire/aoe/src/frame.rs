@@ -32,19 +32,19 @@ pub struct Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum ErrorCode {
     /// 1.
-    #[display("the command is unknown to the server")]
+    #[display("the server does not support the command")]
     BadCommand,
     /// 2.
-    #[display("an argument is bad")]
+    #[display("an argument is invalid")]
     BadArgument,
     /// 3.
     #[display("the device is unavailable")]
     Unavailable,
     /// 4.
-    #[display("the server has a configuration string already")]
+    #[display("the server already has a configuration string")]
     ConfigPresent,
     /// 5.
-    #[display("the server does not know this version of AoE")]
+    #[display("the server does not support this version of AoE")]
     BadVersion,
     /// 6.
     #[display("the device is reserved by another host")]

@@ -132,10 +132,10 @@ pub struct Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum Malformed {
     /// Too short for its header, or for the length in the header.
-    #[display("the frame is shorter than its header says")]
+    #[display("the frame is shorter than the length in its header")]
     Truncated,
     /// Another version of the protocol.
-    #[display("the frame is of version 0x{_0:02x}, and this is 0x{VERSION:02x}")]
+    #[display("the frame has version 0x{_0:02x}, but this is version 0x{VERSION:02x}")]
     Version(#[error(not(source))] u8),
     /// An unknown opcode.
     #[display("the frame has the unknown opcode 0x{_0:02x}")]
@@ -144,10 +144,10 @@ pub enum Malformed {
     #[display("the frame has a reserved bit set")]
     Reserved,
     /// The tag does not match the message number.
-    #[display("the frame's tag is not that of its message")]
+    #[display("the frame's tag does not match its message")]
     Tag,
     /// Flags or numbers that this opcode cannot have.
-    #[display("the frame has fields that its opcode does not have")]
+    #[display("the frame has fields that are invalid for its opcode")]
     Fields,
 }
 

@@ -535,10 +535,10 @@ pub enum EndReason {
     #[display("{_0}")]
     Refused(#[error(not(source))] Refusal),
     /// There was no answer.
-    #[display("nothing answers")]
+    #[display("no target responds")]
     Unreachable,
     /// The target broke a rule of the protocol.
-    #[display("the target broke a rule of the protocol")]
+    #[display("the target violated the protocol")]
     TargetMisbehaved,
 }
 

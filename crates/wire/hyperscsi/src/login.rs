@@ -89,16 +89,16 @@ impl std::fmt::Debug for Psk {
 #[repr(u8)]
 pub enum Refusal {
     /// There is no such target, or the initiator has no access to it.
-    #[display("the target has no such name, or not for this initiator")]
+    #[display("the target does not exist, or this initiator has no access to it")]
     UnknownTarget = 1,
     /// The initiator has a wrong key, or no key although one is required.
-    #[display("the target refuses the initiator's key")]
+    #[display("the target rejects the initiator's key")]
     Authentication = 2,
     /// No more sessions.
-    #[display("the target has no room for another session")]
+    #[display("the target has reached its maximum number of sessions")]
     Full = 3,
     /// The request is malformed or impossible.
-    #[display("the target does not understand the login")]
+    #[display("the target rejects the login as malformed")]
     Malformed = 4,
 }
 

@@ -36,15 +36,17 @@ pub struct Name {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum BadName {
     /// Longer than [`NAME_BYTES_MAX`].
-    #[display("an iSCSI name has at most 223 bytes")]
+    #[display("an iSCSI name must have at most 223 bytes")]
     TooLong,
-    #[display("an iSCSI name begins with iqn., eui. or naa.")]
+    #[display("an iSCSI name must start with iqn., eui. or naa.")]
     UnknownType,
-    #[display("an iSCSI name has letters, digits, '-', '.' and ':' only")]
+    #[display("an iSCSI name must contain only letters, digits, '-', '.' and ':'")]
     BadCharacter,
-    #[display("an iqn. name goes on with a year, a month and a domain, as in iqn.2026-11.org.example")]
+    #[display(
+        "an iqn. name must continue with a year, a month and a domain, for example iqn.2026-11.org.example"
+    )]
     BadDate,
-    #[display("an eui. name has 16 hexadecimal digits, a naa. name 16 or 32")]
+    #[display("an eui. name must have 16 hexadecimal digits, and a naa. name 16 or 32")]
     BadDigits,
 }
 
@@ -198,13 +200,13 @@ enum Host {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum BadTargetAddress {
     /// Neither an IP address nor a domain name.
-    #[display("a host is an IPv4 address, an IPv6 address in brackets, or a domain name")]
+    #[display("the host must be an IPv4 address, an IPv6 address in brackets, or a domain name")]
     Host,
     /// The address has a zone, so it is valid on one machine only.
-    #[display("an IPv6 zone such as %eth0 has a meaning on this machine only; initiators cannot use it")]
+    #[display("an IPv6 zone such as %eth0 is valid only on this machine; initiators cannot use it")]
     Zone,
     /// Not a port.
-    #[display("a port is a number from 1 to 65535")]
+    #[display("the port must be a number from 1 to 65535")]
     Port,
 }
 

@@ -37,21 +37,21 @@ pub struct Pair<'a> {
 #[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum MalformedText {
-    #[display("a text pair without an equals sign")]
+    #[display("a text pair has no equals sign")]
     NoEqualsSign,
     /// A key that is empty, too long, or has invalid characters.
-    #[display("a text key that is no key")]
+    #[display("a text key is invalid")]
     BadKey,
     /// A value longer than [`VALUE_BYTES_MAX`].
-    #[display("a text value that is too long")]
+    #[display("a text value is too long")]
     LongValue,
-    #[display("text that is not UTF-8")]
+    #[display("the text is not valid UTF-8")]
     NotUtf8,
     /// More than [`PAIRS_MAX`] pairs.
-    #[display("too many text pairs")]
+    #[display("the text has too many pairs")]
     TooManyPairs,
     /// More bytes, or more pieces, than the receiver allows.
-    #[display("too much text")]
+    #[display("the text is too long")]
     TooLong,
 }
 

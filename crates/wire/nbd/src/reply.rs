@@ -186,10 +186,10 @@ pub enum Chunk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum BadReply {
     /// The magic number is wrong.
-    #[display("a reply that begins with 0x{_0:08x}")]
+    #[display("a reply starts with 0x{_0:08x}")]
     Magic(u32),
     /// The chunk type is unknown, or its length is invalid.
-    #[display("a chunk of type {kind} with {bytes} bytes")]
+    #[display("a chunk of type {kind} has {bytes} bytes")]
     Chunk {
         /// Its type.
         kind: u16,

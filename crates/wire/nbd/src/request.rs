@@ -54,7 +54,7 @@ pub struct Request {
 
 /// The magic number of a request is wrong, so the start of the next one is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
-#[display("a request that begins with 0x{_0:08x}")]
+#[display("a request starts with 0x{_0:08x}")]
 pub struct BadMagic(pub u32);
 
 impl Request {

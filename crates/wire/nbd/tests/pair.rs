@@ -244,7 +244,7 @@ proptest! {
 fn a_client_that_wants_tls_does_without_nothing() {
     let offered = Offered(Vec::new());
     for (mode, wants, expected) in [
-        (TlsMode::Off, true, Refused::NoTls("this server does not encrypt".into())),
+        (TlsMode::Off, true, Refused::NoTls("this server does not support TLS".into())),
         (TlsMode::Required, false, Refused::TlsRequired),
         (TlsMode::Required, true, Refused::NoExport("disk".to_owned())),
         (TlsMode::Allowed, true, Refused::NoExport("disk".to_owned())),
@@ -368,7 +368,7 @@ fn what_a_server_says_of_a_refusal_is_shown_escaped() {
     let refused = agree("x", &offered, &mut spoil).expect_err("there is no export");
     assert_eq!(
         refused.to_string(),
-        r"the server refuses the export: gone\nlinerate: data verified, 0 errors\n\u{202e}txt"
+        r"the server rejects the export: gone\nlinerate: data verified, 0 errors\n\u{202e}txt"
     );
 }
 

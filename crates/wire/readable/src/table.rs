@@ -98,7 +98,7 @@ impl FittedTable {
     pub fn note(&self, names: &[&str]) -> Option<String> {
         let names = self.left_out.iter().map(|column| names[*column]);
         let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
-        let note = || format!("no room for {}: a wider terminal or JSON has them", names.join(", "));
+        let note = || format!("no space for {}; use a wider terminal or JSON", names.join(", "));
         (!names.is_empty()).then(note)
     }
 }

@@ -126,15 +126,15 @@ layout! {
     LbaStatusDescriptor: 16 bytes,
     {
         lba: u64 = (0, 7, 64, "LBA", "the first block"),
-        blocks: u32 = (8, 7, 32, "NUMBER OF LOGICAL BLOCKS", "how many they are"),
-        status: LbaStatus = (12, 3, 4, "PROVISIONING STATUS", "what became of them"),
+        blocks: u32 = (8, 7, 32, "NUMBER OF LOGICAL BLOCKS", "number of blocks"),
+        status: LbaStatus = (12, 3, 4, "PROVISIONING STATUS", "state"),
     }
 
     /// A descriptor of UNMAP (SBC-3 5.28.2): contiguous blocks to deallocate.
     UnmapDescriptor: 16 bytes,
     {
         lba: u64 = (0, 7, 64, "LBA", "the first block"),
-        blocks: u32 = (8, 7, 32, "NUMBER OF LOGICAL BLOCKS", "how many they are"),
+        blocks: u32 = (8, 7, 32, "NUMBER OF LOGICAL BLOCKS", "number of blocks"),
     }
 }
 

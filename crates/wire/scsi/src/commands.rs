@@ -192,8 +192,8 @@ layout! {
     CommandTimeouts: 12 bytes from [0, 10],
     {
         nominal_s: u32 =
-            (4, 7, 32, "NOMINAL COMMAND PROCESSING TIMEOUT", "as long as it may take before anything is wrong"),
-        recommended_s: u32 = (8, 7, 32, "RECOMMENDED COMMAND TIMEOUT", "when to begin with error recovery"),
+            (4, 7, 32, "NOMINAL COMMAND PROCESSING TIMEOUT", "usual maximum execution time"),
+        recommended_s: u32 = (8, 7, 32, "RECOMMENDED COMMAND TIMEOUT", "time until error recovery"),
     }
 }
 

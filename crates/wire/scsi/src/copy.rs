@@ -218,8 +218,8 @@ layout! {
     {
         destination_counts: bool =
             (1, 1, 1, "DC", "blocks of the destination are counted, not of the source"),
-        source: u16 = (4, 7, 16, "SOURCE TARGET DESCRIPTOR INDEX", "the target descriptor of the source"),
-        destination: u16 = (6, 7, 16, "DESTINATION TARGET DESCRIPTOR INDEX", "that of the destination"),
+        source: u16 = (4, 7, 16, "SOURCE TARGET DESCRIPTOR INDEX", "target descriptor of the source"),
+        destination: u16 = (6, 7, 16, "DESTINATION TARGET DESCRIPTOR INDEX", "its target descriptor"),
         blocks: u16 = (10, 7, 16, "NUMBER OF BLOCKS", "how many"),
         source_lba: u64 = (12, 7, 64, "SOURCE LBA", "the first block of the source"),
         destination_lba: u64 = (20, 7, 64, "DESTINATION LBA", "the first block of the destination"),
@@ -229,17 +229,17 @@ layout! {
     /// types.
     OperatingParameters: 44 bytes,
     {
-        available_bytes: u32 = (0, 7, 32, "AVAILABLE DATA", "length of what follows"),
+        available_bytes: u32 = (0, 7, 32, "AVAILABLE DATA", "length of the following data"),
         nameless: bool = (4, 0, 1, "SNLID", "a copy need not have a list identifier"),
         targets_max: u16 = (8, 7, 16, "MAXIMUM TARGET COUNT", "target descriptors"),
         segments_max: u16 = (10, 7, 16, "MAXIMUM SEGMENT COUNT", "segment descriptors"),
         descriptor_bytes_max: u32 = (12, 7, 32, "MAXIMUM DESCRIPTOR LIST LENGTH", "in bytes"),
         segment_bytes_max: u32 =
-            (16, 7, 32, "MAXIMUM SEGMENT LENGTH", "zero: no limit but that of the descriptor"),
+            (16, 7, 32, "MAXIMUM SEGMENT LENGTH", "0: limited only by the descriptor"),
         total_copies_max: u16 = (34, 7, 16, "TOTAL CONCURRENT COPIES", "of all initiators"),
         copies_max: u8 = (36, 7, 8, "MAXIMUM CONCURRENT COPIES", "of one initiator"),
-        granularity_exponent: u8 = (37, 7, 8, "DATA SEGMENT GRANULARITY", "as a power of two"),
-        descriptor_types: u8 = (43, 7, 8, "IMPLEMENTED DESCRIPTOR LIST LENGTH", "how many types follow"),
+        granularity_exponent: u8 = (37, 7, 8, "DATA SEGMENT GRANULARITY", "power of two"),
+        descriptor_types: u8 = (43, 7, 8, "IMPLEMENTED DESCRIPTOR LIST LENGTH", "number of following types"),
     }
 }
 

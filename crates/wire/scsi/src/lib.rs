@@ -11,7 +11,7 @@
 //! let data = condition.encode(SenseFormat::Fixed);
 //! let sense = Sense::parse(data.bytes()).expect("sense data");
 //! assert_eq!(sense.information, Some(103));
-//! assert_eq!(sense.to_string(), "MEDIUM ERROR, the data cannot be read back (03/11/00), information 103");
+//! assert_eq!(sense.to_string(), "MEDIUM ERROR, an unrecovered read error (03/11/00), information 103");
 //! ```
 
 mod blocks;

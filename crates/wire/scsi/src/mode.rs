@@ -310,22 +310,22 @@ layout! {
         awre: bool = (2, 7, 1, "AWRE", "bad blocks are reassigned when written"),
         arre: bool = (2, 6, 1, "ARRE", "bad blocks are reassigned when read"),
         tb: bool = (2, 5, 1, "TB", "blocks that cannot be recovered are transferred"),
-        rc: bool = (2, 4, 1, "RC", "reads go on without recovery, that they may not wait"),
+        rc: bool = (2, 4, 1, "RC", "reads continue without recovery, to avoid delays"),
         eer: bool = (2, 3, 1, "EER", "error correction before retries"),
         per: bool = (2, 2, 1, "PER", "recovered errors are reported"),
-        dte: bool = (2, 1, 1, "DTE", "transfers end at a recovered error"),
+        dte: bool = (2, 1, 1, "DTE", "transfers stop at a recovered error"),
         dcr: bool = (2, 0, 1, "DCR", "no error correction"),
         read_retry_count: u8 = (3, 7, 8, "READ_RETRY_COUNT", "retries of a read"),
         write_retry_count: u8 = (8, 7, 8, "WRITE_RETRY_COUNT", "retries of a write"),
         recovery_time_limit: u16 =
-            (10, 7, 16, "RECOVERY_TIME_LIMIT", "milliseconds for the recovery of a command"),
+            (10, 7, 16, "RECOVERY_TIME_LIMIT", "maximum recovery time of a command, in ms"),
     }
 
     /// Disconnect-reconnect (SPC-4 7.5.11).
     DisconnectReconnect: 16 bytes from mode_header(0x02, 16),
     {
-        buffer_full_ratio: u8 = (2, 7, 8, "BUFFER_FULL_RATIO", "of 256, when data are sent"),
-        buffer_empty_ratio: u8 = (3, 7, 8, "BUFFER_EMPTY_RATIO", "of 256, when data are asked for"),
+        buffer_full_ratio: u8 = (2, 7, 8, "BUFFER_FULL_RATIO", "threshold for sending data, of 256"),
+        buffer_empty_ratio: u8 = (3, 7, 8, "BUFFER_EMPTY_RATIO", "threshold for requesting data, of 256"),
         bus_inactivity_limit: u16 = (4, 7, 16, "BUS_INACTIVITY_LIMIT", "in units of 100 microseconds"),
         disconnect_time_limit: u16 = (6, 7, 16, "DISCONNECT_TIME_LIMIT", "in units of 100 microseconds"),
         connect_time_limit: u16 = (8, 7, 16, "CONNECT_TIME_LIMIT", "in units of 100 microseconds"),
@@ -338,32 +338,32 @@ layout! {
     {
         verify_retry_count: u8 = (3, 7, 8, "VERIFY_RETRY_COUNT", "retries of a verification"),
         verify_recovery_time_limit: u16 =
-            (10, 7, 16, "VERIFY_RECOVERY_TIME_LIMIT", "milliseconds for the recovery of a command"),
+            (10, 7, 16, "VERIFY_RECOVERY_TIME_LIMIT", "maximum recovery time of a command, in ms"),
     }
 
     /// Caching (SBC-3 6.5.5).
     Caching: 20 bytes from mode_header(0x08, 20),
     {
         ic: bool = (2, 7, 1, "IC", "the cache is controlled by its segments"),
-        abpf: bool = (2, 6, 1, "ABPF", "a prefetch is aborted by a command"),
-        cap: bool = (2, 5, 1, "CAP", "the cache analyses what is asked for"),
+        abpf: bool = (2, 6, 1, "ABPF", "a new command aborts a prefetch"),
+        cap: bool = (2, 5, 1, "CAP", "the cache analyses access patterns"),
         disc: bool = (2, 4, 1, "DISC", "prefetches across discontinuities"),
-        size: bool = (2, 3, 1, "SIZE", "the cache's segments are given by their size"),
-        wce: bool = (2, 2, 1, "WCE", "writes are answered from a cache that is lost with the power"),
-        mf: bool = (2, 1, 1, "MF", "prefetches are given as multiples"),
-        rcd: bool = (2, 0, 1, "RCD", "reads do not come from the cache"),
-        demand_read_retention: u8 = (3, 7, 4, "DEMAND_READ_RETENTION", "how long what was read is kept"),
-        write_retention: u8 = (3, 3, 4, "WRITE_RETENTION", "how long what was written is kept"),
+        size: bool = (2, 3, 1, "SIZE", "the cache's segments are defined by their size"),
+        wce: bool = (2, 2, 1, "WCE", "the volatile write cache is enabled"),
+        mf: bool = (2, 1, 1, "MF", "prefetch lengths are multiples of the request length"),
+        rcd: bool = (2, 0, 1, "RCD", "reads bypass the cache"),
+        demand_read_retention: u8 = (3, 7, 4, "DEMAND_READ_RETENTION", "retention priority of read data"),
+        write_retention: u8 = (3, 3, 4, "WRITE_RETENTION", "retention priority of written data"),
         disable_prefetch_length: u16 =
-            (4, 7, 16, "DISABLE_PREFETCH_LENGTH", "blocks from which on nothing is prefetched"),
+            (4, 7, 16, "DISABLE_PREFETCH_LENGTH", "request length in blocks from which prefetch is disabled"),
         minimum_prefetch: u16 = (6, 7, 16, "MINIMUM_PREFETCH", "blocks"),
         maximum_prefetch: u16 = (8, 7, 16, "MAXIMUM_PREFETCH", "blocks"),
         maximum_prefetch_ceiling: u16 = (10, 7, 16, "MAXIMUM_PREFETCH_CEILING", "blocks"),
-        fsw: bool = (12, 7, 1, "FSW", "blocks that follow each other are written in their order"),
-        lbcss: bool = (12, 6, 1, "LBCSS", "segments are given in blocks"),
-        dra: bool = (12, 5, 1, "DRA", "nothing is read ahead"),
+        fsw: bool = (12, 7, 1, "FSW", "sequential blocks are written in order"),
+        lbcss: bool = (12, 6, 1, "LBCSS", "segment size in blocks"),
+        dra: bool = (12, 5, 1, "DRA", "read-ahead is disabled"),
         sync_prog: u8 = (12, 2, 2, "SYNC_PROG", "progress of SYNCHRONIZE CACHE"),
-        nv_dis: bool = (12, 0, 1, "NV_DIS", "the non-volatile cache is off"),
+        nv_dis: bool = (12, 0, 1, "NV_DIS", "the non-volatile cache is disabled"),
         cache_segments: u8 = (13, 7, 8, "CACHE_SEGMENTS", "number of segments"),
         cache_segment_size: u16 = (14, 7, 16, "CACHE_SEGMENT_SIZE", "bytes or blocks"),
     }
@@ -372,36 +372,36 @@ layout! {
     Control: 12 bytes from mode_header(0x0a, 12),
     {
         tst: u8 = (2, 7, 3, "TST", "0: one task set for all; 1: one for each I_T nexus"),
-        tmf_only: bool = (2, 4, 1, "TMF_ONLY", "ACA conditions end by task management only"),
+        tmf_only: bool = (2, 4, 1, "TMF_ONLY", "ACA conditions are cleared only by task management"),
         dpicz: bool = (2, 3, 1, "DPICZ", "no checks of protection information without RDPROTECT"),
         d_sense: bool = (2, 2, 1, "D_SENSE", "sense data in descriptor format"),
-        gltsd: bool = (2, 1, 1, "GLTSD", "log parameters are not saved by themselves"),
-        rlec: bool = (2, 0, 1, "RLEC", "exceptions of the log are reported"),
+        gltsd: bool = (2, 1, 1, "GLTSD", "log parameters are not saved automatically"),
+        rlec: bool = (2, 0, 1, "RLEC", "log exceptions are reported"),
         queue_algorithm: u8 = (3, 7, 4, "QUEUE_ALGORITHM", "0: simple commands in order; 1: in any order"),
         nuar: bool = (3, 3, 1, "NUAR", "no unit attention on release"),
-        qerr: u8 = (3, 2, 2, "QERR", "what becomes of other commands after a CHECK CONDITION"),
-        rac: bool = (4, 6, 1, "RAC", "a check is reported even if retries take long"),
-        ua_intlck: u8 = (4, 5, 2, "UA_INTLCK", "unit attentions are cleared by REQUEST SENSE only"),
+        qerr: u8 = (3, 2, 2, "QERR", "handling of other commands after a CHECK CONDITION"),
+        rac: bool = (4, 6, 1, "RAC", "an error is reported even if retries take long"),
+        ua_intlck: u8 = (4, 5, 2, "UA_INTLCK", "only REQUEST SENSE clears unit attentions"),
         swp: bool = (4, 3, 1, "SWP", "write protected by software"),
         ato: bool = (5, 7, 1, "ATO", "application tags are the initiator's"),
-        tas: bool = (5, 6, 1, "TAS", "commands that others abort end with TASK ABORTED"),
-        atmpe: bool = (5, 5, 1, "ATMPE", "application tag mode page is in force"),
-        rwwp: bool = (5, 4, 1, "RWWP", "writes without protection information are refused"),
-        autoload_mode: u8 = (5, 2, 3, "AUTOLOAD_MODE", "what becomes of a medium that is put in"),
+        tas: bool = (5, 6, 1, "TAS", "commands aborted by other initiators end with TASK ABORTED"),
+        atmpe: bool = (5, 5, 1, "ATMPE", "the application tag mode page is enabled"),
+        rwwp: bool = (5, 4, 1, "RWWP", "writes without protection information are rejected"),
+        autoload_mode: u8 = (5, 2, 3, "AUTOLOAD_MODE", "handling of an inserted medium"),
         busy_timeout_period: u16 =
-            (8, 7, 16, "BUSY_TIMEOUT_PERIOD", "longest time of BUSY, in units of 100 milliseconds"),
+            (8, 7, 16, "BUSY_TIMEOUT_PERIOD", "maximum duration of BUSY, in units of 100 ms"),
         extended_self_test_time: u16 = (10, 7, 16, "EXTENDED_SELF_TEST_TIME", "seconds"),
     }
 
     /// Control extension (SPC-4 7.5.9).
     ControlExtension: 32 bytes from subpage_header(0x0a, 1, 32),
     {
-        tcmos: bool = (4, 2, 1, "TCMOS", "the clock may be set by other means"),
-        scsip: bool = (4, 1, 1, "SCSIP", "the clock is SET TIMESTAMP's first"),
-        ialuae: bool = (4, 0, 1, "IALUAE", "implicit changes of access states"),
+        tcmos: bool = (4, 2, 1, "TCMOS", "the clock can also be set by other means"),
+        scsip: bool = (4, 1, 1, "SCSIP", "SET TIMESTAMP takes precedence for the clock"),
+        ialuae: bool = (4, 0, 1, "IALUAE", "implicit access state changes"),
         initial_command_priority: u8 =
-            (5, 3, 4, "INITIAL_COMMAND_PRIORITY", "priority of commands without one"),
-        maximum_sense_length: u8 = (6, 7, 8, "MAXIMUM_SENSE_LENGTH", "bytes of sense data; 0: no limit"),
+            (5, 3, 4, "INITIAL_COMMAND_PRIORITY", "default command priority"),
+        maximum_sense_length: u8 = (6, 7, 8, "MAXIMUM_SENSE_LENGTH", "maximum sense data; 0: no limit"),
     }
 
     /// Power condition (SPC-4 7.5.13).
@@ -419,16 +419,16 @@ layout! {
     /// Informational exceptions control (SBC-3 6.5.7).
     InformationalExceptions: 12 bytes from mode_header(0x1c, 12),
     {
-        perf: bool = (2, 7, 1, "PERF", "no delays for informational exceptions"),
-        ebf: bool = (2, 5, 1, "EBF", "background functions are on"),
+        perf: bool = (2, 7, 1, "PERF", "informational exceptions cause no delays"),
+        ebf: bool = (2, 5, 1, "EBF", "background functions are enabled"),
         ewasc: bool = (2, 4, 1, "EWASC", "warnings are reported"),
-        dexcpt: bool = (2, 3, 1, "DEXCPT", "informational exceptions are off"),
-        test: bool = (2, 2, 1, "TEST", "a failure is made up, for tests"),
+        dexcpt: bool = (2, 3, 1, "DEXCPT", "informational exceptions are disabled"),
+        test: bool = (2, 2, 1, "TEST", "a test failure is generated"),
         ebackerr: bool = (2, 1, 1, "EBACKERR", "errors of background functions are reported"),
         logerr: bool = (2, 0, 1, "LOGERR", "informational exceptions are logged"),
-        mrie: u8 = (3, 3, 4, "MRIE", "by which means they are reported"),
-        interval_timer: u32 = (4, 7, 32, "INTERVAL_TIMER", "between reports, in units of 100 milliseconds"),
-        report_count: u32 = (8, 7, 32, "REPORT_COUNT", "reports of one event; 0: no limit"),
+        mrie: u8 = (3, 3, 4, "MRIE", "method of reporting"),
+        interval_timer: u32 = (4, 7, 32, "INTERVAL_TIMER", "interval between reports, in units of 100 ms"),
+        report_count: u32 = (8, 7, 32, "REPORT_COUNT", "maximum reports of one event; 0: no limit"),
     }
 
     /// Logical block provisioning (SBC-3 6.5.6).

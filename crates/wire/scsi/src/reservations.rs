@@ -52,19 +52,19 @@ layout! {
     {
         key: u64 = (0, 7, 64, "RESERVATION KEY", "the sender's"),
         service_action_key: u64 =
-            (8, 7, 64, "SERVICE ACTION RESERVATION KEY", "to register, or whose registrations end"),
+            (8, 7, 64, "SERVICE ACTION RESERVATION KEY", "key to register, or to remove"),
         specify_initiator_ports: bool = (20, 3, 1, "SPEC_I_PT", "TransportIDs follow"),
-        all_target_ports: bool = (20, 2, 1, "ALL_TG_PT", "by all of the target's ports"),
-        persist: bool = (20, 0, 1, "APTPL", "it outlives a loss of power"),
+        all_target_ports: bool = (20, 2, 1, "ALL_TG_PT", "through all target ports"),
+        persist: bool = (20, 0, 1, "APTPL", "persists through power loss"),
     }
 
     /// The parameter list of REGISTER AND MOVE (SPC-4 table 211), without its TransportID.
     ReserveMoveList: 24 bytes,
     {
         key: u64 = (0, 7, 64, "RESERVATION KEY", "the holder's"),
-        new_key: u64 = (8, 7, 64, "SERVICE ACTION RESERVATION KEY", "to register the new holder with"),
-        unregister: bool = (17, 1, 1, "UNREG", "the old holder's registration ends"),
-        persist: bool = (17, 0, 1, "APTPL", "it outlives a loss of power"),
+        new_key: u64 = (8, 7, 64, "SERVICE ACTION RESERVATION KEY", "key for the new holder"),
+        unregister: bool = (17, 1, 1, "UNREG", "the old holder is unregistered"),
+        persist: bool = (17, 0, 1, "APTPL", "persists through power loss"),
         relative_port: u16 = (18, 7, 16, "RELATIVE TARGET PORT IDENTIFIER", "of the new holder"),
         transport_id_bytes: u32 =
             (20, 7, 32, "TRANSPORTID PARAMETER DATA LENGTH", "of the new holder's name"),
@@ -74,15 +74,15 @@ layout! {
     ReservationCapabilities: 8 bytes from [0, 8],
     {
         compatible_reservation_handling: bool =
-            (2, 4, 1, "CRH", "RESERVE(6) of a registered initiator does as if"),
-        specify_initiator_ports: bool = (2, 3, 1, "SIP_C", "registrations of others may be asked for"),
-        all_target_ports: bool = (2, 2, 1, "ATP_C", "a registration may be for all ports"),
-        persist_capable: bool = (2, 0, 1, "PTPL_C", "registrations can outlive a loss of power"),
-        type_mask_valid: bool = (3, 7, 1, "TMV", "the mask of types is valid"),
+            (2, 4, 1, "CRH", "RESERVE(6) from a registered initiator is compatible"),
+        specify_initiator_ports: bool = (2, 3, 1, "SIP_C", "SPEC_I_PT is supported"),
+        all_target_ports: bool = (2, 2, 1, "ATP_C", "registration for all ports is supported"),
+        persist_capable: bool = (2, 0, 1, "PTPL_C", "persistence through power loss is supported"),
+        type_mask_valid: bool = (3, 7, 1, "TMV", "the type mask is valid"),
         allow_commands: u8 =
-            (3, 6, 3, "ALLOW COMMANDS", "which commands reservations let pass (SPC-4 table 205)"),
-        persist_active: bool = (3, 0, 1, "PTPL_A", "registrations outlive a loss of power now"),
-        type_mask: u16 = (4, 7, 16, "PERSISTENT RESERVATION TYPE MASK", "a bit for each type that is known"),
+            (3, 6, 3, "ALLOW COMMANDS", "commands permitted with reservations (SPC-4 table 205)"),
+        persist_active: bool = (3, 0, 1, "PTPL_A", "registrations persist through power loss"),
+        type_mask: u16 = (4, 7, 16, "PERSISTENT RESERVATION TYPE MASK", "supported types, one bit each"),
     }
 }
 
@@ -291,7 +291,7 @@ pub struct UnknownReservationType;
 
 impl fmt::Display for UnknownReservationType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "there is no such type of reservation; those there are:")?;
+        write!(f, "unknown reservation type; use one of:")?;
         ReservationType::ALL.into_iter().try_for_each(|kind| write!(f, " {kind}"))
     }
 }

@@ -46,13 +46,13 @@ impl Status {
 pub fn status_words(status: u8) -> &'static str {
     match status {
         GOOD => "good",
-        CHECK_CONDITION => "check condition, without a word why",
+        CHECK_CONDITION => "check condition without sense data",
         CONDITION_MET => "condition met",
         BUSY => "busy",
         RESERVATION_CONFLICT => "reservation conflict: another initiator has reserved it",
         TASK_SET_FULL => "task set full",
         0x30 => "ACA active",
         TASK_ABORTED => "aborted on behalf of another initiator",
-        _ => "a status that no standard has",
+        _ => "unknown status",
     }
 }

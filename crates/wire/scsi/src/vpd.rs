@@ -49,8 +49,8 @@ layout! {
     /// The sharing of a mode page (SPC-4 7.8.10).
     Policy: 4 bytes,
     {
-        page: u8 = (0, 5, 6, "POLICY PAGE CODE", "3Fh stands for all others"),
-        subpage: u8 = (1, 7, 8, "POLICY SUBPAGE CODE", "FFh stands for all others"),
+        page: u8 = (0, 5, 6, "POLICY PAGE CODE", "3Fh: all other pages"),
+        subpage: u8 = (1, 7, 8, "POLICY SUBPAGE CODE", "FFh: all other subpages"),
         several_units: bool = (2, 7, 1, "MLUS", "it is shared by several logical units"),
         policy: u8 =
             (2, 1, 2, "MODE PAGE POLICY", "0 shared, 1 one for each target port, 3 one for each I_T nexus"),
@@ -255,12 +255,12 @@ layout! {
     /// Extended INQUIRY data (SPC-4 7.8.7).
     ExtendedInquiry: 64 bytes from vpd_header(0x86, 64),
     {
-        activate_microcode: u8 = (4, 7, 2, "ACTIVATE_MICROCODE", "how new microcode comes into force"),
+        activate_microcode: u8 = (4, 7, 2, "ACTIVATE_MICROCODE", "activation of new microcode"),
         spt: u8 = (4, 5, 3, "SPT", "types of protection that can be formatted"),
         grd_chk: bool = (4, 2, 1, "GRD_CHK", "guard tags are checked"),
         app_chk: bool = (4, 1, 1, "APP_CHK", "application tags are checked"),
         ref_chk: bool = (4, 0, 1, "REF_CHK", "reference tags are checked"),
-        uask_sup: bool = (5, 5, 1, "UASK_SUP", "unit attentions come with sense-key specific data"),
+        uask_sup: bool = (5, 5, 1, "UASK_SUP", "unit attentions have sense-key specific data"),
         group_sup: bool = (5, 4, 1, "GROUP_SUP", "commands can be grouped"),
         prior_sup: bool = (5, 3, 1, "PRIOR_SUP", "commands have priorities"),
         headsup: bool = (5, 2, 1, "HEADSUP", "HEAD OF QUEUE commands"),
@@ -271,7 +271,7 @@ layout! {
         nv_sup: bool = (6, 1, 1, "NV_SUP", "non-volatile cache"),
         v_sup: bool = (6, 0, 1, "V_SUP", "volatile cache"),
         p_i_i_sup: bool = (7, 4, 1, "P_I_I_SUP", "protection information in intervals"),
-        luiclr: bool = (7, 0, 1, "LUICLR", "logical unit's I_T nexus losses are cleared"),
+        luiclr: bool = (7, 0, 1, "LUICLR", "an I_T nexus loss is cleared for all logical units"),
         r_sup: bool = (8, 4, 1, "R_SUP", "referrals"),
         cbcs: bool = (8, 0, 1, "CBCS", "capability-based command security"),
         multi_i_t_nexus_microcode: u8 =
@@ -287,7 +287,7 @@ layout! {
     /// The limits of commands (SBC-3 6.6.4).
     BlockLimits: 64 bytes from vpd_header(0xb0, 64),
     {
-        wsnz: bool = (4, 0, 1, "WSNZ", "WRITE SAME of zero blocks is refused"),
+        wsnz: bool = (4, 0, 1, "WSNZ", "WRITE SAME of zero blocks is rejected"),
         compare_and_write_blocks: u8 =
             (5, 7, 8, "MAX_COMPARE_AND_WRITE", "longest COMPARE AND WRITE, in blocks"),
         optimal_granularity: u16 =
@@ -295,12 +295,12 @@ layout! {
         transfer_blocks: u32 = (8, 7, 32, "MAX_TRANSFER", "longest transfer, in blocks"),
         optimal_transfer: u32 = (12, 7, 32, "OPTIMAL_TRANSFER", "optimal transfer, in blocks"),
         max_prefetch: u32 = (16, 7, 32, "MAX_PREFETCH", "longest PRE-FETCH, in blocks"),
-        unmap_blocks: u32 = (20, 7, 32, "MAX_UNMAP", "most blocks of one UNMAP"),
-        unmap_descriptors: u32 = (24, 7, 32, "MAX_UNMAP_DESCRIPTORS", "most descriptors of one UNMAP"),
+        unmap_blocks: u32 = (20, 7, 32, "MAX_UNMAP", "maximum blocks of one UNMAP"),
+        unmap_descriptors: u32 = (24, 7, 32, "MAX_UNMAP_DESCRIPTORS", "maximum descriptors of one UNMAP"),
         unmap_granularity_blocks: u32 =
             (28, 7, 32, "UNMAP_GRANULARITY", "optimal UNMAP granularity, in blocks"),
         ugavalid: bool = (32, 7, 1, "UGAVALID", "the alignment is valid"),
-        unmap_alignment_blocks: u32 = (32, 6, 31, "UNMAP_ALIGNMENT", "first granule's block"),
+        unmap_alignment_blocks: u32 = (32, 6, 31, "UNMAP_ALIGNMENT", "LBA of the first granule"),
         write_same_blocks: u64 = (36, 7, 64, "MAX_WRITE_SAME", "longest WRITE SAME, in blocks"),
         atomic_blocks: u32 = (44, 7, 32, "MAX_ATOMIC", "longest WRITE ATOMIC, in blocks"),
         atomic_alignment: u32 = (48, 7, 32, "ATOMIC_ALIGNMENT", "alignment of WRITE ATOMIC, in blocks"),
@@ -314,33 +314,33 @@ layout! {
     BlockDeviceCharacteristics: 64 bytes from vpd_header(0xb1, 64),
     {
         medium_rotation_rate: u16 =
-            (4, 7, 16, "MEDIUM_ROTATION_RATE", "turns per minute; 1: it does not turn; 0: unknown"),
-        product_type: u8 = (6, 7, 8, "PRODUCT_TYPE", "type of flash card, if it is one"),
-        wabereq: u8 = (7, 7, 2, "WABEREQ", "what was never written reads as"),
-        wacereq: u8 = (7, 5, 2, "WACEREQ", "what a crypto erase leaves reads as"),
-        nominal_form_factor: u8 = (7, 3, 4, "NOMINAL_FORM_FACTOR", "size of its case"),
+            (4, 7, 16, "MEDIUM_ROTATION_RATE", "rotation rate in rpm; 1: non-rotating; 0: unknown"),
+        product_type: u8 = (6, 7, 8, "PRODUCT_TYPE", "type of flash card"),
+        wabereq: u8 = (7, 7, 2, "WABEREQ", "content of unwritten blocks"),
+        wacereq: u8 = (7, 5, 2, "WACEREQ", "content after a cryptographic erase"),
+        nominal_form_factor: u8 = (7, 3, 4, "NOMINAL_FORM_FACTOR", "form factor"),
         zoned: u8 = (8, 5, 2, "ZONED", "1: host-aware zones; 2: zones that the device manages"),
-        fuab: bool = (8, 1, 1, "FUAB", "flushes work as SYNCHRONIZE CACHE and FUA say"),
-        vbuls: bool = (8, 0, 1, "VBULS", "VERIFY looks at blocks that are not mapped"),
+        fuab: bool = (8, 1, 1, "FUAB", "flushes follow SYNCHRONIZE CACHE and FUA exactly"),
+        vbuls: bool = (8, 0, 1, "VBULS", "VERIFY checks unmapped blocks"),
         depopulation_time: u32 =
-            (12, 7, 32, "DEPOPULATION_TIME", "seconds that removing a storage element takes"),
+            (12, 7, 32, "DEPOPULATION_TIME", "time to remove a storage element, in seconds"),
     }
 
     /// Logical block provisioning (SBC-3 6.6.5).
     Provisioning: 8 bytes from vpd_header(0xb2, 8),
     {
-        threshold_exponent: u8 = (4, 7, 8, "THRESHOLD_EXPONENT", "thresholds are counted in 2^it blocks"),
-        by_unmap: bool = (5, 7, 1, "LBPU", "UNMAP gives blocks back"),
-        by_write_same_16: bool = (5, 6, 1, "LBPWS", "WRITE SAME(16) with UNMAP gives blocks back"),
-        by_write_same_10: bool = (5, 5, 1, "LBPWS10", "WRITE SAME(10) with UNMAP gives blocks back"),
-        lbprz: u8 = (5, 4, 3, "LBPRZ", "1: blocks given back read as zeros; 2: as a pattern"),
+        threshold_exponent: u8 = (4, 7, 8, "THRESHOLD_EXPONENT", "threshold unit: 2^value blocks"),
+        by_unmap: bool = (5, 7, 1, "LBPU", "UNMAP deallocates blocks"),
+        by_write_same_16: bool = (5, 6, 1, "LBPWS", "WRITE SAME(16) with UNMAP deallocates blocks"),
+        by_write_same_10: bool = (5, 5, 1, "LBPWS10", "WRITE SAME(10) with UNMAP deallocates blocks"),
+        lbprz: u8 = (5, 4, 3, "LBPRZ", "deallocated blocks read as 1: zeros; 2: a pattern"),
         anchors: bool = (5, 1, 1, "ANC_SUP", "blocks can be anchored"),
         dp: bool = (5, 0, 1, "DP", "a designator of the resource pool follows"),
         minimum_percentage: u8 = (6, 7, 5, "MINIMUM_PERCENTAGE", "granularity of threshold percentages"),
         provisioning_type: u8 =
-            (6, 2, 3, "PROVISIONING_TYPE", "0: not told; 1: resource provisioned; 2: thin"),
+            (6, 2, 3, "PROVISIONING_TYPE", "0: not reported; 1: resource provisioned; 2: thin"),
         threshold_percentage: u8 =
-            (7, 7, 8, "THRESHOLD_PERCENTAGE", "percent in use at which a warning comes"),
+            (7, 7, 8, "THRESHOLD_PERCENTAGE", "warning threshold, in percent of use"),
     }
 
     /// The zones of a zoned disk (ZBC 6.5).

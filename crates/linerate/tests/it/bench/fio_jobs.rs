@@ -31,7 +31,7 @@ fn a_job_file_is_measured_and_told_of() {
     let (file, out) = (scene.file("nightly.fio", JOBS), scene.text("out"));
     let words = [&server.url("disk"), "--job", &file, "--allow-write", "--yes", "--out", &out];
     let said = bench(&words).expect_success();
-    assert!(said.contains("not used: `direct` (line 4), `ioengine` (line 3)"), "{said}");
+    assert!(said.contains("ignored: `direct` (line 4), `ioengine` (line 3)"), "{said}");
     let record = record(&scene.path("out"));
     assert_eq!(record["suite"]["name"], "nightly");
     assert_eq!(cells_run(&record), [("mixed".to_owned(), 0), ("tail".to_owned(), 0)]);

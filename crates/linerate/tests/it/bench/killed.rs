@@ -41,7 +41,7 @@ fn a_run_killed_at_any_moment_goes_on_to_the_same_cells() {
         assert!(partial["ended"].is_null() || is_whole, "moment {moment}: {}", partial["ended"]);
         let before = runs(&partial).to_vec();
         if partial["ended"].is_string() {
-            expect(bench(&[&image, "--resume", &scene.text(&out)]), REFUSED, &["that measurement ended at"]);
+            expect(bench(&[&image, "--resume", &scene.text(&out)]), REFUSED, &["already completed at"]);
         } else {
             bench(&[&image, "--resume", &scene.text(&out)]).expect_success();
         }

@@ -125,7 +125,7 @@ fn a_server_that_is_killed_in_the_middle_of_a_change_serves_the_old_or_the_new_c
         assert_eq!(served, scene.model.served(), "{what}");
         for expected in ["as it was written", "as wanted"] {
             let same = administer(&scene.server, &["server", "reload", "--dry-run"]).expect_success();
-            assert_eq!(same, "nothing is different\n", "{expected}, {what}");
+            assert_eq!(same, "no changes\n", "{expected}, {what}");
             scene.server.reconfigure(&scene.model.text());
         }
         assert_eq!(scene.identities(), identities, "{what}");
@@ -217,10 +217,10 @@ impl Scene {
         let ended = administer(&self.server, &[&["server"], &words[..]].concat());
         assert!(ended.status.success(), "{what}: {}", ended.said);
         let same = administer(&self.server, &["server", "reload", "--dry-run"]).expect_success();
-        assert_eq!(same, "nothing is different\n", "the file that was written, after {what}");
+        assert_eq!(same, "no changes\n", "the file that was written, after {what}");
         self.server.reconfigure(&self.model.text());
         let same = administer(&self.server, &["server", "reload", "--dry-run"]).expect_success();
-        assert_eq!(same, "nothing is different\n", "{what}");
+        assert_eq!(same, "no changes\n", "{what}");
     }
 
     /// All LUNs are visible in sessions that are older than they are.

@@ -107,7 +107,7 @@ fn what_cannot_be_asked_is_refused_before_anything_is() {
     let server = Server::serving(&["disk=ram:1MiB", "kept=ram:1MiB?read-only"]);
     let refused = |volume: &str, options: &[&str]| diagnose(&server.url(volume), options).expect_failure();
     assert!(refused("disk", &["--write"]).contains("--allow-write"));
-    assert!(refused("disk", &["--block", "2MiB"]).contains("do not fit"));
+    assert!(refused("disk", &["--block", "2MiB"]).contains("are not possible on the storage"));
     assert!(refused("disk", &["--block", "1000B"]).contains("blocks of 512"));
     assert!(refused("disk", &["--allow-write=512KiB..2MiB"]).contains("beyond the end"));
     assert!(refused("disk", &["--link", "fast"]).contains("2.5Gbit/s"));

@@ -32,7 +32,7 @@ fn a_directory_holds_the_page_the_text_and_what_programs_read() {
     let told = json(&read("diagnosis.json"));
     assert_eq!(told["format"], 1);
     assert!(told["says"].as_str().is_some_and(|says| !says.is_empty()), "{}", told["says"]);
-    assert!(read("report.md").contains("## Where the time of one request goes"));
+    assert!(read("report.md").contains("## Time of one request by layer"));
     assert!(read("report.html").starts_with("<!DOCTYPE html>"));
     let refused = diagnose(&server.url("disk"), &["--out", &out]);
     assert_eq!(refused.status.code(), Some(2), "what was measured before is kept: {}", refused.said);

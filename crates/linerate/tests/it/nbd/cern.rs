@@ -101,7 +101,7 @@ fn an_agent_tells_the_load_of_the_machine_that_serves() {
     let said = measured(&both.url("disk"), &["cern"], &out.path().join("out"), &asked);
     expect_both_sides(&said, 3);
     let words: Vec<&str> = said.split_whitespace().collect();
-    assert!(words.join(" ").contains("Ours cover everything"), "{said}");
+    assert!(words.join(" ").contains("Our loads include all programs"), "{said}");
     let record = record(&out.path().join("out"));
     for run in record["runs"].as_array().expect("runs") {
         let server = &run["server_cpu"];
@@ -114,7 +114,7 @@ fn an_agent_tells_the_load_of_the_machine_that_serves() {
     }
     let twice = [&asked[..], &["--agents", &agent.address]].concat();
     let refused = run(LINERATE, &[&["bench", "ram:1MiB"], &twice[..]].concat()).expect_failure();
-    assert!(refused.contains("works for only one at a time"), "{refused}");
+    assert!(refused.contains("accepts only one connection"), "{refused}");
     let for_nobody = run(LINERATE, &[&["bench", "ram:1MiB"], &asked[2..]].concat()).expect_failure();
     assert!(for_nobody.contains("--server-agent"), "{for_nobody}");
 }

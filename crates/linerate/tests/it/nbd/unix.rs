@@ -74,7 +74,7 @@ fn the_socket_is_told_of() {
     let check = ["serve", "--check", "--config", &config, "--state", &state];
     let said = linerate(&check).expect_success();
     assert!(said.contains(&format!("listens on nbd+unix://{path}\n")), "{said}");
-    assert!(said.contains(&format!("unix:{path}: another server uses it")), "{said}");
+    assert!(said.contains(&format!("unix:{path}: another server is using it")), "{said}");
     let only = format!("--listen=nbd+unix://{path}.2");
     let said =
         linerate(&["serve", "--check", "--volume=a=ram:1MiB", &only, "--state", &format!("{state}/2")]);
@@ -122,7 +122,7 @@ fn the_socket_comes_and_goes_with_its_portal() {
     let listen = format!("--listen=nbd+unix://{path}");
     let serve = ["serve", "--volume=a=ram:1MiB", &listen, "--state", &other];
     let said = linerate(&serve).expect_failure();
-    assert!(said.contains(&format!("cannot listen on unix:{path}: another server uses it")), "{said}");
+    assert!(said.contains(&format!("cannot listen on unix:{path}: another server is using it")), "{said}");
     linerate(&["info", &both.local("disk")]).expect_success();
 
     let state = both.server.state().display().to_string();
@@ -148,7 +148,7 @@ fn the_socket_comes_and_goes_with_its_portal() {
     assert!(!socket.exists());
     fs::write(&socket, "notes").expect("a file");
     let said = linerate(&serve).expect_failure();
-    assert!(said.contains("there is a file that is no socket"), "{said}");
+    assert!(said.contains("the path exists and is not a socket"), "{said}");
     assert_eq!(fs::read(&socket).expect("the file"), b"notes");
 }
 

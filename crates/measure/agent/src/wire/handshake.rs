@@ -52,22 +52,25 @@ const WRONG_SECRET: &[u8] = br#""wrong_secret""#;
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum Refusal {
     /// The message is not of this protocol.
-    #[display("the program there is not a linerate agent")]
+    #[display("the peer is not a linerate agent")]
     NotOurs,
     /// The peer has another version.
-    #[display("it is {theirs}, but this is {PROGRAM} with protocol {PROTOCOL}: both must be the same")]
+    #[display(
+        "the peer is {theirs}, but this is {PROGRAM} with protocol {PROTOCOL}: both must have the same \
+         version"
+    )]
     OtherVersion {
-        /// As it says. It has not proved that it knows the secret.
+        /// The version that the peer reports. The peer is not authenticated.
         theirs: foreign::Text,
     },
     /// The coordinator does not have the agent's secret.
-    #[display("its secret differs from ours")]
+    #[display("its secret is different from the local one")]
     WrongSecret,
     /// The peer accepted our proof but could not provide one: it does not have the secret either.
-    #[display("the program there does not know the secret, and poses as an agent")]
+    #[display("the peer poses as an agent, but does not have the secret")]
     Impostor,
     /// The peer replays a coordinator's message to another agent, or from another time.
-    #[display("it does not know the secret, and replays messages of others")]
+    #[display("the peer does not have the secret, and replays messages of other agents")]
     Replayed,
 }
 
@@ -76,7 +79,7 @@ pub enum Refusal {
 pub struct Keys {
     /// For messages of this side.
     pub ours: Seal,
-    /// For what it hears.
+    /// Decrypts received messages.
     pub theirs: Seal,
 }
 

@@ -37,7 +37,7 @@ pub enum Order {
     Stop,
     /// Deallocate the blocks of a part of the storage: [`Notification::Purged`], then [`Notification::Done`].
     Purge {
-        /// Which part.
+        /// The part of the storage.
         span: Span,
     },
     /// Check that the storage is still reachable: [`Notification::Done`].
@@ -66,7 +66,7 @@ pub struct Open {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
-    /// When it ends.
+    /// The condition that ends the run.
     pub stop: Stop,
     /// The time of the first request, by the agent's clock ([`Notification::Time`]).
     pub start_ns: u64,
@@ -83,7 +83,7 @@ pub enum Notification {
     },
     /// The storage is open.
     Opened(Opened),
-    /// What time it is.
+    /// The agent's current time.
     Time {
         /// The time since the coordinator's authentication, in nanoseconds.
         ns: u64,
@@ -95,7 +95,7 @@ pub enum Notification {
         /// Busy time of all CPUs since the machine was started, in nanoseconds; `None` if the kernel does not
         /// report it.
         busy_ns: Option<u64>,
-        /// How many they are.
+        /// The number of CPUs.
         cpus: u32,
     },
     /// The warm-up is over.
@@ -104,7 +104,7 @@ pub enum Notification {
     Sample {
         /// The index of the role in the order.
         role: usize,
-        /// What it did.
+        /// The client's sample.
         sample: Sample,
     },
     /// The run is over.
@@ -150,7 +150,7 @@ pub struct Opened {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RoleReport {
-    /// What it did.
+    /// The client's result.
     pub run: ClientRun,
     /// The statistics of its sessions as text.
     pub tables: Vec<String>,

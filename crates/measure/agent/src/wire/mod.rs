@@ -69,9 +69,9 @@ pub struct Frames {
 
 /// The length in a frame's header exceeds the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
-#[display("a message of {bytes} bytes is longer than expected")]
+#[display("it sent a message of {bytes} bytes, which is too long")]
 pub struct TooLong {
-    /// As it says.
+    /// The length in the frame's header.
     pub bytes: usize,
 }
 
@@ -141,7 +141,7 @@ pub struct Seal {
 
 /// The message is not from the peer: there is an attacker in between, or one side violates the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
-#[display("a message was modified in transit, or did not come from the peer")]
+#[display("a message was modified in transit, or was not sent by the peer")]
 pub struct Forged;
 
 impl Seal {

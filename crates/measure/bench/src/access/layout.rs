@@ -14,36 +14,35 @@ pub enum WorkloadError {
     #[display("there is no device to run a workload on")]
     NoDevice,
     /// No kind of request is named.
-    #[display("the workload has no requests; name a kind of requests")]
+    #[display("the workload has no requests; add at least one kind of request")]
     NoAccess,
     /// The shares of the kinds of requests do not make 100 %.
-    #[display("the shares of the kinds of requests make {percent} %; they must make 100 %")]
+    #[display("the shares of the kinds of requests add up to {percent} %; they must add up to 100 %")]
     Shares {
-        /// What they make.
+        /// The sum of the shares.
         percent: u32,
     },
     /// The queue depth is zero.
-    #[display("a depth of 0 has no requests; give 1 or more")]
+    #[display("the depth must not be 0; use 1 or more")]
     NoDepth,
     /// The queue depth exceeds every device's limit.
-    #[display("a depth of {depth} is too much; give {DEPTH_MAX} or less")]
+    #[display("the depth {depth} is too large; use {DEPTH_MAX} or less")]
     TooDeep {
-        /// What was asked for.
+        /// The requested depth.
         depth: u32,
     },
     /// The outstanding requests would take too much memory.
     #[display(
-        "the outstanding requests would have {bytes} bytes; reduce the depth or the request size, to at most \
-         {UNDER_WAY_BYTES_MAX}"
+        "the outstanding requests have {bytes} bytes in total; reduce the depth or the request size, to a \
+         total of at most {UNDER_WAY_BYTES_MAX}"
     )]
     TooMuchMemory {
-        /// How much, in bytes.
+        /// The total length of the outstanding requests, in bytes.
         bytes: u64,
     },
     /// The requests are not whole blocks of the device.
     #[display(
-        "requests of {block_bytes} bytes are not whole blocks of the device; give a multiple of \
-         {logical_block_bytes}"
+        "the request size {block_bytes} is not a multiple of the device's block size, {logical_block_bytes}"
     )]
     PartialBlocks {
         /// The length of a request, in bytes.
@@ -52,10 +51,7 @@ pub enum WorkloadError {
         logical_block_bytes: u32,
     },
     /// Requests or the span would start where no block of the device does.
-    #[display(
-        "no block of the device starts at multiples of {bytes} bytes; give a multiple of \
-         {logical_block_bytes}"
-    )]
+    #[display("the alignment {bytes} is not a multiple of the device's block size, {logical_block_bytes}")]
     Misaligned {
         /// The alignment or the start, in bytes.
         bytes: u64,
@@ -63,13 +59,13 @@ pub enum WorkloadError {
         logical_block_bytes: u32,
     },
     /// Not even one request fits into the span.
-    #[display("no request fits into a span of {span_bytes} bytes")]
+    #[display("the span of {span_bytes} bytes is too small for a request")]
     SpanTooSmall {
         /// Bytes that are there.
         span_bytes: u64,
     },
     /// The span reaches beyond the end of the device.
-    #[display("the span reaches beyond the end of the device, which has {device_bytes} bytes")]
+    #[display("the span extends beyond the end of the device, which has {device_bytes} bytes")]
     SpanTooLarge {
         /// Bytes that the device has.
         device_bytes: u64,
@@ -78,7 +74,7 @@ pub enum WorkloadError {
     #[display("the distribution is out of its range: {}", Distribution::choices(Distribution::to_string))]
     Distribution,
     /// An open loop has no requests, or a rate beyond the clock's resolution.
-    #[display("{per_second} requests per second are not possible; give more than 0, up to 10^7")]
+    #[display("the rate of {per_second} requests per second is out of range; use more than 0, up to 10^7")]
     Rate {
         /// Requests a second.
         per_second: f64,
@@ -87,10 +83,13 @@ pub enum WorkloadError {
     #[display("a rate cannot be combined with pauses between bursts or with draining")]
     PacedTwice,
     /// Draining after zero requests has no meaning.
-    #[display("draining after 0 requests is not possible; give 1 or more")]
+    #[display("draining after 0 requests is not possible; use 1 or more")]
     NoDrain,
     /// With verification, every outstanding request needs a separate place.
-    #[display("the span has {places} places and verifying needs {needed}; give a larger span or less depth")]
+    #[display(
+        "the span has space for {places} requests, but verification needs {needed}; use a larger span or a \
+         lower depth"
+    )]
     TooFewPlaces {
         /// Places in the span.
         places: u64,
@@ -99,8 +98,8 @@ pub enum WorkloadError {
     },
     /// The generations of all places would take too much memory.
     #[display(
-        "the span has {places} places and verifying can remember {PLACES_VERIFIED_MAX}; give a smaller span \
-         or larger requests"
+        "the span has space for {places} requests, but verification supports at most {PLACES_VERIFIED_MAX}; \
+         use a smaller span or larger requests"
     )]
     TooManyPlaces {
         /// Places in the span.
@@ -110,10 +109,10 @@ pub enum WorkloadError {
     #[display("the device is read-only")]
     ReadOnly,
     /// A journal needs stamped data.
-    #[display("a log of writes needs verified data")]
+    #[display("a log of writes requires verified data")]
     NothingToNote,
     /// The journal belongs to another workload or another device.
-    #[display("the log of writes is for another span, other request lengths, or another device")]
+    #[display("the log of writes belongs to a different span, request size, or device")]
     AnotherJournal,
 }
 
@@ -130,16 +129,16 @@ const PER_SECOND_MAX: f64 = 1e7;
 /// The part of a device that a workload uses, and how.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Layout {
-    /// Where the span starts on the device.
+    /// The start of the span on the device.
     pub(crate) start_bytes: u64,
-    /// How long it is: whole blocks.
+    /// The length of the span: whole blocks.
     pub(crate) span_bytes: u64,
     /// The device's logical block.
     pub(crate) block_bytes: u32,
     /// The longest request.
     pub(crate) longest_bytes: u64,
     pub(crate) distribution: Distribution,
-    /// Those that are ever drawn.
+    /// The lines with a share above 0.
     pub(crate) lines: Vec<Line>,
 }
 
@@ -297,7 +296,7 @@ fn misaligned(bytes: u64, geometry: Geometry) -> WorkloadError {
     WorkloadError::Misaligned { bytes, logical_block_bytes: geometry.block_size.bytes() }
 }
 
-/// How long the span is, in whole blocks.
+/// The length of the span, in whole blocks.
 fn span_bytes(span: Span, geometry: Geometry) -> Result<u64, WorkloadError> {
     let device_bytes = geometry.bytes();
     let start = aligned(span.start_bytes, geometry)?;

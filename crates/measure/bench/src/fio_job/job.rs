@@ -116,7 +116,7 @@ impl<'t> Reader<'_, 't> {
             said.filter_map(|written| written.value.filter(|text| is_opposite(text, written.base))).collect();
         for text in opposite {
             self.notes.push(format!(
-                "`{text}`: to fio KiB is 1,000 bytes and k is 1,024, unless kb_base=1000; it is read so."
+                "`{text}` is read as fio reads it: KiB is 1,000 bytes and k is 1,024, unless kb_base=1000."
             ));
         }
     }
@@ -127,7 +127,7 @@ fn value<'t>(written: &Written<'t>) -> Result<&'t str, Mistake> {
     let value = written.value.filter(|value| !value.is_empty());
     let value = value.ok_or_else(|| written.wrong("expected a value"))?;
     if written.name != "name" && value.contains(char::is_whitespace) {
-        return Err(written.wrong("omit the blank: fio reads no unit after a blank (`bs= 8k` is 8 bytes)"));
+        return Err(written.wrong("omit the blank: fio ignores a unit after a blank (`bs= 8k` is 8 bytes)"));
     }
     Ok(value)
 }
@@ -200,7 +200,7 @@ pub(super) fn read(
         stonewall: reader.flag("stonewall")?,
     };
     match job.time_based && job.runtime.is_none() {
-        true => reader.wrong("time_based", "there is no `runtime`"),
+        true => reader.wrong("time_based", "`runtime` is missing"),
         false => Ok(job),
     }
 }
@@ -209,7 +209,7 @@ fn name(section: &Section<'_>, reader: &Reader<'_, '_>) -> Result<String, Mistak
     let name =
         reader.read("name", |name| Ok(name.trim().to_owned()))?.unwrap_or_else(|| section.name.to_owned());
     let good = !name.trim().is_empty() && name.chars().count() <= 60 && !name.chars().any(char::is_control);
-    let why = "the name of a job has 1 to 60 letters".to_owned();
+    let why = "the name of a job must have 1 to 60 letters".to_owned();
     if good { Ok(name.trim().to_owned()) } else { Err(Mistake { line: section.line, column: 1, why }) }
 }
 
@@ -218,21 +218,19 @@ fn workload(reader: &mut Reader<'_, '_>, requests: Requests) -> Result<Workload,
     let distribution = reader.read("random_distribution", Distribution::of_fio)?.unwrap_or_default();
     if is_random && distribution == Distribution::Uniform && !reader.flag("norandommap")? {
         reader.note(
-            "fio visits each block once before it repeats any, unless norandommap; here every random offset is \
-             drawn independently.",
+            "fio accesses each block once before it repeats any, unless norandommap is set; here every \
+             random offset is chosen independently.",
         );
     }
     let is_direct = reader.read("direct", |text| flag(Some(text)))?.unwrap_or(false)
         || !reader.read("buffered", |text| flag(Some(text)))?.unwrap_or(true);
     if !is_direct {
-        reader.note(
-            "fio goes through the page cache unless direct=1; here requests go straight to the storage.",
-        );
+        reader.note("fio uses the page cache unless direct=1; here requests bypass the page cache.");
     }
     let pace = pace(reader, reads, &accesses)?;
     let drain_after = think(reader, &mut accesses)?;
     if pace.is_open() && drain_after.is_some() {
-        return reader.wrong("thinktime", "a job has either a rate or pauses here");
+        return reader.wrong("thinktime", "a job cannot have both a rate and pauses here");
     }
     Ok(Workload {
         accesses,
@@ -256,14 +254,15 @@ fn depth(reader: &mut Reader<'_, '_>) -> Result<u32, Mistake> {
     let depth = reader.number("iodepth", 1..=65_536)?.unwrap_or(1) as u32;
     if depth > 1 && SYNCHRONOUS.contains(&engine) {
         reader.note(&format!(
-            "iodepth={depth} is 1: fio's engine {engine} makes one request at a time (ioengine=libaio does not)."
+            "iodepth={depth} is taken as 1: fio's engine {engine} sends one request at a time \
+             (ioengine=libaio does not)."
         ));
         return Ok(1);
     }
     Ok(depth)
 }
 
-/// When requests are made: `rate_iops`, or `rate` if all have one length.
+/// The pace of requests: `rate_iops`, or `rate` if all have one length.
 fn pace(reader: &mut Reader<'_, '_>, reads: u8, accesses: &[Access]) -> Result<Pace, Mistake> {
     let rate = |name: &str| match reads {
         100 => reader.read_directed(name, 0, |text, base| number(text, base, 0..=1 << 40)),
@@ -271,7 +270,7 @@ fn pace(reader: &mut Reader<'_, '_>, reads: u8, accesses: &[Access]) -> Result<P
         _ if reader.written(name).is_none() => Ok(None),
         _ => reader.wrong(
             name,
-            "fio has separate rates for reads and writes; here a job that does both has one rate",
+            "separate rates for reads and writes are not supported; a job that does both has one rate here",
         ),
     };
     let [iops, bytes_per_second] = [rate("rate_iops")?, rate("rate")?];
@@ -279,20 +278,20 @@ fn pace(reader: &mut Reader<'_, '_>, reads: u8, accesses: &[Access]) -> Result<P
         accesses.split_first().map_or((1, accesses), |(first, others)| (first.block_bytes, others));
     let (name, per_second) = match (iops.filter(|rate| *rate > 0), bytes_per_second.filter(|rate| *rate > 0))
     {
-        (Some(_), Some(_)) => return reader.wrong("rate", "there is also `rate_iops`"),
+        (Some(_), Some(_)) => return reader.wrong("rate", "`rate_iops` is also set"),
         (Some(iops), None) => ("rate_iops", iops as f64),
         (None, Some(_)) if others.iter().any(|other| other.block_bytes != bytes) => {
-            return reader.wrong("rate", "requests have several lengths; write `rate_iops`");
+            return reader.wrong("rate", "requests have several lengths; use `rate_iops`");
         }
         (None, Some(rate)) => ("rate", rate as f64 / f64::from(bytes)),
         (None, None) => return Ok(Pace::Closed),
     };
     if !(0.01..=1e7).contains(&per_second) {
-        return reader.wrong(name, "a rate is from 0.01 to 10000000 requests per second");
+        return reader.wrong(name, "a rate must be 0.01 to 10000000 requests per second");
     }
     reader.note(
-        "fio limits a rate by delaying requests; here requests are made at that rate, up to the queue depth, \
-         whether or not earlier ones have completed, and a latency is measured from the due time.",
+        "fio limits a rate by delaying requests; here requests are sent at this rate, up to the queue depth, \
+         even if earlier ones have not completed, and latency is measured from the due time.",
     );
     Ok(match reader.read("rate_process", process)?.unwrap_or(false) {
         true => Pace::Poisson { per_second },
@@ -317,11 +316,14 @@ fn think(reader: &mut Reader<'_, '_>, accesses: &mut [Access]) -> Result<Option<
     let blocks = reader.number("thinktime_blocks", 1..=1_000_000)?.unwrap_or(1) as u32;
     let ms = time.as_millis();
     if !time.as_micros().is_multiple_of(1000) || ms > 3_600_000 {
-        return reader.wrong("thinktime", "pauses are whole milliseconds here, up to an hour");
+        return reader.wrong("thinktime", "pauses must be whole milliseconds here, up to an hour");
     }
     if blocks > 1 && accesses.len() > 1 {
         return reader
-            .wrong("thinktime_blocks", "the requests between two pauses have one length and direction here");
+            .wrong(
+                "thinktime_blocks",
+                "the requests between two pauses must have the same length and direction here"
+            );
     }
     for access in accesses {
         (access.burst, access.delay_ms) = (blocks, ms as u32);
@@ -333,7 +335,7 @@ fn data(reader: &mut Reader<'_, '_>, reads: u8) -> Result<Data, Mistake> {
     let is_verified = |text: &str| match text {
         "0" | "none" => Ok(false),
         text if CHECKSUMS.contains(&text) => Ok(true),
-        _ => Err(format!("`{text}` is not verified here, but checksums are, such as crc32c")),
+        _ => Err(format!("`{text}` is not supported for verification; use a checksum such as crc32c")),
     };
     let verify = reader.read("verify", is_verified)?.unwrap_or(false);
     let does = reader.number("do_verify", 0..=1)?.unwrap_or(1) == 1;
@@ -342,14 +344,20 @@ fn data(reader: &mut Reader<'_, '_>, reads: u8) -> Result<Data, Mistake> {
         (false, _) => Ok(Data::Random),
         (true, 0) if does => reader.wrong(
             "verify",
-            "only the reads of the job itself are verified here, but it has none; write randrw instead",
+            "only the job's own reads are verified here, but the job has no reads; use randrw",
         ),
         (true, 100) => {
-            reader.wrong("verify", "only data written by the job itself is verified here, but it only reads")
+            reader.wrong(
+                "verify",
+                "only data that the job has written is verified here,
+                but the job only reads"
+            )
         }
         (true, _) => {
-            reader.note("fio reads back what it has written, with its checksum; here every read of a block that was written is \
-                         verified when it is made, by a checksum of our own.");
+            reader.note(
+                "fio reads back the data that it has written and verifies its checksum; here each read of a \
+                 written block is verified immediately, with a different checksum.",
+            );
             Ok(Data::Stamped)
         }
     }
@@ -392,8 +400,8 @@ pub(super) fn requests(reader: &mut Reader<'_, '_>) -> Result<Requests, Mistake>
     let both = [direction(reader, READS, is_random)?, direction(reader, WRITES, is_random)?];
     if (1..100).contains(&reads) && !is_random {
         reader.note(
-            "fio continues sequential reads and sequential writes each from the last of their kind; here a request follows \
-             the one before it, whatever that was.",
+            "fio continues sequential reads from the last read, and sequential writes from the last write; \
+             here each request follows the previous one of either kind.",
         );
     }
     let accesses = match (reads, &both) {
@@ -404,7 +412,7 @@ pub(super) fn requests(reader: &mut Reader<'_, '_>) -> Result<Requests, Mistake>
             hundredths.extend(shares(of_writes, 100 - u32::from(reads)));
             if hundredths.iter().any(|share| !share.is_multiple_of(100)) {
                 reader.note(
-                    "The shares of lengths that reads and writes have of their own are rounded to whole percent of all \
+                    "The separate length shares of reads and writes are rounded to whole percentages of all \
                      requests.",
                 );
             }
@@ -431,9 +439,9 @@ fn pattern(text: &str) -> Result<(Option<u8>, bool), String> {
         "randwrite" => Ok((Some(0), true)),
         "randrw" => Ok((None, true)),
         "trim" | "randtrim" | "trimwrite" | "randtrimwrite" => {
-            Err(format!("no workload unmaps here, as `{text}` does"))
+            Err(format!("`{text}` trims blocks, which is not supported here"))
         }
-        _ => Err(format!("`{text}` is unknown; write read, write, rw, randread, randwrite or randrw")),
+        _ => Err(format!("`{text}` is unknown; use read, write, rw, randread, randwrite or randrw")),
     }
 }
 
@@ -508,13 +516,14 @@ fn range(text: &str, base: keys::KbBase) -> Result<Vec<(u32, u8)>, String> {
     let (least, most) = (length(least, base)?, length(most, base)?);
     let count = most / least;
     match () {
-        () if least > most => Err(format!("`{text}` ends before it begins")),
+        () if least > most => Err(format!("the end of `{text}` is before its start")),
         () if least == most => Ok(vec![(least, 100)]),
         () if least.is_power_of_two() && most.is_multiple_of(least) && 100 % count == 0 => {
             Ok((1..=count).map(|times| (least * times, (100 / count) as u8)).collect())
         }
         () => Err(format!(
-            "the lengths of `{text}` have no whole percentages; write a range of 2, 4, 5, 10 or 20 multiples, or `bssplit`"
+            "the lengths of `{text}` do not divide 100 % evenly; use a range of 2, 4, 5, 10 or 20 multiples, \
+             or `bssplit`"
         )),
     }
 }
@@ -537,9 +546,9 @@ fn split(text: &str, base: keys::KbBase) -> Result<Vec<(u32, u8)>, String> {
         (Some(0), 0) => 0,
         (Some(left), 1..) if left.is_multiple_of(without) => (left / without) as u8,
         (Some(left), 1..) => {
-            return Err(format!("{left} % is left for {without} lengths; write their shares"));
+            return Err(format!("{left} % cannot be divided among {without} lengths; specify their shares"));
         }
-        _ => return Err(format!("the shares make {sum} %, not 100 %")),
+        _ => return Err(format!("the shares add up to {sum} %, not 100 %")),
     };
     let whole = sizes.into_iter().map(|(bytes, share)| (bytes, share.unwrap_or(each)));
     Ok(whole.filter(|(_, share)| *share > 0).collect())

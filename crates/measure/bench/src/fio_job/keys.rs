@@ -170,7 +170,7 @@ const IGNORED: &[Key] = &[
     ignored("verify_async_cpus"),
     ignored("verify_state_load"),
     ignored("verify_state_save"),
-    // What it reports.
+    // Options for fio's output.
     ignored("group_reporting"),
     ignored("new_group"),
     ignored("per_job_logs"),
@@ -264,7 +264,7 @@ const REFUSED: &[Key] = &[
     alias(refused("steadystate", &[]), &["ss"]),
     alias(refused("steadystate_duration", &["0"]), &["ss_dur"]),
     alias(refused("steadystate_ramp_time", &["0"]), &["ss_ramp"]),
-    // Which requests are made.
+    // Options that select the requests.
     alias(refused("bs_unaligned", &["0"]), &["blocksize_unaligned"]),
     refused("offset_align", &["0"]),
     refused("file_append", &["0"]),
@@ -359,7 +359,7 @@ const REFUSED: &[Key] = &[
 // Sizes, times, numbers and lists as fio writes them. Values that fio reads in a surprising way (`1.5k` as
 // one byte, `1h30m` as a microsecond) are rejected.
 
-/// What `k` is: `kb_base`.
+/// The meaning of `k`: `kb_base`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum KbBase {
     /// `k` is 1,024, and `KiB` is 1,000: fio's default, for old job files.
@@ -382,7 +382,7 @@ impl KbBase {
 /// A part of the storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// So many bytes.
+    /// A number of bytes.
     Bytes(u64),
     /// This percentage of it.
     Percent(u8),
@@ -408,7 +408,7 @@ pub(super) fn number(text: &str, base: KbBase, range: RangeInclusive<u64>) -> Re
             (&unit[..1], false)
         }
         "kib" | "mib" | "gib" | "tib" | "pib" => (&unit[..1], true),
-        _ => return Err(format!("`{text}` has an unknown unit; fio's are k, m, g, t and p")),
+        _ => return Err(format!("`{text}` has an unknown unit; use k, m, g, t or p")),
     };
     let step: u64 = if (base == KbBase::Binary) == is_iec { 1000 } else { 1024 };
     let power = "kmgtp".find(letter).map_or(0, |at| if letter.is_empty() { 0 } else { at as u32 + 1 });
@@ -444,7 +444,7 @@ pub(super) fn time(text: &str, unit: Duration) -> Result<Duration, String> {
         "m" => 60_000_000,
         "h" => 3_600_000_000,
         "d" => 86_400_000_000,
-        _ => return Err(format!("`{text}` is not a time; fio's have one unit: d, h, m, s, ms or us")),
+        _ => return Err(format!("`{text}` is not a time; use a number with one unit: d, h, m, s, ms or us")),
     };
     // No measurement takes longer than a week.
     let time = number.checked_mul(us).filter(|us| *us <= 604_800_000_000);
@@ -468,7 +468,7 @@ pub(super) fn directions(text: &str) -> Result<[Option<&str>; 2], String> {
     match parts.len() {
         1 => Ok([said(0), said(0)]),
         2 | 3 => Ok([said(0), said(1)]),
-        _ => Err(format!("`{text}` has more than values for reads, writes and trims")),
+        _ => Err(format!("`{text}` has more than three values (reads, writes and trims)")),
     }
 }
 
@@ -478,19 +478,19 @@ fn split(text: &str) -> Result<(u64, &str), String> {
     let end = digits.find(|letter: char| !letter.is_digit(radix)).unwrap_or(digits.len());
     let (digits, unit) = digits.split_at(end);
     if radix == 16 && !unit.is_empty() {
-        return Err(format!("`{text}` has a unit, which fio does not read after a hexadecimal number"));
+        return Err(format!("`{text}` has a unit, but fio does not support units after a hexadecimal number"));
     }
     let number = u64::from_str_radix(digits, radix).ok();
-    number.map(|number| (number, unit)).ok_or_else(|| format!("`{text}` does not begin with a whole number"))
+    number.map(|number| (number, unit)).ok_or_else(|| format!("`{text}` does not start with a whole number"))
 }
 
 // The lines of a job file: sections and their options, each with its position.
 //
 // ```text
-//   [global]          ; every section whose name begins so holds for the jobs behind it
-//   bs=4k             # comments begin with ; or #, also behind a value
+//   [global]          ; a section whose name starts with this applies to the following jobs
+//   bs=4k             # comments start with ; or #, even after a value
 //   [job]
-//   stonewall         ; options may stand without a value
+//   stonewall         ; options can have no value
 // ```
 
 /// An option and its position.
@@ -560,7 +560,7 @@ pub(super) fn sections<'a>(text: &'a str, mistakes: &mut Vec<Mistake>) -> Vec<Se
             match named.strip_suffix(']') {
                 Some(name) => sections.push(Section { name, line, options: Vec::new() }),
                 None => mistakes
-                    .push(at(used, "the name of a job ends with `]`, which must end the line".to_owned())),
+                    .push(at(used, "the name of a job must end with `]` at the end of the line".to_owned())),
             }
             continue;
         }
@@ -578,10 +578,10 @@ pub(super) fn sections<'a>(text: &'a str, mistakes: &mut Vec<Mistake>) -> Vec<Se
             Written { name, value, line, columns: [column(used), column(value_at)], base: KbBase::default() };
         match name.split_whitespace().next() {
             Some("include") => {
-                mistakes.push(written.unusable("`include` is not followed: paste the file's options here"))
+                mistakes.push(written.unusable("`include` is not supported; insert the file's options here"))
             }
             _ if value.is_some_and(|value| value.contains("${")) => {
-                mistakes.push(written.wrong("environment variables are not read; write the value"));
+                mistakes.push(written.wrong("environment variables are not supported; insert the value"));
             }
             _ => section.options.push(written),
         }

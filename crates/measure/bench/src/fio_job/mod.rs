@@ -22,7 +22,7 @@ pub use crate::suite::SuiteError as Mistake;
 pub use job::Job;
 pub use keys::Amount;
 
-/// What a file says.
+/// The content of a job file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Jobs {
     /// Jobs that run concurrently, one phase after the other. None is empty, and there is at least one.
@@ -50,10 +50,10 @@ const DIRECTED: [&str; 7] = ["bs", "ba", "bsrange", "bssplit", "percentage_rando
 pub fn parse(text: &str, without: &[String]) -> Result<Jobs, Vec<Mistake>> {
     let first = |why: String| vec![Mistake { line: 1, column: 1, why }];
     if text.len() > TEXT_BYTES_MAX {
-        return Err(first("this has more than 1 MiB, which no job file has".to_owned()));
+        return Err(first("the job file is longer than 1 MiB".to_owned()));
     }
     if let Some(unknown) = without.iter().find(|name| keys::key(name).is_none()) {
-        return Err(first(format!("fio has no option `{unknown}` that could be omitted")));
+        return Err(first(format!("fio has no option `{unknown}`, so it cannot be ignored")));
     }
     let mut reading = Reading { without, mistakes: Vec::new(), notes: Vec::new(), left_out: BTreeMap::new() };
     let sections = sections(text, &mut reading.mistakes);
@@ -62,12 +62,12 @@ pub fn parse(text: &str, without: &[String]) -> Result<Jobs, Vec<Mistake>> {
             reading.mistakes.push(Mistake {
                 line: 1,
                 column: 1,
-                why: "this has no job, such as [job]".to_owned(),
+                why: "the file has no job section, such as [job]".to_owned(),
             });
             Vec::new()
         }
         1..=JOBS_MAX => reading.phases(&sections),
-        _ => return Err(first(format!("this has more than {JOBS_MAX} jobs"))),
+        _ => return Err(first(format!("the file has more than {JOBS_MAX} jobs"))),
     };
     let Reading { mut mistakes, mut notes, left_out, .. } = reading;
     if mistakes.is_empty() {
@@ -142,7 +142,7 @@ impl Reading<'_> {
                 Use::Refused(neutral)
                     if option.value.is_some_and(|value| neutral.contains(&value.trim())) => {}
                 Use::Refused(_) => self.mistakes.push(option.unusable(format!(
-                    "`{}` changes what fio measures, which is not supported here",
+                    "`{}` is not supported here, and changes the measured result",
                     option.name
                 ))),
             }
@@ -170,7 +170,7 @@ fn named(left_out: &BTreeMap<&'static str, Vec<usize>>) -> Option<String> {
         format!("`{name}` ({word} {}{more})", named.join(", "))
     };
     let all: Vec<String> = left_out.iter().map(one).collect();
-    (!all.is_empty()).then(|| format!("These options of the job file are not used: {}.", all.join(", ")))
+    (!all.is_empty()).then(|| format!("These options of the job file are ignored: {}.", all.join(", ")))
 }
 
 /// Clients that a cell may have.
@@ -203,7 +203,7 @@ impl Jobs {
             let cell = cell(phase, device_bytes, &mut names)?;
             roles += cell.roles.len();
             if roles > ROLES_MAX {
-                return Err(format!("the jobs have more than {ROLES_MAX} clients together"));
+                return Err(format!("the jobs have more than {ROLES_MAX} clients in total"));
             }
             cells.push(cell);
         }
@@ -234,8 +234,8 @@ fn cell(phase: &[Job], device_bytes: u64, names: &mut HashSet<String>) -> Result
         match stop {
             Some((first, known)) if known != own => {
                 return Err(format!(
-                    "jobs that run at the same time end at the same time here, but {} {} and {} {}: give both `time_based` and \
-                     one `runtime`, or the second one `stonewall`",
+                    "concurrent jobs must end at the same time here, but {} {} and {} {}: use `time_based` \
+                     and the same `runtime` for both, or `stonewall` for the second",
                     first.name,
                     ends(known),
                     job.name,
@@ -254,13 +254,13 @@ fn cell(phase: &[Job], device_bytes: u64, names: &mut HashSet<String>) -> Result
             roles.push(Role::new(unique(named, &mut role_names), number as u16, workload));
         }
         if roles.len() > CLIENTS_MAX {
-            return Err(format!("{name}: more than {CLIENTS_MAX} clients at the same time"));
+            return Err(format!("{name}: more than {CLIENTS_MAX} concurrent clients"));
         }
     }
     let memory =
         roles.iter().map(|role| u64::from(role.workload.depth) * u64::from(role.workload.block_bytes_max()));
     if memory.fold(0, u64::saturating_add) > MEMORY_MAX {
-        return Err(format!("{name}: the outstanding requests have more than 4 GiB of data"));
+        return Err(format!("{name}: the outstanding requests have more than 4 GiB of data in total"));
     }
     Ok(Cell { stop: stop.map(|(_, stop)| stop), ..Cell::new(name.clone(), name, roles) })
 }
@@ -277,7 +277,7 @@ fn unique(name: String, names: &mut HashSet<String>) -> String {
 fn ends(stop: Stop) -> String {
     let time = if stop.max_s < DAY_S { format!(" or after {} s", stop.max_s) } else { String::new() };
     let ramp =
-        if stop.warm_up_s > 0.0 { format!(" behind a ramp of {} s", stop.warm_up_s) } else { String::new() };
+        if stop.warm_up_s > 0.0 { format!(" after a ramp of {} s", stop.warm_up_s) } else { String::new() };
     match stop.rule {
         Rule::Bytes { bytes } => format!("ends after {bytes} bytes{time}{ramp}"),
         Rule::Requests { requests } => format!("ends after {requests} requests{time}{ramp}"),
@@ -313,7 +313,7 @@ impl Job {
         };
         match bytes {
             Some(bytes) if bytes > left => Err(format!(
-                "{}: a size of {bytes} is more than the {left} bytes from {start_bytes} to the end",
+                "{}: the size {bytes} is larger than the {left} bytes from {start_bytes} to the end",
                 self.name
             )),
             Some(0) => Err(format!("{}: its part of the storage is empty", self.name)),
@@ -321,7 +321,7 @@ impl Job {
         }
     }
 
-    /// When each of its clients ends.
+    /// The end of the phase, common to its clients.
     fn stop(&self, device_bytes: u64) -> Result<Stop, String> {
         let max_s = self.runtime.map_or(DAY_S, |time| time.as_secs_f64());
         let warm_up_s = self.ramp.as_secs_f64();

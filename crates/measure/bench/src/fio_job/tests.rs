@@ -105,7 +105,7 @@ fn parts_of_the_storage_may_be_shares() {
 #[test]
 fn what_a_storage_is_too_small_for_is_said() {
     let why = |options: &str| jobs(&format!("[job]\n{options}")).suite("jobs", MIB).expect_err(options);
-    assert!(why("size=2m").contains("is more than the 1048576 bytes"), "{}", why("size=2m"));
+    assert!(why("size=2m").contains("is larger than the 1048576 bytes"), "{}", why("size=2m"));
     assert!(why("offset=1m").contains("beyond the end"), "{}", why("offset=1m"));
     let text = "[a]\nruntime=5\ntime_based\n[b]\nruntime=6\ntime_based\n";
     let why = jobs(text).suite("jobs", MIB).expect_err("two ends");
@@ -139,8 +139,8 @@ fn what_has_no_meaning_is_named_with_its_lines() {
     );
     let [opposite, named] = &jobs.notes[..] else { panic!("{:?}", jobs.notes) };
     assert!(opposite.contains("KiB is 1,000 bytes"), "{opposite}");
-    let expected = "These options of the job file are not used: `direct` (line 3), `filename` (line 5), `group_reporting` (line 4), \
-                    `ioengine` (line 2).";
+    let expected = "These options of the job file are ignored: `direct` (line 3), `filename` (line 5), \
+                    `group_reporting` (line 4), `ioengine` (line 2).";
     assert_eq!(named, expected);
     let text = "[a]\niodepth=4\nrw=randread\n";
     let notes = parse(text, &[]).expect("a job").notes.join("\n");
@@ -156,31 +156,31 @@ fn all_mistakes_are_told_with_their_places() {
         mistakes(text),
         [
             "line 1, column 1: options must be in a section, such as [global] or [job]",
-            "line 3, column 4: `bs`: `1h` has an unknown unit; fio's are k, m, g, t and p",
-            "line 4, column 3: `zonemode` changes what fio measures, which is not supported here",
+            "line 3, column 4: `bs`: `1h` has an unknown unit; use k, m, g, t or p",
+            "line 4, column 3: `zonemode` is not supported here, and changes the measured result",
             "line 5, column 1: fio has no option `blocksise`; did you mean `blocksize`?",
-            "line 6, column 1: `include` is not followed: paste the file's options here",
-            "line 7, column 1: the name of a job ends with `]`, which must end the line",
-            "line 10, column 1: `fsync` changes what fio measures, which is not supported here",
-            "line 11, column 4: `rw`: no workload unmaps here, as `trim` does",
+            "line 6, column 1: `include` is not supported; insert the file's options here",
+            "line 7, column 1: the name of a job must end with `]` at the end of the line",
+            "line 10, column 1: `fsync` is not supported here, and changes the measured result",
+            "line 11, column 4: `rw`: `trim` trims blocks, which is not supported here",
         ]
     );
     for (text, why) in [
-        ("", "has no job"),
-        ("[global]\nbs=4k\n", "has no job"),
+        ("", "has no job section"),
+        ("[global]\nbs=4k\n", "has no job section"),
         ("[a]\nsize\n", "expected a value"),
         ("[a]\nbs=\n", "expected a value"),
         ("[a]\nbs= 8k\n", "omit the blank"),
         ("[a]\nrw=randread:8\n", "changes the positions of requests"),
-        ("[a]\ntime_based\n", "no `runtime`"),
-        ("[a]\nrw=rw\nrate_iops=5\n", "has one rate"),
-        ("[a]\nverify=crc32c\n", "only reads"),
-        ("[a]\nrw=write\nverify=crc32c\n", "write randrw"),
+        ("[a]\ntime_based\n", "`runtime` is missing"),
+        ("[a]\nrw=rw\nrate_iops=5\n", "has one rate here"),
+        ("[a]\nverify=crc32c\n", "the job only reads"),
+        ("[a]\nrw=write\nverify=crc32c\n", "use randrw"),
         ("[a]\nioengine=net\n", "does not measure storage"),
         ("[a]\nsize=${SIZE}\n", "environment variables"),
-        ("[a]\nbsrange=4k-28k\n", "no whole percentages"),
-        ("[a]\nbssplit=4k/70:8k/20\n", "make 90 %"),
-        ("[a]\nruntime=1h30m\n", "have one unit"),
+        ("[a]\nbsrange=4k-28k\n", "do not divide 100 % evenly"),
+        ("[a]\nbssplit=4k/70:8k/20\n", "add up to 90 %"),
+        ("[a]\nruntime=1h30m\n", "with one unit"),
         ("[a]\nthinktime=10\n", "whole milliseconds"),
         ("[]\nrw=read\n", "1 to 60 letters"),
     ] {

@@ -22,7 +22,7 @@ mod sections;
 
 pub use sections::{AccessSpec, Cycling, IcfError, Manager, Steps, TestSetup, Worker};
 
-/// What a file says.
+/// The content of a configuration file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
     /// The duration of each test, and the parameters that are stepped through.
@@ -41,7 +41,7 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Reads a file.
 pub fn parse(text: &str) -> Result<Setup, IcfError> {
     if text.len() > TEXT_BYTES_MAX {
-        let why = "this has more than 1 MiB, which no Iometer configuration file has".to_owned();
+        let why = "the Iometer configuration file is longer than 1 MiB".to_owned();
         return Err(IcfError { line: 1, column: 1, why });
     }
     let mut lines = Lines::of(text);
@@ -57,11 +57,10 @@ pub fn parse(text: &str) -> Result<Setup, IcfError> {
         has_setup |= line.is_key_like("TEST SETUP");
     }
     if !has_setup {
-        setup.notes.push(format!("There is no TEST SETUP: {} s for each test.", RUN_S));
+        setup.notes.push(format!("The file has no TEST SETUP: each test runs for {} s.", RUN_S));
     }
     if setup.specs.is_empty() {
-        let why = "there are no ACCESS SPECIFICATIONS in this; it is not an Iometer configuration file, or it is \
-                   empty";
+        let why = "the file has no ACCESS SPECIFICATIONS; it is empty or not an Iometer configuration file";
         return Err(IcfError { line: 1, column: 1, why: why.to_owned() });
     }
     setup.managers.retain(|manager| !manager.workers.is_empty());
@@ -100,7 +99,7 @@ fn version(line: Line<'_>) -> Result<(), IcfError> {
     match numbers.as_slice() {
         [year, month, day, ..] if (1990..3000).contains(year) && (*year, *month, *day) < (1998, 5, 21) => {
             Err(line.error(
-                "files older than version 1998.05.21 have another format; save it again with a newer Iometer",
+                "versions before 1998.05.21 have a different format; save the file with a newer Iometer",
             ))
         }
         [_, _, _, ..] => Ok(()),
@@ -120,7 +119,7 @@ impl Setup {
     fn begin_with_one_worker(&mut self) {
         let by_default = |index: &usize| self.specs[*index].by_default;
         let mut specs: Vec<usize> = (0..self.specs.len()).filter(by_default).collect();
-        let mut what = "with the specifications that are assigned by default";
+        let mut what = "with the default specifications";
         if specs.is_empty() {
             specs = (0..self.specs.len()).collect();
             what = "with every specification";
@@ -174,7 +173,8 @@ impl Setup {
         assumed.push("Sectors have 512 bytes.".to_owned());
         if self.workers().any(|worker| worker.targets.len() > 1) {
             assumed.push(
-                "A worker with several disks has as many sessions with the one storage here.".to_owned(),
+                "A worker with several disks uses that number of sessions to the single storage \
+                 here.".to_owned(),
             );
         }
         Suite {
@@ -195,22 +195,22 @@ impl Setup {
         if matches!(self.test.cycling, Cycling::Targets(_))
             && self.workers().any(|worker| worker.targets.len() > 1)
         {
-            return Err("this steps through several disks, but there is only one storage here".to_owned());
+            return Err("the test varies the number of disks, but there is only one storage here".to_owned());
         }
         let points = self.points();
         if points.is_empty() {
-            return Err("the range to step through ends before it starts".to_owned());
+            return Err("the end of the range is before its start".to_owned());
         }
         if points.len() * self.tests() > CELLS_MAX {
-            return Err(format!("this makes more than {CELLS_MAX} tests"));
+            return Err(format!("the file has more than {CELLS_MAX} tests"));
         }
         if points.len() * self.tests() * self.workers().count() > ROLES_MAX {
-            return Err(format!("the workers of all tests together are more than {ROLES_MAX}"));
+            return Err(format!("the tests have more than {ROLES_MAX} workers in total"));
         }
         match self.cells() {
             cells if cells.is_empty() => Err("every worker is idle in every test".to_owned()),
             cells if cells.iter().any(|cell| memory(cell) > MEMORY_MAX) => {
-                Err("the outstanding requests of a test have more than 4 GiB of data".to_owned())
+                Err("the outstanding requests of a test have more than 4 GiB of data in total".to_owned())
             }
             _ => Ok(()),
         }

@@ -10,7 +10,7 @@ use crate::plan::{Access, Align, Percent, Span};
 pub struct Manager {
     /// Its name.
     pub name: String,
-    /// Those that use disks.
+    /// The workers that use disks.
     pub workers: Vec<Worker>,
 }
 
@@ -114,7 +114,7 @@ fn worker(lines: &mut Lines<'_>, name: String, known: &mut Known<'_>) -> Result<
     if !is_disk {
         known
             .notes
-            .push(format!("{} is a network worker, which measures no storage, and is omitted.", worker.name));
+            .push(format!("{} is a network worker, which measures no storage, and is ignored.", worker.name));
     }
     Ok(is_disk.then_some(worker))
 }
@@ -158,7 +158,7 @@ fn queue(value: Line<'_>, worker: &mut Worker, notes: &mut Vec<String>) -> Resul
     worker.drain_after = match (rate.enabled("test connection rate")?, transactions) {
         (true, 0) => {
             notes.push(format!(
-                "{} only opens and closes its disk (0 transactions); here it makes requests.",
+                "{} only opens and closes its disk (0 transactions); here it sends requests.",
                 worker.name
             ));
             None
@@ -198,7 +198,7 @@ fn disk(value: Line<'_>, worker: &mut Worker, notes: &mut Vec<String>) -> Result
             _ => return Ok(()),
         };
         let note =
-            format!("Iometer wrote {what}; here random numbers are written, which cannot be compressed.");
+            format!("Iometer writes {what}; here the data is random and cannot be compressed.");
         if !notes.contains(&note) {
             notes.push(note);
         }
@@ -253,7 +253,7 @@ fn targets(lines: &mut Lines<'_>) -> Result<Vec<String>, IcfError> {
     }
 }
 
-/// What TEST SETUP says.
+/// The content of TEST SETUP.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TestSetup {
     /// Its description.
@@ -262,7 +262,7 @@ pub struct TestSetup {
     pub run_s: u32,
     /// The warm-up time of each test, in seconds; not counted.
     pub ramp_up_s: u32,
-    /// What is stepped through.
+    /// The values that the tests step through.
     pub cycling: Cycling,
     /// Numbers of workers, if they are stepped through.
     pub workers: Steps,
@@ -346,7 +346,7 @@ pub(super) fn read_setup(lines: &mut Lines<'_>, notes: &mut Vec<String>) -> Resu
             }
             key if key.is_key_like("Default Network Workers") => {
                 if !["", "0"].contains(&value.text) {
-                    notes.push("Network workers measure no storage, and are omitted.".to_owned());
+                    notes.push("Network workers do not measure storage, and are ignored.".to_owned());
                 }
             }
             // The next disks, where disks are stepped through, which `cycling` refuses; and the stored
@@ -360,7 +360,7 @@ pub(super) fn read_setup(lines: &mut Lines<'_>, notes: &mut Vec<String>) -> Resu
     }
     match (setup.run_s, run_time) {
         (0, Some(value)) => {
-            Err(value.error("a run time of 0 means \"until stopped\"; write the time of each test"))
+            Err(value.error("a run time of 0 means \"until stopped\"; specify the time of each test"))
         }
         (0, None) => Ok(TestSetup { run_s: RUN_S, ..setup }),
         _ => Ok(setup),
@@ -436,8 +436,8 @@ fn cycling(value: Line<'_>) -> Result<Cycling, IcfError> {
 
 fn workers_to_spawn(value: Line<'_>, notes: &mut Vec<String>) {
     if !["", "0", "1"].contains(&value.text) {
-        let why = "only those of MANAGER LIST are used";
-        notes.push(format!("{} workers begin by default in Iometer; {why}.", value.text));
+        let why = "only the workers in MANAGER LIST are used";
+        notes.push(format!("Iometer starts {} workers by default; {why}.", value.text));
     }
 }
 
@@ -530,8 +530,9 @@ fn access_lines(
     match (accesses.len(), sum) {
         (0, _) => Err(heading.error("this access specification has no lines")),
         (_, 100) => Ok(accesses),
-        _ => Err(heading
-            .error(format!("the shares (% of size) of this access specification make {sum} %, not 100 %"))),
+        _ => Err(heading.error(format!(
+            "the shares (% of size) of this access specification add up to {sum} %, not 100 %"
+        ))),
     }
 }
 
@@ -559,7 +560,7 @@ fn access(line: Line<'_>, notes: &mut Vec<String>) -> Result<Access, IcfError> {
         }
     };
     if reply.whole("the reply", 0..=u64::from(u32::MAX))? > 0 {
-        let note = "Replies are for network workers, and are omitted.".to_owned();
+        let note = "Replies apply only to network workers, and are ignored.".to_owned();
         if !notes.contains(&note) {
             notes.push(note);
         }
@@ -700,7 +701,7 @@ impl<'a> Lines<'a> {
     /// The next line, which must exist; `expected` describes it in errors.
     pub(super) fn expect(&mut self, expected: &str) -> Result<Line<'a>, IcfError> {
         let end = self.end();
-        self.next().ok_or_else(|| end.error(format!("the file ends where {expected} was expected")))
+        self.next().ok_or_else(|| end.error(format!("the file ends, but {expected} was expected")))
     }
 
     /// The value of the preceding key: the next line that does not describe columns. If another key follows

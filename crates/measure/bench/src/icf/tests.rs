@@ -38,16 +38,14 @@ fn what_is_no_configuration_is_refused_at_its_place() {
         "line 1, column 1: expected Version, 'TEST SETUP, 'RESULTS DISPLAY, 'ACCESS SPECIFICATIONS or 'MANAGER LIST, \
          found `hello`"
     );
-    assert!(mistake("").starts_with("line 1, column 1: there are no ACCESS SPECIFICATIONS in this"));
+    assert!(mistake("").starts_with("line 1, column 1: the file has no ACCESS SPECIFICATIONS"));
     assert!(mistake("Version 1.x\n").starts_with("line 1, column 1: expected a version of three numbers"));
-    assert!(mistake("Version 1998.01.05\n").contains("have another format"));
+    assert!(mistake("Version 1998.01.05\n").contains("have a different format"));
     let cut = &VMWARE4[..VMWARE4.find("'End worker").expect("a worker")];
     let lines = cut.lines().count() + 1;
     assert_eq!(
         mistake(cut),
-        format!(
-            "line {lines}, column 1: the file ends where a key of a worker, or 'End worker, was expected"
-        )
+        format!("line {lines}, column 1: the file ends, but a key of a worker, or 'End worker, was expected")
     );
 }
 
@@ -59,7 +57,7 @@ fn a_wrong_number_is_pointed_at() {
     );
     assert_eq!(
         mistake(&changed("\t8192,100,65,60,0,1,0,0", "\t8192,90,65,60,0,1,0,0")),
-        "line 40, column 2: the shares (% of size) of this access specification make 90 %, not 100 %"
+        "line 40, column 2: the shares (% of size) of this access specification add up to 90 %, not 100 %"
     );
     assert_eq!(
         mistake(&changed("\t8192,100,65,60,0,1,0,0", "\t8192,100,65,60,0,1")),
@@ -107,7 +105,7 @@ fn what_is_not_known_is_named_and_not_dropped() {
         "'Target\n\tE: \"\"\n'Target type\n\tDISK\n'End target\n'End target assignments",
     );
     assert!(
-        mistake(&several).ends_with("this steps through several disks, but there is only one storage here")
+        mistake(&several).ends_with("the test varies the number of disks, but there is only one storage here")
     );
 }
 
@@ -227,7 +225,7 @@ fn a_file_of_specifications_alone_has_one_worker() {
     let suite = setup.suite("specs");
     assert_eq!(suite.cells().count(), 4);
     assert!(suite.assumed.iter().any(|note| note.contains("a queue depth of 1")), "{:?}", suite.assumed);
-    assert!(suite.assumed.iter().any(|note| note.starts_with("There is no TEST SETUP: 120 s")));
+    assert!(suite.assumed.iter().any(|note| note.starts_with("The file has no TEST SETUP: ")));
 }
 
 #[test]

@@ -83,7 +83,9 @@ pub enum JournalError {
     #[display("the end of the log is missing")]
     CutOff,
     /// It belongs to a device of another size.
-    #[display("the log is for another device, which has {bytes} bytes in logical blocks of {block_bytes}")]
+    #[display(
+        "the log belongs to a different device, which has {bytes} bytes in logical blocks of {block_bytes}"
+    )]
     AnotherDevice {
         /// The size of the journal's device, in bytes.
         bytes: u64,
@@ -306,7 +308,7 @@ pub enum Crash {
     OfStorage,
 }
 
-/// What was found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Checked {
     /// Blocks that had to be present.
@@ -323,19 +325,21 @@ impl fmt::Display for Checked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Checked { blocks, newer, wrong, first_failure } = self;
         match first_failure {
-            None => write!(f, "{blocks} blocks are as acknowledged or newer ({newer} are newer)"),
-            Some(first) => write!(f, "{wrong} of {blocks} blocks are NOT as acknowledged: {first}"),
+            None => write!(f, "{blocks} blocks contain the acknowledged data or newer data ({newer} newer)"),
+            Some(first) => {
+                write!(f, "{wrong} of {blocks} blocks do NOT contain the acknowledged data: {first}")
+            }
         }
     }
 }
 
-/// What cannot be checked.
+/// The reason why a check is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum CheckError {
     /// The journal belongs to another device.
     Journal(JournalError),
     /// The device cannot be read or flushed.
-    #[display("the device cannot be read back: {_0}")]
+    #[display("cannot read back the device: {_0}")]
     Device(block::DeviceError),
 }
 

@@ -92,7 +92,7 @@ impl Distribution {
             form.and_then(|form| if values.is_empty() { Some(form.example()) } else { form.read(first) });
         // Two zones are a hot part: the second has the rest.
         let read = read.filter(|read| zones.is_empty() && name != "zoned" || read.fio() == text);
-        read.ok_or_else(|| format!("`{text}` is not there; write {}", Self::choices(|example| example.fio())))
+        read.ok_or_else(|| format!("`{text}` is unknown; use {}", Self::choices(|example| example.fio())))
     }
 
     /// In fio's syntax: `zipf:1.1`, `zoned:90/10:10/90`.
@@ -157,7 +157,7 @@ impl FromStr for Distribution {
         let form = FORMS.iter().find(|form| form.name() == name);
         let read = form.and_then(|form| form.read(values));
         read.ok_or_else(|| {
-            format!("`{text}` is not a distribution; write {}", Self::choices(Self::to_string))
+            format!("`{text}` is not a distribution; use {}", Self::choices(Self::to_string))
         })
     }
 }

@@ -32,7 +32,7 @@ pub struct Suite {
     pub name: String,
     /// For a heading.
     pub title: String,
-    /// What it measures and its source, in a few sentences.
+    /// The purpose and the source of the suite, in a few sentences.
     pub about: String,
     /// The source document that it repeats, such as `001`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -62,7 +62,7 @@ pub enum Step {
     },
     /// Run cells.
     Measure {
-        /// When each run of a cell ends.
+        /// The condition that ends each run of a cell.
         stop: Stop,
         /// Order and number of repeats.
         order: Order,
@@ -71,7 +71,7 @@ pub enum Step {
     },
 }
 
-/// In which order, and how often, the cells of a step are run.
+/// The order and the number of the runs of a step's cells.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
@@ -114,7 +114,7 @@ pub struct Cell {
     pub setting: Option<Box<Setting>>,
 }
 
-/// What one client does in a cell.
+/// The part of one client in a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Role {
     /// Its name where there are several: `reader`, `VM01`.
@@ -244,7 +244,7 @@ pub struct Workload {
     pub accesses: Vec<Access>,
     /// The queue depth: exact in a closed loop, the maximum in an open one. At least 1.
     pub depth: u32,
-    /// When the next request is made.
+    /// The timing of requests.
     #[serde(default)]
     pub pace: Pace,
     /// The part of the device that is used.
@@ -287,7 +287,7 @@ pub struct Access {
     pub delay_ms: u32,
 }
 
-/// Where a request may start, counted from the start of the span.
+/// The possible start offsets of a request, relative to the span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Align {
@@ -300,11 +300,11 @@ pub enum Align {
     Bytes(u32),
 }
 
-/// When the next request is made.
+/// The timing of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pace {
-    /// When a request completes (closed loop): a slow request delays later ones.
+    /// Send the next request when one completes (closed loop): a slow request delays later ones.
     #[default]
     Closed,
     /// At fixed intervals, at this rate over all sessions together, whatever the device does (open loop).
@@ -323,7 +323,7 @@ pub enum Pace {
 /// A part of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
-    /// Where it starts, in bytes.
+    /// The start, in bytes.
     #[serde(default)]
     pub start_bytes: u64,
     /// Its length; to the end of the device if `None`.
@@ -331,7 +331,7 @@ pub struct Span {
     pub bytes: Option<u64>,
 }
 
-/// What is written.
+/// The written data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Data {
@@ -447,7 +447,7 @@ impl From<Percent> for u8 {
     }
 }
 
-/// When a run ends.
+/// The condition that ends a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stop {
     /// Warm-up time, in seconds; not counted.
@@ -461,7 +461,7 @@ pub struct Stop {
     pub rule: Rule,
 }
 
-/// What ends a run between its minimum and its maximum time.
+/// A rule that ends a run between its minimum and its maximum time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
@@ -499,9 +499,9 @@ impl Stop {
 /// to be recreated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setting {
-    /// Which of a suite's questions the cell helps to answer.
+    /// The part of the suite to which the cell belongs.
     pub part: Part,
-    /// How data crosses the network.
+    /// The direction and kind of the data on the network.
     pub way: Way,
     /// Capacity of the link in each direction, in bits a second, including Ethernet headers and gaps.
     pub link_bits_per_s: f64,
@@ -548,7 +548,7 @@ pub enum Part {
     Congestion,
 }
 
-/// How data crosses the network.
+/// The direction and kind of the data on the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {

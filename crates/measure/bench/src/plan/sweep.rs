@@ -36,7 +36,7 @@ pub struct Sweep {
     pub data: Data,
     /// The first client's seed; each further client adds one.
     pub seed: u64,
-    /// When each cell ends.
+    /// The condition that ends each cell.
     pub stop: Stop,
     /// Number of repeats.
     pub repeats: u32,
@@ -64,7 +64,7 @@ impl Sweep {
         let points = self.points();
         if points.len() > CELLS_MAX {
             return Err(format!(
-                "these lists make {} combinations; the maximum is {CELLS_MAX}",
+                "these lists have {} combinations; the maximum is {CELLS_MAX}",
                 points.len()
             ));
         }

@@ -137,7 +137,7 @@ impl FromStr for BlocksList {
                 parts.iter().map(alone).collect::<Result<_, _>>().map(BlocksList)
             }
             shares if shares == parts.len() => mix(&parts).map(|mix| BlocksList(vec![mix])),
-            _ => Err("a mix has a percentage after each length, as in 4KiB:70,64KiB:30".to_owned()),
+            _ => Err("a mix needs a percentage after each length, for example 4KiB:70,64KiB:30".to_owned()),
         }
     }
 }
@@ -146,14 +146,14 @@ fn mix(parts: &[&str]) -> Result<Blocks, String> {
     let mut mix = Vec::new();
     for part in parts {
         let (bytes, share) = part.split_once(':').unwrap_or((part, ""));
-        let share: Percent = share.parse().map_err(|_| format!("`{part}` has no share from 0 to 100"))?;
+        let share: Percent = share.parse().map_err(|_| format!("`{part}` needs a share from 0 to 100"))?;
         mix.push((length(bytes)?, share));
     }
     let sum: u32 = mix.iter().map(|(_, share)| u32::from(share.get())).sum();
     if sum == 100 {
         Ok(Blocks(mix))
     } else {
-        Err(format!("the shares of a mix make 100 %, and these {sum} %"))
+        Err(format!("the shares of the mix add up to {sum} %, not 100 %"))
     }
 }
 
@@ -164,7 +164,7 @@ fn length(text: &str) -> Result<u32, String> {
     let bytes = text.parse::<Bytes>().map_err(|why| why.to_string())?;
     let fits = Some(bytes.0).filter(|bytes| (1..=LENGTH_MAX).contains(bytes));
     fits.and_then(|bytes| u32::try_from(bytes).ok())
-        .ok_or_else(|| "a request has from 1 byte to 1GiB".to_owned())
+        .ok_or_else(|| "the request size must be 1 byte to 1GiB".to_owned())
 }
 
 impl fmt::Display for Blocks {
@@ -185,7 +185,7 @@ impl FromStr for Percent {
 
     fn from_str(text: &str) -> Result<Percent, String> {
         let number = text.trim_end_matches('%').parse().ok().and_then(Percent::new);
-        number.ok_or_else(|| format!("{text:?} is not a share; write a whole number from 0 to 100"))
+        number.ok_or_else(|| format!("{text:?} is not a share; use a whole number from 0 to 100"))
     }
 }
 
@@ -197,7 +197,7 @@ impl FromStr for Rate {
         // Ten million a second is more than a thread can make.
         let fits = number.filter(|rate| (0.01..=1e7).contains(rate));
         fits.map(Rate)
-            .ok_or_else(|| format!("`{text}` is not a rate; write from 0.01 to 10000000 requests per second"))
+            .ok_or_else(|| format!("`{text}` is not a rate; use 0.01 to 10000000 requests per second"))
     }
 }
 

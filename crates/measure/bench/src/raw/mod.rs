@@ -57,7 +57,7 @@ fn parse(header: &[u8; HEADER_BYTES]) -> io::Result<(Direction, u32)> {
     let direction = [Direction::Read, Direction::Write].into_iter().find(|known| known.code() == header[0]);
     match direction {
         Some(direction) if data_bytes <= DATA_BYTES_MAX => Ok((direction, data_bytes)),
-        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "this is not a request of the raw protocol")),
+        _ => Err(io::Error::new(io::ErrorKind::InvalidData, "this is not a raw protocol request")),
     }
 }
 

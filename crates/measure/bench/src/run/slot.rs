@@ -27,7 +27,7 @@ use crate::run::tally::{Completed, Go, Tally};
 /// it separately.
 const REQUESTS_WITHOUT_YIELD: u32 = 16;
 
-/// What all slots of a run share.
+/// The state shared by all slots of a run.
 pub(super) struct Shared {
     /// The zero of all times, which are in nanoseconds.
     pub(super) base: Instant,
@@ -187,9 +187,9 @@ async fn carry_out(
     returned
 }
 
-/// How a request went.
+/// The result of a request.
 struct Ended {
-    /// When the device got it.
+    /// The time at which the device received the request.
     handed: u64,
     returned: Returned,
     outcome: Result<(), Failure>,
@@ -258,14 +258,14 @@ async fn timed<T>(
     (handed, Returned { at, waited }, outcome)
 }
 
-/// What the slots of one device share.
+/// The state shared by the slots of one device.
 pub(super) struct Session {
     pub(super) device: Arc<dyn BlockDevice>,
     number: usize,
     workload: Workload,
     layout: Layout,
     stream: RefCell<AccessStream>,
-    /// Where pauses or draining apply: slots draw requests one after the other.
+    /// Set if pauses or draining apply: then slots draw requests in turn.
     pub(super) turnstile: Option<Turnstile>,
     /// Requests until the next drain.
     left: Cell<u32>,

@@ -62,10 +62,10 @@ pub enum Go {
 
 /// The number of failures after which the run ends.
 pub const FAILURES_MAX: u64 = 100;
-/// How long requests still outstanding at the end may take, by default.
+/// Default timeout of requests that are outstanding at the end.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// When a run counts, in nanoseconds from its start.
+/// The time in which a run counts, in nanoseconds from its start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     warm_up: u64,
@@ -104,7 +104,7 @@ pub(super) struct Completed {
     pub(super) response: Option<u64>,
 }
 
-/// What a run counts.
+/// The counters of a run.
 pub(super) struct Tally {
     window: Window,
     phase: Phase,
@@ -113,13 +113,13 @@ pub(super) struct Tally {
     boundary: u64,
     sample: Counts,
     total: Counts,
-    /// How long the sum was counted.
+    /// The time covered by the sum.
     counted: u64,
     open: bool,
     samples: Vec<Sample>,
     closed: VecDeque<Sample>,
     under_way: u64,
-    /// When that number changed last.
+    /// The time of the last change of that number.
     changed: u64,
     errors: u64,
     mismatches: u64,
@@ -162,7 +162,7 @@ impl Tally {
         self.under_way
     }
 
-    /// When to check the clock again; `None` once the run is over.
+    /// The next time to check the clock; `None` once the run is over.
     pub(super) fn boundary(&self) -> Option<u64> {
         (!self.is_over()).then_some(self.boundary)
     }

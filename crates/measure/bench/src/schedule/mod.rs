@@ -32,29 +32,29 @@ pub struct Task {
     pub step: usize,
     /// The round, from 0: the required [`CellRun::round`].
     pub round: u32,
-    /// What it is.
+    /// The work.
     pub work: Work,
 }
 
-/// What is to be done.
+/// A task of the schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Work {
-    /// [`Step::Purge`]; then say [`Schedule::prepared`].
+    /// [`Step::Purge`]; then call [`Schedule::prepared`].
     Purge,
-    /// [`Step::Fill`]; then say [`Schedule::prepared`].
+    /// [`Step::Fill`]; then call [`Schedule::prepared`].
     Fill {
         /// The length of each request.
         block_bytes: u32,
         /// The queue depth.
         depth: u32,
-        /// How often the span is written.
+        /// The number of passes over the span.
         passes: u32,
     },
     /// Run a cell, then call [`Schedule::done`].
     Measure {
-        /// Which.
+        /// The cell to run.
         cell: Cell,
-        /// When it ends.
+        /// The condition that ends the run.
         stop: Stop,
     },
 }
@@ -206,7 +206,7 @@ pub struct Left {
 }
 
 impl Schedule {
-    /// What is left now.
+    /// The remaining work.
     pub fn left(&self) -> Left {
         let none = Left { runs_min: 0, runs_max: 0, time_min: Duration::ZERO, time_max: Duration::ZERO };
         self.suite.steps.iter().enumerate().fold(none, |left, (number, step)| match step {

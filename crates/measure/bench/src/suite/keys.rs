@@ -11,7 +11,7 @@ use crate::plan::Percent;
 
 pub(super) type Value<'a> = Spanned<DeValue<'a>>;
 
-/// Where keys are looked up.
+/// The tables in which keys are looked up.
 #[derive(Clone)]
 pub(super) struct Keys<'a> {
     /// Its name in messages: `this cell`.
@@ -36,7 +36,7 @@ impl<'a> Keys<'a> {
             None => Ok(Keys { title, at, chosen: Vec::new(), tables: vec![table] }),
             Some((key, _)) => {
                 let name = key.get_ref();
-                let why = format!("{title} has no key `{name}`; it may have {}", list(&known));
+                let why = format!("{title} has no key `{name}`; valid keys: {}", list(&known));
                 Err(Mistake::new(key.span(), why))
             }
         }
@@ -81,7 +81,7 @@ impl<'a> Keys<'a> {
 
     /// The result of `read`; an error of the table if the key is missing.
     pub(super) fn required<T>(&self, key: &str, read: Option<T>) -> Result<T, Mistake> {
-        read.ok_or_else(|| self.mistake(format!("{} has no `{key}`", self.title)))
+        read.ok_or_else(|| self.mistake(format!("{} requires the key `{key}`", self.title)))
     }
 
     pub(super) fn text(&self, key: &str) -> Result<Option<&'a str>, Mistake> {

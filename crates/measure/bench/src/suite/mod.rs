@@ -54,10 +54,10 @@ pub fn parse(text: &str) -> Result<Suite, SuiteError> {
 
 fn suite(text: &str) -> Result<Suite, Mistake> {
     if text.len() > TEXT_BYTES_MAX {
-        return Err(Mistake::new(0..0, "this has more than 1 MiB, which no suite has"));
+        return Err(Mistake::new(0..0, "the suite is longer than 1 MiB"));
     }
     let table = DeTable::parse(text).map_err(|error| {
-        Mistake::new(error.span().unwrap_or(0..0), format!("this is not TOML: {}", error.message()))
+        Mistake::new(error.span().unwrap_or(0..0), format!("the file is not valid TOML: {}", error.message()))
     })?;
     let keys = Keys::of("a suite", 0..0, table.get_ref(), &[SUITE])?;
     let each = match keys.table("each", "`each`", &[ROLE, WORKLOAD].concat())? {
@@ -80,7 +80,7 @@ fn suite(text: &str) -> Result<Suite, Mistake> {
         1..=40 if suite.name.chars().all(good) => Ok(suite),
         _ => {
             let at = keys.value("name").map_or(0..0, Value::span);
-            Err(Mistake::new(at, "the name of a suite has 1 to 40 lower-case letters, digits and dashes"))
+            Err(Mistake::new(at, "a suite name must have 1 to 40 lower-case letters, digits or dashes"))
         }
     }
 }
@@ -105,7 +105,7 @@ fn steps(keys: &Keys<'_>, each: &Keys<'_>) -> Result<Vec<Step>, Mistake> {
         for placed in cells {
             if !names.insert(placed.cell.name.clone()) {
                 let why = format!(
-                    "two cells are called `{}`; put what differs into the name, such as {{block}}",
+                    "two cells have the name `{}`; add the differing value to the name, such as {{block}}",
                     placed.cell.name
                 );
                 return Err(Mistake::new(placed.at, why));
@@ -114,7 +114,7 @@ fn steps(keys: &Keys<'_>, each: &Keys<'_>) -> Result<Vec<Step>, Mistake> {
         steps.push(step);
     }
     match names.len() {
-        0 => Err(keys.mistake("a suite has at least one [[step]] with a [[step.cell]]")),
+        0 => Err(keys.mistake("a suite needs at least one [[step]] with a [[step.cell]]")),
         _ => Ok(steps),
     }
 }
@@ -134,7 +134,7 @@ fn step(step: &Keys<'_>, each: &Keys<'_>) -> Result<(Step, Vec<Placed>), Mistake
     let cells = step.tables("cell", "this cell", &[CELL, ROLE, WORKLOAD])?;
     let kinds = usize::from(purge) + usize::from(fill.is_some()) + usize::from(!cells.is_empty());
     match fill {
-        _ if kinds != 1 => Err(step.mistake("a step has either `purge`, or `fill`, or a `cell`")),
+        _ if kinds != 1 => Err(step.mistake("a step must have exactly one of `purge`, `fill` and `cell`")),
         Some(fill) => Ok((self::fill(&fill)?, Vec::new())),
         None if purge => Ok((Step::Purge, Vec::new())),
         None => measure(step, each, &cells),
@@ -183,9 +183,9 @@ fn order(step: &Keys<'_>, cells: &[Placed]) -> Result<Order, Mistake> {
         }
         (Some(tracked), _, None) => {
             Err(step
-                .mistake(format!("no cell of this step is called `{tracked}`, which is to become steady")))
+                .mistake(format!("this step has no cell with the name `{tracked}`, which `steady` names")))
         }
-        _ => Err(step.mistake("a step has either `repeats`, or `steady` and `rounds`, or none of them")),
+        _ => Err(step.mistake("a step can have either `repeats`, or both `steady` and `rounds`")),
     }
 }
 
@@ -198,7 +198,7 @@ fn repeats(step: &Keys<'_>) -> Result<Option<(u32, u32)>, Mistake> {
         let Some(two) = value.as_array() else { return count(value).map(|count| (count, count)) };
         match two.iter().map(|one| count(one.get_ref())).collect::<Result<Vec<_>, _>>()?.as_slice() {
             [least, most] if least <= most => Ok((*least, *most)),
-            _ => Err("write how often, such as 3, or at least and at most, such as [3, 5]".to_owned()),
+            _ => Err("use a number, such as 3, or a minimum and a maximum, such as [3, 5]".to_owned()),
         }
     })
 }
@@ -223,7 +223,7 @@ fn stop(keys: &Keys<'_>) -> Result<Stop, Mistake> {
         _ => {
             let rules = list(&["confidence", "bytes", "requests"]);
             Err(keys.mistake(format!(
-                "write either a `time`, or a `most` (and a `least` below it) and one of {rules}"
+                "use either a `time`, or a `most` (and a `least` below it) and one of {rules}"
             )))
         }
     }
@@ -267,7 +267,7 @@ fn cells(keys: &Keys<'_>) -> Result<Vec<Placed>, Mistake> {
     let mut points = vec![keys.clone()];
     for (key, values) in lists(keys)? {
         if points.len() * values.len() > CELLS_MAX {
-            return Err(keys.mistake(format!("the lists of this cell make more than {CELLS_MAX} cells")));
+            return Err(keys.mistake(format!("the lists of this cell expand to more than {CELLS_MAX} cells")));
         }
         let with_each =
             points.iter().flat_map(|point| values.iter().map(|value| point.clone().choosing(key, value)));
@@ -322,18 +322,18 @@ fn roles(keys: &Keys<'_>) -> Result<Vec<Role>, Mistake> {
             tables.iter().map(|table| named_role(table, keys)).collect::<Result<Vec<_>, _>>()?
         }
         (_, Some(_)) => {
-            return Err(keys.mistake("a cell with roles has no `clients`: each role names its own"));
+            return Err(keys.mistake("a cell with roles must not have `clients`: specify them in each role"));
         }
     };
     if let Some(twice) =
         roles.iter().enumerate().find(|(at, role)| roles[..*at].iter().any(|r| r.name == role.name))
     {
-        return Err(keys.mistake(format!("two roles of this cell are called `{}`", twice.1.name)));
+        return Err(keys.mistake(format!("two roles of this cell have the name `{}`", twice.1.name)));
     }
     let memory = roles.iter().map(memory).fold(0u64, u64::saturating_add);
     match memory {
         0..=MEMORY_MAX => Ok(roles),
-        _ => Err(keys.mistake("the outstanding requests of this cell have more than 4 GiB of data")),
+        _ => Err(keys.mistake("the outstanding requests of this cell have more than 4 GiB of data in total")),
     }
 }
 
@@ -366,12 +366,12 @@ fn filled_in(template: &str, keys: &Keys<'_>) -> Result<String, String> {
     for (key, place) in LISTS {
         if name.contains(place) {
             let value =
-                keys.value(key).ok_or_else(|| format!("{place} is in a name, but there is no `{key}`"))?;
+                keys.value(key).ok_or_else(|| format!("the name contains {place}, but there is no `{key}`"))?;
             name = name.replace(place, &shown(key, value)?);
         }
     }
     match name.contains(['{', '}']) {
-        true => Err(format!("`{template}` has a place in braces for something that is not a list's key")),
+        true => Err(format!("`{template}` contains braces with a name that is not the key of a list")),
         false => Ok(name),
     }
 }
@@ -394,7 +394,7 @@ fn checked(name: String) -> Result<String, String> {
     if good {
         Ok(name)
     } else {
-        Err("a name has 1 to 100 letters, no line ends, and no blanks at its ends".to_owned())
+        Err("a name must have 1 to 100 letters, no line breaks, and no blanks at the start or end".to_owned())
     }
 }
 
@@ -457,7 +457,7 @@ fn accesses(keys: &Keys<'_>) -> Result<Vec<Access>, Mistake> {
     let sum: u32 = accesses.iter().map(|access| u32::from(access.share.get())).sum();
     match sum {
         100 => Ok(accesses),
-        _ => Err(keys.mistake(format!("the shares of this mix make {sum} %, not 100 %"))),
+        _ => Err(keys.mistake(format!("the shares of this mix add up to {sum} %, not 100 %"))),
     }
 }
 
@@ -482,7 +482,7 @@ fn align(value: &DeValue<'_>) -> Result<Align, String> {
         "block" => Ok(Align::Block),
         size => match bytes(size)? {
             bytes @ 512..=BLOCK_BYTES_MAX => Ok(Align::Bytes(bytes as u32)),
-            _ => Err("write `natural`, `block` or a size from 512B to 64MiB".to_owned()),
+            _ => Err("use `natural`, `block` or a size from 512B to 64MiB".to_owned()),
         },
     }
 }
@@ -491,7 +491,7 @@ fn pace(keys: &Keys<'_>) -> Result<Pace, Mistake> {
     let poisson = keys.flag("poisson")?.unwrap_or(false);
     match (keys.fraction("rate", 0.0, 1e9)?, poisson) {
         (None, false) => Ok(Pace::Closed),
-        (None, true) => Err(keys.mistake("`poisson` applies to a `rate`, but there is none")),
+        (None, true) => Err(keys.mistake("`poisson` requires `rate`")),
         (Some(per_second), false) => Ok(Pace::Constant { per_second }),
         (Some(per_second), true) => Ok(Pace::Poisson { per_second }),
     }
@@ -526,7 +526,7 @@ fn data(value: &DeValue<'_>) -> Result<Data, String> {
         "random" => Ok(Data::Random),
         "zeros" => Ok(Data::Zeros),
         "stamped" => Ok(Data::Stamped),
-        other => Err(format!("`{other}` is unknown; write {}", list(&["random", "zeros", "stamped"]))),
+        other => Err(format!("`{other}` is unknown; use {}", list(&["random", "zeros", "stamped"]))),
     }
 }
 

@@ -29,39 +29,42 @@ fn cells(lines: &str) -> Vec<Cell> {
 #[test]
 fn what_is_no_suite_is_refused_at_its_place() {
     assert!(
-        mistake("name = \"x").starts_with("line 1, column 10: this is not TOML: "),
+        mistake("name = \"x").starts_with("line 1, column 10: the file is not valid TOML: "),
         "{}",
         mistake("name = \"x")
     );
-    assert_eq!(mistake(""), "line 1, column 1: a suite has no `name`");
+    assert_eq!(mistake(""), "line 1, column 1: a suite requires the key `name`");
     assert_eq!(
         mistake("nmae = \"x\""),
-        "line 1, column 1: a suite has no key `nmae`; it may have `name`, `title`, `about`, `document`, `assumed`, \
-         `each` and `step`"
+        "line 1, column 1: a suite has no key `nmae`; valid keys: `name`, `title`, `about`, `document`, \
+         `assumed`, `each` and `step`"
     );
-    assert_eq!(mistake(HEAD), "line 1, column 1: a suite has at least one [[step]] with a [[step.cell]]");
+    assert_eq!(mistake(HEAD), "line 1, column 1: a suite needs at least one [[step]] with a [[step.cell]]");
     let upper = HEAD.replace("\"x\"", "\"X y\"");
     assert!(
-        mistake(&format!("{upper}{STEP}{CELL}")).starts_with("line 1, column 8: the name of a suite has")
+        mistake(&format!("{upper}{STEP}{CELL}")).starts_with("line 1, column 8: a suite name must have")
     );
 }
 
 #[test]
 fn what_is_no_step_is_refused() {
     let both = format!("{HEAD}[[step]]\npurge = true\nstop = {{ time = \"1s\" }}\n{CELL}");
-    assert_eq!(mistake(&both), "line 4, column 1: a step has either `purge`, or `fill`, or a `cell`");
+    assert_eq!(
+        mistake(&both),
+        "line 4, column 1: a step must have exactly one of `purge`, `fill` and `cell`"
+    );
     let stopless = format!("{HEAD}[[step]]\n{CELL}");
-    assert_eq!(mistake(&stopless), "line 4, column 1: this step has no `stop`");
+    assert_eq!(mistake(&stopless), "line 4, column 1: this step requires the key `stop`");
     let ends =
         ["time = \"1s\", most = \"2s\"", "most = \"2s\"", "least = \"3s\", most = \"2s\", bytes = \"1MB\""];
     for end in ends {
         let text = format!("{HEAD}[[step]]\nstop = {{ {end} }}\n{CELL}");
-        assert!(mistake(&text).starts_with("line 5, column 8: write either a `time`, or a `most`"), "{end}");
+        assert!(mistake(&text).starts_with("line 5, column 8: use either a `time`, or a `most`"), "{end}");
     }
     let unsteady = format!("{HEAD}{STEP}steady = \"d\"\nrounds = 25\n{CELL}");
-    assert!(mistake(&unsteady).ends_with("no cell of this step is called `d`, which is to become steady"));
+    assert!(mistake(&unsteady).ends_with("this step has no cell with the name `d`, which `steady` names"));
     let backwards = format!("{HEAD}{STEP}repeats = [5, 3]\n{CELL}");
-    assert!(mistake(&backwards).starts_with("line 6, column 11: `repeats`: write how often"));
+    assert!(mistake(&backwards).starts_with("line 6, column 11: `repeats`: use a number"));
 }
 
 #[test]
@@ -71,13 +74,13 @@ fn what_is_no_cell_is_refused_where_it_is_wrong() {
     assert_eq!(mistake_in_cell("block = \"4kb\"").split(": ").nth(2), Some("unknown unit `kb`; write 4kB"));
     assert!(mistake_in_cell("block = \"1GiB\"").ends_with("`block`: write 512B to 64MiB"));
     assert!(mistake_in_cell("block = []").ends_with("`block`: an empty list"));
-    assert!(mistake_in_cell("poisson = true").ends_with("`poisson` applies to a `rate`, but there is none"));
-    assert!(mistake_in_cell("name = \"c-{depht}\"").ends_with("for something that is not a list's key"));
-    assert!(mistake_in_cell("mix = [{ share = 60 }, { share = 60 }]").ends_with("make 120 %, not 100 %"));
+    assert!(mistake_in_cell("poisson = true").ends_with("`poisson` requires `rate`"));
+    assert!(mistake_in_cell("name = \"c-{depht}\"").ends_with("with a name that is not the key of a list"));
+    assert!(mistake_in_cell("mix = [{ share = 60 }, { share = 60 }]").ends_with("up to 120 %, not 100 %"));
     assert!(
         mistake_in_cell("distribution = { zipf = 11 }").contains("zipf:1.1 (above 0, at most 10), pareto")
     );
-    assert!(mistake_in_cell("depth = [1, 2]").ends_with("put what differs into the name, such as {block}"));
+    assert!(mistake_in_cell("depth = [1, 2]").ends_with("to the name, such as {block}"));
     assert!(mistake_in_cell("block = \"64MiB\"\ndepth = 65536").ends_with("have more than 4 GiB of data"));
     let many = format!("name = \"c\"\nblock = [{}]\ndepth = [{}]", "\"4KiB\",".repeat(100), "1,".repeat(100));
     assert!(mistake_in_cell(&many).ends_with("make more than 4096 cells"));

@@ -71,7 +71,7 @@ const ASSUMED: [&str; 4] = [
     "the round trip of the LAN table is the lab's own; the document does not state it",
 ];
 
-/// What the document prints.
+/// The cells that the document prints.
 fn document(plan: &WanPlan) -> impl Iterator<Item = Cell> {
     let matrix = |part: Part, link_bits_per_s: f64, rtt_ms: f64| {
         let setting = Setting { part, rtt_ms, link_bits_per_s, ..setting(plan, Way::Reads) };
@@ -130,7 +130,7 @@ fn axes(plan: &WanPlan) -> impl Iterator<Item = Cell> {
             add(256 << 10, 32, Setting { part: Part::Mtu, mtu, ..far.clone() });
         }
         for window in [8, 16, 32, 64, 128, 256] {
-            // As many as the largest window allows.
+            // The number of commands that the largest window permits.
             let part = Part::CommandWindow;
             add(8 << 10, 256, Setting { part, command_window: Some(window), ..far.clone() });
         }

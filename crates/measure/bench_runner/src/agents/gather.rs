@@ -23,7 +23,7 @@ pub(super) struct Gathering<'a> {
     counting: bool,
     /// Whether all have been asked to end.
     ending: bool,
-    /// What went wrong first.
+    /// The first failure.
     failed: Option<Failure>,
     lost: Option<Failure>,
 }
@@ -171,7 +171,7 @@ impl<'a> Gathering<'a> {
                 self.post.name(share.agent)
             })
             .collect();
-        let sentence = format!("agent {} does not finish", names.join(", "));
+        let sentence = format!("agent {} did not finish in time", names.join(", "));
         self.lost.get_or_insert(Failure::new(FailureKind::Unreachable, sentence));
         Go::Stop
     }
@@ -226,7 +226,7 @@ fn fragment(role: String, client: String, samples: Vec<Sample>) -> RoleResult {
         backlog_max: 0,
         errors: 0,
         mismatches: 0,
-        first_failure: Some(format!("agent {client} was lost: only its samples are known")),
+        first_failure: Some(format!("agent {client} disconnected: only its samples are available")),
         samples,
     };
     let run = ClientRun {

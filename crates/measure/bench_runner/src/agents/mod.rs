@@ -44,7 +44,7 @@ pub struct Agents {
     pub names: Vec<AgentName>,
     /// The agent on the server's machine, if there is one.
     pub server: Option<AgentName>,
-    /// What both sides know.
+    /// The secret shared with the agents.
     pub secret: Secret,
 }
 
@@ -61,21 +61,20 @@ impl Agents {
         option: &str,
     ) -> Result<Option<Agents>, Failure> {
         if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
-            let sentence = format!("agent {} is listed twice, but works for only one at a time", twice.1);
+            let sentence =
+                format!("agent {} is listed twice, but an agent accepts only one connection", twice.1);
             return Err(Failure::refused(sentence));
         }
         if let Some(both) = server.filter(|server| names.contains(server)) {
             let sentence = format!(
-                "agent {both} is listed both for measuring and for the server, but works for only one at a \
-                         time"
+                "agent {both} is listed both for measuring and for the server, but an agent accepts only \
+                 one connection"
             );
             return Err(Failure::refused(sentence));
         }
         match (names.is_empty() && server.is_none(), secret_file) {
             (true, None) => Ok(None),
-            (true, Some(_)) => Err(Failure::refused(format!(
-                "{option} is for --agents and --server-agent: name one of them"
-            ))),
+            (true, Some(_)) => Err(Failure::refused(format!("{option} requires --agents or --server-agent"))),
             (false, file) => Ok(Some(Agents {
                 names: names.to_vec(),
                 server: server.cloned(),
@@ -84,7 +83,7 @@ impl Agents {
         }
     }
 
-    /// How many they are.
+    /// The number of agents.
     pub fn count(&self) -> usize {
         self.names.len()
     }
@@ -180,16 +179,14 @@ fn same(agent: &str, opened: &Opened, subject: &Subject) -> Result<(), Failure> 
     let place = &subject.place;
     if opened.bytes != subject.bytes || opened.block_bytes != subject.block_bytes {
         return Err(Failure::refused(format_args!(
-            "{place} has {} bytes in blocks of {} for agent {agent}, and {} in blocks of {} here: it is not \
-             the same",
+            "{place} has {} bytes in blocks of {} on agent {agent}, but {} bytes in blocks of {} here: it is \
+             different storage",
             opened.bytes, opened.block_bytes, subject.bytes, subject.block_bytes
         )));
     }
     // The identity of a file differs from machine to machine.
     if is_lun && opened.identity != subject.identity {
-        return Err(Failure::refused(format_args!(
-            "{place} is another LUN for agent {agent} than it is here"
-        )));
+        return Err(Failure::refused(format_args!("{place} is a different LUN on agent {agent} than here")));
     }
     Ok(())
 }
@@ -218,8 +215,8 @@ pub fn find_secret(file: Option<&Path>, option: &str) -> Result<Secret, Failure>
     Secret::new(&text).ok_or_else(|| {
         let least = Secret::BYTES_MIN;
         Failure::refused(format!(
-            "the agents' secret from {from} is shorter than {least} bytes, and could be guessed; make one with \
-             `openssl rand -hex 32`"
+            "the agents' secret from {from} is shorter than {least} bytes, and could be guessed; create one \
+             with `openssl rand -hex 32`"
         ))
     })
 }
@@ -233,7 +230,7 @@ fn of_file(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
 fn asked_for(option: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     secrets::ask("secret of the agents: ").map_err(Failure::refused)?.ok_or_else(|| {
         Failure::refused(format!(
-            "the agents' secret is missing: name a file that contains it with {option}, or set {VARIABLE}"
+            "the agents' secret is missing; pass the file that contains it with {option}, or set {VARIABLE}"
         ))
     })
 }
@@ -328,7 +325,7 @@ impl ServerAgent {
     }
 }
 
-/// Who serves.
+/// The server whose cost is measured.
 pub enum Serving {
     /// A process of this machine, or a thread of this process.
     Process(Server),

@@ -57,7 +57,7 @@ impl Post {
         Ok(Post { agents, heard })
     }
 
-    /// How many there are.
+    /// The number of agents.
     pub(super) fn count(&self) -> usize {
         self.agents.len()
     }
@@ -184,7 +184,7 @@ impl Post {
 async fn connect(name: &AgentName, secret: &Secret) -> Result<Channel, Failure> {
     let channel = Channel::connect(name.address()?, secret, Order::Alive.text()).await;
     channel.map_err(|why| {
-        let sentence = format!("cannot work with agent {name}: {why}");
+        let sentence = format!("cannot use agent {name}: {why}");
         match &why {
             Broken::Refused(refusal) if refusal.is_about_secrets() => {
                 Failure::new(FailureKind::Authentication, sentence)
@@ -196,7 +196,7 @@ async fn connect(name: &AgentName, secret: &Secret) -> Result<Channel, Failure> 
 }
 
 fn lost(name: &AgentName, why: &Broken) -> Failure {
-    Failure::new(FailureKind::Unreachable, format_args!("agent {name} was lost: {why}"))
+    Failure::new(FailureKind::Unreachable, format_args!("the connection to agent {name} was lost: {why}"))
 }
 
 /// Receives until the connection ends, or the coordinator has gone.
@@ -272,7 +272,7 @@ impl RoundTrip {
     }
 }
 
-/// Where an agent listens.
+/// The listening address of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AgentName {
     host: String,

@@ -154,7 +154,7 @@ impl Desk<'_> {
 
     async fn run(&mut self, Run { stop, start_ns }: Run) -> Result<Notification, Failure> {
         let start = self.start(&stop, start_ns)?;
-        let cell = self.cell.take().ok_or_else(|| Failure::refused("nothing has been prepared"))?;
+        let cell = self.cell.take().ok_or_else(|| Failure::refused("the run has not been prepared"))?;
         (self.tell)(&format!("  {}", printable(&cell.name)));
         let (sender, wishes, zero) = (Rc::clone(&self.sender), Rc::clone(&self.wishes), self.zero);
         let progress = &mut |progress: Progress<'_>| {
@@ -184,7 +184,7 @@ impl Desk<'_> {
         let soon = start.filter(|start| start.saturating_duration_since(Instant::now()) < START_MAX);
         match soon {
             Some(start) if times.iter().all(|time| (0.0..=RUN_S_MAX).contains(time)) => Ok(start),
-            _ => Err(Failure::refused("a run must begin within a minute, and take no longer than a week")),
+            _ => Err(Failure::refused("a run must start within a minute and not take more than a week")),
         }
     }
 
@@ -203,7 +203,7 @@ impl Desk<'_> {
 
     fn crew(&mut self) -> Result<&mut LocalCrew, Failure> {
         let crew = self.crew.as_mut().map(|(crew, _)| crew);
-        crew.ok_or_else(|| Failure::refused("no storage has been opened"))
+        crew.ok_or_else(|| Failure::refused("the storage has not been opened"))
     }
 
     /// Both sides must have allowed writing: the user who started the agent, and the coordinator when it

@@ -15,24 +15,27 @@ pub(crate) fn client_cpu(case: &Case<'_>) -> Option<Found> {
     let most = case.setting.path.payload_per_s.unwrap_or(f64::INFINITY);
     let gain = case.gain_to(mended.min(most.max(case.rate.value)));
     let because = vec![format!(
-        "For {} of the time the thread that makes the requests was ready but had no CPU; it ran for {}.",
+        "The thread that sends the requests was runnable but waiting for a CPU {} of the time, and ran {} of \
+         the time.",
         words::share(case.run.client_waited),
         words::share(case.run.client_busy),
     )];
     let remedies = vec![
         Where::Kernel.remedy(
-            "what else runs on this machine: top -H, mpstat -P ALL 1; in a virtual machine %steal; give it \
-             more CPUs or less to do",
+            "find what else uses the CPUs of this machine: top -H, mpstat -P ALL 1; in a virtual machine, \
+             check %steal; add CPUs or reduce the load",
         ),
         Where::Kernel.remedy(
-            "interrupts of the network card on the same CPU: /proc/interrupts, irqbalance, ethtool -L and \
-             -X, or receive packet steering (/sys/class/net/INTERFACE/queues/rx-0/rps_cpus)",
+            "check whether the network card's interrupts use the same CPU (/proc/interrupts); distribute \
+             them with irqbalance, ethtool -L and -X, or receive packet steering \
+             (/sys/class/net/INTERFACE/queues/rx-0/rps_cpus)",
         ),
         Where::OpenIscsi
-            .remedy("node.session.nr_sessions = 4 with multipath: a session is served by one CPU"),
-        Where::Windows.remedy("receive side scaling: Get-NetAdapterRss, Enable-NetAdapterRss"),
-        Where::Esxi
-            .remedy("CPU ready time of the virtual machine in esxtop (%RDY above 5 % a vCPU is too much)"),
+            .remedy("node.session.nr_sessions = 4 with multipath: each session uses one CPU"),
+        Where::Windows.remedy("enable receive side scaling: Get-NetAdapterRss, Enable-NetAdapterRss"),
+        Where::Esxi.remedy(
+            "check the virtual machine's CPU ready time in esxtop: %RDY should be below 5 % per vCPU",
+        ),
     ];
     Some(Found { cause: Cause::ClientCpu, because, gain, remedies, trial: None })
 }
@@ -56,11 +59,11 @@ pub(crate) fn target_cpu(case: &Case<'_>) -> Option<Found> {
     let gain = roughly(case.gain(case.without_waits()));
     let because = vec![
         format!(
-            "{}, is answered in {} at best; {} of the time that {} took was spent in answers that took many \
-             times as long, up to {}.",
+            "{}, completes in {} at best, but {} of the total time of {} was spent on slow ones, the slowest \
+             of which took {}.",
             match &case.evidence.nbd {
-                None => "A NOP, which reaches no disk",
-                Some(_) => "The shortest request that there is",
+                None => "A NOP, which does not access a disk",
+                Some(_) => "The shortest request of the protocol",
             },
             words::time(spread.usual_s),
             words::share(away),
@@ -68,7 +71,8 @@ pub(crate) fn target_cpu(case: &Case<'_>) -> Option<Found> {
             words::time(spread.longest_s),
         ),
         format!(
-            "TCP's own round trip, which the {}'s kernel answers, takes {}: the network is not what waits.",
+            "The TCP round trip, which involves only the {}'s kernel, takes {}: the network does not cause \
+             the delay.",
             case.server(),
             words::time(case.layers.round_trip_s),
         ),
@@ -76,30 +80,31 @@ pub(crate) fn target_cpu(case: &Case<'_>) -> Option<Found> {
     let mut because = because;
     if let Some(busy) = case.run.server_busy {
         because.push(format!(
-            "The {}'s busiest thread had a CPU for {} of the time.",
+            "The {}'s busiest thread ran {} of the time.",
             case.server(),
             words::share(busy)
         ));
     }
     let remedies = vec![
         Where::Target.remedy(
-            "what else runs on its CPUs: top -H, mpstat -P ALL 1, vmstat 1 there; in a virtual machine \
-             %steal; move it away, or give the target CPUs of its own (CPUAffinity=, isolcpus)",
+            "find what else uses its CPUs: run top -H, mpstat -P ALL 1 and vmstat 1 there; in a virtual \
+             machine, check %steal; move other programs elsewhere, or reserve CPUs for the target \
+             (CPUAffinity=, isolcpus)",
         ),
         Where::Target.remedy(
-            "interrupts of its network card on the CPU that the target runs on: /proc/interrupts, \
-             irqbalance, receive side scaling (ethtool -L, -X)",
+            "check whether the network card's interrupts use the target's CPU (/proc/interrupts); distribute \
+             them with irqbalance or receive side scaling (ethtool -L, -X)",
         ),
         Where::Linerate.remedy(
-            "reactors = the number of CPUs that are free, and a higher priority: Nice=-10 or CPUWeight= in \
-             its unit",
+            "set reactors to the number of free CPUs, and raise the priority of its unit (Nice=-10 or \
+             CPUWeight=)",
         ),
         Where::Tgt.remedy(
-            "tgtd serves all sessions in one thread: several tgtd (--control-port) for several targets",
+            "tgtd serves all sessions in one thread: run a separate tgtd (--control-port) for each target",
         ),
         Where::Lio.remedy(
-            "iSCSI threads of a portal run where their interrupts do: spread those, and look for a CPU \
-             frequency governor that saves power",
+            "the iSCSI threads of a portal run on the CPUs that handle its interrupts: distribute the \
+             interrupts, and check for a power-saving CPU frequency governor",
         ),
     ];
     Some(Found { cause: Cause::TargetCpu, because, gain, remedies, trial: None })

@@ -27,11 +27,11 @@ fn may_have_more(session: &NbdSession) -> bool {
 fn more(cause: Cause, session: &NbdSession) -> Option<Remedy> {
     match cause {
         Cause::TcpWindow if may_have_more(session) => {
-            Some(Where::Url.remedy(format!("connections={CONNECTIONS}: each has its own window")))
+            Some(Where::Url.remedy(format!("connections={CONNECTIONS}: each one has its own TCP window")))
         }
         Cause::DelayedAck => Some(Where::Server.remedy(
-            "TCP_NODELAY on its sockets, and a reply's header and data in one write (writev, MSG_MORE); look for a proxy \
-             or tunnel between that does neither",
+            "set TCP_NODELAY on its sockets, and send a reply's header and data in one write (writev, \
+             MSG_MORE); look for a proxy or tunnel on the path that does neither",
         )),
         _ => None,
     }
@@ -66,7 +66,8 @@ pub(crate) fn connections(case: &Case<'_>) -> Option<Found> {
     let now = case.evidence.paths.len().max(1);
     let (without, with) = beside.medians();
     let mut because = vec![format!(
-        "Alternating rounds gave {} over {}, and {} over {count}: several connections are faster by {}.",
+        "In alternating rounds, the throughput was {} over {} and {} over {count}: several connections are \
+         faster by {}.",
         words::rate(without),
         if now == 1 { "one connection".to_owned() } else { format!("{now} connections") },
         words::rate(with),
@@ -74,15 +75,16 @@ pub(crate) fn connections(case: &Case<'_>) -> Option<Found> {
     )];
     if case.layers.round_trip_s >= FAR_S {
         because.push(format!(
-            "A connection moved {} in each round trip of {}. That is its TCP window, or the server's limit for one \
-             connection: which of the two cannot be determined from here.",
+            "A connection transferred {} per round trip of {}. This amount is either its TCP window or the \
+             server's limit per connection; the client cannot determine which.",
             words::size((case.rate.value * case.layers.round_trip_s / now as f64).round()),
             words::time(case.layers.round_trip_s),
         ));
     }
     if let Some(busy) = case.run.server_busy {
         because.push(format!(
-            "The server's busiest thread ran for {} of the time, and the one of this machine for {}.",
+            "The server's busiest thread ran {} of the time, and this machine's busiest thread {} of the \
+             time.",
             words::share(busy),
             words::share(case.run.client_busy),
         ));
@@ -92,8 +94,8 @@ pub(crate) fn connections(case: &Case<'_>) -> Option<Found> {
         Where::NbdClient.remedy(format!("nbd-client -C {count} -N EXPORT HOST /dev/nbd0")),
         Where::Nbdcopy.remedy(format!("nbdcopy --connections={count}")),
         Where::Server.remedy(
-            "its limits for one connection: threads (nbdkit -t), a rate limit (nbdkit's rate filter: connection-rate), TCP \
-             buffers (net.ipv4.tcp_wmem for reads, tcp_rmem for writes)",
+            "raise its limits per connection: threads (nbdkit -t), a rate limit (nbdkit's rate filter: \
+             connection-rate), TCP buffers (net.ipv4.tcp_wmem for reads, tcp_rmem for writes)",
         ),
     ];
     let gain = Gain { predicted: Some(tried.ratio), low: tried.low, high: tried.high, confirmed: None };
@@ -106,28 +108,28 @@ pub(crate) fn tls(case: &Case<'_>) -> Option<Found> {
     let (beside, tried) = case.run.tried(Otherwise::is_plain)?;
     let (without, with) = beside.medians();
     let busy = match case.run.server_busy {
-        Some(busy) => format!(", and the server's busiest one for {}", words::share(busy)),
+        Some(busy) => format!(", and the server's busiest thread {} of the time", words::share(busy)),
         None => String::new(),
     };
     let because = vec![
         format!(
-            "Alternating rounds gave {} over TLS, and {} in clear text.",
+            "In alternating rounds, the throughput was {} over TLS and {} without TLS.",
             words::rate(without),
             words::rate(with),
         ),
         format!(
-            "By TLS the thread that makes the requests ran for {} of the time{busy}: each byte is encrypted, decrypted and \
-             copied.",
+            "Over TLS, the thread that sends the requests ran {} of the time{busy}: each byte is encrypted, \
+             decrypted and copied.",
             words::share(case.run.client_busy),
         ),
     ];
     let remedies = vec![
-        Where::Url.remedy("nbd:// instead of nbds://, on a network that no other host can reach"),
-        Where::Linerate.remedy("[nbd] tls = \"allowed\", for hosts on such a network"),
+        Where::Url.remedy("use nbd:// instead of nbds://, but only on an isolated network"),
+        Where::Linerate.remedy("[nbd] tls = \"allowed\", for hosts on an isolated network"),
         Where::Network.remedy(
-            "encryption at a lower layer: WireGuard or IPsec in the kernel, or MACsec in the network card",
+            "encrypt at a lower layer: WireGuard or IPsec in the kernel, or MACsec in the network card",
         ),
-        Where::Server.remedy("CPUs with instructions for AES at both ends (grep aes /proc/cpuinfo)"),
+        Where::Server.remedy("use CPUs with AES instructions at both ends (grep aes /proc/cpuinfo)"),
     ];
     let gain = Gain { predicted: Some(tried.ratio), low: tried.low, high: tried.high, confirmed: None };
     let trial = Some(beside.otherwise.change());

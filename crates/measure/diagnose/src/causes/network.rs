@@ -25,42 +25,43 @@ pub(crate) fn link_rate(case: &Case<'_>) -> Option<Found> {
         return None;
     }
     let gain = case.gain_of(|setting| setting.path.payload_per_s = Some(built_for.payload_per_s));
-    let says = if built_for.said { "you say" } else { "the interface says" };
+    let says = if built_for.said { "you specified" } else { "the interface reports" };
     let mut because = vec![match case.symptoms.queued(case.layers) {
         true => format!(
-            "{} went through, and the round trip grew from {} to {}: packets waited for a link that was full.",
+            "The throughput was {}, and the round trip grew from {} to {}: packets were queued in front of a \
+             saturated link.",
             words::rate(case.rate.value),
             words::time(case.layers.round_trip_s),
             words::time(case.layers.round_trip_s + case.symptoms.queue_s),
         ),
-        false => format!("{} went through, in every round the same.", words::rate(case.rate.value)),
+        false => format!("The throughput was {}, the same in every round.", words::rate(case.rate.value)),
     }];
     because.push(match ceiling::step(case.evidence, carried_per_s) {
         Some(bits_per_s) => format!(
-            "That is {} of what Ethernet carries at {}, and {says} {}.",
+            "This is {} of the payload rate of Ethernet at {}, but {says} {}.",
             words::share(carried_per_s / ceiling::link_payload_per_s(case.evidence, bits_per_s)),
             words::bits(bits_per_s),
             words::bits(built_for.bits_per_s),
         ),
         None => format!(
-            "{says} {}, which would carry {}.",
+            "By comparison, {says} {}, which would allow {}.",
             words::bits(built_for.bits_per_s),
             words::rate(built_for.payload_per_s)
         ),
     });
     let remedies = vec![
         Where::Network.remedy(
-            "check the speed of every port on the path, on both ends of every cable: a broken pair makes Gigabit \
-             fall back to 100 Mbit/s; replace the cable",
+            "check the port speed at both ends of every cable on the path, and replace damaged cables: with \
+             a broken wire pair, gigabit ports fall back to 100 Mbit/s",
         ),
         Where::Kernel.remedy(
-            "ethtool INTERFACE (speed, duplex, link partner), then ethtool -s INTERFACE autoneg on; tc -s \
-             qdisc show dev INTERFACE for a shaper",
+            "check speed, duplex mode and link partner with ethtool INTERFACE, then ethtool -s INTERFACE \
+             autoneg on; look for a traffic shaper with tc -s qdisc show dev INTERFACE",
         ),
         Where::Windows
             .remedy("Get-NetAdapter | Select Name, LinkSpeed; set Speed & Duplex to Auto Negotiation"),
         Where::Esxi.remedy("esxcli network nic list, then esxcli network nic set -n VMNIC -a"),
-        Where::Target.remedy("the speed of its port, and a limit for this host"),
+        Where::Target.remedy("check the speed of its port, and whether it limits the rate of this host"),
     ];
     Some(Found { cause: Cause::LinkRate, because, gain, remedies, trial: None })
 }
@@ -74,13 +75,14 @@ pub(crate) fn loss(case: &Case<'_>) -> Option<Found> {
     }
     let gain = case.gain_without(Setting::open_windows);
     let how = match case.load().direction {
-        Direction::Write => "of the segments that this machine sent had to be retransmitted",
-        Direction::Read => "of the segments received were out of order, after a missing one",
+        Direction::Write => "of the segments sent by this machine were retransmitted",
+        Direction::Read => "of the received segments were out of order, after a missing segment",
     };
     let mut because = vec![
         format!("{} {how}.", words::share(case.symptoms.lost)),
         format!(
-            "Without losses, {} requests of {} at a round trip of {} would come to {} instead of {}.",
+            "Without losses, {} outstanding requests of {} at a round trip of {} would reach {} instead of \
+             {}.",
             case.load().depth,
             words::size(f64::from(case.load().block_bytes)),
             words::time(case.layers.round_trip_s),
@@ -92,23 +94,23 @@ pub(crate) fn loss(case: &Case<'_>) -> Option<Found> {
         && link.faults > 0
     {
         because.push(format!(
-            "The interface {} counted {} packets dropped or damaged meanwhile.",
+            "Interface {} dropped or corrupted {} packets during the measurement.",
             link.interface, link.faults
         ));
     }
     let remedies = vec![
         Where::Network.remedy(
-            "error and drop counters of every switch port on the path; a cable, a plug or an optic that is \
-             going bad, a duplex mismatch, a port buffer that overflows (flow control, fewer hosts at \
-             once)",
+            "check the error and drop counters of every switch port on the path; likely causes are a failing \
+             cable, connector or transceiver, a duplex mismatch, or an overflowing port buffer (use flow \
+             control, or fewer concurrent hosts)",
         ),
         Where::Kernel.remedy(
-            "ip -s link show INTERFACE and ethtool -S INTERFACE for errors; ethtool -g and -G for a longer \
-             receive ring",
+            "check for errors with ip -s link show INTERFACE and ethtool -S INTERFACE; enlarge the receive \
+             ring with ethtool -g and -G",
         ),
         Where::Kernel.remedy(
-            "until the cause is found: sysctl -w net.ipv4.tcp_congestion_control=bbr on the side that sends, which \
-             does not slow down for single losses",
+            "until the cause is found, use BBR, which does not slow down after single losses: sysctl -w \
+             net.ipv4.tcp_congestion_control=bbr on the sending side",
         ),
         Where::Url.remedy("congestion=bbr, for writes"),
         Where::Linerate.remedy("[[portal]] congestion = \"bbr\", for reads"),
@@ -125,10 +127,10 @@ const HEADERS_BYTES: u32 = 52;
 /// With this cause, nothing works at all: all later measurements used shorter segments.
 pub(crate) fn path_mtu(evidence: &Evidence) -> Option<Found> {
     let vanished = evidence.long_packets.as_ref()?;
-    let mut because = vec![format!("Short commands are answered, and {}.", vanished.lost)];
+    let mut because = vec![format!("Short commands complete, but {}.", vanished.lost)];
     let interface = match &evidence.link {
         Known::Measured(link) => format!(
-            " The interface {} takes packets of {} bytes.",
+            " Interface {} accepts packets of up to {} bytes.",
             link.interface,
             words::number(f64::from(link.mtu))
         ),
@@ -137,18 +139,18 @@ pub(crate) fn path_mtu(evidence: &Evidence) -> Option<Found> {
     because.push(format!("TCP sent segments of up to {} bytes.{interface}", vanished.segment_bytes));
     if let Some(works) = vanished.works_bytes {
         because.push(format!(
-            "With segments of {works} bytes it passed; everything that follows was measured with these."
+            "Segments of {works} bytes arrive; all later measurements used this segment size."
         ));
     }
     let mtu = vanished.works_bytes.map_or(1500, |bytes| bytes.saturating_add(HEADERS_BYTES));
     let remedies = vec![
         Where::Network.remedy(
-            "the same MTU on every interface and switch port on the path (9000 on all, which switches count \
-             as 9216, or 1500 on all), and no firewall that drops ICMP \"fragmentation needed\"",
+            "set the same MTU on every interface and switch port on the path (1500, or 9000, for which \
+             switches are usually set to 9216), and do not let firewalls drop ICMP \"fragmentation needed\"",
         ),
         Where::Kernel.remedy(format!(
-            "ping -M do -s {} ADDRESS finds where it ends; ip link set dev INTERFACE mtu {mtu} until this is fixed, \
-             or sysctl -w net.ipv4.tcp_mtu_probing=1",
+            "find the limit of the path with ping -M do -s {} ADDRESS; until it is fixed, ip link set dev \
+             INTERFACE mtu {mtu}, or sysctl -w net.ipv4.tcp_mtu_probing=1",
             mtu.saturating_sub(28)
         )),
         Where::Url.remedy(format!("tcp-segment={}", vanished.works_bytes.unwrap_or(1200))),
@@ -186,7 +188,7 @@ pub(crate) fn slow_path(case: &Case<'_>) -> Option<Found> {
     let gain = case.gain_to(mended_per_s(case, best, best_s, ways.len()));
     let because = vec![
         format!(
-            "{} takes {} on connection {} ({}), and {} on connection {} ({}).",
+            "{} takes {} on connection {} ({}), but {} on connection {} ({}).",
             if case.evidence.nbd.is_some() { "The round trip" } else { "A NOP" },
             words::time(worst_s),
             worst.cid,
@@ -196,7 +198,7 @@ pub(crate) fn slow_path(case: &Case<'_>) -> Option<Found> {
             best.peer,
         ),
         format!(
-            "Connection {} carried {} of the data of all {}.",
+            "Connection {} carried {} of the data of all {} connections.",
             worst.cid,
             words::share(carried(case, worst.cid)),
             ways.len(),
@@ -204,14 +206,14 @@ pub(crate) fn slow_path(case: &Case<'_>) -> Option<Found> {
     ];
     let remedies = vec![
         Where::Network.remedy(format!(
-            "compare the paths of the connections: traceroute, port speeds, the switch or the subnet that \
-                 connection {} goes through",
+            "compare the paths of the connections: traceroute, port speeds, and the switch or subnet that \
+             connection {} uses",
             worst.cid
         )),
         Where::Url.remedy("until this is fixed, connections=1 over the better path"),
         Where::Kernel.remedy(
-            "with multipath: path_selector \"service-time 0\" in /etc/multipath.conf, which gives the slower \
-             path less",
+            "with multipath: path_selector \"service-time 0\" in /etc/multipath.conf, which sends fewer \
+             requests over the slower path",
         ),
         Where::Esxi.remedy("esxcli storage nmp psp roundrobin deviceconfig set -d DEVICE --type latency"),
         Where::Windows.remedy("Set-MSDSMGlobalDefaultLoadBalancePolicy -Policy LQD (least queue depth)"),
@@ -288,14 +290,16 @@ pub(crate) fn tcp_window(case: &Case<'_>) -> Option<Found> {
     let connections = case.evidence.paths.len().max(1) as f64;
     let because = vec![
         format!(
-            "{} at a round trip of {} means {} in transit on each connection, whatever the queue depth.",
+            "{} at a round trip of {} means that each connection has {} in transit, independent of the queue \
+             depth.",
             words::rate(case.rate.value),
             words::time(case.layers.round_trip_s),
             words::size(window.bytes.round()),
         ),
         seen(case, window),
         format!(
-            "No packets were lost, and none waited in the network; {} requests of {} could fill {}.",
+            "No packets were lost or queued in the network; {} outstanding requests of {} would allow {} in \
+             transit.",
             case.load().depth,
             words::size(f64::from(case.load().block_bytes)),
             words::size((f64::from(case.load().depth) * f64::from(case.load().block_bytes)).round()),
@@ -318,17 +322,18 @@ fn seen(case: &Case<'_>, window: FullWindow) -> String {
     };
     match window.whose {
         Whose::TargetReceive => format!(
-            "For {} of the time the {}'s receive window kept this machine from sending.",
+            "The {1}'s receive window prevented this machine from sending {0} of the time.",
             words::share(mean(|path| path.limited_by_receiver)),
             case.server(),
         ),
         Whose::OurSend => format!(
-            "For {} of the time this machine's own send buffer was too small for more.",
+            "This machine's send buffer was too small to send more {} of the time.",
             words::share(mean(|path| path.limited_by_send_buffer)),
         ),
-        Whose::OurReceive => "This machine's receive window does not allow more in transit.".to_owned(),
+        Whose::OurReceive => "This machine's receive window does not allow more data in transit.".to_owned(),
         Whose::TargetSend => {
-            "This machine's receive window would allow more in transit: the target's send buffer is the limit."
+            "This machine's receive window would allow more data in transit: the target's send buffer is the \
+             limit."
                 .to_owned()
         }
     }
@@ -346,7 +351,9 @@ fn remedies(whose: Whose, bytes: u64) -> Vec<Remedy> {
         )),
         Where::Tgt.remedy(format!("on its host: {limits}")),
         Where::Lio.remedy(format!("on its host: {limits}")),
-        Where::Target.remedy("its TCP window size or socket buffers, and window scaling (RFC 7323)"),
+        Where::Target.remedy(
+            "increase its TCP window size or socket buffers, and enable window scaling (RFC 7323)",
+        ),
     ];
     let ours = [
         Where::Url.remedy("omit receive-buffer and send-buffer: the kernel then sizes them automatically"),
@@ -377,7 +384,7 @@ pub(crate) fn delayed_ack(case: &Case<'_>) -> Option<Found> {
     let because = vec![
         match stalls.others_s {
             Some(others_s) => format!(
-                "Of single requests of {}, {} took {} or more, and the others {}.",
+                "Of the single requests of {}, {} took {} or more; the others took {}.",
                 words::size(f64::from(case.load().block_bytes)),
                 words::share(stalls.share),
                 words::time(stalls.held_s),
@@ -390,26 +397,27 @@ pub(crate) fn delayed_ack(case: &Case<'_>) -> Option<Found> {
             ),
         },
         format!(
-            "With a round trip of {} nothing on the path takes that long: it is the time by which an \
-             acknowledgement is delayed, and one end waits for it before it sends the rest.",
+            "The round trip is only {}, so the path does not explain the delay: one end delays its TCP \
+             acknowledgement, and the other waits for it before it sends the rest of the data.",
             words::time(case.layers.round_trip_s),
         ),
     ];
     let remedies = vec![
         Where::Target.remedy(
-            "TCP_NODELAY on its sockets, and a PDU's header and data in one write (writev, MSG_MORE); look \
-             for a proxy or tunnel between that does neither",
+            "set TCP_NODELAY on its sockets, and send a PDU's header and data in one write (writev, \
+             MSG_MORE); look for a proxy or tunnel on the path that does neither",
         ),
         Where::Esxi.remedy(
-            "esxcli iscsi adapter param set -A ADAPTER -k DelayedAck -v false (or Advanced Options of the \
-             initiator), then a restart of the host",
+            "esxcli iscsi adapter param set -A ADAPTER -k DelayedAck -v false (or the initiator's Advanced \
+             Options); then restart the host",
         ),
         Where::Windows.remedy(
             "HKLM\\SYSTEM\\CurrentControlSet\\Services\\Tcpip\\Parameters\\Interfaces\\{GUID of the \
-             adapter}: TcpAckFrequency = 1 and TcpNoDelay = 1 (DWORD), then a restart",
+             adapter}: TcpAckFrequency = 1 and TcpNoDelay = 1 (DWORD); then restart Windows",
         ),
-        Where::Kernel
-            .remedy("ip route change SUBNET dev INTERFACE quickack 1 on the side that acknowledges late"),
+        Where::Kernel.remedy(
+            "ip route change SUBNET dev INTERFACE quickack 1 on the side that delays acknowledgements",
+        ),
     ];
     Some(Found { cause: Cause::DelayedAck, because, gain, remedies, trial: None })
 }

@@ -38,14 +38,14 @@ pub(crate) fn depth(case: &Case<'_>) -> Option<Found> {
     let block = words::size(f64::from(load.block_bytes));
     let because = vec![
         format!(
-            "{} of {block} outstanding, each taking {}: that is {}.",
+            "{} of {block} outstanding, each taking {}, gives {}.",
             requests(load.depth),
             words::time(case.service_s()),
             words::rate(case.rate.value),
         ),
         format!(
-            "{} of that is the round trip, during which more requests could be outstanding: {depth} would give \
-             {}.",
+            "The round trip is {} of this time, and more requests could be outstanding during it: {depth} \
+             would give {}.",
             words::time(case.layers.round_trip_s),
             words::rate(case.rate.value * gain.predicted.unwrap_or(1.0)),
         ),
@@ -55,14 +55,14 @@ pub(crate) fn depth(case: &Case<'_>) -> Option<Found> {
             "keep {depth} requests outstanding (fio: iodepth={depth}; a database: its number of I/O \
                  threads or its read-ahead)"
         )),
-        Where::Kernel.remedy("for files that are read from front to end: blockdev --setra 8192 DEVICE"),
+        Where::Kernel.remedy("for files that are read sequentially: blockdev --setra 8192 DEVICE"),
         Where::OpenIscsi.remedy(format!(
             "node.session.queue_depth = {depth}, node.session.cmds_max = {}",
             (2 * depth).max(128)
         )),
         Where::Windows.remedy(
-            "several outstanding requests need unbuffered or overlapped I/O in the application; MPIO does \
-             not add any",
+            "use unbuffered or overlapped I/O in the application to keep several requests outstanding; MPIO \
+             does not add any",
         ),
         Where::Esxi.remedy(format!(
             "esxcli storage core device set -d DEVICE --sched-num-req-outstanding {}, and in the guest a \
@@ -108,32 +108,32 @@ pub(crate) fn command_window(case: &Case<'_>) -> Option<Found> {
     let depth = load.depth;
     let gain = case.gain_of(|setting| setting.path.commands_at_once = None);
     let mut because = vec![format!(
-        "Of {depth} outstanding requests, {} were at the target on average; requests waited for the command window \
-         for {} of their time.",
+        "Of {depth} outstanding requests, {} on average had been sent to the target; requests spent {} of \
+         their time waiting for the command window.",
         words::number(case.symptoms.at_once),
         words::share(case.symptoms.waiting),
     )];
     if stalled {
         because.push(format!(
-            "For {} of the time the target's command window (MaxCmdSN) was full.",
+            "The target's command window (MaxCmdSN) was full {} of the time.",
             words::share(run.window_stalled)
         ));
     }
     if refused {
-        because.push(format!("The target answered BUSY or TASK SET FULL {} times.", run.busy_answers));
+        because.push(format!("The target returned BUSY or TASK SET FULL {} times.", run.busy_answers));
     }
     let window = depth.clamp(128, 65_536);
     let remedies = vec![
         Where::Linerate.remedy(format!("[limits] window = {}", window.max(256))),
         Where::Lio.remedy(format!(
-            "targetcli /iscsi/IQN/tpg1 set attribute default_cmdsn_depth={window}, and for initiators \
-                 with an ACL of their own acls/INITIATOR set attribute … cmdsn_depth={window}"
+            "targetcli /iscsi/IQN/tpg1 set attribute default_cmdsn_depth={window}, and for initiators with \
+             their own ACL, acls/INITIATOR set attribute … cmdsn_depth={window}"
         )),
         Where::Tgt.remedy(format!(
             "tgtadm --lld iscsi --mode target --op update --tid 1 --name MaxQueueCmd --value {window}"
         )),
         Where::Target.remedy(
-            "its queue depth or command window for each session or host; until that is larger, use several \
+            "increase its queue depth or command window per session or host; until then, use several \
              sessions (multipath)",
         ),
         Where::OpenIscsi.remedy(format!(
@@ -162,8 +162,8 @@ pub(crate) fn solicitation(case: &Case<'_>) -> Option<Found> {
     let gain = case.gain_of(|setting| setting.keys = mended);
     let because = vec![
         format!(
-            "InitialR2T={}, ImmediateData={} and FirstBurstLength={} were agreed on: a write of {} waits {} \
-             for the target to ask for its data (R2T).",
+            "The login negotiated InitialR2T={}, ImmediateData={} and FirstBurstLength={}: a write of {} \
+             waits {} for the target to request data (R2T).",
             words::yes(got.initial_r2t),
             words::yes(got.immediate_data),
             got.first_burst_bytes,
@@ -171,7 +171,8 @@ pub(crate) fn solicitation(case: &Case<'_>) -> Option<Found> {
             times(case.modelled.exchanges - 1),
         ),
         format!(
-            "Each wait takes a round trip and the work of both ends, {}; measured, a write spends {} on it.",
+            "Each wait takes a round trip and processing at both ends, {}; in the measurement, a write \
+             waited {}.",
             words::time(case.layers.exchange_s()),
             words::time(case.run.parts.r2t_us / 1e6),
         ),
@@ -225,7 +226,8 @@ fn solicitation_remedies() -> Vec<Remedy> {
              ImmediateData Yes and FirstBurstLength 262144",
         ),
         Where::Target.remedy(
-            "InitialR2T=No, ImmediateData=Yes and a FirstBurstLength of 256 KiB; both sides must agree",
+            "InitialR2T=No, ImmediateData=Yes and a FirstBurstLength of 256 KiB; both sides must support \
+             these values",
         ),
     ]
 }
@@ -263,16 +265,16 @@ pub(crate) fn small_bursts(case: &Case<'_>) -> Option<Found> {
     let gain = case.gain_of(|setting| setting.keys = mended);
     let because = vec![
         format!(
-            "MaxBurstLength={} was agreed on, with MaxOutstandingR2T={}: a write of {} is asked for in {} \
-             pieces.",
+            "The login negotiated MaxBurstLength={} and MaxOutstandingR2T={}: the target requests a write of \
+             {} in {} pieces.",
             got.max_burst_bytes,
             got.outstanding_r2ts,
             words::size(f64::from(load.block_bytes)),
             words::number(case.run.r2ts_per_command),
         ),
         format!(
-            "Each wait takes a round trip and the work of both ends, {}; measured, a write spends {} of its \
-             {} on them.",
+            "Each wait takes a round trip and processing at both ends, {}; in the measurement, a write \
+             waited {} of its {}.",
             words::time(case.layers.exchange_s()),
             words::time(case.run.parts.r2t_us / 1e6),
             words::time(case.service_s()),
@@ -325,7 +327,8 @@ fn small_bursts_remedies() -> Vec<Remedy> {
              likewise FirstBurstLength 262144",
         ),
         Where::Target.remedy(
-            "MaxBurstLength of 1 MiB or more, FirstBurstLength of 256 KiB; the smaller value of both sides applies",
+            "MaxBurstLength of 1 MiB or more, FirstBurstLength of 256 KiB; the smaller of the two sides' \
+             values applies",
         ),
     ]
 }
@@ -350,8 +353,8 @@ const LONG_BYTES: u32 = 262_144;
 pub(crate) fn small_segments(case: &Case<'_>) -> Option<Found> {
     let (load, keys) = (case.load(), &case.setting.keys);
     let (segment_bytes, whose) = match load.direction {
-        Direction::Read => (keys.initiator_segment_bytes, "this machine"),
-        Direction::Write => (keys.target_segment_bytes, "the target"),
+        Direction::Read => (keys.initiator_segment_bytes, "This machine"),
+        Direction::Write => (keys.target_segment_bytes, "The target"),
     };
     if segment_bytes >= USUAL_BYTES || load.block_bytes <= segment_bytes {
         return None;
@@ -420,7 +423,7 @@ fn small_segments_remedies(direction: Direction) -> Vec<Remedy> {
             Where::OpenIscsi.remedy("node.conn[0].iscsi.MaxRecvDataSegmentLength = 262144"),
             windows("MaxRecvDataSegmentLength = 262144"),
             Where::Esxi.remedy("esxcli iscsi adapter param set -A ADAPTER -k MaxRecvDataSegment -v 131072"),
-            Where::Target.remedy("MaxXmitDataSegmentLength, if a target limits its own segments"),
+            Where::Target.remedy("increase MaxXmitDataSegmentLength, if the target has such a setting"),
         ],
         Direction::Write => vec![
             Where::Linerate.remedy("[target.session] max-segment = \"256KiB\""),
@@ -457,26 +460,30 @@ pub(crate) fn digests(case: &Case<'_>) -> Option<Found> {
     let gain = case.gain_to(case.rate.value / (1.0 - took.clamp(0.0, 0.9)));
     let because = vec![
         format!(
-            "HeaderDigest={} and DataDigest={} were agreed on, and {} of this machine's time went into them.",
+            "The login negotiated HeaderDigest={} and DataDigest={}, and this machine spent {} of its time \
+             on digests.",
             if keys.header_digest { "CRC32C" } else { "None" },
             if keys.data_digest { "CRC32C" } else { "None" },
             words::share(took),
         ),
-        format!("The busiest thread ran for {} of the time: it has none left for them.", words::share(busy)),
+        format!(
+            "The busiest thread ran {} of the time, so digests reduce its throughput.",
+            words::share(busy)
+        ),
     ];
     let remedies = vec![
         Where::Url.remedy(
-            "header-digest=none&data-digest=none, if the network can be trusted: TCP's checksum misses one \
-             damaged packet in some ten thousand",
+            "header-digest=none&data-digest=none, if the network is reliable: TCP's checksum misses about \
+             one corrupted packet in ten thousand",
         ),
         Where::OpenIscsi
             .remedy("node.conn[0].iscsi.HeaderDigest = None, node.conn[0].iscsi.DataDigest = None"),
         Where::Esxi.remedy(
             "esxcli iscsi adapter param set -A ADAPTER -k HeaderDigest -v prohibited, likewise DataDigest",
         ),
-        Where::Windows.remedy("without the data digest in the advanced settings of the connection"),
+        Where::Windows.remedy("disable the data digest in the advanced settings of the connection"),
         Where::Target
-            .remedy("a CPU whose CRC32C is an instruction (SSE4.2, ARMv8), and a program that uses it"),
+            .remedy("use a CPU with a CRC32C instruction (SSE4.2, ARMv8), and a target that uses it"),
     ];
     let trial = Some(settings([("header-digest", "none".to_owned()), ("data-digest", "none".to_owned())]));
     Some(Found { cause: Cause::Digests, because, gain, remedies, trial })

@@ -44,21 +44,21 @@ fn slow(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
     });
     let quick = match (&case.evidence.nbd, case.layers.nop) {
         (None, _) => format!(
-            "A NOP takes {}, TEST UNIT READY {}: the network and the target are quick.",
+            "A NOP takes {}, and TEST UNIT READY {}: the network and the target are fast.",
             words::time(case.layers.exchange_s()),
             words::time(case.layers.exchange_s() + case.layers.dispatch_s()),
         ),
         (Some(_), Some(nop)) => {
-            format!("A BLOCK_STATUS takes {}: the network and the server are quick.", words::time(nop.value))
+            format!("A BLOCK_STATUS takes {}: the network and the server are fast.", words::time(nop.value))
         }
         (Some(_), None) => {
-            format!("The round trip takes {}: the network is quick.", words::time(case.layers.exchange_s()))
+            format!("The round trip takes {}: the network is fast.", words::time(case.layers.exchange_s()))
         }
     };
     let because = vec![
         quick,
         format!(
-            "A {what} of one block takes {} more than that: it waits for the medium.",
+            "A {what} of one block takes {} longer, because it waits for the medium.",
             words::time(access_s)
         ),
     ];
@@ -73,8 +73,8 @@ fn full(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
     });
     let because = vec![
         format!(
-            "At a queue depth of {}, each {what} takes {}, and alone {}: they wait for each other at {}, {} per \
-             second.",
+            "At a queue depth of {}, each {what} takes {}, but a single one takes {}: the requests wait for \
+             each other, at {} or {} per second.",
             case.load().depth,
             words::time(case.service_s()),
             words::time(case.modelled_alone_s()),
@@ -82,7 +82,8 @@ fn full(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
             words::number(case.rate.value / f64::from(case.load().block_bytes)),
         ),
         format!(
-            "During the load, {} takes {}: neither the network nor the {} has a queue, so the medium has one.",
+            "During the load, {} takes {}: requests are queued neither in the network nor in the {}, but at \
+             the medium.",
             case.shortest().replacen('A', "a", 1),
             words::time(case.layers.probe_s() + case.symptoms.nop_queue_s.unwrap_or(0.0).max(0.0)),
             case.server(),
@@ -94,23 +95,27 @@ fn full(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
 fn remedies() -> Vec<Remedy> {
     vec![
         Where::Target.remedy(
-            "check the disks behind the target: iostat -x 1 there (r_await, w_await, %util), a RAID that \
-             rebuilds or is degraded, a pool that is nearly full, a limit (QoS) for this volume",
+            "check the disks behind the target: run iostat -x 1 there (r_await, w_await, %util); look for a \
+             degraded or rebuilding RAID, a nearly full pool, or a rate limit (QoS) of this volume",
         ),
         Where::Target.remedy(
             "put the volume on faster disks, or a cache in front of them (bcache, dm-cache, an SSD for ZFS: \
              L2ARC for reads, SLOG for writes)",
         ),
         Where::Linerate.remedy(
-            "a delay: or limit: around the volume, if there is one; file: with direct=off lets the host's \
-             page cache help",
+            "remove delay: or limit: from the volume, if it has one; file: with direct=off uses the host's \
+             page cache",
         ),
-        Where::Lio.remedy("a fileio backstore with write_back=true, or a block backstore on faster disks"),
+        Where::Lio.remedy(
+            "use a fileio backstore with write_back=true, or a block backstore on faster disks",
+        ),
         Where::Tgt.remedy(
-            "--bsoflags without direct and sync lets the host's page cache help; --bstype aio for fast disks",
+            "omit direct and sync from --bsoflags, to use the host's page cache; for fast disks, use \
+             --bstype aio",
         ),
-        Where::Application
-            .remedy("a higher queue depth, if there are many disks: each then works on one request"),
+        Where::Application.remedy(
+            "increase the queue depth, if the volume has many disks: each can then process a request",
+        ),
     ]
 }
 
@@ -129,33 +134,33 @@ pub(crate) fn flush(case: &Case<'_>) -> Option<Found> {
     let plain_s = case.layers.alone_s(Direction::Write, load.block_bytes).unwrap_or_default();
     let because = vec![
         format!(
-            "A write takes {}, and one to stable storage {}.",
+            "A write takes {}; a write to stable storage takes {}.",
             words::time(plain_s),
             words::time(plain_s + flush_s)
         ),
         format!(
-            "The rate of durable writes is {} per second, at a queue depth of {}.",
+            "At a queue depth of {1}, the rate is {0} durable writes per second.",
             words::number(case.rate.value / f64::from(load.block_bytes)),
             load.depth
         ),
     ];
     let remedies = vec![
         Where::Target.remedy(
-            "a write cache that survives a power failure (a RAID controller's with a battery, disks with \
-             capacitors), or a log device of that kind (ZFS: SLOG)",
+            "add a write cache that survives a power failure (a RAID controller with a battery, disks with \
+             capacitors), or such a log device (ZFS: SLOG)",
         ),
         Where::Target.remedy(
             "if the disks have such a cache and the target still flushes: configure it (mdadm and dm: nothing to set; ZFS: zfs_nocacheflush; LVM on a controller: write-through in \
              /sys/block/DISK/queue/write_cache)",
         ),
-        Where::Linerate.remedy("delay: with flush= around the volume, if there is one"),
+        Where::Linerate.remedy("remove delay: with flush= from the volume, if it has one"),
         Where::Lio.remedy(
             "emulate_write_cache and emulate_fua_write determine how the backstore flushes; disabling them is safe \
              only with a protected cache",
         ),
         Where::Application.remedy(
-            "fewer, larger commits: group commit (PostgreSQL: commit_delay; MySQL: \
-             innodb_flush_log_at_trx_commit), or several of them concurrently",
+            "use fewer, larger commits (group commit; PostgreSQL: commit_delay; MySQL: \
+             innodb_flush_log_at_trx_commit), or concurrent commits",
         ),
     ];
     Some(Found { cause: Cause::Flush, because, gain, remedies, trial: None })
@@ -180,13 +185,15 @@ pub(crate) fn misalignment(case: &Case<'_>) -> Option<Found> {
     let physical = words::size(f64::from(storage.physical_block_bytes));
     let because = vec![
         format!(
-            "The physical block is {physical} long; a write of {} takes {}, and one of a whole block {}.",
+            "The physical block size is {physical}; a write of {} takes {}, but a write of a whole block \
+             takes {}.",
             words::size(f64::from(storage.block_bytes)),
             words::time(short.value),
             words::time(whole.value),
         ),
         format!(
-            "Writes of {} are not a whole number of blocks: each block is read, changed and written back.",
+            "Writes of {} do not cover whole physical blocks: the device reads, modifies and rewrites each \
+             block.",
             words::size(f64::from(case.load().block_bytes)),
         ),
     ];
@@ -196,18 +203,19 @@ pub(crate) fn misalignment(case: &Case<'_>) -> Option<Found> {
                  and log block size; file systems: block size of {physical} or more)"
         )),
         Where::Kernel.remedy(format!(
-            "begin partitions at multiples of 1 MiB (parted -a optimal), mkfs.xfs -s size={0}, mkfs.ext4 \
-                 -b {0}",
+            "start partitions at multiples of 1 MiB (parted -a optimal), mkfs.xfs -s size={0}, mkfs.ext4 -b \
+             {0}",
             storage.physical_block_bytes.max(4096)
         )),
         Where::Windows.remedy(
-            "fsutil fsinfo sectorInfo DRIVE: shows whether the partition is aligned; format with an \
-             allocation unit of 4096 or more",
+            "fsutil fsinfo sectorInfo DRIVE shows whether the partition is aligned; format with an \
+             allocation unit of 4096 bytes or more",
         ),
         Where::Target.remedy(
-            "a volume whose logical blocks have the physical length, for systems that support it (4Kn)",
+            "use a volume whose logical blocks are as long as its physical blocks, for systems that support \
+             this (4Kn)",
         ),
-        Where::Linerate.remedy("?block=4096 on the volume, for a new one"),
+        Where::Linerate.remedy("?block=4096, for a new volume"),
         Where::Esxi.remedy(
             "VMFS 6 aligns automatically; a virtual disk from an old guest may be misaligned: check its partition \
              table",

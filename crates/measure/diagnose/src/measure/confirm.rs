@@ -43,14 +43,14 @@ pub async fn confirm(
         progress.begins(&format!("trying {}", trial.named));
         match trial.run(options).await {
             Ok(pairs) => judge(finding, &trial, &pairs),
-            Err(why) => finding.because.push(format!("Trying {} failed: {why}.", trial.named)),
+            Err(why) => finding.because.push(format!("The trial with {} failed: {why}.", trial.named)),
         }
     }
     // Remedies without effect are not the first to apply.
     findings.sort_by_key(|finding| finding.gain.confirmed.is_some_and(|tried| tried.brings_nothing()));
 }
 
-/// What is tried.
+/// The change under test.
 struct Trial {
     /// The change, in user syntax.
     named: String,
@@ -140,10 +140,10 @@ fn judge(finding: &mut Finding, trial: &Trial, pairs: &[Pair]) {
     let (named, mb) = (&trial.named, with / 1e6);
     finding.because.push(match (without > 0.0, with > 0.0) {
         (false, true) => {
-            format!("Tried: with {named} the rate was {mb:.1} MB/s, and nothing got through without.")
+            format!("Trial: with {named}, the rate was {mb:.1} MB/s; without, no request completed.")
         }
-        (_, false) => format!("Tried: nothing got through with {named}."),
-        (true, true) => format!("Tried: too few rounds with and without {named} were completed."),
+        (_, false) => format!("Trial: no request completed with {named}."),
+        (true, true) => format!("Trial: too few rounds with and without {named} were completed."),
     });
 }
 

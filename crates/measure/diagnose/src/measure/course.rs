@@ -115,7 +115,7 @@ fn settings(subject: &Subject) -> Option<&Settings> {
 /// The interface of the first connection.
 fn watched(subject: &Subject, connections: &[ConnectionStatistics]) -> Result<LinkWatch, String> {
     match subject.is_local() {
-        true => Err("a Unix socket has none".to_owned()),
+        true => Err("a Unix socket has no interface".to_owned()),
         false => LinkWatch::begin(connections.first()),
     }
 }
@@ -183,7 +183,7 @@ impl Course {
             path.nop = match evidence.nbd {
                 None => self.nop_by(Cid(path.cid)),
                 Some(_) => Known::Unknown(
-                    "NBD does not let the client choose the connection of a request".to_owned(),
+                    "an NBD client cannot choose the connection of a request".to_owned(),
                 ),
             };
         }
@@ -292,7 +292,8 @@ fn loads(options: &Options, device: &Device, writable: Option<Part>) -> Result<V
     };
     if let Some(own) = options.own.filter(|own| !fits(own)) {
         return Err(Failure::refused(format!(
-            "requests of {} bytes do not fit the storage, which has blocks of {block} bytes and {} bytes in total",
+            "requests of {} bytes are not possible on the storage, which has blocks of {block} bytes and {} \
+             bytes in total",
             own.block_bytes,
             geometry.bytes()
         )));
@@ -332,7 +333,7 @@ fn hidden_server(connections: &[ConnectionStatistics], server: Option<&Server>) 
     (server.is_none() && is_here && !may_look).then(|| Fact {
         group: Group::Storage,
         name: "server's CPU time".to_owned(),
-        value: "unknown: only root may see which process has the other end of a connection".to_owned(),
+        value: "unknown: only root can see which process has the other end of a connection".to_owned(),
         better: None,
     })
 }

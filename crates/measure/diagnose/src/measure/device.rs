@@ -132,11 +132,11 @@ impl Device {
 async fn ping(lun: &RemoteLun, by: Option<Cid>, bytes: u32) -> Result<Duration, NoTime> {
     let data: Vec<u8> = (0..bytes).map(|index| index as u8 ^ (index >> 8) as u8).collect();
     let pong = lun.target().ping(by, &data).await.map_err(|error| match error {
-        CommandError::Rejected => never("the target rejects it"),
+        CommandError::Rejected => never("the target rejects the request"),
         error => NoTime::Failed(error.to_string()),
     })?;
     match pong.data.len() {
-        echoed if echoed < data.len() => Err(never(&format!("only {echoed} bytes came back"))),
+        echoed if echoed < data.len() => Err(never(&format!("only {echoed} bytes were returned"))),
         _ if pong.data != data => Err(never("the returned data differs from the sent data")),
         _ => Ok(pong.time),
     }
@@ -146,8 +146,8 @@ async fn ping(lun: &RemoteLun, by: Option<Cid>, bytes: u32) -> Result<Duration, 
 async fn status(export: &RemoteExport) -> Result<Duration, NoTime> {
     if export.session().allocation.is_none() {
         return Err(never(
-            "the server has no base:allocation, and NBD has no other request without data that does not use the \
-             storage",
+            "the server does not support base:allocation, and NBD has no other request without storage \
+             access or data",
         ));
     }
     let begun = reactor::now();
@@ -173,7 +173,7 @@ pub(super) fn asked(offers: &Offers, got: &Parameters) -> Keys {
     }
 }
 
-/// What was agreed on.
+/// The negotiated keys.
 pub(super) fn got(got: &Parameters) -> Keys {
     Keys {
         immediate_data: got.immediate_data,

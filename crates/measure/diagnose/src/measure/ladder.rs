@@ -25,7 +25,7 @@ struct Rung {
     /// Including failed ones.
     spent: Duration,
     failures: u32,
-    /// What was wrong last.
+    /// The last failure.
     why: Option<String>,
     /// The probe is not sent again.
     is_over: bool,
@@ -208,7 +208,7 @@ impl Rung {
 
     /// If most attempts failed, the times of the others are meaningless.
     fn known(&self) -> Known<Timed> {
-        let why = || self.why.clone().unwrap_or_else(|| "there was no time for it".to_owned());
+        let why = || self.why.clone().unwrap_or_else(|| "the time was used up".to_owned());
         match Timed::of(&self.times) {
             Some(timed) if self.times.len() > self.failures as usize => Known::Measured(timed),
             Some(_) | None => Known::Unknown(why()),
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn what_fails_more_often_than_not_is_not_known() {
         let mut rung = Rung::new(Probe::TestUnitReady);
-        assert_eq!(rung.known(), Known::Unknown("there was no time for it".to_owned()));
+        assert_eq!(rung.known(), Known::Unknown("the time was used up".to_owned()));
         rung.times.push(Duration::from_millis(1));
         assert!(matches!(rung.known(), Known::Measured(_)));
         rung.fails("the target said so".to_owned(), FAILURES_MAX);

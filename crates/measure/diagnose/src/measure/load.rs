@@ -120,7 +120,7 @@ pub(in crate::measure) struct Times {
     pub(in crate::measure) counted: Duration,
 }
 
-/// What came of it.
+/// The result of a round.
 struct Round {
     run: Run,
     /// The clocks at the start and the end of counting; `None` if the round ended early, by too many
@@ -166,7 +166,7 @@ async fn round(place: Where<'_>, load: &Load, times: Times, seed: u64) -> Result
     let run = bench::run(&devices, &workload, &orders, &mut on);
     let run = reactor::timeout(times.warm_up + times.counted + DRAIN, run).await;
     let (clocks, nops) = watch.end(to).await;
-    let run = run.map_err(|_| "requests did not end".to_owned())?.map_err(|error| error.to_string())?;
+    let run = run.map_err(|_| "requests did not complete".to_owned())?.map_err(|error| error.to_string())?;
     Ok(Round { run, clocks, nops })
 }
 
@@ -298,7 +298,7 @@ impl Sum {
             busy_answers: 0,
             errors: 0,
             first_failure: None,
-            nop: Known::Unknown("there was no time for it".to_owned()),
+            nop: Known::Unknown("the time was used up".to_owned()),
             paths: Vec::new(),
             beside: Vec::new(),
             client_busy: 0.0,

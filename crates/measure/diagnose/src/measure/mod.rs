@@ -38,7 +38,7 @@ pub use confirm::confirm;
 pub use course::evidence;
 use load::Times;
 
-/// What is asked for.
+/// Options of a diagnosis.
 #[derive(Clone, Copy)]
 pub struct Options {
     /// About twelve seconds instead of forty.
@@ -65,7 +65,7 @@ pub trait Progress {
     /// This begins.
     fn begins(&self, what: &str);
 
-    /// It has ended.
+    /// The diagnosis has ended.
     fn ended(&self);
 }
 
@@ -152,7 +152,7 @@ impl Pace {
 
 // The subject of a diagnosis: a LUN over iSCSI, or an export over NBD.
 
-/// What is diagnosed.
+/// The LUN or export under diagnosis.
 #[derive(Clone)]
 pub enum Subject {
     /// A LUN of an iSCSI target.
@@ -170,7 +170,7 @@ impl Subject {
         if !nbd::is_url(text) {
             return Ok(Subject::Lun(Box::new(remote::url(text)?)));
         }
-        // As a volume, because its errors are marked in the text.
+        // Parsed as a volume, because errors of volumes are marked in the text.
         let spec = backends::parse(text).map_err(Failure::refused)?;
         let url =
             nbd::url_of(&spec).ok_or_else(|| Failure::refused(format!("{text} is not an NBD export")))?;
@@ -186,7 +186,7 @@ impl Subject {
             Subject::Export(url) => match (key, value, value.parse()) {
                 ("connections", _, Ok(count)) => url.options.connections = count,
                 ("tls", "off", _) => url.tls = None,
-                _ => return Err(wrong(&"no change of an NBD session")),
+                _ => return Err(wrong(&"this change does not apply to an NBD session")),
             },
         }
         Ok(changed)

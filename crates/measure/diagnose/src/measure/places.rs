@@ -98,7 +98,7 @@ pub(super) async fn part(
     let bytes = device.geometry().bytes();
     if extent.exceeds(bytes) {
         return Err(Failure::refused(format!(
-            "{extent} reaches beyond the end of the storage, which has {bytes} bytes"
+            "{extent} extends beyond the end of the storage, which has {bytes} bytes"
         )));
     }
     let part = whole_blocks(extent, bytes, physical_block_bytes(device.geometry()));

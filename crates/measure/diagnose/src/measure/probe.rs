@@ -57,9 +57,9 @@ pub(super) enum NoTime {
 
 /// The parameters of all probes.
 pub(super) struct Ground {
-    /// Where reads go.
+    /// The range that is read.
     pub(super) part: Part,
-    /// Where writes may go.
+    /// The range that may be written.
     pub(super) writable: Option<Part>,
     pub(super) untouched: Untouched,
     pub(super) random: Random,
@@ -91,7 +91,7 @@ impl Ground {
         let bytes = device.geometry().length(extent) as usize;
         self.data
             .part(0..bytes)
-            .ok_or_else(|| never("the LUN's blocks are longer than the data written here"))
+            .ok_or_else(|| never("the LUN's block size is larger than the written data"))
     }
 }
 
@@ -115,12 +115,12 @@ impl Probe {
         match self {
             Probe::Connect => "a TCP connection".to_owned(),
             Probe::Nop => "a NOP".to_owned(),
-            Probe::NopBy(cid, 0) => format!("a NOP by connection {}", cid.0),
+            Probe::NopBy(cid, 0) => format!("a NOP over connection {}", cid.0),
             Probe::NopBy(cid, bytes) => format!("a NOP with {bytes} bytes of data over connection {}", cid.0),
             Probe::NopWithData(bytes) => format!("a NOP with {bytes} bytes of data"),
             Probe::TestUnitReady => "TEST UNIT READY".to_owned(),
             Probe::CachedRead(bytes) => format!("a READ of {bytes} bytes"),
-            Probe::MediumRead => "a READ at a place not read before".to_owned(),
+            Probe::MediumRead => "a READ of a new block".to_owned(),
             Probe::Write(bytes) => format!("a WRITE of {bytes} bytes"),
             Probe::DurableWrite => "a WRITE with FUA".to_owned(),
             Probe::Flush => "SYNCHRONIZE CACHE".to_owned(),
@@ -136,7 +136,7 @@ impl Probe {
         patience: Duration,
     ) -> Result<Duration, NoTime> {
         match reactor::timeout(patience, self.timed(device, ground)).await {
-            Ok(Ok(time)) if time.is_zero() => Err(never("it took no time at all, which is impossible")),
+            Ok(Ok(time)) if time.is_zero() => Err(never("the measured time is zero, which is impossible")),
             Ok(outcome) => outcome,
             Err(_) => Err(NoTime::Late),
         }
@@ -159,7 +159,7 @@ impl Probe {
             }
             Probe::CachedRead(bytes) => {
                 let extent = ground.part.first(bytes.max(block), geometry);
-                read(device, extent.ok_or_else(|| never("the LUN is smaller than that"))?).await
+                read(device, extent.ok_or_else(|| never("the LUN is smaller than the request"))?).await
             }
             Probe::MediumRead => {
                 let extent = ground.untouched.next(block, geometry);
@@ -196,7 +196,7 @@ async fn connect(ground: &Ground) -> Result<Duration, NoTime> {
     let failed = |error: io::Error| NoTime::Failed(format!("cannot connect: {error}"));
     let begun = reactor::now();
     let (address, options) =
-        ground.connect.as_ref().ok_or_else(|| never("there is nothing to connect to"))?;
+        ground.connect.as_ref().ok_or_else(|| never("the target has no address to connect to"))?;
     let stream = reactor::world().connect(*address, options).map_err(failed)?;
     std::future::poll_fn(|cx| stream.poll_writable(cx)).await.map_err(failed)?;
     // A first write reveals whether the connection succeeded, even if it is empty.
@@ -227,7 +227,7 @@ async fn write(
 fn writable(ground: &mut Ground, device: &Device, bytes: u32) -> Result<Extent, NoTime> {
     let part = ground.writable.ok_or_else(|| never(NOT_ALLOWED))?;
     let extent = part.somewhere(bytes, device.geometry(), &mut ground.random);
-    extent.ok_or_else(|| never("the writable range is smaller than that"))
+    extent.ok_or_else(|| never("the writable range is smaller than the request"))
 }
 
 /// Why nothing was written.

@@ -59,7 +59,7 @@ impl Way {
         self.device = None;
     }
 
-    /// How it is reached.
+    /// The LUN or export.
     pub(super) fn subject(&self) -> &Subject {
         &self.subject
     }

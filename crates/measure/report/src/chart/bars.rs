@@ -141,7 +141,7 @@ pub(crate) struct Heat {
     pub(crate) title: String,
     /// The title of the columns, with its unit.
     pub(crate) x_title: &'static str,
-    /// What the rows are.
+    /// The title of the rows.
     pub(crate) y_title: &'static str,
     /// The labels under the columns of every panel.
     pub(crate) columns: Vec<String>,

@@ -23,7 +23,7 @@ pub(crate) struct Plot {
 pub(crate) struct Curve {
     /// The label at its right end.
     pub(crate) name: String,
-    /// How it is drawn.
+    /// The style of the curve.
     pub(crate) look: Look,
     /// Curves of one colour belong together.
     pub(crate) colour: usize,
@@ -64,9 +64,9 @@ pub(crate) struct Point {
 /// A highlighted range of the first axis, such as the rounds that count.
 #[derive(Clone, Debug)]
 pub(crate) struct Band {
-    /// Where it begins.
+    /// The start of the band.
     pub(crate) from: f64,
-    /// Where it ends.
+    /// The end of the band.
     pub(crate) to: f64,
     pub(crate) name: String,
 }

@@ -77,16 +77,16 @@ fn count(comparison: &Comparison) -> String {
     let undecided = of(|judgement| matches!(judgement, Judgement::Undecided(_)));
     let unjudged = comparison.cells.len() - comparison.judged();
     let mut line = match (worse, better) {
-        (0, 0) => "No difference was found".to_owned(),
+        (0, 0) => "No differences were found".to_owned(),
         (0, better) => format!("B is better in {}", cells(better)),
         (worse, 0) => format!("B is worse in {}", cells(worse)),
         (worse, better) => format!("B is worse in {}, better in {better}", cells(worse)),
     };
     if worse + better > 0 && undecided > 0 {
-        line += &format!("; in {undecided} no difference was found");
+        line += &format!("; no difference was found in {undecided}");
     }
     if unjudged > 0 {
-        line += &format!("; {unjudged} could not be judged");
+        line += &format!("; {unjudged} could not be compared");
     }
     line + "."
 }
@@ -118,7 +118,7 @@ fn row(cell: &CellComparison, unit: &str) -> [String; 8] {
         Judgement::Worse(_) => "▼ worse",
         Judgement::Undecided(_) => "none found",
         Judgement::OtherWorkload => "other workload",
-        Judgement::TooLittle => "too little known",
+        Judgement::TooLittle => "insufficient data",
     };
     [
         printable(&cell.cell),
@@ -154,15 +154,15 @@ fn signed(percent: f64) -> String {
 fn remarks(comparison: &Comparison) -> Vec<String> {
     let judged = comparison.judged();
     let mut remarks = vec![format!(
-        "Intervals and verdicts hold for all {} together in 95 of 100 comparisons (Holm's rule). \
-         Detectable: the smallest change for the worse that 4 of 5 comparisons would find.",
+        "The intervals and verdicts of all {} are simultaneously correct in 95 of 100 comparisons (Holm's \
+         rule). \"Detectable\" is the smallest regression that 4 of 5 comparisons would find.",
         cells(judged)
     )];
     let single = of_basis(comparison, Basis::Samples);
     if !single.is_empty() {
         remarks.push(format!(
-            "A single run on one side or both in {}: another run may differ by more than its samples do. Repeat it \
-             to be sure.",
+            "One or both sides have only a single run in {}: another run may differ by more than the samples \
+             of this one. Repeat the measurement to be sure.",
             listed(&single)
         ));
     }
@@ -174,7 +174,7 @@ fn remarks(comparison: &Comparison) -> Vec<String> {
     }
     for cell in comparison.cells.iter().filter(|cell| cell.has_new_faults()) {
         let (name, faults) = (printable(&cell.cell), cell.b.faults);
-        remarks.push(format!("{name}: {faults} requests failed or returned wrong data in B, none in A."));
+        remarks.push(format!("{name}: {faults} requests failed or returned wrong data in B, but none in A."));
     }
     remarks.extend(flags(comparison));
     remarks

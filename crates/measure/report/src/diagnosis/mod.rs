@@ -23,7 +23,7 @@ use diagnose::Diagnosis;
 #[derive(Clone, Copy, Debug)]
 pub struct DiagnosisReport<'a> {
     diagnosis: &'a Diagnosis,
-    /// When it began, in human-readable form; empty if not needed.
+    /// The start time, in human-readable form; empty if not needed.
     begun: &'a str,
     /// The version of the program that made it.
     version: &'a str,
@@ -98,7 +98,7 @@ pub fn read(json: &str) -> Result<Diagnosis, String> {
     }
     let format = serde_json::from_str::<Format>(json).map_err(|error| error.to_string())?.format;
     if format != FORMAT {
-        return Err(format!("it has format {format}, but this program reads {FORMAT}"));
+        return Err(format!("it has format {format}, but this program supports {FORMAT}"));
     }
     serde_json::from_str(json).map_err(|error| error.to_string())
 }

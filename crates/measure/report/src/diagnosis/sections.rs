@@ -14,7 +14,7 @@ use crate::diagnosis::{DiagnosisReport, words};
 use crate::document::{Block, Document, Headline, Lead, Section, Table, Tone, Verdict};
 use crate::sections;
 
-/// All that is said.
+/// The complete report of a diagnosis.
 pub(super) fn document(report: &DiagnosisReport<'_>) -> Document {
     let diagnosis = report.diagnosis;
     let evidence = &diagnosis.evidence;
@@ -40,7 +40,7 @@ fn subtitle(report: &DiagnosisReport<'_>) -> String {
     if storage.physical_block_bytes > storage.block_bytes {
         let [logical, physical] =
             [storage.block_bytes, storage.physical_block_bytes].map(f64::from).map(size);
-        parts.push(format!("blocks of {logical}, physically {physical}"));
+        parts.push(format!("blocks of {logical}, physical blocks of {physical}"));
     }
     parts.push(report.begun.to_owned());
     parts.push(format!("linerate {}", report.version));
@@ -64,12 +64,14 @@ fn link(link: &Known<LinkLayer>) -> String {
     match link {
         Known::Measured(link) => {
             let faults = match link.faults {
-                0 => "it dropped or damaged no packet meanwhile".to_owned(),
-                faults => format!("it dropped or damaged {} packets meanwhile", grouped(faults)),
+                0 => "it dropped or corrupted no packets during the measurement".to_owned(),
+                faults => {
+                    format!("it dropped or corrupted {} packets during the measurement", grouped(faults))
+                }
             };
-            format!("It begins with {}; {faults}.", words::link(link))
+            format!("The first interface is {}; {faults}.", words::link(link))
         }
-        Known::Unknown(why) => format!("Its first interface is unknown: {why}."),
+        Known::Unknown(why) => format!("The first interface is unknown: {why}."),
     }
 }
 
@@ -130,7 +132,7 @@ fn traffic(loads: &[LoadRun]) -> Table {
     table.folded(many)
 }
 
-/// What held them back.
+/// The windows of the connections under load, and which of them limited the rate.
 fn windows(loads: &[LoadRun]) -> Table {
     let columns = [
         "load",
@@ -138,8 +140,8 @@ fn windows(loads: &[LoadRun]) -> Table {
         "#congestion window",
         "#peer's window",
         "#our window",
-        "#limited by the peer",
-        "#by our buffer",
+        "#limited by peer",
+        "#limited by our buffer",
     ];
     let window = |bytes: Option<u64>| bytes.map_or_else(not_told, |bytes| size(bytes as f64));
     let mut table = Table::of("Windows under load", &columns);
@@ -199,7 +201,7 @@ fn blocks(diagnosis: &Diagnosis, index: usize, finding: &Finding) -> Vec<Block> 
 }
 
 fn remedies(finding: &Finding) -> Option<Block> {
-    let mut table = Table::of("", &["where", "what to change"]);
+    let mut table = Table::of("", &["where", "change"]);
     for remedy in &finding.remedies {
         table.row([words::at(remedy.at).to_owned(), remedy.change.clone()]);
     }
@@ -212,11 +214,13 @@ fn tried(finding: &Finding) -> String {
         (Some(tried), _) => format!("Tested, in alternating rounds: {}.", confirmed(tried)),
         (None, Some(change)) => {
             format!(
-                "Not tested yet: --confirm measures alternately with {} and without.",
+                "Not tested yet: --confirm alternates between rounds with {} and rounds without.",
                 words::change(change)
             )
         }
-        (None, None) => "This cannot be tested from here: change it, and repeat the diagnosis.".to_owned(),
+        (None, None) => {
+            "The fix cannot be tested from here: make the change, and repeat the diagnosis.".to_owned()
+        }
     }
 }
 
@@ -226,14 +230,14 @@ fn layers_section(evidence: &Evidence) -> Option<Section> {
     if waterfalls.is_empty() {
         return None;
     }
-    let says = "Medians of single requests, each layer beginning where the one before it ends. A layer's time is \
-                the difference of two commands, of which one goes a layer deeper; after ± is half of its 95 % \
-                interval.";
+    let says = "Medians of single requests; each layer starts where the previous one ends. A layer's time is \
+                the difference between two commands, of which one reaches one layer deeper. The value after \
+                ± is half of its 95 % interval.";
     let blocks = vec![
         Block::Bars(layers_bars(&waterfalls), says.to_owned()),
         Block::Table(table(&waterfalls).folded(true)),
     ];
-    Some(Section { id: "layers", title: "Where the time of one request goes", blocks })
+    Some(Section { id: "layers", title: "Time of one request by layer", blocks })
 }
 
 fn layers_bars(waterfalls: &[Waterfall]) -> Bars {
@@ -241,7 +245,7 @@ fn layers_bars(waterfalls: &[Waterfall]) -> Bars {
     Bars {
         title: "Latency by layer".to_owned(),
         axis: Axis {
-            title: "time since the request began",
+            title: "time since the start of the request",
             scale: Scale::from_zero(whole),
             tick: latency_tick,
         },
@@ -254,7 +258,7 @@ fn group(waterfall: &Waterfall) -> Group {
     let parts = waterfall.steps.iter().map(part).collect();
     let mut group = Group::waterfall(waterfall.request.clone(), parts);
     group.bars.push(Bar::new(
-        "altogether".to_owned(),
+        "total".to_owned(),
         waterfall.whole_us(),
         latency(waterfall.whole_us()),
         6,
@@ -263,7 +267,7 @@ fn group(waterfall: &Waterfall) -> Group {
 }
 
 fn table(waterfalls: &[Waterfall]) -> Table {
-    let mut table = Table::of("The same as numbers", &["request", "layer", "#takes", "#ends at"]);
+    let mut table = Table::of("The same values as a table", &["request", "layer", "#takes", "#ends at"]);
     for waterfall in waterfalls {
         for step in &waterfall.steps {
             let [takes, ends] = [takes(step), latency(step.to_us)];
@@ -277,7 +281,7 @@ fn table(waterfalls: &[Waterfall]) -> Table {
 fn takes(step: &Step) -> String {
     let takes = latency(step.takes_us());
     match step {
-        step if step.reckoned => format!("{takes}, reckoned"),
+        step if step.reckoned => format!("{takes}, calculated"),
         step if step.is_noise() => format!("less than {}", latency(step.give_us)),
         step if step.give_us > 0.0 => format!("{takes} ± {}", latency(step.give_us)),
         _ => takes,
@@ -290,15 +294,15 @@ fn loads_section(diagnosis: &Diagnosis) -> Option<Section> {
     if runs.is_empty() {
         return None;
     }
-    let limits = "A limit is the rate that the load would reach if it were the only one; the lowest limit applies. \
-                  A load that stays below all of them is unexplained.";
+    let limits = "Each limit is the rate that the load would reach if it were the only limit; the lowest one \
+                  applies. The rate of a load that stays below all limits is unexplained.";
     let nbd = diagnosis.evidence.nbd.is_some();
     let times = match nbd {
         false => {
-            "Means, from when the program wanted to send a request until its last response. Everything before \"the \
-             path and the target\" is waiting on this side."
+            "Mean times, from the time the program wanted to send a request until its last response. All \
+             parts before \"the path and the target\" are waits on this machine."
         }
-        true => "Means, from when the program wanted to send a request until its response.",
+        true => "Mean times, from the time the program wanted to send a request until its response.",
     };
     let mut blocks = vec![Block::Table(results(diagnosis))];
     if diagnosis.explained.iter().any(|explained| !explained.terms.is_empty()) {
@@ -313,7 +317,7 @@ fn loads_section(diagnosis: &Diagnosis) -> Option<Section> {
 
 fn results(diagnosis: &Diagnosis) -> Table {
     let columns =
-        ["load", "#MB/s", "#± %", "#IOPS", "#p50", "#p99", "#by the model", "tightest limits in MB/s"];
+        ["load", "#MB/s", "#± %", "#IOPS", "#p50", "#p99", "#model", "tightest limits in MB/s"];
     let mut table = Table::of("", &columns);
     for (index, run) in diagnosis.evidence.loads.iter().enumerate() {
         let explained = diagnosis.explained.get(index);
@@ -397,8 +401,8 @@ fn named(parts: &Parts, nbd: bool) -> [(&'static str, f64); 7] {
         ("sending its data", parts.sending_us),
         ("waiting for R2Ts", parts.r2t_us),
         (if nbd { "the path and the server" } else { "the path and the target" }, parts.answer_us),
-        ("its data coming", parts.data_us),
-        ("its status coming", parts.status_us),
+        ("receiving its data", parts.data_us),
+        ("receiving its status", parts.status_us),
     ];
     named.map(|(name, us)| (name, if us.is_finite() && us > 0.0 { us } else { 0.0 }))
 }
@@ -425,9 +429,17 @@ fn beside(runs: &[LoadRun]) -> Table {
 }
 
 fn behaviour(runs: &[LoadRun], nbd: bool) -> Table {
-    let of_nbd = ["load", "#asked", "#under way", "#failed", "#BLOCK_STATUS under load"];
-    let of_iscsi =
-        ["load", "#asked", "#under way", "#window full", "#R2Ts each", "#BUSY", "#failed", "#NOP under load"];
+    let of_nbd = ["load", "#requested", "#outstanding", "#failed", "#BLOCK_STATUS under load"];
+    let of_iscsi = [
+        "load",
+        "#requested",
+        "#outstanding",
+        "#window full",
+        "#R2Ts each",
+        "#BUSY",
+        "#failed",
+        "#NOP under load",
+    ];
     let columns: &[&str] = if nbd { &of_nbd } else { &of_iscsi };
     let mut table = Table::of("Other observations of the loads", columns);
     for run in runs {
@@ -448,8 +460,8 @@ fn behaviour(runs: &[LoadRun], nbd: bool) -> Table {
 }
 
 fn cpu(runs: &[LoadRun], nbd: bool) -> Table {
-    let of_nbd = ["load", "#ours", "#waited for a CPU", "#the server's busiest thread"];
-    let of_iscsi = ["load", "#ours", "#of it digests", "#waited for a CPU", "#the target's busiest thread"];
+    let of_nbd = ["load", "#ours", "#waiting for a CPU", "#the server's busiest thread"];
+    let of_iscsi = ["load", "#ours", "#digests", "#waiting for a CPU", "#the target's busiest thread"];
     let columns: &[&str] = if nbd { &of_nbd } else { &of_iscsi };
     let mut table = Table::of("CPU time", columns);
     let if_told = |share: Option<f64>| share.map_or_else(|| "?".to_owned(), percent);
@@ -470,8 +482,8 @@ fn probes_section(evidence: &Evidence) -> Option<Section> {
     for (name, known) in probes(evidence) {
         table.marked_row(matches!(known, Known::Unknown(_)), row(name, known));
     }
-    let says = "Each was sent alone, repeatedly, interleaved with all the others in random order. From and to are \
-                the 95 % interval of the median.";
+    let says = "Each probe was sent alone and repeatedly, interleaved with the other probes in random order. \
+                From and to are the ends of the median's 95 % interval.";
     let blocks = vec![Block::Text(says.to_owned()), Block::Table(table)];
     Some(Section { id: "probes", title: "Appendix: every probe", blocks })
 }
@@ -487,14 +499,14 @@ fn probes(evidence: &Evidence) -> Vec<(String, &Known<Timed>)> {
         all.extend(sized("NOP with", &ladder.nop_with_data));
         all.push(("TEST UNIT READY".to_owned(), &ladder.test_unit_ready));
     }
-    all.push((format!("READ {block}, the same place"), &ladder.cached_read));
-    all.extend(sized("READ, the same place,", &ladder.cached_reads));
-    all.push((format!("READ {block}, new places"), &ladder.medium_read));
+    all.push((format!("READ {block}, same block"), &ladder.cached_read));
+    all.extend(sized("READ, same block,", &ladder.cached_reads));
+    all.push((format!("READ {block}, new blocks"), &ladder.medium_read));
     all.push((format!("WRITE {physical}"), &ladder.write));
     all.extend(sized("WRITE", &ladder.writes));
     all.push((format!("WRITE {physical} with FUA"), &ladder.durable_write));
-    all.push((format!("{} behind a WRITE", words::flush(evidence)), &ladder.flush));
-    all.push((format!("WRITE {block} of a block of {physical}"), &ladder.short_write));
+    all.push((format!("{} after a WRITE", words::flush(evidence)), &ladder.flush));
+    all.push((format!("WRITE {block} into a physical block of {physical}"), &ladder.short_write));
     all
 }
 
@@ -536,11 +548,11 @@ fn verdict(diagnosis: &Diagnosis) -> Verdict {
     let remedy = diagnosis.findings.first().and_then(|finding| finding.remedies.first());
     let help = match (remedy, &diagnosis.verdict) {
         (Some(remedy), _) => format!("{}: {}.", words::at(remedy.at), remedy.change),
-        (None, Told::Fine { .. }) => "Nothing that can be changed on the path.".to_owned(),
+        (None, Told::Fine { .. }) => "No change to the path would help.".to_owned(),
         (None, Told::Uncertain { .. }) => {
-            "A longer measurement: without --quick, or with --seconds 120.".to_owned()
+            "A longer diagnosis: without --quick, or with --seconds 120.".to_owned()
         }
-        (None, _) => "Unknown: nothing was found that could be changed.".to_owned(),
+        (None, _) => "Unknown: no useful change was found.".to_owned(),
     };
     Verdict {
         lead: vec![Lead { about: "Is it good?", says }, Lead { about: "What would help first?", says: help }],
@@ -567,7 +579,7 @@ fn headlines(diagnosis: &Diagnosis) -> Vec<Headline> {
     let (what, value, note) = match &diagnosis.verdict {
         Told::HeldBack => return Vec::new(),
         Told::Fine { term, share } => ("of the limit", percent(share.min(1.0)), words::term(*term)),
-        Told::Uncertain { interval } => ("95 % interval", percent(*interval), "of a rate, to either side"),
+        Told::Uncertain { interval } => ("95 % interval", percent(*interval), "of a rate, in each direction"),
         Told::NotKnown { unexplained } => ("not explained", percent(*unexplained), "of the time"),
     };
     vec![Headline { what: what.to_owned(), value, note: note.to_owned() }]
@@ -576,9 +588,9 @@ fn headlines(diagnosis: &Diagnosis) -> Vec<Headline> {
 fn gain(diagnosis: &Diagnosis, finding: &Finding) -> Headline {
     let load = diagnosis.evidence.loads.get(finding.load).map(|run| words::load(&run.load));
     let (what, value) = match (&finding.gain.confirmed, finding.gain.predicted) {
-        (Some(tried), _) => ("gained when tried", times(tried.ratio)),
-        (None, Some(predicted)) => ("to be gained", times(predicted)),
-        (None, None) => ("to be gained", "everything".to_owned()),
+        (Some(tried), _) => ("gained in a trial", times(tried.ratio)),
+        (None, Some(predicted)) => ("expected gain", times(predicted)),
+        (None, None) => ("expected gain", "unlimited".to_owned()),
     };
     let note = [Some(words::cause(diagnosis, finding.cause).to_owned()), load];
     Headline { what: what.to_owned(), value, note: note.into_iter().flatten().collect::<Vec<_>>().join("; ") }

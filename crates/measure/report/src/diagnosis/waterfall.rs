@@ -37,7 +37,7 @@ pub(super) struct Step {
     pub(super) rank: usize,
     /// Its start, in microseconds from the request's start.
     pub(super) from_us: f64,
-    /// Where it ends.
+    /// The end of the step, in microseconds.
     pub(super) to_us: f64,
     /// The uncertainty of `to_us`, on either side: half of the 95 % interval of the difference.
     pub(super) give_us: f64,
@@ -202,7 +202,7 @@ pub(super) fn unknown(evidence: &Evidence) -> Vec<String> {
             None => reasons.push((why, vec![what])),
         }
     }
-    let gaps = reasons.into_iter().map(|(why, names)| format!("Not known: {}: {why}", names.join(", ")));
+    let gaps = reasons.into_iter().map(|(why, names)| format!("Unknown: {}: {why}", names.join(", ")));
     gaps.chain(evidence.loads.iter().filter_map(failed)).collect()
 }
 
@@ -214,7 +214,7 @@ fn gaps(evidence: &Evidence) -> Vec<(String, &str)> {
         (words::shortest(evidence), &ladder.nop),
         ("TEST UNIT READY", &ladder.test_unit_ready),
         ("READ of the same block", &ladder.cached_read),
-        ("READ at new places", &ladder.medium_read),
+        ("READ of new blocks", &ladder.medium_read),
         ("WRITE", &ladder.write),
         ("WRITE with FUA", &ladder.durable_write),
         (words::flush(evidence), &ladder.flush),

@@ -44,12 +44,12 @@ pub(super) fn shortest(evidence: &Evidence) -> &'static str {
 /// The change of the session over which a load was tested; appended to the load.
 pub(super) fn otherwise(otherwise: Otherwise) -> String {
     match otherwise {
-        Otherwise::Connections(count) => format!("by {count} connections"),
+        Otherwise::Connections(count) => format!("over {count} connections"),
         Otherwise::Plain => "without TLS".to_owned(),
     }
 }
 
-/// What writes a cache.
+/// The command that flushes the cache.
 pub(super) fn flush(evidence: &Evidence) -> &'static str {
     if evidence.nbd.is_some() { "FLUSH" } else { "SYNCHRONIZE CACHE" }
 }
@@ -86,15 +86,15 @@ pub(crate) fn term(term: Term) -> &'static str {
     }
 }
 
-/// What a limit allows, after "of what".
+/// A limit as a clause after "of what".
 fn allows(term: Term) -> &'static str {
     match term {
         Term::Link => "the link carries",
-        Term::Window => "the TCP window lets through",
+        Term::Window => "the TCP window permits",
         Term::Depth => "this queue depth permits",
         Term::WritesUnderWay => "the target's limit of outstanding writes permits",
         Term::Exchanges => "both ends can process",
-        Term::Medium => "the storage gives",
+        Term::Medium => "the storage provides",
     }
 }
 
@@ -109,7 +109,7 @@ pub(super) fn storage(storage: &Storage) -> String {
 pub(super) fn link(link: &LinkLayer) -> String {
     if link.loopback {
         return format!(
-            "{}, which does not leave this machine, MTU {}",
+            "{} (loopback), MTU {}",
             link.interface,
             grouped(link.mtu.into())
         );
@@ -136,11 +136,9 @@ pub(super) fn long_packets(evidence: &Evidence) -> Option<String> {
     let then = match seen.works_bytes {
         Some(works) => {
             let works = grouped(works.into());
-            format!(
-                "with segments of {works} bytes it passed, and everything that follows was measured with these"
-            )
+            format!("segments of {works} bytes arrive, and all later measurements used this segment size")
         }
-        None => "no shorter segment that gets through was found".to_owned(),
+        None => "shorter segments did not arrive either".to_owned(),
     };
     Some(format!("Long packets do not arrive: {}, with TCP segments of {segment} bytes; {then}.", seen.lost))
 }
@@ -168,27 +166,27 @@ pub(super) fn verdict(diagnosis: &Diagnosis) -> String {
             let gain = &finding.gain;
             let brings = match &gain.confirmed {
                 Some(tried) if tried.brings() => {
-                    format!("changing it gained {} when it was tried", confirmed(tried))
+                    format!("in a trial, the fix gained {}", confirmed(tried))
                 }
                 Some(tried) => {
-                    format!("so it seems, but changing it gained {} when it was tried", confirmed(tried))
+                    format!("a probable cause, but in a trial, the fix gained {}", confirmed(tried))
                 }
                 None if gain.predicted.is_none() => predicted(gain),
                 None => format!("expected gain about {}", predicted(gain)),
             };
             format!("{}: {brings}", cause(diagnosis, finding.cause))
         }
-        (Verdict::HeldBack, None) => "Something holds it back".to_owned(),
+        (Verdict::HeldBack, None) => "There is a bottleneck".to_owned(),
         (Verdict::Fine { term, share }, _) => {
             let does = if *share <= 1.0 { percent(*share) } else { "all".to_owned() };
-            format!("Nothing is wrong: it does {does} of what {}", allows(*term))
+            format!("Nothing is wrong: the path reaches {does} of what {}", allows(*term))
         }
         (Verdict::NotKnown { unexplained }, _) => {
-            format!("Unknown: nothing measured explains {} of the time", percent(*unexplained))
+            format!("Unknown: the measurements do not explain {} of the time", percent(*unexplained))
         }
         (Verdict::Uncertain { interval }, _) => format!(
-            "The figures are too uncertain to conclude: a rate is known to ±{} only. Diagnose again without --quick, or with \
-             --seconds 120, while little else uses this machine and the path",
+            "The result is too uncertain for a conclusion: the error of a rate is ±{}. Repeat the diagnosis \
+             without --quick, or with --seconds 120, while this machine and the path are mostly idle",
             percent(*interval)
         ),
     }
@@ -208,7 +206,7 @@ pub(super) fn times(ratio: f64) -> String {
 pub(super) fn predicted(gain: &Gain) -> String {
     match gain.predicted {
         Some(ratio) => format!("{} ({} to {})", times(ratio), bare(gain.low), bare(gain.high)),
-        None => "nothing gets through now".to_owned(),
+        None => "no data passes now".to_owned(),
     }
 }
 
@@ -217,8 +215,8 @@ pub(super) fn confirmed(confirmed: &Confirmed) -> String {
     let figures = format!("{} ({} to {})", times(confirmed.ratio), bare(confirmed.low), bare(confirmed.high));
     match confirmed {
         tried if tried.brings() => figures,
-        tried if tried.brings_nothing() => format!("{figures}: nothing"),
-        _ => format!("{figures}: too little or too noisy to tell"),
+        tried if tried.brings_nothing() => format!("{figures}: no gain"),
+        _ => format!("{figures}: inconclusive"),
     }
 }
 
@@ -240,13 +238,13 @@ pub(super) fn interval(run: &LoadRun) -> Option<Interval> {
     median_interval(&run.bytes_per_s)
 }
 
-/// `12.3 MB/s now, about 23.4 MB/s (21.4 to 25.8) without it`.
+/// `12.3 MB/s now, about 23.4 MB/s (21.4 to 25.8) after the fix`.
 pub(super) fn rates(diagnosis: &Diagnosis, finding: &Finding) -> Option<String> {
     let now = rate(load_of(diagnosis, finding)?)?;
     let gain = &finding.gain;
     Some(match gain.predicted {
         Some(ratio) => format!(
-            "{} now, about {} ({} to {}) without it",
+            "{} now, about {} ({} to {}) after the fix",
             with_unit(now),
             with_unit(now * ratio),
             megabytes(now * gain.low),
@@ -295,14 +293,14 @@ mod tests {
     fn what_was_tried_in_vain_is_told_from_what_nobody_could_tell() {
         let tried = |low, high| confirmed(&Confirmed { ratio: 1.04, low, high });
         assert_eq!(tried(1.01, 1.08), "×1.04 (1.01 to 1.08)");
-        assert_eq!(tried(0.97, 1.08), "×1.04 (0.97 to 1.08): nothing");
-        assert_eq!(tried(0.2, 5.0), "×1.04 (0.20 to 5.0): too little or too noisy to tell");
+        assert_eq!(tried(0.97, 1.08), "×1.04 (0.97 to 1.08): no gain");
+        assert_eq!(tried(0.2, 5.0), "×1.04 (0.20 to 5.0): inconclusive");
     }
 
     #[test]
     fn a_gain_without_an_end_is_said_in_words() {
         let gain = Gain { predicted: None, low: 1.0, high: f64::INFINITY, confirmed: None };
-        assert_eq!(predicted(&gain), "nothing gets through now");
+        assert_eq!(predicted(&gain), "no data passes now");
         let gain = Gain { predicted: Some(1.9), low: 1.74, high: 2.1, confirmed: None };
         assert_eq!(predicted(&gain), "×1.90 (1.74 to 2.1)");
     }

@@ -128,7 +128,7 @@ fn a_rate_is_judged_by_its_own_ceiling_else_by_what_was_published_of_its_length(
             assert!(!says.contains("10001") && says.ends_with('.'), "{says}");
         }
         if expected.is_empty() {
-            assert!(good(&judged).starts_with("Nothing to compare with"));
+            assert!(good(&judged).starts_with("There is nothing to compare with"));
         }
     }
     assert!(seen.iter().all(|count| *count > 30), "{seen:?}");
@@ -224,19 +224,19 @@ fn a_record_with_nothing_beside_it_is_told_and_not_judged() {
         [
             (
                 "What was measured?",
-                "ram of 1 GiB, by the suite test: reads up to 4.10 MB/s, up to 1,000 IOPS; a request \
-              alone takes 1.00 ms (p50)."
+                "ram of 1 GiB, by the suite test: reads up to 4.10 MB/s, up to 1,000 IOPS; a single request \
+                 takes 1.00 ms (p50)."
                     .to_owned()
             ),
             (
                 "Is it good?",
-                "Nothing to compare with: the record has no ceiling, and nothing is published of the same \
-              requests."
+                "There is nothing to compare with: the record has no ceiling, and no published results use \
+                 the same requests."
                     .to_owned()
             ),
             (
                 "What would help?",
-                "Not known from these figures. linerate diagnose tells what limits an iSCSI path.".to_owned()
+                "Unknown. To find the limit of an iSCSI path, run linerate diagnose.".to_owned()
             ),
         ]
     );
@@ -247,7 +247,7 @@ fn wrong_data_are_all_that_is_said() {
     let mut wrong = one_cell();
     wrong.runs[1].clients[0].run.mismatches = 1;
     let said = said(&wrong);
-    assert!(said.len() == 1 && said[0].1.starts_with("No: data was wrong"), "{said:?}");
+    assert!(said.len() == 1 && said[0].1.starts_with("No: wrong data was read"), "{said:?}");
 }
 
 #[test]

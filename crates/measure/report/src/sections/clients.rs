@@ -13,8 +13,8 @@ pub(super) fn section(report: &Report<'_>) -> Option<Section> {
     if shared.is_empty() {
         return None;
     }
-    let says = "The percentages compare with the same workload run alone. Fairness is Jain's index: 1 if all got \
-                the same, 1/n if one got everything.";
+    let says = "Percentages are relative to the same workload running alone. Fairness is Jain's index: 1 if \
+                all clients have the same rate, 1/n if one of n clients has the total rate.";
     let mut blocks = vec![Block::Bars(bars(&shared), says.to_owned())];
     blocks.extend(growth(report));
     blocks.extend(sentences(&report.summaries, Over::Clients));
@@ -66,7 +66,7 @@ fn growth(report: &Report<'_>) -> Option<Block> {
     curves.extend(laws.iter().filter_map(|law| fitted(&report.summaries, law)));
     let points = || curves.iter().flat_map(|curve| &curve.points);
     let plot = Plot {
-        title: "Throughput of all clients against their number".to_owned(),
+        title: "Total throughput against number of clients".to_owned(),
         x: Axis {
             title: "clients",
             scale: Scale::over(1.0, points().map(|point| point.x).fold(1.0, f64::max)),
@@ -80,8 +80,8 @@ fn growth(report: &Report<'_>) -> Option<Block> {
         curves,
         bands: Vec::new(),
     };
-    let says = "All clients together. Dashed: the rate of one client times their number, and the universal \
-                scalability law where it could be fitted.";
+    let says = "Total of all clients. Dashed: the rate of one client times the number of clients, and the \
+                universal scalability law if it could be fitted.";
     Some(Block::Plot(Box::new(plot), says.to_owned(), None))
 }
 
@@ -168,7 +168,7 @@ fn sentence(summaries: &[CellSummary], scaling: &Scaling) -> String {
             format!("the rate is highest with {} {number} ({most} IOPS)", round(peak.round()))
         }
         Some(peak) => format!("the rate would be highest with {} {number}", significant(peak)),
-        None => format!("the rate grows with each of the {} {number}", round(measured)),
+        None => format!("the rate grows up to the maximum of {} {number}", round(measured)),
     };
     format!(
         "{series}: {peak}. Universal scalability law: contention {:.4}, coherency {:.6}; its error is {} %.",
@@ -185,8 +185,8 @@ pub(super) fn cpu_section(report: &Report<'_>) -> Option<Section> {
     if known.is_empty() {
         return None;
     }
-    let says = "IOPS per % CPU is Iometer's measure, against all CPUs of the machine: more is better. µs per MiB \
-                distinguishes copying from processing for long requests.";
+    let says = "IOPS per % CPU is Iometer's measure, relative to all CPUs of the machine; higher is better. \
+                For long requests, µs per MiB mainly shows the cost of copying.";
     let mut blocks = vec![Block::Text(says.to_owned())];
     let series = over_size(&report.summaries);
     if !series.is_empty() {
@@ -248,7 +248,7 @@ fn cpu_bars(known: &[&CellSummary]) -> Bars {
         Group { name: name.to_owned(), bars: known.iter().filter_map(bar).collect() }
     };
     let sides: [(&str, usize, Side); 2] = [
-        ("Client: the threads that made the requests", 0, |summary| summary.client_cpu),
+        ("Client: the threads that sent the requests", 0, |summary| summary.client_cpu),
         ("Server", 1, |summary| summary.server_cpu),
     ];
     let groups: Vec<Group> = sides.into_iter().map(group).filter(|group| !group.bars.is_empty()).collect();

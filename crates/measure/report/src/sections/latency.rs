@@ -20,14 +20,14 @@ pub(super) fn load_section(report: &Report<'_>) -> Option<Section> {
         all.into_iter().partition(|series| asked_rate(&series.cells[0].cell).is_some());
     let mut blocks = Vec::new();
     if !closed.is_empty() {
-        let says = "Each point is a depth; to the right is better, up is worse. Where the p99 rises but the rate \
-                    does not, additional requests only wait.";
+        let says = "Each point is a queue depth. Further right is faster; higher is slower. Where the p99 \
+                    rises but the rate does not, additional requests only wait.";
         blocks.push(load_figure(&closed, "Latency against requests per second, closed loop", says));
         blocks.extend(clients::sentences(&report.summaries, Over::Depth));
     }
     if !open.is_empty() {
-        let says = "Each point is a requested rate. Latency is response time, from when a request was due: requests \
-                    delayed by a stall count.";
+        let says = "Each point is a requested rate. Latency is the response time, measured from the time a \
+                    request was due, so it includes the delays of requests during a stall.";
         blocks.push(load_figure(&open, "Latency against requests per second, open loop", says));
     }
     (!blocks.is_empty()).then_some(Section { id: "load", title: "Latency against load", blocks })
@@ -81,7 +81,7 @@ fn load_curve(
 fn load_table(series: &[Series<'_>]) -> Table {
     let mut table = Table::of(
         "",
-        &["series", "load", "#under way", "#IOPS", "#95 % interval", "#MB/s", "#p50", "#p99", "#p99.9"],
+        &["series", "load", "#outstanding", "#IOPS", "#95 % interval", "#MB/s", "#p50", "#p99", "#p99.9"],
     );
     for (name, summary) in series.iter().flat_map(|s| s.cells.iter().map(move |summary| (&s.name, summary))) {
         let times = latencies(summary);
@@ -129,12 +129,13 @@ pub(super) fn percentiles_section(report: &Report<'_>) -> Option<Section> {
         curves,
         bands: Vec::new(),
     };
-    let mut says = "A curve that stays flat to the right has no outliers.".to_owned();
+    let mut says = "A curve that stays flat towards the right has no outliers.".to_owned();
     if chosen.len() < all.len() {
-        says += " Only some cells are drawn, preferably the first and last of a series; the table has all.";
+        says += " Only some cells are drawn, preferably the first and last of a series; the table contains \
+                 all cells.";
     }
     if chosen.iter().any(|summary| summary.response.is_some()) {
-        says += " Response time runs from when a request was due, service time from when it was sent.";
+        says += " Response time starts when a request is due, and service time when it is sent.";
     }
     let block = Block::Plot(Box::new(plot), says, Some(percentiles_table(&all)));
     Some(Section { id: "percentiles", title: "Latency percentiles", blocks: vec![block] })
@@ -234,8 +235,8 @@ pub(super) fn times_section(report: &Report<'_>) -> Option<Section> {
     let runs = times_chosen(report);
     if !runs.is_empty() {
         let says = format!(
-            "{} of the record that began {}, without its warm-up; the band spans the minimum and maximum of the \
-             samples that share a point.",
+            "{} of the record started at {}, without its warm-up. If several samples share a point, the band \
+             spans their minimum and maximum.",
             shown(report, &runs),
             report.record.begun
         );
@@ -354,7 +355,7 @@ fn rounds(report: &Report<'_>, step: &Step) -> Option<Block> {
         curves,
         bands,
     };
-    let run = format!("{} of at most {rounds_max} of {tracked} were run.", counted(rates.len(), "round"));
+    let run = format!("{} of {tracked} were run, of at most {rounds_max}.", counted(rates.len(), "round"));
     let says = window.map_or(run.clone(), |window| format!("{run} {}", judged(&window)));
     Some(Block::Plot(Box::new(plot), says, None))
 }
@@ -381,8 +382,8 @@ fn ends(window: &Window) -> (f64, f64) {
 
 fn judged(window: &Window) -> String {
     format!(
-        "In the last {} the largest differs from the smallest by {} % of the mean (SNIA allows {} %), and the fitted line rises \
-         or falls by {} % (allowed: {} %): {}.",
+        "In the last {} rounds, the largest and smallest values differ by {} % of the mean (SNIA permits {} \
+         %), and the fitted line rises or falls by {} % (permitted: {} %): {}.",
         steady::WINDOW,
         significant(window.range_percent),
         steady::RANGE_PERCENT_MAX,
@@ -397,7 +398,7 @@ fn judged(window: &Window) -> String {
 /// One interval, all clients together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Moment {
-    /// When it ended, in seconds since counting began.
+    /// The end of the interval, in seconds since counting started.
     at_s: f64,
     bytes_per_s: f64,
     /// The maximum over the clients: percentiles cannot be added.

@@ -197,12 +197,12 @@ fn runs(report: &Report<'_>) -> Table {
     let columns = [
         "cell",
         "#round",
-        "#begun",
+        "#started",
         "client",
         "#counted",
         "#IOPS",
         "#MB/s",
-        "#under way",
+        "#outstanding",
         "#failed",
         "#wrong data",
         "ended",
@@ -241,8 +241,8 @@ fn is_as_meant(ended: Ended) -> bool {
 
 fn ended(ended: Ended) -> &'static str {
     match ended {
-        Ended::Time => "after its time",
-        Ended::Confidence => "known well enough",
+        Ended::Time => "time elapsed",
+        Ended::Confidence => "confident",
         Ended::OutOfTime => "out of time",
         Ended::Work => "all done",
         Ended::Failures => "too many failures",

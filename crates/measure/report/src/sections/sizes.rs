@@ -55,7 +55,8 @@ fn says(report: &Report<'_>) -> String {
         says += match report.summaries.iter().any(is_above) {
             false => " Dashed lines are ceilings.",
             true => {
-                " Dashed lines are measured ceilings; a result above one shows that it was measured too low."
+                " Dashed lines are measured ceilings; if a result is above a ceiling, the ceiling was \
+                 measured too low."
             }
         };
     }

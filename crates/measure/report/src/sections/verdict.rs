@@ -25,9 +25,9 @@ pub(crate) fn verdict(report: &Report<'_>) -> Verdict {
 pub(crate) fn says(trust: Tone) -> &'static str {
     match trust {
         Tone::Good => "every check passed",
-        Tone::Care => "to be read with care",
+        Tone::Care => "see the warnings",
         Tone::Incomplete => "incomplete",
-        Tone::Bad => "do not use: data was wrong",
+        Tone::Bad => "do not use: wrong data was read",
     }
 }
 
@@ -68,7 +68,7 @@ fn throughput(report: &Report<'_>, what: &str, summary: &CellSummary) -> Headlin
     let limit = lowest_limit(&report.record.limits, summary);
     let of_limit = limit.map(|(name, most)| match percent_of_limit(rate, most) {
         Some(percent) => format!("; {} % of {name}", significant(percent)),
-        None => format!("; more than was measured of {name}, which is not a limit here"),
+        None => format!("; faster than {name}, so the measured ceiling is too low"),
     });
     Headline {
         what: what.to_owned(),
@@ -107,11 +107,11 @@ fn concerns(report: &Report<'_>) -> Vec<(Tone, String)> {
     if record.runs.is_empty() {
         concerns.push((Tone::Incomplete, "Nothing was run.".to_owned()));
     } else if record.ended.is_none() {
-        concerns.push((Tone::Incomplete, "The suite is not complete; it can be resumed.".to_owned()));
+        concerns.push((Tone::Incomplete, "The suite is incomplete; it can be resumed.".to_owned()));
     }
     if !missing.is_empty() {
         let cells = counted(missing.len(), "cell");
-        concerns.push((Tone::Incomplete, format!("Nothing was measured for {cells}: {}.", listed(&missing))));
+        concerns.push((Tone::Incomplete, format!("No measurements for {cells}: {}.", listed(&missing))));
     }
     concerns.extend(
         report.wan.as_ref().and_then(crate::sections::wan::missed).map(|missed| (Tone::Care, missed)),

@@ -17,7 +17,7 @@ pub(super) fn sections(wan: &Wan) -> Vec<Section> {
         ("tcp", "TCP alone", tcp(wan)),
         ("lan", "Gigabit Ethernet, without a delay", lan(wan)),
         ("axes", "Connections, sessions, packets, windows and loss", axes_blocks(wan)),
-        ("model", "The model, and what cannot be", model_blocks(wan)),
+        ("model", "The model, and unreachable results", model_blocks(wan)),
     ];
     let sections = parts.into_iter().map(|(id, title, blocks)| Section { id, title, blocks });
     sections.filter(|section| !section.blocks.is_empty()).collect()
@@ -37,25 +37,24 @@ struct Doubling {
 const DOUBLING: [Doubling; 3] = [
     Doubling {
         part: Part::Connections,
-        title: "Throughput against connections of a session",
+        title: "Throughput against connections per session",
         axis: "connections",
         value: |row| f64::from(row.setting.connections),
-        says: "Each connection has its own window: where a small one is the limit, more connections help until the \
-               link is full.",
+        says: "Each connection has its own window. If it is the limit, more connections help.",
     },
     Doubling {
         part: Part::Sessions,
         title: "Throughput against sessions",
         axis: "sessions",
         value: |row| f64::from(row.setting.sessions),
-        says: "Each session has its own queue depth: where that is the limit, more sessions help.",
+        says: "Each session has its own queue depth. If it is the limit, more sessions help.",
     },
     Doubling {
         part: Part::CommandWindow,
         title: "Throughput against the command window",
         axis: "command window",
         value: |row| f64::from(row.setting.command_window.unwrap_or(0)),
-        says: "The target says how many commands may be under way. More than it allows do not help, whatever is asked.",
+        says: "The target limits the number of outstanding commands; a higher queue depth does not help.",
     },
 ];
 
@@ -64,9 +63,9 @@ fn axes_blocks(wan: &Wan) -> Vec<Block> {
     let mtu = bars(
         wan,
         Part::Mtu,
-        "Throughput by the largest packet",
+        "Throughput by MTU",
         |row| format!("MTU {}", row.setting.mtu),
-        "Longer packets carry a larger share of data, and fewer of them have to be handled.",
+        "Longer packets have a larger share of data, and fewer packets have to be processed.",
     );
     let congestion = bars(
         wan,
@@ -76,8 +75,8 @@ fn axes_blocks(wan: &Wan) -> Vec<Block> {
             loss if loss > 0.0 => format!("{}, {} % lost", row.setting.congestion, round(loss * 100.0)),
             _ => format!("{}, nothing lost", row.setting.congestion),
         },
-        "One lost packet in a thousand is nothing to BBR, and halves what Reno has on the way again and again. The \
-         model knows what a congestion control can have on the way at best, not how it gets there.",
+        "BBR tolerates the loss of one packet in a thousand, but each loss makes Reno halve its congestion \
+         window. The model contains only the maximum window of each congestion control, not its dynamics.",
     );
     doubling.chain(mtu.into_iter().flatten()).chain(congestion.into_iter().flatten()).collect()
 }
@@ -192,11 +191,14 @@ fn over_distance(wan: &Wan) -> Vec<Block> {
         return Vec::new();
     }
     let mut blocks = vec![
-        Block::Heat(measured(&rows), "Measured, in MB/s: the fuller the colour, the more of the link.".to_owned()),
+        Block::Heat(
+            measured(&rows),
+            "Measured, in MB/s. A stronger colour is a larger share of the link.".to_owned(),
+        ),
         Block::Heat(
             of_model(&rows),
-            "Measured, in percent of the model. Blue is more than the model says, orange less; the fullest colour is \
-             10 % and beyond."
+            "Measured, in percent of the model. Blue is above the model, orange below; the strongest colours \
+             mean 10 % or more."
                 .to_owned(),
         ),
         Block::Text(LEGEND.to_owned()),
@@ -229,7 +231,7 @@ fn tcp(wan: &Wan) -> Vec<Block> {
         ];
         line(&mut table, head, trips.iter().map(of));
     }
-    let says = "One connection without iSCSI: its window is what it may have on the way.";
+    let says = "One connection without iSCSI: its window is the maximum amount of data in transit.";
     if rows.is_empty() { Vec::new() } else { vec![Block::Text(says.to_owned()), Block::Table(table)] }
 }
 
@@ -379,11 +381,12 @@ fn model_blocks(wan: &Wan) -> Vec<Block> {
     blocks
 }
 
-const WHAT: &str = "A single request takes n (RTT + r) + a + B / b: n exchanges with the time r of the ends for each, the \
-                    time a for the command, and its B bytes at the rate b. At a queue depth of d, the rate is d times \
-                    that, unless another limit applies first: the link, a TCP window each round trip, exchanges a \
-                    second, outstanding bytes of writes. The constants are fitted to the document's cells in this \
-                    record; the other axes were predicted with them.";
+const WHAT: &str = "A single request takes n (RTT + r) + a + B / b: n exchanges, each with the time r at \
+                    both ends; the time a for the command; and its B bytes at the rate b. At a queue depth \
+                    of d, the rate is d times as high, unless another limit applies first: the link, a TCP \
+                    window per round trip, exchanges per second, or outstanding bytes of writes. The \
+                    constants are fitted to the document's cells in this record, and predict the other \
+                    cells.";
 
 fn how_well(wan: &Wan) -> Vec<String> {
     let verdict = wan.verdict();
@@ -397,8 +400,8 @@ fn how_well(wan: &Wan) -> Vec<String> {
         )
     };
     let fitted =
-        verdict.fitted.as_ref().map(|off| sentence("In the cells that the constants were found in", off));
-    let predicted = verdict.predicted.as_ref().map(|off| sentence("In those that it had to predict", off));
+        verdict.fitted.as_ref().map(|off| sentence("In the cells to which the constants were fitted", off));
+    let predicted = verdict.predicted.as_ref().map(|off| sentence("In the predicted cells", off));
     fitted.into_iter().chain(predicted).collect()
 }
 
@@ -417,7 +420,7 @@ fn constants(wan: &Wan) -> Table {
     line("exchanges", &|one| {
         with_unit(one.path.exchanges_per_s.map(|rate| grouped(rate.round() as u64)), "/s")
     });
-    line("writes under way", &|one| with_unit(one.path.writes_under_way_bytes.map(size), ""));
+    line("outstanding writes", &|one| with_unit(one.path.writes_under_way_bytes.map(size), ""));
     let small = |one: &Constants| {
         let same = |other: &&Constants| {
             other.small_window
@@ -468,8 +471,8 @@ fn impossible(wan: &Wan) -> Table {
     // The most frequent reason first.
     reasons.sort_by_key(|(_, rows)| std::cmp::Reverse(rows.len()));
     let mut table = Table::of(
-        "Published, and more than this way allows",
-        &["why", "cells: measured of published, in MB/s (in percent of what can be)"],
+        "Published results that this path does not permit",
+        &["why", "cells: measured of published, in MB/s (in percent of the maximum)"],
     );
     for (why, rows) in reasons {
         let cells: Vec<String> = rows.iter().map(|row| cell(row)).collect();
@@ -494,8 +497,9 @@ fn cell(row: &Row) -> String {
 const NOTHING: &str = "–";
 
 /// Explains [`all`].
-const LEGEND: &str = "Each cell is measured / model / published, in MB/s of 10^6 bytes. † less than was published, \
-                                 and more cannot be over this way (the reasons are told with the model); ✗ less, for no such reason.";
+const LEGEND: &str = "Each cell contains measured / model / published, in MB/s (10^6 bytes). † less than \
+                      published, because this path does not permit more (the section on the model has the \
+                      reasons); ✗ less than published, although the path permits more.";
 
 /// Measured, model and published.
 fn all(row: &Row) -> String {
@@ -557,9 +561,9 @@ pub(super) fn headlines(wan: &Wan) -> Vec<Headline> {
     if verdict.published > 0 {
         let reached = verdict.beaten + verdict.met;
         headlines.push(Headline {
-            what: "published numbers met or beaten".to_owned(),
+            what: "published numbers met or exceeded".to_owned(),
             value: format!("{reached} of {}", verdict.published - verdict.cannot_be),
-            note: format!("of those that can be; {} cannot over this way", verdict.cannot_be),
+            note: format!("of those that this path permits; it does not permit {}", verdict.cannot_be),
         });
     }
     headlines.extend(verdict.fitted.map(|off| Headline {
@@ -596,6 +600,6 @@ pub(super) fn missed(wan: &Wan) -> Option<String> {
     let verdict = wan.verdict();
     let missed: Vec<&str> = verdict.missed.iter().map(String::as_str).collect();
     (!missed.is_empty()).then(|| {
-        format!("Less than was published, where the way allows more: {}.", crate::views::listed(&missed))
+        format!("Slower than published, although the path permits more: {}.", crate::views::listed(&missed))
     })
 }

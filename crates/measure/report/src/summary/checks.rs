@@ -177,8 +177,8 @@ pub enum Flag {
     /// Rate times latency differs from the number of outstanding requests (Little's law): something was not
     /// counted.
     #[display(
-        "Rate times latency gives {expected:.1} outstanding requests, but {measured:.1} were counted (Little's \
-         law): these numbers are incomplete"
+        "Rate times latency gives {expected:.1} outstanding requests (Little's law), but {measured:.1} were \
+         counted: these numbers are incomplete"
     )]
     Little {
         /// Rate times mean latency.
@@ -190,8 +190,8 @@ pub enum Flag {
     },
     /// The configured depth was not reached.
     #[display(
-        "{measured:.1} requests were outstanding on average, instead of {asked}: the client did not send them as \
-         fast as they completed"
+        "{measured:.1} requests were outstanding on average, instead of {asked}: the client did not send \
+         requests as fast as they completed"
     )]
     DepthNotReached {
         /// Requests under way, measured.
@@ -203,8 +203,8 @@ pub enum Flag {
     },
     /// The client's threads were busy all the time: the measurement shows the client's limit.
     #[display(
-        "A thread of the client was busy for {percent:.0} % of the time, idle polls not included: the client \
-         may be the bottleneck"
+        "A thread of the client was busy {percent:.0} % of the time, excluding idle polls: the client may be \
+         the bottleneck"
     )]
     ClientCpu {
         /// CPU time of the busiest thread in percent of the time, without idle polls.
@@ -213,8 +213,8 @@ pub enum Flag {
     /// All CPUs of a client's machine were busy all the time, including other programs: the client could not
     /// be faster.
     #[display(
-        "The CPUs of a client's machine were busy for {percent:.0} % of the time, including other programs: an idle \
-         machine may reach more"
+        "The CPUs of a client's machine were busy {percent:.0} % of the time, including other programs: an \
+         otherwise idle machine may be faster"
     )]
     MachineBusy {
         /// Of all its CPUs, in percent of the time.
@@ -223,8 +223,8 @@ pub enum Flag {
     /// Requests a second hardly depend on their length, although bytes a second do (DPMETERM on a RAM drive,
     /// document 000 table 4): the measurement shows the limit of the loop that makes requests.
     #[display(
-        "About {iops:.0} requests per second, whatever their length: this measured a fixed time per request, of the \
-         loop that sends them or of a delay, not how fast data can be moved"
+        "The rate is about {iops:.0} requests per second for all request lengths: this is a fixed time per \
+         request, in the sending loop or from a delay, and not the speed of data transfer"
     )]
     LoopRate {
         /// Requests a second.
@@ -233,8 +233,8 @@ pub enum Flag {
     },
     /// The rate of an open loop was not achieved.
     #[display(
-        "{} requests per second were requested, but only {} were reached: response times grow as long as this \
-         continues",
+        "The requested rate was {} requests per second, but only {} were reached: response times grow for as \
+         long as this continues",
         grouped(asked.round() as u64), grouped(reached.round() as u64)
     )]
     Overload {
@@ -246,14 +246,14 @@ pub enum Flag {
         reached: f64,
     },
     /// The confidence interval is wider than required.
-    #[display("The rate is known to {percent:.1} % only, less precisely than requested")]
+    #[display("The error of the rate is ±{percent:.1} %, more than requested")]
     NotConfident {
         /// Half of it in percent of the median.
         percent: f64,
     },
     /// The rounds did not become steady.
     #[display(
-        "The rounds did not become steady by SNIA's rule: these are the last values of a changing rate"
+        "The rounds did not reach a steady state by SNIA's rule: these are the last values of a changing rate"
     )]
     NotSteady,
     /// The rate rises or falls during the runs.
@@ -269,21 +269,21 @@ pub enum Flag {
         percent: f64,
     },
     /// No request completed, so that there is neither a rate nor a latency.
-    #[display("No request completed while the run counted: it measured neither a rate nor a latency")]
+    #[display("No request completed during the measured time: there is neither a rate nor a latency")]
     NothingCompleted,
     /// Requests failed.
     #[display("{errors} requests failed")]
     Failed {
-        /// How many.
+        /// The number of failed requests.
         errors: u64,
     },
     /// Data came back wrong.
-    #[display("Wrong data was read {mismatches} times")]
+    #[display("Requests read wrong data {mismatches} times")]
     WrongData {
-        /// How often.
+        /// The number of requests that read wrong data.
         mismatches: u64,
     },
     /// A run was interrupted.
-    #[display("The run was interrupted: it is shorter than it should be")]
+    #[display("The run was interrupted, and is shorter than planned")]
     Interrupted,
 }

@@ -12,7 +12,7 @@ use crate::summary::{CellSummary, CpuCost, CpuLoad, Flag};
 /// A cell with those of its runs that count.
 pub(super) struct Counted<'a> {
     pub(super) cell: &'a Cell,
-    /// When a run of it ends.
+    /// The condition that ends a run of the cell.
     pub(super) stop: Stop,
     /// The order of its step.
     pub(super) order: &'a Order,
@@ -285,7 +285,7 @@ fn differ_in_length(one: &Cell, other: &Cell) -> bool {
 pub struct Scaling {
     /// The cells, by increasing number.
     pub cells: Vec<String>,
-    /// What the number counts.
+    /// The varied number: clients or queue depth.
     pub over: Over,
     /// The number, and requests a second.
     pub points: Vec<(f64, f64)>,

@@ -167,11 +167,11 @@ pub(super) fn keys(way: Way) -> Keys {
 pub struct Verdict {
     /// Measured cells that the document prints.
     pub published: usize,
-    /// Those above the printed result.
+    /// Measured cells above the printed result.
     pub beaten: usize,
-    /// Those that round to the printed result.
+    /// Measured cells that round to the printed result.
     pub met: usize,
-    /// Those that are unreachable over this path.
+    /// Measured cells whose printed result is unreachable over this path.
     pub cannot_be: usize,
     /// The names of those that were missed although the path allows them.
     pub missed: Vec<String>,
@@ -186,13 +186,13 @@ pub struct Verdict {
 /// The error of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Off {
-    /// How many they are.
+    /// The number of cells.
     pub cells: usize,
     /// The median absolute error: 0.02 is 2 %.
     pub median: f64,
     /// The largest error, with its sign.
     pub worst: f64,
-    /// In which cell.
+    /// The cell with the largest error.
     pub worst_cell: String,
 }
 
@@ -201,7 +201,7 @@ pub struct Off {
 pub struct Share {
     /// The cell.
     pub cell: String,
-    /// How the data went.
+    /// The direction and kind of the data.
     pub way: Way,
     /// The length of the requests, in bytes.
     pub block_bytes: u32,
@@ -217,7 +217,7 @@ const LONG_BYTES: u32 = 64 << 10;
 const MANY: u32 = 32;
 
 impl Wan {
-    /// What it comes to.
+    /// The main results.
     pub fn verdict(&self) -> Verdict {
         let count = |is: fn(&Met) -> bool| {
             self.rows.iter().filter_map(|row| row.met.as_ref()).filter(|met| is(met)).count()

@@ -250,12 +250,12 @@ fn reason(setting: &Setting, asked: Asked) -> String {
     let most = format!("{:.1} MB/s", most / 1e6);
     match term {
         Some(Term::Window) => format!(
-            "a TCP window of {} in each {} ms there and back is at most {most}",
+            "a TCP window of {} per round trip of {} ms permits at most {most}",
             readable::figures::size(f64::from(setting.tcp_window_bytes.unwrap_or(0))),
             setting.rtt_ms
         ),
         Some(Term::Depth) => depth(setting, asked, &most),
-        _ => format!("the link carries at most {most} of such data"),
+        _ => format!("the link permits at most {most} of such data"),
     }
 }
 
@@ -268,12 +268,12 @@ fn depth(setting: &Setting, asked: Asked, most: &str) -> String {
         several => format!("{several} requests at a time"),
     };
     let trips = match exchanges {
-        1 => "once".to_owned(),
-        2 => "twice".to_owned(),
-        more => format!("{more} times"),
+        1 => "one round trip".to_owned(),
+        2 => "two round trips".to_owned(),
+        more => format!("{more} round trips"),
     };
     format!(
-        "{under_way}, each {trips} {} ms there and back and {on_link_ms:.2} ms on the link, are at most {most}",
+        "{under_way}, each with {trips} of {} ms and {on_link_ms:.2} ms on the link: at most {most}",
         setting.rtt_ms
     )
 }

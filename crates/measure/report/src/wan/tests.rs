@@ -112,9 +112,9 @@ fn a_cell_that_nobody_can_reach_is_named_with_the_reason() {
     };
     assert_eq!(
         why("read, 10 ms, 256 KiB × 1"),
-        "one request at a time, each once 10 ms there and back and 13.92 ms on the link, are at most 11.0 MB/s"
+        "one request at a time, each with one round trip of 10 ms and 13.92 ms on the link: at most 11.0 MB/s"
     );
-    assert_eq!(why("read, 0 ms, 256 KiB × 32"), "the link carries at most 18.8 MB/s of such data");
+    assert_eq!(why("read, 0 ms, 256 KiB × 32"), "the link permits at most 18.8 MB/s of such data");
     // On a faster link, all of them are reachable.
     let wan = self::wan(1e9, 1.0);
     assert_eq!(wan.verdict().cannot_be, 0, "{:?}", wan.verdict());

@@ -13,7 +13,8 @@ fn report(diagnosis: &Diagnosis) -> DiagnosisReport<'_> {
 #[test]
 fn the_verdict_is_the_first_sentence_of_every_form() {
     let diagnosis = diagnoses::held_back();
-    let verdict = "! Writes wait for an R2T for their first data: changing it gained ×1.85 (1.80 to 1.90)";
+    let verdict =
+        "! Writes wait for an R2T for their first data: in a trial, the fix gained ×1.85 (1.80 to 1.90)";
     let seen = report(&diagnosis).terminal(100);
     assert!(seen.lines().nth(3).is_some_and(|line| line.starts_with(verdict)), "{seen}");
     let page = report(&diagnosis).markdown();
@@ -32,7 +33,10 @@ fn a_finding_has_its_evidence_its_gain_its_settings_and_what_came_of_trying() {
     }
     let page = report(&diagnosis).markdown();
     assert!(page.contains("Tested, in alternating rounds: ×1.85 (1.80 to 1.90)."), "{page}");
-    assert!(page.contains("--confirm measures alternately with initial-r2t=no and without"), "{page}");
+    assert!(
+        page.contains("--confirm alternates between rounds with initial-r2t=no and rounds without"),
+        "{page}"
+    );
 }
 
 #[test]
@@ -70,13 +74,16 @@ fn that_nothing_is_wrong_is_said_with_what_limits() {
     assert!(
         report(&diagnosis)
             .terminal(80)
-            .contains("✓ Nothing is wrong: it does 97 % of what the link carries.")
+            .contains("✓ Nothing is wrong: the path reaches 97 % of what the link carries.")
     );
     diagnosis.verdict = Verdict::Fine { term: Term::Medium, share: 0.991 };
-    assert!(report(&diagnosis).markdown().contains("it does 99 % of what the storage gives"));
+    assert!(report(&diagnosis).markdown().contains("the path reaches 99 % of what the storage provides"));
     diagnosis.verdict = Verdict::Uncertain { interval: 1.3 };
     let uncertain = report(&diagnosis).markdown();
-    assert!(uncertain.contains("too uncertain to conclude: a rate is known to ±130 % only"), "{uncertain}");
+    assert!(
+        uncertain.contains("too uncertain for a conclusion: the error of a rate is ±130 %"),
+        "{uncertain}"
+    );
     assert!(uncertain.contains("without --quick") && !uncertain.contains("Nothing"), "{uncertain}");
 }
 
@@ -84,7 +91,7 @@ fn that_nothing_is_wrong_is_said_with_what_limits() {
 fn what_is_not_known_is_said_once_for_each_reason() {
     let diagnosis = diagnoses::not_known();
     for text in [report(&diagnosis).terminal(100), report(&diagnosis).markdown()] {
-        assert!(text.contains("Unknown: nothing measured explains 31 % of the time"), "{text}");
+        assert!(text.contains("Unknown: the measurements do not explain 31 % of the time"), "{text}");
         assert!(
             text.contains("Long packets do not arrive: a READ of 65,536 bytes had no response in 3 s"),
             "{text}"
@@ -92,7 +99,7 @@ fn what_is_not_known_is_said_once_for_each_reason() {
     }
     let page = report(&diagnosis).markdown();
     assert!(
-        page.contains("Not known: WRITE, WRITE with FUA, SYNCHRONIZE CACHE: writing was not allowed"),
+        page.contains("Unknown: WRITE, WRITE with FUA, SYNCHRONIZE CACHE: writing was not allowed"),
         "{page}"
     );
     assert!(page.contains("12 requests failed; the first: MEDIUM ERROR"), "{page}");
@@ -109,7 +116,7 @@ fn a_layer_that_is_not_known_is_told_together_with_the_next() {
 fn the_layers_of_a_write_tell_the_wait_for_r2ts_apart() {
     let page = report(&diagnoses::held_back()).markdown();
     assert!(
-        page.contains("| a durable write of 4 KiB | waiting for R2Ts | 10.1 ms, reckoned | 20.3 ms |"),
+        page.contains("| a durable write of 4 KiB | waiting for R2Ts | 10.1 ms, calculated | 20.3 ms |"),
         "{page}"
     );
     // FUA took 8.87 ms longer than the same write without.

@@ -24,7 +24,7 @@ fn each_number_stands_beside_the_models_and_the_published_one() {
     assert!(far[4].ends_with("/ 17.2 †"), "{far:?}");
     assert!(far[6].starts_with("1.") && far[6].ends_with("/ 1.2"), "{far:?}");
     assert!(
-        page.contains("each once 2 ms there and back and 3.48 ms on the link, are at most 12.0 MB/s"),
+        page.contains("each with one round trip of 2 ms and 3.48 ms on the link: at most 12.0 MB/s"),
         "{page}"
     );
     assert!(page.lines().all(|line| line.len() < 4000), "tables are to be read");
@@ -37,7 +37,7 @@ fn a_published_number_that_is_missed_is_said_first() {
     slow.clients[0].run.reads.bytes /= 3;
     let page = markdown(&record);
     let (first, tables) = page.split_once("## ").expect("sections");
-    assert!(first.contains("Less than was published, where the way allows more: "), "{first}");
+    assert!(first.contains("Slower than published, although the path permits more: "), "{first}");
     assert!(first.contains("read, 50 ms, 8 KiB × 32"), "{first}");
     assert!(tables.contains("/ 4.7 ✗"), "{tables}");
 }
@@ -47,7 +47,7 @@ fn what_distance_costs_is_the_first_thing_that_is_told() {
     let page = markdown(&records::wan());
     let (first, _) = page.split_once("## ").expect("sections");
     assert!(first.contains("reads over 50 ms: **") && first.contains("%** (of the link: "), "{first}");
-    assert!(first.contains("published numbers met or beaten: **"), "{first}");
+    assert!(first.contains("published numbers met or exceeded: **"), "{first}");
     assert!(first.contains("model, median error: **"), "{first}");
 }
 
@@ -71,7 +71,7 @@ fn a_terminal_shows_many_requests_over_every_round_trip() {
     assert_eq!([numbers[1], numbers[7]], ["(19.3)", "(4.9)"], "{line}");
     // A constant time per request is expected over a distance.
     assert!(
-        !seen.contains("whatever their length") && !seen.contains("requests were outstanding on average"),
+        !seen.contains("for all request lengths") && !seen.contains("requests were outstanding on average"),
         "{seen}"
     );
 }

@@ -32,7 +32,7 @@ pub(crate) fn all() -> [Record; 8] {
 fn wrong_data_is_said_before_everything_else() {
     let record = records::partial();
     let page = report(&record).markdown();
-    let (wrong, numbers) = (page.find("data was wrong"), page.find("MB/s"));
+    let (wrong, numbers) = (page.find("wrong data was read"), page.find("MB/s"));
     assert!(wrong.is_some() && wrong < numbers, "{page}");
 }
 
@@ -43,7 +43,7 @@ fn a_record_that_was_not_finished_says_so_and_shows_what_there_is() {
     record.runs.truncate(10);
     let page = report(&record).markdown();
     assert!(page.contains("incomplete") && page.contains("can be resumed"), "{page}");
-    assert!(page.contains("Nothing was measured for 20 cells: "), "{page}");
+    assert!(page.contains("No measurements for 20 cells: "), "{page}");
     assert!(page.contains("## Throughput against block size"), "{page}");
 }
 
@@ -136,7 +136,7 @@ fn a_terminal_names_the_columns_that_it_has_no_room_for() {
         for cell in record.suite.cells() {
             assert!(seen.contains(&format!("\n  {} ", cell.name)), "{}:\n{seen}", cell.name);
         }
-        assert_eq!(seen.contains("no room for "), width == 60, "{seen}");
+        assert_eq!(seen.contains("no space for "), width == 60, "{seen}");
     }
 }
 
@@ -175,7 +175,7 @@ fn a_limit_that_is_exceeded_is_no_limit_and_has_no_percentage() {
     assert!(page.contains("Dashed lines are ceilings.") && !page.contains("exceeds "), "{page}");
     record.limits.iter_mut().flat_map(|limit| &mut limit.points).for_each(|(_, rate)| *rate /= 1000.0);
     let seen = report(&record).terminal(100);
-    assert!(seen.contains("which is not a limit here"), "{seen}");
+    assert!(seen.contains("so the measured ceiling is too low"), "{seen}");
     let above = |text: &str| {
         let words: Vec<&str> = text.split([' ', '|', '\n']).collect();
         words
@@ -184,7 +184,7 @@ fn a_limit_that_is_exceeded_is_no_limit_and_has_no_percentage() {
     };
     assert!(!above(&seen), "{seen}");
     let page = report(&record).markdown();
-    assert!(page.contains("exceeds ") && page.contains("it was measured too low"), "{page}");
+    assert!(page.contains("exceeds ") && page.contains("the ceiling was measured too low"), "{page}");
 }
 
 #[test]

@@ -65,11 +65,14 @@ macro_rules! kinds {
 
 kinds! {
     RAID0, "raid0", Level::Raid0, "raid0:STRIP:[VOLUME, …]",
-        "a RAID set of other volumes ([raid.md](raid.md)): striped, lost if any of them is lost";
-    RAID1, "raid1", Level::Raid1, "raid1:[VOLUME, …]", "the same: mirrored, with a copy on each";
-    RAID5, "raid5", Level::Raid5, "raid5:STRIP:[VOLUME, …]", "the same: with parity, so that one may fail";
-    RAID6, "raid6", Level::Raid6, "raid6:STRIP:[VOLUME, …]", "the same: with two parities, so that two may fail";
-    RAID10, "raid10", Level::Raid10, "raid10:STRIP:[VOLUME, …]", "the same: striped, with two copies of each strip";
+        "a striped RAID set of other volumes ([raid.md](raid.md)), lost if any member is lost";
+    RAID1, "raid1", Level::Raid1, "raid1:[VOLUME, …]", "a mirrored RAID set, with a copy on each member";
+    RAID5, "raid5", Level::Raid5, "raid5:STRIP:[VOLUME, …]",
+        "a RAID set with parity; tolerates one failed member";
+    RAID6, "raid6", Level::Raid6, "raid6:STRIP:[VOLUME, …]",
+        "a RAID set with two parities; tolerates two failed members";
+    RAID10, "raid10", Level::Raid10, "raid10:STRIP:[VOLUME, …]",
+        "a striped RAID set, with two copies of each strip";
 }
 
 /// Rejects a disk that can silently lose cached writes, unless the set has no redundancy. The set would read
@@ -79,9 +82,10 @@ fn check_losses_are_seen(level: Level, name: &impl Display, device: &dyn BlockDe
         return Ok(());
     }
     Err(Failure::refused(format_args!(
-        "{name} may have a write cache, and its protocol does not report when the server has lost it: after a \
-         restart of that server the set would read old data, and copy it to the other members. Export the disk over \
-         iSCSI, NBD or HyperSCSI, or disable its write cache; `?cache-loss-unseen` after its URL accepts the risk"
+        "{name} may have a write cache, and its protocol does not report that the server has lost the cache: \
+         after a restart of that server, the set would read old data, and copy it to the other members. \
+         Export the disk over iSCSI, NBD or HyperSCSI, or disable its write cache; to accept the risk, add \
+         `?cache-loss-unseen` to its URL"
     )))
 }
 
@@ -122,13 +126,13 @@ fn read(kind: &'static Kind, level: Level, written: &Written<'_>) -> Result<Arc<
         true => None,
         false => Some(
             written
-                .before_brackets("a RAID set needs the length of a strip, or nothing", "raid0:64KiB:[…]")?,
+                .before_brackets("a RAID set needs a strip length, or nothing", "raid0:64KiB:[…]")?,
         ),
     };
     if let Some(strip) =
         strip.filter(|strip| !strip.0.is_power_of_two() || !(4 << 10..=1 << 20).contains(&strip.0))
     {
-        let sentence = format!("a strip of {strip} is not possible: write a power of two from 4KiB to 1MiB");
+        let sentence = format!("the strip length {strip} is not valid; use a power of two from 4KiB to 1MiB");
         return Err(Problem::new(written.argument().at.clone(), sentence));
     }
     Ok(Arc::new(Raid {
@@ -180,8 +184,8 @@ impl Backend for Raid {
     }
 }
 
-/// Removes the options that overrule a refusal. After one start with them they are no longer needed, and if
-/// they stayed they would overrule the next refusal.
+/// Removes the options that overrule a refusal. After one start with these options, they are no longer
+/// needed. If they remained, they would override the next refusal.
 pub fn without_overruling(specification: &str) -> String {
     [LOST, WRONG].iter().fold(specification.to_owned(), |text, option| {
         text.replace(&format!("?{option}&"), "?")
@@ -206,7 +210,7 @@ fn named(spec: &Spec) -> Result<Raid, Failure> {
     let known = KINDS.iter().find(|(kind, _)| kind.name == backend.kind().name);
     let (kind, level) = known.copied().ok_or_else(|| {
         Failure::refused(format_args!(
-            "{spec} is not a RAID set: name one, as in raid5:64KiB:[file:/a, file:/b, file:/c]"
+            "{spec} is not a RAID set; specify one, such as raid5:64KiB:[file:/a, file:/b, file:/c]"
         ))
     })?;
     Ok(Raid {

@@ -83,14 +83,14 @@ async fn created(
         && (level.parity_strips() == 0 || creation.journal.is_some_and(|journal| journal.0 == 0))
     {
         return Err(Failure::refused(format_args!(
-            "--journal-on needs a journal: RAID 5 or 6 without --journal 0, and this is {level}"
+            "--journal-on needs a set with a journal: RAID 5 or 6, without --journal 0; this set is {level}"
         )));
     }
     let mut disks = Vec::new();
     for spec in members.iter().chain(&creation.spares).chain(&creation.journal_on) {
         if !spec.keeps_data() {
             return Err(Failure::refused(format_args!(
-                "{spec} does not keep its data: such volumes cannot form a set"
+                "{spec} does not keep its data after a restart; use volumes that do"
             )));
         }
         if is_set(spec) && status(spec).await?.0.is_empty() {
@@ -134,8 +134,8 @@ fn files_to_make(spec: &Spec) -> Vec<PathBuf> {
     }
 }
 
-/// Detects two names for one disk over a network: a mark written through one name is looked for through the
-/// others. Afterwards the first block is restored.
+/// Detects two names for one disk over a network: a mark is written through one name and searched for through
+/// the others. Afterwards the first block is restored.
 async fn all_are_different(disks: &[Disk]) -> Result<(), Failure> {
     let block_bytes = disks[0].device.geometry().block_size.bytes() as usize;
     let first = Extent::new(0, 1);
@@ -172,7 +172,7 @@ async fn record(
     if let Some(other) = disks.iter().find(|disk| disk.device.geometry().block_size != block_size) {
         let (has, others) = (other.device.geometry().block_size.bytes(), block_size.bytes());
         return Err(Failure::refused(format_args!(
-            "{} has blocks of {has} bytes, and others of {others}",
+            "{} has {has}-byte blocks, and other volumes have {others}-byte blocks",
             other.name
         )));
     }
@@ -195,8 +195,8 @@ async fn record(
         if has_journal || level == Level::Raid0 { 0 } else { BITMAP_BYTES.max(bitmap_min(block_size)) };
     if creation.checksums && (level == Level::Raid0 || (level.parity_strips() > 0 && !has_journal)) {
         return Err(Failure::refused(format_args!(
-            "{level} {} has no checksums: RAID 1 and 10 can have them, and RAID 5 and 6 with a journal",
-            if level == Level::Raid0 { "repairs nothing and" } else { "without a journal" }
+            "{level} {} cannot have checksums; use RAID 1 or 10, or RAID 5 or 6 with a journal",
+            if level == Level::Raid0 { "has no redundancy, so it" } else { "without a journal" }
         )));
     }
     let sums_bytes = if creation.checksums { Summed::area_bytes(bytes >> block_size.shift()) } else { 0 };
@@ -206,7 +206,7 @@ async fn record(
         let least = Bytes(metadata + strip.0.max(SLOT_BYTES));
         let journal = if has_journal { ", or a smaller --journal" } else { "" };
         Failure::refused(format_args!(
-            "the smallest member has {}, of which the set's metadata takes {}: give each member {least} or \
+            "the smallest member has {}, and the set's metadata needs {} of it; use members of {least} or \
              more{journal}",
             Bytes(bytes),
             Bytes(metadata)
@@ -216,7 +216,8 @@ async fn record(
         let (has, needed) = (journal.device.geometry().bytes(), areas.journal_end());
         if has < needed {
             return Err(Failure::refused(format_args!(
-                "{} has {has} bytes, and the journal needs {needed}: --journal SIZE makes a smaller one, of at least {}",
+                "{} has {has} bytes, and the journal needs {needed}; use --journal SIZE for a smaller \
+                 journal, of at least {}",
                 journal.name,
                 Bytes(least.next_multiple_of(SLOT_BYTES))
             )));
@@ -270,7 +271,8 @@ pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'
     let set = named(spec)?;
     if let Some(named) = set.members.iter().find(|named| are_one_store(named, with)) {
         return Err(Failure::refused(format_args!(
-            "{named} is in the brackets, and cannot replace a member: name the set without it, or another volume"
+            "{named} is already listed as a member of the set, and cannot replace one; remove it from the \
+             brackets, or use another volume"
         )));
     }
     let parts = set.parts(&opening()).await?;
@@ -279,7 +281,7 @@ pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'
             Err(Failure::refused(format_args!("the set has members 0 to {}", parts.states.members.len() - 1)))
         }
         Some(MemberState::InSync) => {
-            Err(Failure::refused(format_args!("member {member} is in sync: omit its volume to replace it")))
+            Err(Failure::refused(format_args!("member {member} is in sync; to replace it, omit its volume")))
         }
         Some(_) => Ok(()),
     }?;
@@ -313,14 +315,14 @@ pub(crate) async fn new_member(
     opening: &Opening,
 ) -> Result<Arc<dyn BlockDevice>, Failure> {
     if !with.keeps_data() {
-        return Err(Failure::refused(format_args!("{with} does not keep its data, unlike the set")));
+        return Err(Failure::refused(format_args!("{with} does not keep its data, but the set does")));
     }
     let device = with.open(opening).await.map_err(Failure::from)?;
     check_losses_are_seen(record.level, with, device.as_ref())?;
     let (geometry, needed) = (device.geometry(), record.areas.end());
     if geometry.block_size != record.block_size || geometry.bytes() < needed {
         return Err(Failure::refused(format_args!(
-            "{with} has {} bytes in blocks of {}, and a member has {needed} or more in blocks of {}",
+            "{with} has {} bytes in {}-byte blocks; a member needs at least {needed} bytes in {}-byte blocks",
             geometry.bytes(),
             geometry.block_size.bytes(),
             record.block_size.bytes()
@@ -583,15 +585,15 @@ impl fmt::Display for SetStatus {
             let is_whole = self.members.iter().all(|member| member.state == MemberCondition::InSync);
             let has_parity = [Level::Raid5, Level::Raid6].iter().any(|level| self.level == level.to_string());
             f.write_str(match is_whole {
-                true if has_parity => "parity is computed region by region once the set is used; until then no \
-                                       member may fail",
-                true => "copies differ until they are synchronised, which starts when the set is used; until then, \
-                         a scrub reports them",
-                false => "degraded until parity is computed, which starts when the set is used; until then no \
-                          member may fail",
+                true if has_parity => "when the set is used, parity is computed region by region; if a \
+                                       member fails before parity is complete, data can be lost",
+                true => "the copies differ until the set is used and has synchronised them; until then, a \
+                         scrub reports them",
+                false => "degraded until the set is used and has computed parity; if a member fails before \
+                          parity is complete, data can be lost",
             })?;
         }
-        self.left_out.iter().try_for_each(|left_out| write!(f, "\n  left out: {left_out}"))?;
+        self.left_out.iter().try_for_each(|left_out| write!(f, "\n  excluded: {left_out}"))?;
         match &self.scrub {
             Some(ScrubStatus { has_ended: false, progress, found, .. }) => {
                 write!(f, "\n  scrub: {progress}, resumes when the set is opened; {found}")?;
@@ -600,7 +602,7 @@ impl fmt::Display for SetStatus {
             None => {}
         }
         match &self.refusal {
-            Some(refusal) => write!(f, "\n  does not start: {refusal}"),
+            Some(refusal) => write!(f, "\n  cannot start: {refusal}"),
             None => write_meaning(f, self.state),
         }
     }
@@ -609,8 +611,8 @@ impl fmt::Display for SetStatus {
 // Scrubbing: reading and comparing a whole set.
 
 /// Reads all stripes of a set that is not in use. With `repairs` it makes strips consistent: it keeps the
-/// data, and rewrites parity and second copies. `tells` is called with the number of completed stripes and
-/// the total.
+/// data, and rewrites parity and second copies. Calls `tells` with the number of completed stripes and the
+/// total.
 ///
 /// # Errors
 /// The set does not start, or a request fails.
@@ -652,7 +654,7 @@ pub async fn discard_journal(
             if has_area && let Some(version) = newer_journal(&copies).await {
                 return Err(Failure::refused(AssemblyError::NewerJournal { version }));
             }
-            let unsure = |error| Failure::device("looking for the journal, which may be there later", error);
+            let unsure = |error| Failure::device("searching for the journal, which may exist", error);
             if parts.is_new() {
                 return Err(Failure::refused("the set was never used: create it again"));
             }

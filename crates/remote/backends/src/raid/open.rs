@@ -153,8 +153,9 @@ impl Members {
 }
 
 /// The remedy if a member is in use elsewhere.
-const WITHOUT_IT: &str = "it is a member of the set, which cannot start while it is in use elsewhere: end that use, \
-                          or, to exclude the member permanently, remove it from the brackets";
+const WITHOUT_IT: &str = "it is a member of the set, which cannot start while the member is in use \
+                          elsewhere; stop that use, or, to exclude the member permanently, remove it from \
+                          the brackets";
 
 /// Rejects a member that is reachable but reserved or taken over by another host.
 fn check_ownership(disks: &[Disk], candidates: &[Candidate]) -> Result<(), Failure> {
@@ -406,7 +407,8 @@ fn wants_more(found: &Result<FoundSet, Refusal>) -> bool {
 pub(crate) fn not_assembled(error: &AssemblyError) -> String {
     match error {
         AssemblyError::NoJournal => format!(
-            "{error}; `linerate raid assemble --discard-journal` with its volumes starts the set without it"
+            "{error}; to start the set without its journal, use `linerate raid assemble --discard-journal` \
+             with its volumes"
         ),
         AssemblyError::DataMayBeWrong { .. } => {
             format!("{error}; attach the member, or, if it is lost, add `?{WRONG}` after the last bracket")

@@ -98,8 +98,8 @@ pub async fn alone(spec: &Spec, order: Order) -> Result<String, Failure> {
         reactor::sleep(LOOK_EVERY).await;
     }
     match (grows, device.geometry().bytes()) {
-        (true, now) if now == bytes => Err(Failure::failed("the set has not grown: a member failed")),
-        (true, now) => Ok(format!("the set has {} now", Bytes(now))),
+        (true, now) if now == bytes => Err(Failure::failed("the set did not grow: a member failed")),
+        (true, now) => Ok(format!("the set now has {}", Bytes(now))),
         (false, _) => Ok(said),
     }
 }
@@ -622,7 +622,7 @@ impl Running {
         .await
     }
 
-    /// Resolves after this time, on an order, or when the last user is gone.
+    /// Resolves after this time, when an order arrives, or when the last user is dropped.
     pub(super) async fn woken(&self, sleeper: &dyn block::Sleeper, time: Duration) {
         let mut sleep = sleeper.sleep(time);
         poll_fn(|cx| {

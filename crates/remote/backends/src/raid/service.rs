@@ -39,7 +39,7 @@ impl Raid {
         opening.layers.put(place, &running);
         // A set opened read-only has no upkeep.
         if !opening.read_only {
-            // Devices opened later wait for nothing, and are not undone together with the set.
+            // Devices that are opened later do not wait, and are not undone together with the set.
             let opening = Opening { start: None, undo: Undo::default(), ..opening.clone() };
             let throttle = Throttle::new(self.rebuild.map(|rate| rate.0));
             let upkeep = Upkeep::new(parts, running, Arc::downgrade(&current), spares, throttle, opening);
@@ -49,8 +49,8 @@ impl Raid {
     }
 }
 
-/// The upkeep task. Resolves after the set's last user is gone, or the set was closed by an order. A step can
-/// wait for a hanging member, so orders to remove members are executed concurrently.
+/// The upkeep task. Resolves after the set's last user is dropped, or after an order closed the set. A step
+/// can wait for a hanging member, so orders to remove members are executed concurrently.
 pub(super) async fn run(upkeep: Upkeep) {
     let exit = upkeep.exit();
     let (mut keeping, mut taking_out) = (pin!(keep(upkeep)), pin!(take_out(exit)));
@@ -129,13 +129,13 @@ impl Pauses {
 const END_TIME: Duration = Duration::from_secs(10);
 
 /// Stops the set, repeats attempts to assemble it, and returns the upkeep of the next assembly. `None` if its
-/// last user is gone or it was closed. An order to assemble it skips the pause, and receives the outcome of
-/// the next attempt. [`take_out`] handles orders to remove members, and other orders fail.
+/// last user was dropped, or the set was closed. An order to assemble it skips the pause, and receives the
+/// outcome of the next attempt. [`take_out`] handles orders to remove members, and other orders fail.
 pub(super) async fn assembled_again(upkeep: Upkeep, pauses: &mut Pauses) -> Option<Upkeep> {
     let mut kept = Kept(devices(&upkeep));
     let Upkeep { set, running, throttle, opening, current, .. } = upkeep;
-    // Otherwise a flush or read that ends later would overwrite the next assembly's record with the states of
-    // this one.
+    // Otherwise a flush or read that ends later would overwrite the next assembly's record with this
+    // assembly's states.
     set.retire();
     current.upgrade()?.stop();
     let mut ending = Some(set);
@@ -145,7 +145,7 @@ pub(super) async fn assembled_again(upkeep: Upkeep, pauses: &mut Pauses) -> Opti
             if let Some(set) = &ending {
                 let ended = first(set.quiesced(), opening.sleeper.as_ref(), END_TIME).await;
                 let ended =
-                    ended.ok_or_else(|| Failure::failed("requests to its members have not ended yet"))?;
+                    ended.ok_or_else(|| Failure::failed("requests to its members are still outstanding"))?;
                 ended.map_err(Failure::failed)?;
             }
             ending = None;
@@ -198,7 +198,7 @@ pub(super) async fn assembled_again(upkeep: Upkeep, pauses: &mut Pauses) -> Opti
                     Order::Assemble => {
                         if let Some(earlier) = asked.replace(ordered) {
                             earlier.end(Err(Failure::failed(
-                                "another order to assemble the set replaced this one",
+                                "a later request to assemble the set superseded this one",
                             )));
                         }
                     }

@@ -314,8 +314,8 @@ impl fmt::Display for Scrub {
         if self.unsynchronised > 0 {
             write!(
                 f,
-                "; {} of the inconsistent ones have not been synchronised since a crash, or since the set was \
-                 created on used disks: this happens when the set is used, or with --repair",
+                "; {} of the inconsistent stripes have not been synchronised since a crash, or since the set \
+                 was created on used disks: using the set synchronises them, and so does --repair",
                 self.unsynchronised
             )?;
         }
@@ -345,7 +345,7 @@ impl fmt::Display for JournalStatus {
         match (&self.volume, self.has_failed) {
             (Some(volume), false) => write!(f, "journal: on  {volume}"),
             (Some(volume), true) => {
-                write!(f, "journal: on the members, since its volume has failed  {volume}")
+                write!(f, "journal: on the members, because its volume has failed  {volume}")
             }
             (None, _) => write!(f, "journal: missing  -"),
         }
@@ -365,7 +365,7 @@ pub struct MemberStatus {
     /// no other member can supply them, they are unreadable until they are written.
     #[serde(default)]
     pub lost_blocks: u64,
-    /// It is not in sync, but its missed regions are recorded: if it returns, only these are rebuilt.
+    /// It is not in sync, but the regions that it missed are recorded: if it returns, only these are rebuilt.
     #[serde(default)]
     pub missed_regions_recorded: bool,
 }
@@ -475,13 +475,13 @@ pub(crate) fn write_members(
         let percent = percent.map(|percent| format!(", {percent} %")).unwrap_or_default();
         write!(f, "\n  member {index}: {state}{percent}  {}", volume.as_deref().unwrap_or("-"))?;
         if *missed_regions_recorded {
-            write!(f, "\n    its missed regions are recorded: if it returns, only these are rebuilt")?;
+            write!(f, "\n    missed regions are recorded: if it returns, only these are rebuilt")?;
         }
         match lost_blocks {
             0 => {}
-            1 => write!(f, "\n    1 block of it is lost: it cannot be read until it is written")?,
+            1 => write!(f, "\n    1 of its blocks is lost: reads of it fail until it is rewritten")?,
             lost => {
-                write!(f, "\n    {lost} blocks of it are lost: they cannot be read until they are written")?
+                write!(f, "\n    {lost} of its blocks are lost: reads of these fail until they are rewritten")?
             }
         }
     }
@@ -577,11 +577,11 @@ impl Condition {
             Condition::Healthy => ("all requests succeed", "nothing"),
             Condition::Growing => ("all requests succeed; the new size applies at the end", "nothing"),
             Condition::Unsynchronised => (
-                "the set can start; until it is synchronised, no member may fail",
-                "serve the set, which synchronises it, or use `raid scrub --repair`",
+                "the set can start; if a member fails before synchronisation completes, data can be lost",
+                "serve the set, which synchronises it, or run `raid scrub --repair`",
             ),
             Condition::Synchronising => (
-                "all requests succeed; until it is synchronised, no member may fail",
+                "all requests succeed; if a member fails before synchronisation completes, data can be lost",
                 "nothing: it completes automatically",
             ),
             Condition::Rebuilding => (
@@ -590,13 +590,13 @@ impl Condition {
             ),
             Condition::Degraded => (
                 "all requests succeed; the next failure may lose data",
-                "attach the member and `raid assemble VOLUME`, or `raid replace` it",
+                "attach the member and run `raid assemble VOLUME`, or run `raid replace`",
             ),
             Condition::Failed => (
                 "every request fails (NOT READY, EIO)",
                 "attach the members: the set restarts automatically, or with `raid assemble VOLUME`",
             ),
-            Condition::Refused => ("the set does not start", "follow the message"),
+            Condition::Refused => ("the set does not start", "follow the error message"),
         };
         Meaning { users, remedy }
     }

@@ -105,7 +105,7 @@ fn what_cannot_be_right_is_refused_and_nothing_is_made_for_it() {
         format!("delay:0ms:[{}]", file.strip_suffix("?size=96MiB").expect("its size"))
     };
     let told = refusal(&parse(&format!("raid1:[{}, {}]", layered(0), layered(1))).expect("a specification"));
-    assert!(told.contains("disk0 does not exist") && !told.contains("give a size"), "{told}");
+    assert!(told.contains("disk0 does not exist") && !told.contains("specify a size"), "{told}");
     made(&of("raid5:64KiB", &[0, 1, 2]), &Creation::default()).expect("a set");
     let again = made(&of("raid1", &[2, 3]), &Creation::default()).expect_err("a member of a set");
     assert!(again.to_string().contains("RAID"), "{again}");
@@ -133,12 +133,12 @@ fn what_cannot_be_right_is_refused_and_nothing_is_made_for_it() {
             made(&spec, &Creation::default()).map_err(|refused| refused.to_string())
         };
         let refused = of_size("1MiB").expect_err("too small");
-        let least = refused.split("give each member ").nth(1).and_then(|rest| rest.split(' ').next());
+        let least = refused.split("use members of ").nth(1).and_then(|rest| rest.split(' ').next());
         let least = least.unwrap_or_else(|| panic!("{refused}"));
         assert_eq!(of_size(least), Ok(()), "{level}: {refused}");
         let bytes = least.parse::<Bytes>().expect("a size").0;
         let refused = of_size(&(bytes - 512).to_string()).expect_err("too small");
-        assert!(refused.contains(&format!("give each member {least} or more")), "{level}: {refused}");
+        assert!(refused.contains(&format!("use members of {least} or more")), "{level}: {refused}");
     }
 }
 
@@ -569,7 +569,7 @@ fn with_checksums_data_stay_right_and_a_scrub_says_which_member_was_wrong() {
         let creation = Creation { checksums: true, journal: Some(Bytes(journal)), ..Creation::default() };
         made(&set(folder.path(), level, &[0, 1, 2]), &creation).expect_err("refused").to_string()
     };
-    assert!(refused("raid0", 0).contains("RAID 0 repairs nothing"));
+    assert!(refused("raid0", 0).contains("RAID 0 has no redundancy"));
     assert!(refused("raid5", 0).contains("RAID 5 without a journal"));
 }
 

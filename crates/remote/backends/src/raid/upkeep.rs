@@ -190,13 +190,13 @@ impl Upkeep {
         let members = members.collect::<Vec<_>>().join(", ");
         let remedy = match (is_taken_over, self.records.is_some()) {
             (true, _) => {
-                "another host uses a member: end that use, then remove the volume and add it again, or restart the \
-                 server".to_owned()
+                "another host uses a member: stop that use, then remove the volume and add it again, or \
+                 restart the server".to_owned()
             }
             (false, true) => format!(
                 "it restarts automatically when all its members respond, or with `linerate raid assemble {set}`"
             ),
-            (false, false) => "its members do not keep data: restart the server to create it again".to_owned(),
+            (false, false) => "its members do not keep data: restart the server to recreate it".to_owned(),
         };
         let why = format!("its requests fail; {members}; {remedy}");
         tracing::error!(set, "a RAID set has stopped: {why}");
@@ -235,10 +235,10 @@ impl Upkeep {
                     member,
                     disk,
                     blocks,
-                    "blocks of a member of a RAID set are lost: they cannot be read until they are written"
+                    "blocks of a member of a RAID set are lost: reads of these fail until they are rewritten"
                 ),
                 (1.., 0) => {
-                    tracing::info!(set, member, disk, "a member of a RAID set has no lost blocks any more")
+                    tracing::info!(set, member, disk, "a member of a RAID set no longer has lost blocks")
                 }
                 _ => {}
             }
@@ -250,7 +250,8 @@ impl Upkeep {
     fn trouble(&self, error: DeviceError) -> String {
         match error {
             DeviceError::Unreadable(_) if self.set.status().is_lost_list_full => format!(
-                "{error}, and the list of lost blocks is full: write blocks that cannot be read, or replace the members with bad sectors"
+                "{error}, and the list of lost blocks is full: rewrite the unreadable blocks, or replace the \
+                 members that have bad sectors"
             ),
             error => error.to_string(),
         }
@@ -554,8 +555,8 @@ impl Upkeep {
         self.running.state().scrubbing = Some(scrubbing);
     }
 
-    /// Whether another host has taken over a member. That host may run the set, so from then on nothing is
-    /// written to a member or recorded here.
+    /// Whether another host has taken over a member. That host may be running the set, so this host no longer
+    /// writes to a member or records anything.
     fn is_taken_over(&self) -> bool {
         let is_known = self.records.as_ref().is_some_and(|records| records.is_taken_over());
         let is = is_known || self.set.status().is_taken_over;
@@ -572,8 +573,8 @@ impl Upkeep {
     async fn carry_out(&mut self, order: &Order) -> Result<String, Failure> {
         if self.is_taken_over() && !matches!(order, Order::Close) {
             return Err(Failure::refused(
-                "another host has taken over a member of the set, and may run the set: it is out of service here \
-                 until it is opened again",
+                "another host has taken over a member of the set, and may be running the set: the set stays \
+                 out of service here until it is opened again",
             ));
         }
         match order {
@@ -610,10 +611,10 @@ impl Upkeep {
                 }
                 match self.readd(member, &spec).await {
                     Ok(true) => {
-                        added.push(format!("member {member} ({name}) is back, and its missed regions are being rebuilt"));
+                        added.push(format!("member {member} ({name}) has returned, and the regions that it missed are being rebuilt"));
                         break;
                     }
-                    Ok(false) => others.push(format!("member {member} is not {name}, or its missed regions are not recorded: `linerate raid replace`")),
+                    Ok(false) => others.push(format!("member {member} is not {name}, or the regions that it missed are not recorded: use `linerate raid replace`")),
                     Err(failure) => others.push(format!("member {member}: {failure}")),
                 }
             }
@@ -650,7 +651,7 @@ impl Upkeep {
             self.release(member).await.map_err(failed)?;
         }
         if self.readd(member, with).await? {
-            return Ok(format!("{with} is again member {member}, and its missed regions are being rebuilt"));
+            return Ok(format!("{with} is member {member} again, and its missed regions are being rebuilt"));
         }
         let disk = self.opened(with, overwrites).await?;
         let failed = |error| Failure::device(format_args!("cannot make {with} a member"), error);
@@ -695,7 +696,7 @@ impl Upkeep {
 
     async fn add(&mut self, spare: &Spec, overwrites: bool) -> Result<String, Failure> {
         let Some(records) = self.records.clone() else {
-            return Err(Failure::refused("a set of volatile volumes has no spares"));
+            return Err(Failure::refused("a set of volatile volumes cannot have spares"));
         };
         let disk = self.opened(spare, overwrites).await?;
         let (uuid, name) = (uuid(), spare.to_string());
@@ -801,7 +802,7 @@ impl Upkeep {
         }
         let status = self.set.status();
         if status.states.lacking().contains(&true) || status.is_out_of_service {
-            return Err(Failure::refused("the set is degraded: it grows when all members are in sync"));
+            return Err(Failure::refused("the set is degraded: it can grow once all members are in sync"));
         }
         let failed = |error| Failure::device("cannot grow the set", error);
         let disks = records.set().members.into_iter().map(|member| records.disk(member.uuid));

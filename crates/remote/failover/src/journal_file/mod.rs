@@ -109,17 +109,20 @@ pub enum JournalFileError {
     #[display("journal file {}: its header is damaged; remove the file to discard its content", _0.display())]
     Damaged(PathBuf),
     /// It belongs to another device, or its device has become smaller.
-    #[display("journal file {}: it belongs to {_1} with {_2} bytes, and this is {_3} with {_4}", _0.display())]
+    #[display(
+        "journal file {}: it belongs to {_1} ({_2} bytes), but this device is {_3} ({_4} bytes)",
+        _0.display()
+    )]
     AnotherDevice(PathBuf, String, u64, String, u64),
     /// As far as is known, replaying its changes would destroy data.
     #[display(
-        "journal file {}: {_1} acknowledged changes differ from the server's data, and are not replayed: {_2}. \
-         journal-replay=force writes them, journal-replay=discard drops them",
+        "journal file {}: {_1} acknowledged changes differ from the server's data, and are not replayed: \
+         {_2}. To write them, use journal-replay=force; to discard them, use journal-replay=discard",
         _0.display()
     )]
     Refused(PathBuf, usize, Doubt),
     /// The server rejected a read or write needed for it.
-    #[display("journal file {}: {_1} at byte {_2} of the device; nothing was dropped", _0.display())]
+    #[display("journal file {}: {_1} at byte {_2} of the device; no change was discarded", _0.display())]
     Device(PathBuf, block::DeviceError, u64),
 }
 
@@ -129,19 +132,19 @@ impl std::error::Error for JournalFileError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum Doubt {
     /// The host was restarted.
-    #[display("this machine was restarted since, so later ones may be missing in the file")]
+    #[display("this host has restarted since then, so the file may lack later changes")]
     Boot,
     /// The server has not lost them.
     #[display("the server has lost nothing since then, so another client has written these blocks")]
     SameStart,
     /// Durable blocks have changed.
-    #[display("other flushed blocks have also changed, so another client has written")]
+    #[display("flushed blocks have also changed, so another client has written to the device")]
     Anchors,
     /// Other hosts may write, so the cause cannot be determined.
-    #[display("other hosts also write here, according to writers=several, and may have replaced them")]
+    #[display("with writers=several, other hosts also write here, and may have replaced these changes")]
     Several,
     /// There are no anchors to check.
-    #[display("the file has no other blocks to determine whether another client has written")]
+    #[display("the file has no flushed blocks that show whether another client has written")]
     NoAnchors,
 }
 
@@ -442,7 +445,7 @@ impl JournalFile {
         self.done(written)
     }
 
-    /// Passes on the result of a write, and remembers a failure. After one, nothing more may be changed: the
+    /// Returns the result of a write, and records a failure. After one, nothing more may be changed: the
     /// file's content would be older than the server's.
     fn done(&mut self, done: io::Result<()>) -> io::Result<()> {
         if let Err(error) = &done {
@@ -662,7 +665,7 @@ pub(crate) struct Record {
     /// The changed bytes of the device.
     pub(crate) range: Range<u64>,
     pub(crate) kind: Kind,
-    /// Length of the data after the header: that of the range for a write, else 0.
+    /// Length of the data after the header: the length of the range for a write, otherwise 0.
     pub(crate) data_bytes: usize,
 }
 

@@ -168,18 +168,19 @@ fn keys_must_match() {
         assert_eq!(
             refused(&url(&format!("?key={wrong}"))).await,
             format!(
-                "{TARGET}: the target refuses the key of {name}: it has another one for this name, or none (key=FILE, name=NAME)"
+                "{TARGET}: the target rejected the key of {name}: it has a different key for this name, or \
+                 none (key=FILE, name=NAME)"
             )
         );
         assert_eq!(
             refused(&url("?name=me")).await,
-            format!("{TARGET}: the target requires a key of me: name a file that contains it (key=FILE)")
+            format!("{TARGET}: the target requires a key for me; specify a file that contains it (key=FILE)")
         );
         assert!(refused(&url("?key=/none")).await.starts_with("the key in /none cannot be used: "));
         drop(server);
         // A client that requires authentication rejects a target without it.
         let _open = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), Rules::default());
-        assert!(refused(&url(&format!("?key={right}"))).await.contains("the target refuses the key of"));
+        assert!(refused(&url(&format!("?key={right}"))).await.contains("the target rejected the key of"));
     });
 }
 

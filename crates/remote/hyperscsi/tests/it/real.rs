@@ -170,7 +170,8 @@ fn what_is_missing_is_said_in_a_sentence() {
             rtnetlink.set_up(rtnetlink.index("left").expect("made"), &settings).expect("narrow");
             assert_eq!(
                 refused("hyperscsi://left/x/0").await,
-                "interface left has an MTU of 1000 bytes, and 1232 are needed: raise it (ip link set left mtu 1232)"
+                "the MTU of interface left is 1000 bytes, but must be at least 1232; raise it (ip link set \
+                 left mtu 1232)"
             );
         });
     });

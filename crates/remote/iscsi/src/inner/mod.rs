@@ -59,7 +59,7 @@ pub(crate) struct SessionInner {
     unsettled: usize,
     /// Woken when the session is over.
     ended: Vec<Waker>,
-    /// Lost connections are reset, so that nothing more of them is delivered: no session will replace this
+    /// Lost connections are reset, so that their data is no longer delivered: no session will replace this
     /// one.
     pub(crate) resets_lost: bool,
     /// Why its last connection ended.
@@ -119,7 +119,7 @@ impl SessionInner {
 
 // Task management functions requested by a caller (SAM-5 clause 7, RFC 7143 section 11.5).
 //
-// The session's own functions abort dropped commands. Nothing waits for their response: the end of the
+// The session's own functions abort dropped commands. No task waits for their response: the end of the
 // command is the result.
 
 /// A task management function.
@@ -334,7 +334,7 @@ pub(crate) struct Outage {
     pub(crate) away: Duration,
     /// Commands lost with connections since the previous restart, during this outage or before.
     pub(crate) commands: usize,
-    /// Those of them that may change something and may still be executed.
+    /// Number of these commands that may change something and may still be executed.
     pub(crate) unsettled: usize,
     /// LUNs with registrations that are no longer valid.
     pub(crate) orphaned: Vec<Lun>,
@@ -440,12 +440,13 @@ impl SessionInner {
         self.ended.drain(..).for_each(Waker::wake);
     }
 
-    /// Logs out lost connections over a live one, so that their commands are settled.
+    /// Logs out lost connections over an open connection, so that the commands of the lost connections are
+    /// settled.
     pub(crate) fn settle_losses(&mut self) {
         let Some(via) = self.connections.first().map(|connection| connection.id) else { return };
         while let Some(cid) = self.state.next_to_settle() {
             if !self.machine.log_out_other(self.now, via, cid) {
-                // It is also logging out, and the end of the session settles this.
+                // The open connection is also logging out, and the end of the session settles the lost ones.
                 return self.state.settling_failed(cid);
             }
         }
@@ -655,17 +656,17 @@ impl SessionInner {
         let overdue = self.tasks.escalate(now, &self.timeouts);
         self.escalate(&overdue);
         if self.state.is_overdue(now) {
-            tracing::warn!("the target does not let go of a lost connection: the session is begun again");
+            tracing::warn!("the target did not release a lost connection: reinstating the session");
             self.end_all(|| Ending::Unresponsive);
         }
         if self.logout_due.take_if(|due| *due <= now).is_some() {
             tracing::warn!(
-                "the target does not answer the logout that it asked for: the session is begun again"
+                "the target did not answer the logout that it had requested: reinstating the session"
             );
             self.end_all(|| Ending::Unresponsive);
         }
         if self.state.fail_requests_after(self.timeouts.reconnect, now) {
-            tracing::warn!("the session has been lost for too long: requests fail from now on");
+            tracing::warn!("the session was not restored within the reconnect time: requests now fail");
             self.waiting.drain(..).for_each(Waker::wake);
         }
         self.deliver_events();
@@ -694,7 +695,7 @@ impl SessionInner {
                 continue;
             }
             let at = LunAddress::parse(lun.0);
-            tracing::warn!(?function, lun = %at, "commands neither end nor can be aborted");
+            tracing::warn!(?function, lun = %at, "commands neither complete nor can be aborted");
             if let Some(by) = self.connections.first().map(|connection| connection.id) {
                 self.machine.manage(self.now, by, function, lun);
                 self.meter.incidents.resets += 1;
@@ -771,7 +772,7 @@ impl SessionInner {
     /// Section 11.9.1: after a request to log out, "this Async Message MUST be sent on the same connection as
     /// the one requesting to be logged out"; Parameter2 of the others is Time2Wait.
     fn handle_message(&mut self, connection: ConnectionId, message: &AsyncMessage, sense: &[u8]) {
-        tracing::debug!(?message, "the target says something of its own accord");
+        tracing::debug!(?message, "asynchronous message from the target");
         match message.event {
             AsyncEvent::LogoutRequested => self.log_out_for_now(connection),
             AsyncEvent::ConnectionDropped | AsyncEvent::SessionDropped => {

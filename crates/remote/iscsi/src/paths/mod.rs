@@ -49,7 +49,7 @@ use crate::verbs::{Identity, Unit, VerbError};
 
 use crate::probe::LunReference;
 
-/// A LUN over several sessions, usable from any thread that runs a reactor. Its sessions live on the thread
+/// A LUN over several sessions, usable from any thread that runs a reactor. Its sessions run on the thread
 /// that opened it, and log out when it is dropped.
 pub struct MultipathLun {
     channels: Resident<Channels<Portals>>,
@@ -61,9 +61,8 @@ pub struct MultipathLun {
     identity: Option<String>,
 }
 
-/// Logs in over the paths of `url`, and attaches its LUN. Its sessions live on the reactor of this thread,
-/// which must run for as long as the LUN is in use. Resolving a host name blocks the thread; addresses do
-/// not.
+/// Logs in over the paths of `url`, and attaches its LUN. Its sessions run on this thread's reactor, which
+/// must keep running while the LUN is in use. Resolving a host name blocks the thread; addresses do not.
 ///
 /// # Errors
 /// If no path has a session: the reason of the last failure.
@@ -270,7 +269,7 @@ impl BlockDevice for MultipathLun {
 //
 // Each session has its own ISID, so that one target port can have several sessions. A lost session certainly
 // ends when the same initiator port logs in to the same target port again (RFC 7143 section 6.3.5: the target
-// terminates all its tasks first). So a new session takes over the ISID of a lost one of its portal. Other
+// terminates all its tasks first). So a new session uses the ISID of a lost session of the same portal. Other
 // lost sessions of the same target port, which may have several portals, are ended by a login and a logout
 // each. A session lost at another target port cannot be ended this way: `failover` holds back newer writes to
 // its blocks until that port is available again, or for a quarantine.
@@ -282,7 +281,7 @@ pub(crate) struct Portals {
     lun: u16,
     random: Random,
     common: Arc<Common>,
-    /// The LUN as it was when it was opened.
+    /// The LUN's properties when it was opened.
     reference: OnceCell<LunReference>,
     /// The sessions that may have to be ended, by connection number.
     made: RefCell<BTreeMap<u64, Made>>,
@@ -300,7 +299,7 @@ struct Made {
     has_ended: bool,
 }
 
-/// More sessions than can still have to be ended: the oldest ended long ago.
+/// More sessions than can still need to be ended: the oldest have certainly ended.
 const MADE_MAX: usize = 1024;
 
 /// Lost sessions that a new one is about to end.
@@ -364,7 +363,7 @@ impl Portals {
         self.paths.len()
     }
 
-    /// The LUN as it was when it was opened.
+    /// The LUN's properties when it was opened.
     pub(crate) fn reference(&self) -> Option<&LunReference> {
         self.reference.get()
     }
@@ -428,7 +427,7 @@ impl Portals {
         Ok(Connected { link, fences: true, not_ended, start })
     }
 
-    /// Those of the lost sessions that no other connection is about to end.
+    /// The lost sessions that no other connection is about to end.
     fn take(&self, ended: &[u64]) -> Taken<'_> {
         let mut made = self.made.borrow_mut();
         let mut lost = Vec::new();

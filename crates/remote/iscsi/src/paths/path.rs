@@ -198,9 +198,10 @@ pub(crate) fn rank(groups: &[PortGroup], group: u16) -> Option<u8> {
     }
 }
 
-/// Waits for the response to a request. The session has a time limit for each command, which counts from the
-/// last progress. While none of the session's commands is late, the request is not late either, whatever its
-/// deadline. `None` if it is late, unless the requester waits for the response nevertheless.
+/// Waits for the response to a request. The session has a time limit for each command, which starts at the
+/// last progress. While none of the session's commands is overdue, the request is not overdue either,
+/// regardless of its deadline. `None` if the request is overdue, unless the requester still waits for the
+/// response.
 async fn in_time<R>(
     answer: impl Future<Output = R>,
     deadline: Instant,
@@ -282,8 +283,8 @@ impl Link for Path {
         drop(inner);
         let asked = request.clone();
         asked.buffer.replace(request.buffer.take());
-        // A separate task: the claim stays until the target has ended the request, even if the requester has
-        // gone.
+        // A separate task: the claim lasts until the target has ended the request, even if the requester was
+        // dropped.
         let answer = reactor::spawn(Rc::clone(self).carry_out(asked, claim));
         let path = Rc::clone(self);
         let late_commands = move || path.session.inner().meter.incidents.timeouts;

@@ -181,9 +181,9 @@ fn file(tapes: &[(Tape, Clock)]) -> Vec<u8> {
 
 /// Information for readers of the file.
 const REMARK: &str = "The last iSCSI PDUs of each connection, as the initiator sent and received them. The \
-    TCP/IP headers are made up around them, with true addresses, ports and times. Of what was read from and \
-    written to the medium only the first 64 bytes are kept. For a portal at another port than 3260: Decode \
-    As iSCSI, or tshark -d tcp.port==PORT,iscsi.";
+                      TCP/IP headers are synthetic; addresses, ports and times are real. Of the data of \
+                      reads and writes, only the first 64 bytes are recorded. If the portal's port is not \
+                      3260, use Decode As iSCSI, or tshark -d tcp.port==PORT,iscsi.";
 
 /// A connection's handle to its tape.
 pub(crate) struct Recording {
@@ -209,7 +209,7 @@ impl Recording {
     }
 }
 
-/// In any case, the tape is not written any more.
+/// In any case, recording on the tape stops.
 impl Drop for Recording {
     fn drop(&mut self) {
         let mut tapes = self.recorder.lock_tapes();
@@ -469,7 +469,7 @@ pub(crate) struct Packet {
     pub(crate) interface: u32,
     /// From the IP header on, as far as it was kept.
     pub(crate) captured: Vec<u8>,
-    /// Its original length in bytes, at least that of the kept part.
+    /// Its original length in bytes, at least the length of the kept part.
     pub(crate) original_bytes: u32,
     /// A human-readable comment.
     pub(crate) comment: Option<String>,

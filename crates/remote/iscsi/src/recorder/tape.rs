@@ -251,7 +251,7 @@ impl Tape {
         }
         let lost = self.count - self.pdus.len() as u64;
         let (newer, older) = self.pdus.split_at(if lost == 0 { 0 } else { self.next });
-        let remark = (lost > 0).then(|| format!("{lost} PDUs between the login and this one are not kept"));
+        let remark = (lost > 0).then(|| format!("{lost} PDUs between the login and this one were not kept"));
         let mut ring = older.iter().chain(newer).map(|pdu| self.read(pdu)).peekable();
         if let Some(first) = ring.peek_mut() {
             first.remark = remark.or(first.remark.take());
@@ -277,7 +277,7 @@ impl Tape {
             }
         }
         let remark = (length > 0 && pdu.data.head().is_empty())
-            .then(|| "its data did not arrive, or was no longer awaited".to_owned());
+            .then(|| "its data was not received, or was no longer expected".to_owned());
         let wire_bytes = framing.header_bytes(&pdu.bhs) + framing.segment_bytes(&pdu.bhs);
         Recorded { at: pdu.at, direction: pdu.direction, kept, wire_bytes, remark }
     }
@@ -455,7 +455,7 @@ fn is(bhs: &Bhs, opcode: Opcode) -> bool {
     bhs.u8(0) & 0x3f == opcode as u8
 }
 
-/// Whether the data of a command is that of the medium (SBC-3 table 12).
+/// Whether a command transfers the medium's data (SBC-3 table 12).
 fn moves_blocks(operation_code: u8) -> bool {
     match operation_code {
         0x08 | 0x28 | 0xa8 | 0x88 => true, // READ (6), (10), (12), (16)

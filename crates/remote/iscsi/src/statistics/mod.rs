@@ -126,7 +126,7 @@ pub struct ConnectionStatistics {
     pub path: Option<PathInfo>,
 }
 
-/// The counts since `earlier`; other fields keep the value of the whole time.
+/// The counts since `earlier`; other fields keep their values for the whole time.
 macro_rules! since {
     ($type:ident, $now:expr, $earlier:expr, $($field:ident),*) => {{
         #[allow(clippy::needless_update)] // some structs have no other fields
@@ -135,8 +135,8 @@ macro_rules! since {
 }
 
 impl Statistics {
-    /// The activity since `earlier`, which must be of the same session. Extremes are those of the whole time,
-    /// because those of an interval are unknown.
+    /// The activity since `earlier`, which must be of the same session. Minimum and maximum cover the whole
+    /// time, because their values for an interval are unknown.
     pub fn since(&self, earlier: &Statistics) -> Statistics {
         Statistics {
             time: self.time.saturating_sub(earlier.time),

@@ -80,13 +80,11 @@ impl fmt::Display for VerbError {
             }
             VerbError::Orphaned(name) => write!(
                 f,
-                "the target refused {name}: RESERVATION CONFLICT; the key was registered in another portal \
-                 group, which the session has left, and must be registered again"
+                "the target refused {name}: RESERVATION CONFLICT; the key was registered in a portal group \
+                 that the session has left, and must be registered again"
             ),
             VerbError::Nonsense(name) => write!(f, "the response to {name} is invalid"),
-            VerbError::OutOfRange(name) => {
-                write!(f, "{name} cannot express this: a number is too large for it")
-            }
+            VerbError::OutOfRange(name) => write!(f, "a number is too large for {name}"),
         }
     }
 }
@@ -240,7 +238,7 @@ pub(crate) fn parameters(bytes: &[u8]) -> Slice {
 // A [`Unit`] is independent of the device type: commands are sent unchanged. Named SCSI commands with
 // decoded results are methods of it too ([`crate::verbs`]).
 
-/// A logical unit of a target, to send commands to. It keeps the session alive; a clone refers to the same
+/// A logical unit of a target, to send commands to. It keeps the session open; a clone refers to the same
 /// unit.
 #[derive(Clone)]
 pub struct Unit {
@@ -302,8 +300,8 @@ impl RemoteTarget {
     }
 
     /// The unit at the address that the target reports for its number. Numbers below 256 fit in one byte. For
-    /// larger ones targets use different forms, and some accept only their own: LIO reports 256 as 0100h,
-    /// others as 4100h.
+    /// larger numbers, targets use different formats, and some accept only their own format: LIO reports 256
+    /// as 0100h, others as 4100h.
     pub async fn reported_unit(self: &Arc<Self>, number: u16) -> Unit {
         let usual = self.unit(number);
         if number < 0x100 {
@@ -373,8 +371,8 @@ impl Unit {
 
 // The identity of a logical unit, by which it is recognised after a reconnect.
 
-/// Identifies a logical unit. Equal identities mean the same unit, as far as can be determined; a unit with a
-/// changed name counts as a different one.
+/// Identifies a logical unit. Equal identities mean the same unit, as far as can be determined; a unit whose
+/// name has changed is treated as a different unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// The names of the logical unit in its Device Identification page.

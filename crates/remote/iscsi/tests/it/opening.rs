@@ -35,7 +35,7 @@ fn names_are_sent_as_they_are_in_the_url() {
 fn blocks_that_are_no_power_of_two_are_named() {
     with_target(async |target| {
         target.block_bytes.set(520);
-        let expected = "the LUN has blocks of 520 bytes, and only powers of two from 512 on are usable here";
+        let expected = "the LUN has blocks of 520 bytes; only powers of two from 512 are supported";
         assert_eq!(refusal().await, expected);
     });
 }
@@ -51,7 +51,7 @@ fn a_thin_lun_that_is_thick_through_this_device_is_logged() {
             assert_eq!(lun.profile().thin, !is_logged);
         };
         let ((), log) = logged(|| with_target(scene));
-        assert_eq!(log.contains("through this device it appears thick"), is_logged, "{log}");
+        assert_eq!(log.contains("it is used as a thick LUN"), is_logged, "{log}");
     }
 }
 
@@ -62,7 +62,7 @@ fn an_address_of_a_redirection_forges_no_line() {
         with_target(async |target| {
             target.redirects_to.set(Some(address));
             let said = refusal().await;
-            assert!(said.contains("redirected the login there"), "{said}");
+            assert!(said.contains("redirected the login to this address"), "{said}");
             assert!(said.chars().all(|c| !c.is_control() && c != '\u{202e}'), "{said:?}");
         });
     }

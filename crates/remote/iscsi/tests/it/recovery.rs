@@ -117,7 +117,7 @@ fn an_error_after_a_redirection_names_who_has_redirected() {
         with_target(async |target| {
             target.redirects_to.set(Some(to));
             let error = open(&Target::url(""), counted).await.err().expect("no target is there").to_string();
-            assert!(error.contains("10.0.0.1:3260 had redirected the login there"), "{to}: {error}");
+            assert!(error.contains("10.0.0.1:3260 redirected the login to this address"), "{to}: {error}");
         });
     }
 }

@@ -58,7 +58,8 @@ fn what_tgt_does_not_know_is_refused_in_words() {
         let refused = unit.sanitize(&Sanitize::BlockErase, manner).await.expect_err("tgt cannot");
         assert!(refused.is_unsupported());
         let words =
-            "the target refused SANITIZE: ILLEGAL REQUEST, the target does not know the command (05/20/00)";
+            "the target refused SANITIZE: ILLEGAL REQUEST, the target does not support the command \
+             (05/20/00)";
         assert_eq!(refused.to_string(), words);
     });
 }

@@ -70,18 +70,19 @@ impl Packet {
         }
         let bound = bind(&socket, &asked)?;
         if !matches!(bound.sll_hatype, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK) || bound.sll_halen != 6 {
-            let why = format!("{interface} is not an Ethernet interface: name one that is (ip link)");
+            let why = format!("{interface} is not an Ethernet interface; use one (ip link)");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         if !is_up(&socket, interface)? {
-            let why = format!("interface {interface} is down: bring it up (ip link set {interface} up)");
+            let why = format!("interface {interface} is down; bring it up (ip link set {interface} up)");
             return Err(io::Error::new(io::ErrorKind::NetworkDown, why));
         }
         let packet = Packet { interface: interface.to_owned(), bound, mtu: Cell::new(0) };
         let (mtu, least) = (packet.mtu(&socket), options.payload_bytes_min);
         if mtu < least {
             let why = format!(
-                "interface {interface} has an MTU of {mtu} bytes, and {least} are needed: raise it (ip link set {interface} mtu {least})"
+                "the MTU of interface {interface} is {mtu} bytes, but must be at least {least}; raise it (ip \
+                 link set {interface} mtu {least})"
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
@@ -218,8 +219,9 @@ fn not_allowed(interface: &str, errno: Errno) -> io::Error {
     match errno {
         Errno::PERM | Errno::ACCESS => {
             let why = format!(
-                "raw Ethernet on {interface} needs CAP_NET_RAW: grant it (setcap cap_net_raw+ep on the program, \
-                 AmbientCapabilities=CAP_NET_RAW in its unit of systemd), or use a protocol over UDP or TCP"
+                "raw Ethernet on {interface} requires CAP_NET_RAW; grant it (setcap cap_net_raw+ep on the \
+                 program, or AmbientCapabilities=CAP_NET_RAW in its systemd unit), or use a protocol over \
+                 UDP or TCP"
             );
             io::Error::new(io::ErrorKind::PermissionDenied, why)
         }
@@ -231,7 +233,7 @@ fn unknown(interface: &str, errno: Errno) -> io::Error {
     let all = names().join(", ");
     let why = match errno {
         Errno::NODEV | Errno::INVAL | Errno::NAMETOOLONG => {
-            format!("this machine has no interface {interface}; it has {all} (ip link)")
+            format!("there is no interface {interface}; this machine has {all} (ip link)")
         }
         errno => format!("interface {interface}: {errno}"),
     };

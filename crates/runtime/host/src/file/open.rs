@@ -224,7 +224,7 @@ fn patiently<T>(path: &Path, mut attempt: impl FnMut() -> io::Result<T>, held: &
             {
                 if !std::mem::replace(&mut waits, true) {
                     let seconds = PATIENCE.as_secs();
-                    tracing::warn!(path = %path.display(), seconds, "in use by another process: waiting for it");
+                    tracing::warn!(path = %path.display(), seconds, "in use by another process; waiting");
                 }
                 thread::sleep(RETRY);
             }
@@ -364,77 +364,81 @@ fn check_direct(file: &File, options: &FileOptions) -> Result<(), OpenError> {
 pub enum OpenError {
     /// The requested size is zero or not a whole number of blocks.
     #[display(
-        "{bytes} bytes are not a whole number of blocks of {} bytes, at least one: give a multiple",
+        "the size must be a multiple of the block size, {} bytes, and not 0; it is {bytes} bytes",
         block_size.bytes()
     )]
     NotWholeBlocks { bytes: u64, block_size: BlockSize },
     /// The address space or the kernel's tables have no space for a RAM volume.
-    #[display("no room for a RAM volume of {bytes} bytes ({source}): make it smaller")]
+    #[display("not enough memory for a RAM volume of {bytes} bytes ({source}); use a smaller size")]
     NoMemory { bytes: u64, source: io::Error },
     /// The file does not exist, and there is no size to create it with.
-    #[display("{} does not exist: give a size to create it, as in file:PATH?size=1GiB", path.display())]
+    #[display("{} does not exist; to create it, specify a size, as in file:PATH?size=1GiB", path.display())]
     NotFound { path: PathBuf },
     /// The file does not exist, and must not be created.
     #[display(
-        "{} does not exist, and is not created, since its volume was served before: is its file system mounted? If a \
-         new, empty file is meant, add `create` to the specification, as in file:PATH?size=1GiB&create",
+        "{} does not exist, and is not created, because its volume was served before; check whether its file \
+         system is mounted. To create a new, empty file, add `create` to the specification, as in \
+         file:PATH?size=1GiB&create",
         path.display()
     )]
     Missing { path: PathBuf },
     /// The file does not exist, and must not be created a second time although the specification contains `create`.
     #[display(
-        "{path} does not exist, and the `create` in the specification of its volume has been used: is its file system mounted? \
-         If a new, empty file is meant, make it (truncate -s {bytes} {path})",
+        "{path} does not exist, and the `create` in the specification of its volume has already been used; \
+         check whether its file system is mounted. To start with a new, empty file, create it (truncate -s \
+         {bytes} {path})",
         path = path.display()
     )]
     OrderUsed { path: PathBuf, bytes: u64 },
     /// The device does not exist; creating a file with its name would hide it until the next boot.
-    #[display("there is no device {}", path.display())]
+    #[display("the device {} does not exist", path.display())]
     NoDevice { path: PathBuf },
     /// It does not exist, and its directory is missing or does not allow new files.
-    #[display("cannot create {}: {source}; is its folder right?", path.display())]
+    #[display("cannot create {}: {source}; check its directory", path.display())]
     NotCreated { path: PathBuf, source: io::Error },
     /// It is neither a regular file nor a block device.
-    #[display("{} is neither a regular file nor a block device: name one", path.display())]
+    #[display("{} is neither a regular file nor a block device", path.display())]
     NotAFile { path: PathBuf },
     /// The file's permissions, or its read-only file system, forbid it.
     #[display(
-        "{} may not be {}",
+        "{} cannot be {}",
         path.display(),
-        if *writing { "written: change its permissions, or serve it read-only" }
-        else { "read: change its permissions" }
+        if *writing { "written; change its permissions, or serve it read-only" }
+        else { "read; change its permissions" }
     )]
     NotAllowed { path: PathBuf, writing: bool },
     /// Another process serves it, or a block device is mounted.
     #[display(
-        "{} is in use by another server or mounted: stop that one, or serve another volume",
+        "{} is in use by another server or mounted; stop that server or unmount it, or use another volume",
         path.display()
     )]
     AlreadyInUse { path: PathBuf },
     /// The file system cannot lock.
-    #[display("{} cannot be locked ({source}): move it to a file system with locks", path.display())]
+    #[display("{} cannot be locked ({source}); move it to a file system that supports locks", path.display())]
     NoLock { path: PathBuf, source: io::Error },
     /// The file is shorter than the requested size.
     #[display(
-        "{} has {found} bytes, not the {asked} asked for: extend it (truncate -s {asked}), or ask for less",
+        "{} has {found} bytes, less than the requested {asked}; extend it (truncate -s {asked}), or request \
+         less",
         path.display()
     )]
     TooShort { path: PathBuf, found: u64, asked: u64 },
     /// The file is empty, and no size was requested.
-    #[display("{} is empty: give a size", path.display())]
+    #[display("{} is empty; specify a size", path.display())]
     Empty { path: PathBuf },
     /// The size of the file is not a whole number of blocks.
     #[display(
-        "{} has {bytes} bytes, which {}-byte blocks do not divide: give a size that they do",
+        "the size of {}, {bytes} bytes, is not a multiple of the block size, {} bytes; specify a size that \
+         is",
         path.display(), block_size.bytes()
     )]
     Ragged { path: PathBuf, bytes: u64, block_size: BlockSize },
     /// The file system has no direct I/O.
-    #[display("the file system of {} has no direct I/O: leave direct off", path.display())]
+    #[display("the file system of {} does not support direct I/O; omit direct", path.display())]
     NoDirect { path: PathBuf },
     /// Direct I/O works in larger units than the blocks.
     #[display(
-        "direct I/O on {} needs blocks of {bytes} bytes: set block={bytes}, or leave direct off",
+        "direct I/O on {} requires blocks of {bytes} bytes; set block={bytes}, or omit direct",
         path.display()
     )]
     DirectNeedsLargerBlocks { path: PathBuf, bytes: u64 },

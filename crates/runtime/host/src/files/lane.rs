@@ -76,7 +76,7 @@ impl Shared {
         let shared = Arc::clone(self);
         let started = thread::Builder::new().name("file-io".into()).spawn(move || shared.serve());
         if let Err(error) = started {
-            tracing::warn!(%error, "no thread for file operations; working with fewer");
+            tracing::warn!(%error, "cannot start a file I/O thread; continuing with fewer");
             self.serve_without_a_thread();
         }
     }

@@ -284,8 +284,7 @@ impl IoEngine {
             IoEngine::Auto => match probe() {
                 Ok(()) => IoEngine::Uring,
                 Err(error) => {
-                    tracing::info!(%error, "io_uring is unavailable; files are read and written by \
-                        threads");
+                    tracing::info!(%error, "io_uring is unavailable; using threads for file I/O");
                     IoEngine::Threads
                 }
             },
@@ -324,5 +323,5 @@ impl FromStr for IoEngine {
 
 /// The name is not `auto`, `uring` or `threads`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
-#[display("there are the engines auto, uring and threads")]
+#[display("the engine must be auto, uring or threads")]
 pub struct UnknownEngine;

@@ -183,7 +183,7 @@ impl Ring {
             }
             // Out of memory or of space for completions: the rest of the ring is submitted in the next turn.
             if let Err(error) = ring.submit() {
-                return tracing::debug!(%error, "io_uring takes no operations at the moment");
+                return tracing::debug!(%error, "io_uring does not accept operations");
             }
             if all {
                 return;
@@ -428,7 +428,7 @@ impl Drop for Ring {
         let mut state = mem::take(self.state.get_mut());
         let hanging = state.under_way();
         if hanging > 0 {
-            tracing::warn!(operations = hanging, "file operations still hang at the end of their thread");
+            tracing::warn!(operations = hanging, "file operations are still hung when their thread exits");
             // Their results remain unknown: a sync may fail, and other threads must not wait for it.
             let unknown = Err(io::Error::from_raw_os_error(libc::EIO));
             for slot in state.slots.iter_mut().flatten() {

@@ -186,7 +186,7 @@ impl Stable {
     /// Notes the kernel's result.
     pub(super) fn note(&mut self, result: &io::Result<usize>) -> Woken {
         match outcome(result) {
-            // It never started.
+            // The sync never started.
             Err(Errno::INTR | Errno::CANCELED) => Woken::default(),
             // The error may belong to a rejected write, to a lack of space or to a sync: any error of a file
             // system or a server.

@@ -59,7 +59,8 @@ impl Fence {
         tracing::error!(
             image = self.image,
             errno,
-            "the exclusive lock is lost, or the cluster has shut this client out (blocklist): nothing is sent to it any more"
+            "the exclusive lock is lost, or the cluster has blocklisted this client; no more requests are \
+             sent"
         );
         let wakers = std::mem::take(&mut self.waiters().wakers);
         wakers.into_values().for_each(Waker::wake);

@@ -389,13 +389,14 @@ impl Handles {
             Ok(()) => tracing::warn!(
                 image,
                 client,
-                "the lock is that of a client that is gone: it is shut out of the cluster for a year"
+                "the lock belongs to a client that no longer exists; blocklisting it for a year"
             ),
             Err(error) => tracing::warn!(
                 image,
                 client,
                 %error,
-                "the lock is that of a client that is gone; if that was only stopped, it may write again in an hour"
+                "the lock belongs to a client that no longer exists; if the client was only suspended, it \
+                 can write again in an hour"
             ),
         }
     }

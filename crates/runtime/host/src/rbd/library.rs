@@ -169,7 +169,7 @@ fn symbol(file: &CStr, name: &CStr) -> Result<*mut c_void, String> {
     let library = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if library.is_null() {
         return Err(format!(
-            "Ceph's library cannot be loaded ({}): install it (`apt install librbd1`)",
+            "the Ceph library cannot be loaded ({}); install it (`apt install librbd1`)",
             loader_error()
         ));
     }
@@ -177,7 +177,7 @@ fn symbol(file: &CStr, name: &CStr) -> Result<*mut c_void, String> {
     let found = unsafe { libc::dlsym(library, name.as_ptr()) };
     match found.is_null() {
         true => {
-            Err(format!("Ceph's library is too old ({}): version 16 and later can be used", loader_error()))
+            Err(format!("the Ceph library is too old ({}); use version 16 or later", loader_error()))
         }
         false => Ok(found),
     }

@@ -181,8 +181,8 @@ impl Sum {
     /// Prints the sum; returns whether there was no fault.
     fn tell(&self) -> bool {
         println!(
-            "{} simulations, {} commands, {} crashes, {} orderly ends, {} blocks checked, {} s simulated in \
-             {} s of CPU time: {} faults",
+            "{} simulations, {} commands, {} crashes, {} orderly shutdowns, {} blocks checked, {} s \
+             simulated in {} s of CPU time: {} faults",
             self.worlds,
             self.commands,
             self.crashes,

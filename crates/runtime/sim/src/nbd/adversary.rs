@@ -24,7 +24,7 @@ async fn live(simulation: Rc<Simulation>) {
         reactor::sleep(Duration::from_nanos(wait)).await;
         let Ok(stream) = reactor::world().connect(super::portal(), &Default::default()) else { continue };
         let kind = draw(|random| random.below(8));
-        note(&[61, kind], || format!("the NBD adversary begins, in its way {kind}"));
+        note(&[61, kind], || format!("the NBD adversary starts with behaviour {kind}"));
         let time = Duration::from_nanos(draw(|random| random.mostly_small(100_000_000, 60_000_000_000)));
         let _ = reactor::timeout(time, attack(&*stream, &simulation, kind)).await;
     }

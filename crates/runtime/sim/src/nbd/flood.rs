@@ -40,7 +40,7 @@ async fn flood(simulation: Rc<Simulation>) {
         let group = draw(|random| random.between(1, u64::from(GROUPS))) as u16;
         let to = if is_nbd { super::portal() } else { portal(group) };
         let Ok(stream) = reactor::world().connect(to, &Default::default()) else { continue };
-        note(&[62, u64::from(is_nbd)], || format!("a flood begins at {to}"));
+        note(&[62, u64::from(is_nbd)], || format!("a flood starts at {to}"));
         let time = Duration::from_nanos(draw(|random| random.mostly_small(100_000_000, 20_000_000_000)));
         let _ = reactor::timeout(time, async {
             if is_nbd {
@@ -135,10 +135,10 @@ async fn ask(simulation: Rc<Simulation>) {
         let opened = nbd_client::open(&url, None, universe::fill_random);
         match reactor::timeout(OPEN_MAX, opened).await {
             Ok(Ok(_)) => {
-                universe::fault("a client ends its handshake with a server that never does".to_owned())
+                universe::fault("a client completed its handshake with a flooding server".to_owned())
             }
             Ok(Err(error)) => note(&[63], || format!("a client is flooded: {error}")),
-            Err(_) => universe::fault(format!("a flooded client waits for {} s", OPEN_MAX.as_secs())),
+            Err(_) => universe::fault(format!("a flooded client still waits after {} s", OPEN_MAX.as_secs())),
         }
         reactor::sleep(Duration::from_nanos(draw(|random| random.mostly_small(1_000_000, 1_000_000_000))))
             .await;

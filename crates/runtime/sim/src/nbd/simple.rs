@@ -121,7 +121,7 @@ pub(super) struct Reply {
 }
 
 fn wrong(what: impl Into<String>) -> io::Error {
-    universe::fault(format!("the NBD server breaks the protocol: {}", what.into()));
+    universe::fault(format!("the NBD server violates the protocol: {}", what.into()));
     io::ErrorKind::InvalidData.into()
 }
 
@@ -166,7 +166,7 @@ pub(super) async fn greet(stream: &dyn Stream) -> io::Result<()> {
         return Err(wrong("its greeting"));
     }
     if get_16(stream).await? & 1 == 0 {
-        return Err(wrong("it has no fixed newstyle"));
+        return Err(wrong("it does not support fixed newstyle"));
     }
     pdu::write(stream, &3u32.to_be_bytes()).await // fixed newstyle, no zeroes
 }
@@ -193,7 +193,7 @@ async fn shake_hands(stream: &dyn Stream, terms: &Terms) -> io::Result<Option<(u
     if let Some(wanted) = wanted {
         pdu::write(stream, &option(wanted, &[])).await?;
         if option_reply(stream, wanted).await?.0 != REPLY_ACK {
-            return Err(wrong(format!("it refuses option {wanted}")));
+            return Err(wrong(format!("it rejects option {wanted}")));
         }
     }
     if terms.old {
@@ -336,7 +336,7 @@ impl Client {
                 if self.0.is_calm {
                     let seconds = SILENCE_MAX.as_secs();
                     universe::fault(format!(
-                        "an NBD request is not answered for {seconds} s, and nothing is in its way"
+                        "an NBD request has had no reply for {seconds} s, although nothing blocks it"
                     ));
                 }
                 self.leave();
@@ -373,13 +373,13 @@ impl Client {
             Form::Extended => magic == EXTENDED_REPLY,
         };
         if !is_legal {
-            return Err(wrong(format!("a reply begins with {magic:#x}")));
+            return Err(wrong(format!("a reply starts with {magic:#x}")));
         }
         if magic == SIMPLE_REPLY {
             let (error, cookie) = (get_32(stream).await?, get_64(stream).await?);
             let command = self.command(cookie)?;
             if command == READ && self.0.form != Form::Simple {
-                return Err(wrong("a simple reply to a read where structured ones were agreed"));
+                return Err(wrong("a simple reply to a read, although structured replies were negotiated"));
             }
             let length = self.length(cookie, error);
             let mut data = vec![0; length];
@@ -424,7 +424,7 @@ impl Client {
     fn command(&self, cookie: u64) -> io::Result<u16> {
         let state = self.0.state.borrow();
         let request = state.requests.get(&cookie).filter(|request| !request.done);
-        request.map(|request| request.command).ok_or_else(|| wrong(format!("a reply to {cookie}, unasked")))
+        request.map(|request| request.command).ok_or_else(|| wrong(format!("unsolicited reply to {cookie}")))
     }
 
     /// Number of bytes that follow a simple reply.
@@ -439,7 +439,7 @@ impl Client {
         let Some(request) = state.requests.get_mut(&cookie) else { return Ok(()) };
         let at = offset.max(request.offset) - request.offset;
         let Some(place) = request.data.get_mut(at as usize..at as usize + data.len()) else {
-            return Err(wrong("data beyond what was asked for"));
+            return Err(wrong("more data than requested"));
         };
         place.copy_from_slice(data);
         request.filled += data.len();
@@ -457,7 +457,7 @@ impl Client {
         let mut state = self.0.state.borrow_mut();
         let Some(request) = state.requests.get_mut(&cookie) else { return Ok(()) };
         if error == EOVERFLOW || error == EINVAL {
-            return Err(wrong(format!("it refuses a legal request (error {error})")));
+            return Err(wrong(format!("it rejects a legal request (error {error})")));
         }
         request.error = request.error.max(error);
         if request.error == 0 && request.filled != request.data.len() {

@@ -173,7 +173,7 @@ impl Session {
         let Reply { error, .. } = reply?;
         match error {
             0 if before.is_shut && volume.gate.get() == before => universe::fault(format!(
-                "LUN {}: {id:?} of an NBD client was carried out, and a reservation forbids it",
+                "LUN {}: {id:?} of an NBD client was executed, although a reservation forbids it",
                 volume.lun
             )),
             0 if fua => volume.check(|checker| checker.wrote_stable(id)),
@@ -205,7 +205,7 @@ impl Session {
         let volume = &self.volume;
         let begun = volume.check(|checker| checker.begin_read(lba, blocks));
         note(&[78, self.writer, lba, blocks], || {
-            format!("NBD client {} begins to read LUN {} {lba}+{blocks}", self.writer, volume.lun)
+            format!("NBD client {} starts to read LUN {} {lba}+{blocks}", self.writer, volume.lun)
         });
         let (offset, length) = bytes(lba, blocks);
         let flags = if client.has_chunks() && draw(|random| random.once_in(4)) { simple::DF } else { 0 };
@@ -224,7 +224,7 @@ impl Session {
         }
         if error == simple::EPERM {
             universe::fault(format!(
-                "LUN {}: an NBD client may not read, and nothing forbids it",
+                "LUN {}: an NBD client's read was rejected, although nothing forbids it",
                 volume.lun
             ));
         }
@@ -240,7 +240,7 @@ impl Session {
     async fn flush(&self, client: &Client) -> Result<(), Lost> {
         let begun = self.volume.check(|checker| checker.now());
         note(&[79, self.writer], || {
-            format!("NBD client {} asks for a flush of LUN {}", self.writer, self.volume.lun)
+            format!("NBD client {} requests a flush of LUN {}", self.writer, self.volume.lun)
         });
         let error = client.request(simple::FLUSH, 0, (0, 0), &[]).await?.error;
         note(&[75, self.writer], || {
@@ -262,7 +262,7 @@ impl Session {
             _ => false,
         };
         if is_wrong {
-            universe::fault(format!("LUN {}: a legal NBD request fails with error {error}", self.volume.lun));
+            universe::fault(format!("LUN {}: legal NBD request: error {error}", self.volume.lun));
         }
     }
 

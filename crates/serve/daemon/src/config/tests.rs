@@ -61,7 +61,7 @@ fn values_of_the_wrong_kind_are_refused_with_an_example() {
     refused("[portal]\nlisten = \"127.0.0.1\"", "1:1", "write [[portal]] with two brackets");
     refused("poll = \"50m\"", "1:8", "a number and a unit");
     refused("gather = \"1s\"", "1:10", "up to 10 ms");
-    refused("io-engine = \"urin\"", "1:13", "there are the engines auto, uring and threads");
+    refused("io-engine = \"urin\"", "1:13", "the engine must be auto, uring or threads");
     refused("[log]\nformat = \"xml\"", "2:10", "known are `text` and `json`");
     refused("[log]\nfilter = \"a=b=c\"", "2:10", "warn,audit=info");
     refused("[volume]\nvm1 = 1", "2:1", "write [volume.NAME]");
@@ -77,7 +77,7 @@ fn metrics_are_served_on_a_link_local_address_with_its_interface() {
         let config = Config::parse("x.toml", &listen(&format!("[fe80::1{zone}]:9260"))).expect("an address");
         assert_eq!(config.metrics.map(|address| address.to_string()).as_deref(), Some("[fe80::1%1]:9260"));
     }
-    refused(&listen("[fe80::1]:9260"), "2:10", "give the interface, as in fe80::1%eth0");
+    refused(&listen("[fe80::1]:9260"), "2:10", "add the interface, as in fe80::1%eth0");
     refused(&listen("[fe80::1%no-such]:9260"), "2:10", "this machine has no interface `no-such`");
 }
 
@@ -156,9 +156,13 @@ fn text_that_a_protocol_cannot_carry_is_refused() {
     refused(&with_target("alias = \"\""), "6:9", "it is empty");
     refused(&with_target("alias = \"a\\u0000b=c\""), "6:9", "a control character");
     refused(&with_target(&format!("alias = \"{}\"", "x".repeat(256))), "6:9", "it has 256 bytes");
-    refused(&with_target("[target.redirect]\naddress = \"127.0.0.1:99999\""), "7:11", "a port is a number");
-    refused(&with_target("[target.redirect]\naddress = \"\""), "7:11", "a host is an IPv4 address");
-    refused("[[portal]]\nlisten = \"127.0.0.1\"\nadvertise = \":3260\"", "3:13", "a host is an IPv4 address");
+    refused(&with_target("[target.redirect]\naddress = \"127.0.0.1:99999\""), "7:11", "must be a number");
+    refused(&with_target("[target.redirect]\naddress = \"\""), "7:11", "the host must be an IPv4 address");
+    refused(
+        "[[portal]]\nlisten = \"127.0.0.1\"\nadvertise = \":3260\"",
+        "3:13",
+        "the host must be an IPv4 address"
+    );
     let long = "x".repeat(300);
     for (user, why) in [
         ("", "it is empty"),
@@ -186,7 +190,7 @@ fn text_that_a_protocol_cannot_carry_is_refused() {
 fn targets_are_checked() {
     refused("[[target]]\nname = \"iqn.2026-01.com.example:t\"", "1:1", "has no LUN");
     refused(&with_target("networks = [\"10.0.0.0/33\"]"), "6:13", "not a network");
-    refused(&with_target("initiators = [\"debian\"]"), "6:15", "begins with iqn.");
+    refused(&with_target("initiators = [\"debian\"]"), "6:15", "must start with iqn.");
     refused(&with_target("initiators = \"debian\""), "6:14", "write strings in brackets");
     refused(&with_target("groups = [2]"), "6:11", "no [[portal]] has group = 2");
     refused(&with_target("[target.redirect]\npermanent = true"), "6:1", "has no `address`");
@@ -285,7 +289,7 @@ fn chap_is_checked() {
     let other = good.replace("alice", "bob");
     let named = format!("{other}initiators = [\"iqn.2026-01.com.example:bob\"]\n");
     refused(&chap(&format!("{good}{named}")), "8:8", "`alice` could log in under the initiator names of");
-    refused(&chap(&format!("{good}initiators = [\"alice\"]")), "10:15", "begins with iqn.");
+    refused(&chap(&format!("{good}initiators = [\"alice\"]")), "10:15", "must start with iqn.");
     let mutual = "[target.chap.mutual]\nuser = \"target\"\nsecret = \"123456789012\"\n";
     refused(&chap(&format!("{good}{mutual}")), "11:8", "use a different secret for the target");
     let with_names = format!("{mutual}initiators = [\"*\"]\n").replace("123456789012", "another-12-bytes");

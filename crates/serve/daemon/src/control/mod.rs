@@ -159,7 +159,7 @@ pub enum Change {
         /// The target to add it to [default: a separate one for this volume].
         #[serde(default)]
         target: Option<String>,
-        /// Its LUN in that target [default: the first free one].
+        /// Its LUN in the target [default: the first free one].
         #[serde(default)]
         lun: Option<u16>,
         /// Initiators that can see it: iSCSI names, or prefixes followed by `*` [default: all that may log in

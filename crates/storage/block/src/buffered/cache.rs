@@ -166,7 +166,7 @@ impl Cache {
         let block_bytes = self.sizes.block_bytes;
         let Some(chunk) = self.chunks.get_mut(&piece.chunk) else { return };
         chunk.loading = false;
-        // After a failed write it is unknown which blocks the load read old, and which new.
+        // After a failed write it is unknown for which blocks the load read old data, and for which new data.
         let Some(data) = data.filter(|_| chunk.failures == failures) else { return };
         for (block, data) in piece.blocks.clone().zip(data.chunks_exact(block_bytes)) {
             if !chunk.valid.is_set(block) {
@@ -295,7 +295,7 @@ impl Cache {
         }
     }
 
-    /// Holds these chunks, unless one of them is held already.
+    /// Holds these chunks, unless a chunk of them is already held.
     pub(super) fn hold(&mut self, chunks: &Range<u64>) -> Option<()> {
         let overlaps = |held: &Range<u64>| held.start < chunks.end && chunks.start < held.end;
         let free = !self.held.iter().any(overlaps);

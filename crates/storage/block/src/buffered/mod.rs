@@ -135,8 +135,8 @@ impl<D: BlockDevice + 'static> Buffered<D> {
     }
 
     /// Makes the writes of these blocks durable, for a request that started when `before` losses were
-    /// counted. A loss since then takes precedence over other errors: the data is gone, so a retry would not
-    /// report it.
+    /// counted. A loss since then takes precedence over other errors: the data is lost, so a retry would not
+    /// report the loss.
     async fn settle(&self, chunks: Range<u64>, before: u64) -> Result<(), DeviceError> {
         self.traffic.drain(chunks).await;
         let flushed = self.traffic.inner.flush().await;
@@ -355,7 +355,7 @@ impl<D: BlockDevice + 'static> Traffic<D> {
         let Some(TakenOver { error, is_reported }) = *self.taken_over.lock() else { return Ok(()) };
         if is_reported && self.inner.flush().await.is_ok() {
             let mut taken_over = self.taken_over.lock();
-            // Meanwhile a write-back may have failed for the same reason, without a report.
+            // In the meantime a write-back may have failed for the same reason without reporting it.
             if taken_over.is_none_or(|taken_over| taken_over.is_reported) {
                 *taken_over = None;
                 return Ok(());

@@ -25,7 +25,8 @@ use crate::forward;
 use crate::range_lock::RangeLocks;
 use crate::tasks::{Operations, Spawner};
 
-/// A device of 512-byte blocks over one with longer blocks; over one with 512-byte blocks it changes nothing.
+/// A device of 512-byte blocks over a device with longer blocks. Over a device with 512-byte blocks it
+/// changes nothing.
 pub struct Emulated512<D> {
     inner: Arc<D>,
     /// log2 of the 512-byte blocks in a block of the inner device.
@@ -48,7 +49,7 @@ impl Cover {
         self.bytes == (0..self.length)
     }
 
-    /// The blocks to read first: those at the ends with an unchanged part.
+    /// The blocks to read first: the blocks at the ends keep an unchanged part.
     fn edges(&self, block_bytes: usize) -> Vec<Extent> {
         let Extent { lba: Lba(first), blocks: Blocks(blocks) } = self.extent;
         let head = !self.bytes.start.is_multiple_of(block_bytes);

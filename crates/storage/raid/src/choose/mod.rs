@@ -139,7 +139,7 @@ pub fn find(candidates: &[Candidate], trust: Trust) -> Found {
 pub fn only_set(candidates: &[Candidate], trust: Trust, journal: Journal) -> Result<FoundSet, Refusal> {
     let Found { mut sets, others } = find(candidates, trust);
     let name = |index: usize| candidates[index].name.clone();
-    // An unreadable disk counts as missing: the usual rules decide whether the set can run without it.
+    // An unreadable disk is treated as missing: the usual rules decide whether the set can run without it.
     let is_missing =
         |reason: &NoSuperblock| matches!(reason, NoSuperblock::Unreadable(_)) && !sets.is_empty();
     if let Some((index, reason)) = others.iter().find(|(_, reason)| !is_missing(reason)) {
@@ -393,17 +393,18 @@ impl fmt::Display for LeftOut {
             ),
             LeftOut::OldJournal { found_generation, newest } => write!(
                 f,
-                "it is an old copy of the device with the journal (generation {found_generation}, and the set has {newest}): what is in it was written \
-                 over since. Attach the device itself"
+                "it is an old copy of the device with the journal (generation {found_generation}; the set \
+                 has {newest}), and does not contain the latest writes. Attach the original device"
             ),
             LeftOut::FormerJournal { newest } => write!(
                 f,
-                "it had the journal, which is on the members now (generation {newest}). Clear it to use it for something else"
+                "it had the journal, which is now on the members (generation {newest}). Clear it to use it \
+                 for something else"
             ),
             LeftOut::Replaced { newest } => write!(
                 f,
-                "it is no longer of this set, where another disk has its place (generation {newest}). Clear it to use \
-                 it for something else"
+                "it no longer belongs to the set: another disk has replaced it (generation {newest}). Clear \
+                 it to use it for something else"
             ),
         }
     }
@@ -433,7 +434,7 @@ pub enum Refusal {
         /// The member.
         member: Uuid,
     },
-    /// The set was run in two places, each without the other's members.
+    /// The set was used in two places, each without the members of the other place.
     TwoHistories {
         /// A disk whose record contradicts the newest one.
         disk: String,
@@ -519,7 +520,7 @@ fn is_or_are(members: &[(usize, Uuid)]) -> &'static str {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::NoDisks => write!(f, "no disks were given; name the members of the set"),
+            Refusal::NoDisks => write!(f, "no disks were given; specify the members of the set"),
             Refusal::NotAMember { disk, reason } => {
                 write!(f, "{disk} is not a member of a set: {reason}. Omit it")
             }
@@ -528,7 +529,7 @@ impl fmt::Display for Refusal {
                 for (at, set) in sets.iter().enumerate() {
                     write!(f, "{}{set}", if at == 0 { "" } else { ", " })?;
                 }
-                write!(f, "); name the disks of one")
+                write!(f, "); specify the disks of one set")
             }
             Refusal::Duplicate { disks: [one, other], member } => write!(
                 f,
@@ -537,18 +538,19 @@ impl fmt::Display for Refusal {
             ),
             Refusal::TwoHistories { disk, set } => write!(
                 f,
-                "{disk} and the other disks of set {set} were used without each other, so each side may have writes \
-                 that are missing on the other. Start the set without {disk}, or with it alone, and add the rest \
-                 again to rebuild it: writes that only the rest has are then lost"
+                "{disk} and the other disks of set {set} were used without each other, so each side may have \
+                 writes that are missing on the other. Start the set without {disk}, or with it alone, and \
+                 add the rest again to rebuild it: writes that exist only on the rest are then lost"
             ),
             Refusal::TooSmall { disk, bytes, needed } => write!(
                 f,
-                "{disk} has {bytes} bytes, and as a member it had at least {needed}: its end is missing. Omit \
-                 it, and replace it"
+                "{disk} has {bytes} bytes, but had at least {needed} when it became a member: its end is \
+                 missing. Omit it, and replace it"
             ),
             Refusal::BlockSize { disk, block_bytes, needed } => write!(
                 f,
-                "{disk} has blocks of {block_bytes} bytes, and as a member it had {needed}. Attach it as before"
+                "{disk} has {block_bytes}-byte blocks, but had {needed}-byte blocks when it became a member. \
+                 Attach it as before"
             ),
             Refusal::TooManyLacking { level, missing, stale } => {
                 write!(f, "{level} is incomplete: {} {} missing", Members(missing), is_or_are(missing))?;
@@ -564,31 +566,32 @@ impl fmt::Display for Refusal {
                     write!(f, ", and the given one is an old copy of it")?;
                 }
                 f.write_str(match clean {
-                    true => ". The set was closed, and nothing is lost with it: attach it",
+                    true => ". The set was closed cleanly, and the journal contains no data: attach the device",
                     false => {
-                        ", and the set was not closed: writes that only the journal has would be lost. Attach it"
+                        ", and the set was not closed cleanly: writes that exist only in the journal would \
+                         be lost. Attach the device"
                     }
                 })
             }
             Refusal::DirtyAndDegraded { missing } => write!(
                 f,
-                "the set was not closed, it has no journal, and {} {} missing: its data would be reconstructed from \
-                 stripes that may be inconsistent. Attach it",
+                "the set was not closed cleanly, it has no journal, and {} {} missing: missing data would be \
+                 reconstructed from stripes that may be inconsistent. Attach the missing disks",
                 Members(missing),
                 is_or_are(missing)
             ),
             Refusal::NewerMayExist { missing } => write!(
                 f,
-                "{} {} missing, and could have continued without the disks that are here: these may be old. Attach \
-                 the missing disks, or confirm that they are lost",
+                "{} {} missing, and the set could have continued without the disks that are present, so \
+                 these may be old. Attach the missing disks, or confirm that they are lost",
                 Members(missing),
                 is_or_are(missing)
             ),
             Refusal::ClaimedTwice { member, disk, sets: [one, other] } => {
-                let disk = disk.as_deref().unwrap_or("a disk that is not here");
+                let disk = disk.as_deref().unwrap_or("a disk that is not present");
                 write!(
                     f,
-                    "member {member} ({disk}) is in set {one} and in set {other}. Omit the disks of one"
+                    "member {member} ({disk}) is in set {one} and in set {other}. Omit the disks of one set"
                 )
             }
         }

@@ -143,13 +143,13 @@ fn copies_short_disks_and_other_blocks_are_refused() {
     let said = refusal(&with(copy)).to_string();
     assert!(said.starts_with("disk2 and copy are both member 02020202"), "{said}");
     let short = [all[0].clone(), Candidate { bytes: (5 << 20) - 512, ..all[1].clone() }, all[2].clone()];
-    assert!(refusal(&short).to_string().contains("as a member it had at least 5242880"));
+    assert!(refusal(&short).to_string().contains("but had at least 5242880"));
     let other = [Candidate { block_bytes: 4096, ..all[0].clone() }, all[1].clone(), all[2].clone()];
-    assert!(refusal(&other).to_string().contains("blocks of 4096 bytes, and as a member it had 512"));
+    assert!(refusal(&other).to_string().contains("4096-byte blocks, but had 512-byte blocks"));
     let reasons = [
-        (NoSuperblock::Foreign, "no RAID superblock of linerate"),
+        (NoSuperblock::Foreign, "no Linerate RAID superblock"),
         (NoSuperblock::Torn, "both copies of its superblock are damaged"),
-        (NoSuperblock::NewerVersion(2), "a newer linerate wrote"),
+        (NoSuperblock::NewerVersion(2), "a newer version of Linerate wrote"),
         (NoSuperblock::Contradictory, "different sets or members"),
     ];
     for (reason, says) in reasons {

@@ -162,7 +162,7 @@ impl Growth {
         let now = records.set().areas;
         records.grow(Areas { data: now.data, ..self.areas }).await?;
         for member in 0..self.devices.len() {
-            // A member that has failed meanwhile is not read again.
+            // A member that has failed in the meantime is not read again.
             if let Ok(summed) = set.summed(member) {
                 summed.use_copy().await;
             }

@@ -276,7 +276,7 @@ async fn forget_sums(device: &dyn BlockDevice, area: Area) -> Result<(), DeviceE
     device.flush().await
 }
 
-/// Takes a disk out of its set: neither slot is a superblock any more.
+/// Removes a disk from its set: neither slot contains a superblock afterwards.
 ///
 /// # Errors
 /// Errors of the disk.
@@ -526,7 +526,7 @@ impl Records {
         // A disk already named in the set keeps its superblock, whether it is a spare or became a member in
         // an earlier failed attempt. So the set starts wherever this is interrupted.
         let from = if self.set().uuids().any(|known| known == uuid) { SLOTS_END } else { 0 };
-        // This takes long, and a member that fails meanwhile must be recorded.
+        // This takes a long time, and a member that fails during it must be recorded.
         zero_until_data(disk.as_ref(), from, &next).await?;
         let _turn = self.turn().await;
         let next = changed()?;

@@ -146,7 +146,7 @@ fn an_old_copy_of_the_journal_and_none_are_refused_and_it_can_be_given_up() {
     assert!(matches!(scene.found(), Err(Refusal::NoJournal { clean: false, is_old: false })));
     ready(records.close()).expect("closed");
     let said = scene.found().expect_err("none").to_string();
-    assert!(said.contains("nothing is lost with it"), "{said}");
+    assert!(said.contains("the journal contains no data"), "{said}");
     let candidates = ready(look_at(&scene.disks));
     let found = only_set(&candidates, Trust::CertainOnly, Journal::Lost).expect("without it");
     assert_eq!(found.record.journal_device, None);

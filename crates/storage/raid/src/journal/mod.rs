@@ -89,8 +89,8 @@ struct Ticket {
 
 impl Journal {
     /// Starts an empty journal: earlier records in the area are on the members and are not replayed again.
-    /// `generation` is above that of every header in the area, and `key` differs from theirs. If the journal
-    /// cannot be started on a separate device, it is started on the members.
+    /// `generation` is higher than in every header in the area, and `key` differs from the keys in these
+    /// headers. If the journal cannot be started on a separate device, it is started on the members.
     pub(crate) async fn begin(
         area: Area,
         members: Arc<Members>,
@@ -315,7 +315,8 @@ impl Journal {
     }
 
     /// Moves the journal to the members, if it was on a separate device, which failed with this error;
-    /// records from `unwritten` on are not in the new journal. After an error there is no journal any more.
+    /// records from `unwritten` on are not in the new journal. After an error, the set no longer has a
+    /// journal.
     async fn fall_back(&self, unwritten: Option<u64>, error: DeviceError) -> Result<(), DeviceError> {
         // Another host may have taken over the set.
         self.members.check_service()?;

@@ -250,10 +250,10 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 ///            tail                       head                before the end begins at block 0
 /// ```
 ///
-/// The reader of a ring looks for the next record where the last one ended, and then at block 0. So no record may
-/// start at the tail or cross it, unless the header moves the start of the ring. A record may start at block
-/// 0 even if it would fit where the last one ended. A ring of which only a part is used while that suffices
-/// stays in a processor's caches.
+/// The reader of a ring looks for the next record where the last one ended, and then at block 0. So no record
+/// may start at the tail or cross it, unless the header moves the start of the ring. A record may start at
+/// block 0 even if it would fit at the end of the previous record. A ring of which only a part is used while
+/// that suffices stays in a processor's caches.
 #[derive(Debug)]
 pub(super) struct Ring {
     blocks: u64,

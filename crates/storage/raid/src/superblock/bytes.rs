@@ -241,7 +241,7 @@ impl Fields<'_> {
         })
     }
 
-    /// The extents are in order, and those of one member are not adjacent: the form is unique.
+    /// The extents are in order, and no two extents of one member are adjacent: the form is unique.
     fn lost(&self, at: usize, extents: usize) -> Result<LostBlocks, BadBytes> {
         let mut lost = LostBlocks::default();
         for at in (0..extents).map(|index| at + index * LOST_BYTES) {

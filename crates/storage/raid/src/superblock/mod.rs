@@ -29,7 +29,7 @@ use crate::member::{MemberState, MemberStates};
 /// The length of a slot, and the offset of the first one. A multiple of every block size.
 pub const SLOT_BYTES: u64 = 64 << 10;
 
-/// Data starts at a multiple of this, so that strips do not straddle those of a layer below.
+/// Data starts at a multiple of this, so that strips do not straddle the strips of an underlying layer.
 pub const DATA_ALIGNMENT: u64 = 1 << 20;
 
 /// Maximum length of a set's name in bytes.
@@ -224,10 +224,10 @@ pub enum BadRecord {
     #[display("{_0}")]
     Layout(#[error(not(source))] BadLayout),
     /// The data does not start at a whole MiB.
-    #[display("the data begin at byte {_0}, which is no multiple of 1 MiB")]
+    #[display("the data begins at byte {_0}, which is not a multiple of 1 MiB")]
     DataAlignment(#[error(not(source))] u64),
     /// An area overlaps the slots or another area, is not aligned to blocks, or exceeds the address space.
-    #[display("an area of {} bytes at byte {} is not possible", _0.bytes, _0.offset)]
+    #[display("an area of {} bytes at byte {} is not valid", _0.bytes, _0.offset)]
     Area(#[error(not(source))] Area),
     /// A UUID occurs twice.
     #[display("{_0} is in the set twice")]
@@ -239,13 +239,13 @@ pub enum BadRecord {
     #[display("a name has at most {NAME_BYTES_MAX} bytes and no control characters")]
     Name,
     /// All copies of the journal or bitmap could be lost while the set continues.
-    #[display("{_0} copies of the journal or bitmap are too few, or more than there are members")]
+    #[display("the set cannot have {_0} copies of the journal or bitmap: too few, or more than members")]
     AreaCopies(#[error(not(source))] u16),
     /// The journal device has no area for the journal, or the level has no journal.
-    #[display("a journal has a device of its own, and no area: RAID 5 and 6 have one")]
+    #[display("there is a journal device without an area for the journal, or the level has no journal")]
     JournalDevice,
     /// Lost blocks of an unknown member or beyond its data, or more extents than fit in a record.
-    #[display("the list of lost blocks is not possible")]
+    #[display("the list of lost blocks is not valid")]
     LostBlocks,
     /// Too many spares.
     #[display("a set has at most {SPARES_MAX} spares")]
@@ -392,8 +392,8 @@ impl SetRecord {
     }
 }
 
-/// Number of copies of a journal or bitmap so that one survives as long as the set has its data. They are on
-/// adjacent members, which in RAID 10 have the copies of a strip.
+/// Number of copies of a journal or bitmap, chosen so that a copy survives whenever the set's data does. They
+/// are on adjacent members, which in RAID 10 have the copies of a strip.
 pub fn area_copies(level: Level, members: usize) -> usize {
     match level {
         Level::Raid0 | Level::Raid1 => members,
@@ -440,25 +440,25 @@ impl Slot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum NoSuperblock {
     /// Neither slot starts like a superblock: the device is empty or used for something else.
-    #[display("it has no RAID superblock of linerate")]
+    #[display("it has no Linerate RAID superblock")]
     Foreign,
     /// The device is shorter than the slots.
     #[display("it has {_0} bytes, and the superblocks of a member end at {SLOTS_END}")]
     TooSmall(#[error(not(source))] u64),
     /// Written by a newer linerate.
-    #[display("its superblock has version {_0}, which a newer linerate wrote; use that one")]
+    #[display("a newer version of Linerate wrote its superblock (format {_0}); use that version")]
     NewerVersion(#[error(not(source))] u32),
     /// No slot has a whole superblock.
     #[display("both copies of its superblock are damaged; replace it as a failed member")]
     Torn,
     /// A whole superblock that breaks a rule.
-    #[display("its superblock is whole, and wrong: {_0}")]
+    #[display("its superblock is intact but invalid: {_0}")]
     Wrong(#[error(not(source))] BadRecord),
     /// A whole superblock with an invalid value.
-    #[display("its superblock is whole, and wrong: the number at byte {_0} has no meaning")]
+    #[display("its superblock is intact but invalid: unknown value at byte {_0}")]
     WrongValue(#[error(not(source))] usize),
     /// The slots belong to different sets or members.
-    #[display("its two superblocks are of different sets or members: it was copied over in part")]
+    #[display("its two superblocks belong to different sets or members: it is a partial copy")]
     Contradictory,
     /// The device could not be read.
     #[display("it could not be read: {_0}")]

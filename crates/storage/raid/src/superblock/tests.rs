@@ -186,22 +186,22 @@ fn a_record_that_cannot_be_is_refused() {
     assert_eq!(good.check(), Ok(()));
     assert!(refused(&|set| set.members.truncate(2)).contains("at least 3 members"));
     assert!(refused(&|set| set.strip_bytes = 5000).contains("power of two"));
-    assert!(refused(&|set| set.areas.data.offset += 512).contains("no multiple of 1 MiB"));
-    assert!(refused(&|set| set.areas.journal.offset = SLOT_BYTES).contains("not possible"));
-    assert!(refused(&|set| set.areas.journal.offset = set.areas.bitmap.offset).contains("not possible"));
-    assert!(refused(&|set| set.areas.bitmap.bytes = 100).contains("not possible"));
+    assert!(refused(&|set| set.areas.data.offset += 512).contains("not a multiple of 1 MiB"));
+    assert!(refused(&|set| set.areas.journal.offset = SLOT_BYTES).contains("is not valid"));
+    assert!(refused(&|set| set.areas.journal.offset = set.areas.bitmap.offset).contains("is not valid"));
+    assert!(refused(&|set| set.areas.bitmap.bytes = 100).contains("is not valid"));
     assert!(
         refused(&|set| set.areas.checksums = Area { offset: u64::MAX - 511, bytes: 512 })
-            .contains("not possible")
+            .contains("is not valid")
     );
     assert!(refused(&|set| set.area_copies = 1).contains("too few"));
-    assert!(refused(&|set| set.area_copies = 4).contains("more than there are members"));
+    assert!(refused(&|set| set.area_copies = 4).contains("more than members"));
     assert!(refused(&|set| set.journal_device = Some(uuid(2))).contains("twice"));
     let without_area = |set: &mut SetRecord| {
         set.journal_device = Some(uuid(9));
         set.areas.journal = Area::default();
     };
-    assert!(refused(&without_area).contains("no area"));
+    assert!(refused(&without_area).contains("without an area"));
     assert!(refused(&|set| set.spares.push(uuid(2))).contains("twice"));
     assert!(refused(&|set| set.name = "a\nb".to_owned()).contains("control"));
     assert!(refused(&|set| set.name = "x".repeat(65)).contains("at most 64"));

@@ -327,34 +327,34 @@ fn what_makes_no_set_is_refused_with_a_sentence() {
     };
     let rig = Rig::new(Level::Raid5, 3, 4, Guard::Journal);
     let sentence = refusal(&rig, &|assembly| drop(assembly.members.pop()));
-    assert_eq!(sentence, "the set has 3 members, and 2 were given");
+    assert_eq!(sentence, "the set has 3 members, but 2 were given");
     let sentence = refusal(&rig, &|assembly| {
         assembly.members[0] = None;
         assembly.states.members[2] = MemberState::Rebuilding { done: 3 };
     });
     assert_eq!(
         sentence,
-        "RAID 5 of 3 members would lose data: 2 of them are missing, failed or not yet rebuilt"
+        "data of the RAID 5 set would be lost: 2 of its 3 members are missing, failed or not yet rebuilt"
     );
     let sentence =
         refusal(&rig, &|assembly| assembly.states.members[2] = MemberState::Rebuilding { done: 9 });
-    assert_eq!(sentence, "member 2 is said to be rebuilt further than the set is long");
+    assert_eq!(sentence, "the recorded rebuild progress of member 2 is beyond the end of the set");
     let other = |blocks, block_size| {
         plain(Arc::new(Null::new(Geometry { block_size, blocks: Blocks(blocks), physical_exponent: 0 })))
     };
     let sentence = refusal(&rig, &|assembly| assembly.members[1] = other(31, BlockSize::B512));
-    assert_eq!(sentence, "member 1 has 31 blocks for data, and 32 are needed");
+    assert_eq!(sentence, "member 1 has 31 blocks for data, but needs 32");
     let sentence = refusal(&rig, &|assembly| assembly.members[1] = other(31, BlockSize::B4096));
-    assert_eq!(sentence, "member 1 has blocks of 4096 bytes, and the set of 512");
+    assert_eq!(sentence, "member 1 has 4096-byte blocks, but the set has 512-byte blocks");
     let journal = |device: Arc<dyn BlockDevice>| {
         ProtectionAreas::Journal(vec![raid::AreaCopy { device, member: Some(0) }])
     };
     let sentence = refusal(&rig, &|assembly| assembly.protection = journal(rig.area(&rig.disks[0])));
-    assert_eq!(sentence, "the area of the journal has none in it: what it was to protect may be wrong");
+    assert_eq!(sentence, "the journal's area contains no journal: data that it protected may be wrong");
     let sentence = refusal(&rig, &|assembly| {
         assembly.protection = journal(Arc::new(Null::new(rig.data(&rig.disks[0]).device().geometry())));
     });
-    assert!(sentence.starts_with("the journal has 32 blocks, and "), "{sentence}");
+    assert!(sentence.starts_with("the journal has 32 blocks, but needs "), "{sentence}");
     let mirror = Rig::new(Level::Raid1, 2, 4, Guard::Bitmap);
     let sentence = refusal(&mirror, &|assembly| assembly.protection = journal(rig.area(&rig.disks[0])));
     assert!(sentence.starts_with("RAID 1 has no journal"), "{sentence}");

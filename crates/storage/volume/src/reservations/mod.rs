@@ -216,7 +216,7 @@ pub enum Change {
     Preempt {
         /// The key of the requester.
         key: u64,
-        /// The key of the others. With the all-registrants types, zero stands for all registrants.
+        /// The key of the others. With the all-registrants types, zero represents all registrants.
         victims: u64,
         /// The type of the new reservation; needed only if it is taken over.
         kind: Option<ReservationType>,
@@ -293,7 +293,7 @@ pub struct Register {
 }
 
 impl Register {
-    /// Registers only the requesting path with `key`, whatever its present key.
+    /// Registers only the requesting path with `key`, regardless of its current key.
     pub fn new(key: NonZeroU64) -> Register {
         Register {
             existing: None,

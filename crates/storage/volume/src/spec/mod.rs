@@ -51,7 +51,7 @@ impl FromStr for WhichIdentity {
         match text {
             "file" => Ok(WhichIdentity::OfFile),
             "new" => Ok(WhichIdentity::New),
-            _ => Err("write identity=file for the disk that the file was, or identity=new for another one"),
+            _ => Err("write identity=file for the identity recorded in the file, or identity=new for a new one"),
         }
     }
 }

@@ -167,7 +167,7 @@ pub(super) fn parse(grammar: Grammar, text: &str) -> Result<Node, Problem> {
     let mut input = LocatingSlice::new(text);
     whole(grammar, &mut input).map_err(|error| match error {
         ErrMode::Cut(problem) | ErrMode::Backtrack(problem) => problem,
-        ErrMode::Incomplete(_) => Problem::new(text.len()..text.len(), "the specification is cut off"),
+        ErrMode::Incomplete(_) => Problem::new(text.len()..text.len(), "the specification is incomplete"),
     })
 }
 
@@ -191,7 +191,7 @@ fn node(grammar: Grammar, input: &mut Input<'_>, depth: usize) -> Parsed<Node> {
     blank(input)?;
     let start = input.current_token_start();
     if depth > DEPTH_MAX {
-        return wrong(start..start, format!("volumes can be nested {DEPTH_MAX} deep, not deeper"));
+        return wrong(start..start, format!("volumes can be nested at most {DEPTH_MAX} levels deep"));
     }
     let kind = kind(grammar, input)?;
     let argument = argument(input)?;
@@ -231,7 +231,7 @@ fn kind(grammar: Grammar, input: &mut Input<'_>) -> Parsed<&'static Kind> {
     if let Some(kind) = grammar.kind(&name.text) {
         return match sign(input, ":")? {
             true => Ok(kind),
-            false => wrong(name.at, format!("`{0}` wants a colon behind it: `{0}:…`", name.text)),
+            false => wrong(name.at, format!("`{0}` needs a colon after it: `{0}:…`", name.text)),
         };
     }
     if name.text.is_empty() {
@@ -251,7 +251,7 @@ fn members(grammar: Grammar, input: &mut Input<'_>, kind: &Kind, depth: usize) -
         return Ok(None);
     }
     if kind.blocks == BlockPlaces::Store {
-        let remedy = "this kind of volume holds no other; in a path write `[` as %5B and `]` as %5D";
+        let remedy = "this kind of volume cannot contain another; in a path write `[` as %5B and `]` as %5D";
         return wrong(start..start + 1, remedy);
     }
     let mut nodes = vec![node(grammar, input, depth + 1)?];
@@ -260,7 +260,7 @@ fn members(grammar: Grammar, input: &mut Input<'_>, kind: &Kind, depth: usize) -
     }
     match sign(input, "]")? {
         true => Ok(Some(Members { at: start..input.current_token_start(), nodes })),
-        false => wrong(start..start + 1, "this bracket is never closed; write `]` behind what it holds"),
+        false => wrong(start..start + 1, "this bracket is not closed; write `]` after the last volume in it"),
     }
 }
 
@@ -280,7 +280,7 @@ fn option(input: &mut Input<'_>) -> Parsed<Choice> {
         key.text = "read-only".to_owned(); // the earlier spelling, which may occur in configurations
     }
     if key.text.is_empty() {
-        return wrong(key.at, "an option is missing here; remove the sign before it or write one");
+        return wrong(key.at, "an option is missing here; add one, or remove the character before it");
     }
     let value = match sign(input, "=")? {
         true => Some(word(input, |c| c != '&' && !SIGNS.contains(c))?),
@@ -331,7 +331,7 @@ pub fn decode(word: &Token) -> Result<Vec<u8>, Problem> {
         let (byte, tail) = if first == b'%' {
             let at = word.at.end - rest.len();
             escape(tail).ok_or_else(|| {
-                Problem::new(at..at + 1, "`%` wants two hexadecimal digits; write %25 for the sign itself")
+                Problem::new(at..at + 1, "`%` needs two hexadecimal digits; write %25 for a percent sign")
             })?
         } else {
             (first, tail)

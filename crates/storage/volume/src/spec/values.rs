@@ -55,12 +55,10 @@ impl FromStr for Bytes {
         multiple(number, unit).map(Bytes).map_err(|why| {
             NotAValue(match why {
                 NoMultiple::NotANumber => {
-                    format!("`{number}` is not a number of at most 19 digits, 9 of them after the point")
+                    format!("`{number}` is not a number of up to 19 digits, 9 of them after the point")
                 }
-                NoMultiple::NotWhole => format!("`{number}` of this unit is not a whole number of bytes"),
-                NoMultiple::TooLarge => {
-                    format!("`{number}` of this unit is more than the 16 EiB that 64 bits can count")
-                }
+                NoMultiple::NotWhole => format!("`{number}` in this unit is not a whole number of bytes"),
+                NoMultiple::TooLarge => format!("`{number}` in this unit exceeds the maximum of 16 EiB"),
             })
         })
     }
@@ -171,9 +169,7 @@ impl FromStr for Time {
                     format!("`{text}` is not a time; write a number and a unit ({names}), such as 500ms")
                 }
                 NoMultiple::NotWhole => format!("`{text}` is not a whole number of nanoseconds"),
-                NoMultiple::TooLarge => {
-                    format!("`{text}` is more than the 584 years that 64 bits of nanoseconds can count")
-                }
+                NoMultiple::TooLarge => format!("`{text}` exceeds the maximum of 584 years"),
             })
         })
     }
@@ -198,7 +194,7 @@ impl FromStr for AtMost {
             let (place, amount) = match part.strip_suffix("iops") {
                 Some(number) => {
                     let wrong =
-                        format!("`{number}iops` is not a rate; write requests a second such as 1000iops");
+                        format!("`{number}iops` is not a rate; write requests per second, such as 1000iops");
                     (&mut rate.requests_per_s, number.parse().map_err(|_| NotAValue(wrong))?)
                 }
                 None => (&mut rate.bytes_per_s, bytes_per_s(part)?),
@@ -216,7 +212,7 @@ fn bytes_per_s(text: &str) -> Result<NonZeroU64, NotAValue> {
         NotAValue(format!("`{text}` is not a rate such as 1000iops or 100MB/s: {reason}"))
     };
     let size: Bytes = text.strip_suffix("/s").unwrap_or(text).parse().map_err(|error| not_a_rate(&error))?;
-    NonZeroU64::new(size.0).ok_or_else(|| not_a_rate(&"nothing would ever end"))
+    NonZeroU64::new(size.0).ok_or_else(|| not_a_rate(&"no request would ever complete"))
 }
 
 impl fmt::Display for AtMost {
@@ -247,7 +243,7 @@ impl FromStr for PerMillion {
     }
 }
 
-const WRONG: &str = "a share is 0% to 100%, with at most four digits after the point, such as 1% or 0.05%";
+const WRONG: &str = "a share is 0% to 100%, with up to four digits after the point, such as 1% or 0.05%";
 
 impl fmt::Display for PerMillion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -285,13 +281,13 @@ impl BlockShape {
         if let Some(word) = written.value("block")? {
             shape.logical = size(word)
                 .filter(|size| [BlockSize::B512, BlockSize::B4096].contains(size))
-                .ok_or_else(|| wrong(word, "a logical block has 512 or 4096 bytes".to_owned()))?;
+                .ok_or_else(|| wrong(word, "the logical block size is 512 or 4096 bytes".to_owned()))?;
         }
         shape.physical = shape.physical.max(shape.logical);
         if let Some(word) = written.value("physical")? {
             let least = shape.logical.bytes();
             let sentence =
-                format!("a physical block has a power of two of bytes, {least} (a logical block) to 65536");
+                format!("the physical block size is a power of two from {least} (a logical block) to 65536");
             let legal = size(word).filter(|size| *size >= shape.logical);
             shape.physical = legal.ok_or_else(|| wrong(word, sentence))?;
         }
@@ -319,7 +315,7 @@ impl BlockShape {
             return wrong("a volume needs at least one block; write a size such as 1GiB".to_owned());
         }
         if size.0 > i64::MAX as u64 {
-            return wrong("a volume has less than 8 EiB, as file offsets end there".to_owned());
+            return wrong("a volume must be smaller than 8 EiB, the limit of file offsets".to_owned());
         }
         let block = u64::from(self.logical.bytes());
         if size.0.is_multiple_of(block) {
@@ -395,11 +391,11 @@ mod tests {
         assert!(bytes("").expect_err("a mistake").contains("write a number and a unit"));
         assert!(bytes("0.3KiB").expect_err("a mistake").contains("not a whole number of bytes"));
         assert!(bytes("1.2.3GiB").expect_err("a mistake").contains("not a number"));
-        assert!(bytes("99EiB").expect_err("a mistake").contains("more than the 16 EiB"));
+        assert!(bytes("99EiB").expect_err("a mistake").contains("the maximum of 16 EiB"));
         // A case found by the fuzzer: the longest number with the largest unit.
         assert!(bytes("5005055050505050050.0502412e").expect_err("a mistake").contains("not a whole number"));
         assert!(bytes("9999999999999999999.999999999EiB").expect_err("a mistake").contains("not a whole"));
-        assert!(bytes("9999999999999999999.5EiB").expect_err("a mistake").contains("more than the 16 EiB"));
+        assert!(bytes("9999999999999999999.5EiB").expect_err("a mistake").contains("the maximum of 16 EiB"));
     }
 
     proptest! {
@@ -460,7 +456,7 @@ mod tests {
         assert!(shown("1000").ends_with("1kB/s"));
         assert!(shown("0iops").contains("such as 1000iops"));
         assert!(shown("iops").contains("such as 1000iops"));
-        assert!(shown("0MB/s").contains("nothing would ever end"));
+        assert!(shown("0MB/s").contains("no request would ever complete"));
         assert!(shown("100mb/s").contains("write 100MB"));
         assert!(shown("1iops+2iops").contains("twice"));
         assert!(shown("").contains("such as 1000iops or 100MB/s"));

@@ -53,7 +53,7 @@ fn check_options(node: &Node) -> Parsed<()> {
             return Err(Problem::new(key.at.clone(), sentence));
         }
         if node.options.iter().take(index).any(|earlier| earlier.key.text == key.text) {
-            let sentence = format!("`{}` is given twice; keep one of them", key.text);
+            let sentence = format!("`{}` occurs twice; keep one of them", key.text);
             return Err(Problem::new(key.at.clone(), sentence));
         }
     }
@@ -68,7 +68,7 @@ fn none_of_a_whole_volume(node: &Node) -> Parsed<()> {
     let whole = ["removable", "thick"];
     if let Some(choice) = node.options.iter().find(|choice| whole.contains(&choice.key.text.as_str())) {
         let sentence =
-            format!("`{}` describes a whole volume; write it behind the last bracket", choice.key.text);
+            format!("`{}` applies to the whole volume; write it after the last bracket", choice.key.text);
         return Err(Problem::new(choice.key.at.clone(), sentence));
     }
     inner_of(node).try_for_each(none_of_a_whole_volume)
@@ -104,7 +104,7 @@ impl<'a> Written<'a> {
             }
             None => Err(Problem::new(
                 argument.at.clone(),
-                format!("{wants}, a colon and a volume in brackets, as in {example}"),
+                format!("{wants}, a colon and a volume in brackets, such as {example}"),
             )),
         }
     }
@@ -118,7 +118,7 @@ impl<'a> Written<'a> {
             true => Ok(()),
             false => Err(Problem::new(
                 self.argument().at.clone(),
-                format!("{layer} wants a volume in brackets and nothing before them, as in {example}"),
+                format!("{layer} needs a volume in brackets and nothing before them, such as {example}"),
             )),
         }
     }
@@ -144,7 +144,7 @@ impl<'a> Written<'a> {
         if inner_of(self.node).count() > 1 {
             return Err(Problem::new(
                 self.place_of_members(),
-                "this layer lies over one volume; write one in the brackets",
+                "this layer takes a single volume; write one in the brackets",
             ));
         }
         Ok(self.members()?.swap_remove(0))
@@ -180,7 +180,7 @@ impl<'a> Written<'a> {
             .as_ref()
             .filter(|value| !value.text.is_empty())
             .map(Some)
-            .ok_or_else(|| Problem::new(choice.key.at.clone(), format!("`{key}` wants a value: {key}=…")))
+            .ok_or_else(|| Problem::new(choice.key.at.clone(), format!("`{key}` needs a value: {key}=…")))
     }
 
     /// The parsed value of an option.

@@ -68,26 +68,26 @@ pub struct Challenge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum ChapError {
     /// None of the algorithms offered is acceptable, or one was chosen that was not offered.
-    #[display("no CHAP algorithm that both sides accept")]
+    #[display("no common CHAP algorithm")]
     NoSharedAlgorithm,
     #[display("{} is missing", _0.name())]
     Missing(Key),
-    #[display("{} came twice", _0.name())]
+    #[display("{} occurs twice", _0.name())]
     Repeated(Key),
-    #[display("{} has no valid value", _0.name())]
+    #[display("the value of {} is invalid", _0.name())]
     BadValue(Key),
     /// The name is unknown, or the response does not match: the two are not distinguished.
     #[display("the CHAP name or secret is wrong")]
     WrongResponse,
     /// The peer returned our own challenge: a reflection attack.
-    #[display("the CHAP challenge came back as it was sent")]
+    #[display("the peer returned our own CHAP challenge")]
     ReflectedChallenge,
     /// Both sides have the same secret, so a proof could be obtained from the side that requests it (section
     /// 12.1.3).
     #[display("both sides have the same CHAP secret")]
     EqualSecrets,
     /// The initiator requires the target to authenticate, but the target has no credentials.
-    #[display("mutual CHAP was asked for, and the target has no secret for it")]
+    #[display("the initiator requested mutual CHAP, but the target has no secret for it")]
     CannotProve,
 }
 

@@ -245,40 +245,40 @@ impl TaskId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum Fatal {
     /// A header digest error. Drivers, which check digests, report it themselves.
-    #[display("a header does not match its digest")]
+    #[display("header digest mismatch")]
     HeaderDigest,
     /// A data digest error. Without SNACK the data cannot be requested again (section 7.8).
-    #[display("data do not match their digest")]
+    #[display("data digest mismatch")]
     DataDigest,
-    #[display("a malformed PDU: {_0}")]
+    #[display("malformed PDU: {_0}")]
     Malformed(Malformed),
-    #[display("{length} bytes in one PDU, more than MaxRecvDataSegmentLength")]
+    #[display("a PDU has {length} bytes of data, more than MaxRecvDataSegmentLength")]
     SegmentTooLong {
         /// Bytes of data announced.
         length: u32,
     },
-    #[display("an answer to nothing that was asked")]
+    #[display("a response does not belong to a request")]
     UnknownTag,
     /// A response on another connection than the request's (section 4.2.2.3, connection allegiance).
-    #[display("an answer by another connection than the question")]
+    #[display("a response arrived on a different connection than its request")]
     ForeignTask,
-    #[display("an answer that does not fit the question")]
+    #[display("a response does not match its request")]
     WrongAnswer,
-    #[display("more data than were asked for")]
+    #[display("a read returned more data than requested")]
     DataInBeyondEnd,
     /// Data-In out of order under DataPDUInOrder and DataSequenceInOrder, or with a gap.
-    #[display("data out of order")]
+    #[display("Data-In PDUs are out of order")]
     DataInOutOfOrder,
     /// An R2T beyond the data, longer than MaxBurstLength, or out of order.
-    #[display("a request for data that are not there, or out of order")]
+    #[display("an R2T is out of order, or requests data beyond the end")]
     BadR2t,
-    #[display("more requests for data than MaxOutstandingR2T")]
+    #[display("there are more R2Ts than MaxOutstandingR2T")]
     TooManyR2ts,
-    #[display("an answer in text that does not end")]
+    #[display("a text response is too long")]
     TextTooLong,
-    #[display("sense data or a rejected header cut short")]
+    #[display("sense data or a rejected header is truncated")]
     Truncated,
-    #[display("the peer sends pings and takes no answers")]
+    #[display("the peer sends pings without receiving the responses")]
     TooManyUnanswered,
     #[display("the connection is not part of the session")]
     NotConnected,

@@ -218,7 +218,7 @@ impl Session {
     fn end(&mut self, now: Instant, status: CommandStatus, sense: Box<[u8]>) -> Result<(), Fatal> {
         match status.response {
             Response::Completed => {
-                // It may have been aborted between header and data.
+                // The command may have been aborted between header and data.
                 let ended = self.end_task(status.key, |task| (task.inbound.bytes(), task.clock.stop(now)));
                 let Some((data_in_bytes, times)) = ended else { return Ok(()) };
                 self.events.push_back(Event::Done {
@@ -262,7 +262,7 @@ impl Session {
     fn handle_reject(&mut self, id: ConnectionId, pdu: &Reject, header: &[u8]) -> Result<(), Fatal> {
         self.counters.rejects += 1;
         let refused = Bhs(*header.first_chunk::<BHS_BYTES>().ok_or(Fatal::Truncated)?);
-        // A command whose data was damaged in transit ends with CHECK CONDITION (section 7.8), which follows.
+        // After a data digest error, the target ends the command with CHECK CONDITION (section 7.8).
         if refused.opcode() == Some(Opcode::DataOut) && pdu.reason == RejectReason::DataDigestError {
             return Ok(());
         }

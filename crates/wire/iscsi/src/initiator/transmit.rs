@@ -142,7 +142,7 @@ impl Session {
         bhs.set_u32(CMD_SN, cmd_sn.0);
         bhs.set_u32(EXP_STAT_SN, exp_stat_sn.0);
         match exchange.and_then(|key| self.exchanges.get_mut(key)) {
-            // It affects commands before this number.
+            // The function affects commands before this number.
             Some(Exchange::Tmf(tmf)) => tmf.cmd_sn = Some(cmd_sn),
             Some(Exchange::Ping { sent, .. }) => *sent = Some(now),
             Some(Exchange::Task(_) | Exchange::Text(_) | Exchange::Logout { .. }) | None => {}

@@ -95,8 +95,8 @@ pub enum LoginFailure {
     Refused(LoginStatus),
     /// Service unavailable, in reply to our CHAP response: the response was not checked.
     #[display(
-        "the target does not check secrets of this user now, right or wrong: it may delay logins after wrong secrets (a Linerate target \
-         for 1 s to 60 s; its log says how long), or it is about to end; try again later"
+        "the target did not check the secret: it may delay logins after wrong secrets (a Linerate target for \
+         1 s to 60 s; its log has the time), or it is shutting down; try again later"
     )]
     Unchecked,
     #[display("the target sent a malformed response: {_0}")]
@@ -104,21 +104,21 @@ pub enum LoginFailure {
     #[display("the target sent a malformed text: {_0}")]
     MalformedText(MalformedText),
     /// A mismatched response: another tag, session, stage or version.
-    #[display("the target answered something else than was asked")]
+    #[display("the target's response does not match the request")]
     NotOurs,
     /// A stage transition that was not requested, or text before ours was complete.
-    #[display("the target went ahead before it was asked to")]
+    #[display("the target changed the login stage without a request")]
     OutOfTurn,
-    #[display("the target wants an authentication that was not offered")]
+    #[display("the target requires an authentication method that was not offered")]
     AuthMethod,
     /// CHAP failed in either direction.
     #[display("{}", chap_failure(*_0))]
     Chap(ChapError),
     #[display("negotiation failed: {_0}")]
     Negotiation(NegotiationError),
-    #[display("the target has moved and does not say where")]
+    #[display("the target redirects the login, but gives no address")]
     NoAddress,
-    #[display("the target does not come to an end")]
+    #[display("the login takes too many rounds")]
     TooManyRounds,
 }
 
@@ -428,7 +428,7 @@ fn is_negotiated(pair: &Pair<'_>) -> bool {
 fn chap_failure(error: ChapError) -> String {
     match error {
         ChapError::WrongResponse => {
-            "the target did not prove itself: its CHAP name or secret is wrong".to_owned()
+            "the target failed to authenticate: its CHAP name or secret is wrong".to_owned()
         }
         error => format!("authentication failed: {error}"),
     }

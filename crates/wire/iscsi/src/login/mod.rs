@@ -162,24 +162,24 @@ pub struct LoggedIn {
 #[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum LoginError {
-    #[display("the connection does not begin with a login")]
+    #[display("the first PDU of the connection is not a login request")]
     NotALogin,
-    #[display("another PDU than a login request")]
+    #[display("a PDU other than a login request arrived")]
     AnotherPdu,
     Malformed(Malformed),
     MalformedText(MalformedText),
     /// The initiator does not support version 0, the only one.
-    #[display("no version of iSCSI in common")]
+    #[display("no common iSCSI version")]
     Version,
-    #[display("the login takes too many requests, or too large ones")]
+    #[display("the login has too many requests, or its requests are too large")]
     TooMuch,
     /// A request with another session, connection, initiator or target than the first.
-    #[display("the login changed its session, connection or names on the way")]
+    #[display("the session, connection or names changed during the login")]
     IdentityChanged,
-    #[display("a request for another stage than the login is in")]
+    #[display("the request is for a different login stage")]
     WrongStage,
     /// A request out of turn, or before our text was complete.
-    #[display("a request that should have waited")]
+    #[display("the initiator sent a request out of turn")]
     OutOfTurn,
     #[display("{} is missing", _0.name())]
     MissingKey(Key),
@@ -189,10 +189,10 @@ pub enum LoginError {
     #[display("TargetName: {_0}")]
     BadTargetName(BadName),
     /// SessionType is neither Normal nor Discovery.
-    #[display("an unknown SessionType")]
+    #[display("unknown SessionType")]
     UnknownSessionType,
     Negotiation(NegotiationError),
-    #[display("no authentication method that both sides accept")]
+    #[display("no common authentication method")]
     NoSharedAuthMethod,
     #[display("the initiator skipped authentication")]
     AuthenticationSkipped,

@@ -39,10 +39,10 @@ pub enum NegotiationError {
     #[display("{} was declared or negotiated twice", _0.name())]
     Repeated(Key),
     /// An answer that the key's rule does not allow for our offer.
-    #[display("{} was answered with what was not offered", _0.name())]
+    #[display("the response to {} contains a value that was not offered", _0.name())]
     UnfairAnswer(Key),
     /// No choice that both sides accept, and this side does not accept the default either.
-    #[display("{} has no value that both sides accept", _0.name())]
+    #[display("the two sides accept no common value of {}", _0.name())]
     NothingShared(Key),
 }
 

@@ -263,7 +263,7 @@ pub enum Malformed {
     /// RFC 7143 section 11.2.1.2 lists no such opcode.
     #[display("unknown opcode")]
     UnknownOpcode,
-    #[display("another opcode than expected")]
+    #[display("unexpected opcode")]
     WrongOpcode,
     /// 0xffffffff where a task must be named.
     #[display("reserved Initiator Task Tag")]
@@ -272,23 +272,23 @@ pub enum Malformed {
     #[display("reserved Target Transfer Tag")]
     ReservedTtt,
     /// A task is named in a PDU that belongs to none (sections 11.9, 11.17).
-    #[display("an Initiator Task Tag where none belongs")]
+    #[display("unexpected Initiator Task Tag")]
     UnexpectedItt,
-    #[display("additional header segments where none belong")]
+    #[display("unexpected additional header segments")]
     UnexpectedAhs,
     /// Data in a PDU whose DataSegmentLength must be 0.
-    #[display("data where none belongs")]
+    #[display("unexpected data")]
     UnexpectedData,
     /// An additional header segment is truncated, or its length does not match its type.
-    #[display("additional header segment of a wrong length")]
+    #[display("additional header segment with a wrong length")]
     AhsLength,
-    #[display("additional header segment given twice")]
+    #[display("duplicate additional header segment")]
     AhsRepeated,
     /// A task attribute above 4 (section 11.3.1).
     #[display("reserved task attribute")]
     ReservedAttribute,
     /// "Setting both the W and the F bit to 0 is an error" (section 11.3.1): data announced, but no write.
-    #[display("data announced for a command that is no write")]
+    #[display("data for a command that is not a write")]
     UnsolicitedDataWithoutWrite,
     /// Both overflow and underflow (sections 11.4.1, 11.7.3).
     #[display("both overflow and underflow")]
@@ -297,19 +297,19 @@ pub enum Malformed {
     #[display("reserved response code")]
     ReservedResponse,
     /// Status on a Data-In that is not the last (section 11.7.3).
-    #[display("status on a Data-In that is not the last")]
+    #[display("status in a Data-In that is not the last")]
     StatusWithoutFinal,
     /// An R2T for no data (section 11.8.4).
-    #[display("an R2T that asks for nothing")]
+    #[display("R2T with a length of 0")]
     EmptyR2t,
     /// C together with F or T (sections 11.10.2, 11.12.2).
-    #[display("text that goes on and is over")]
+    #[display("text with both Continue and Final")]
     ContinueAndFinal,
     /// Login stage 2 (section 11.12.3).
     #[display("reserved login stage")]
     ReservedStage,
     /// An invalid stage transition (section 11.12.3).
-    #[display("a login that does not go forward")]
+    #[display("login without a later next stage")]
     BackwardStage,
     /// A logout reason above 2 (section 11.14.1).
     #[display("reserved logout reason")]

@@ -241,17 +241,17 @@ pub enum TaskManagementResult {
     LunDoesNotExist = 2,
     #[display("the task belongs to another connection")]
     TaskStillAllegiant = 3,
-    #[display("the target does not reassign tasks to other connections")]
+    #[display("the target does not support task reassignment")]
     ReassignmentNotSupported = 4,
-    #[display("the target does not have this function")]
+    #[display("the target does not support this function")]
     NotSupported = 5,
-    #[display("this initiator may not do that")]
+    #[display("this initiator does not have permission")]
     AuthorizationFailed = 6,
     #[display("yes")]
     FunctionSucceeded = 7,
     #[display("the target refused")]
     FunctionRejected = 255,
-    #[display("an answer that no standard has: {_0}")]
+    #[display("unknown response code {_0}")]
     #[num_enum(catch_all)]
     Other(u8) = 254,
 }

@@ -223,11 +223,11 @@ pub enum Stage {
 pub enum LoginStatus {
     #[display("success")]
     Success = 0x0000,
-    #[display("the target has moved for now")]
+    #[display("the target has moved temporarily")]
     TargetMovedTemporarily = 0x0101,
-    #[display("the target has moved for good")]
+    #[display("the target has moved permanently")]
     TargetMovedPermanently = 0x0102,
-    #[display("the initiator made a mistake")]
+    #[display("initiator error")]
     InitiatorError = 0x0200,
     #[display("the initiator could not be authenticated")]
     AuthenticationFailure = 0x0201,
@@ -237,7 +237,7 @@ pub enum LoginStatus {
     NotFound = 0x0203,
     #[display("the target has been removed")]
     TargetRemoved = 0x0204,
-    #[display("no version of iSCSI in common")]
+    #[display("no common iSCSI version")]
     UnsupportedVersion = 0x0205,
     #[display("too many connections in this session")]
     TooManyConnections = 0x0206,
@@ -249,11 +249,11 @@ pub enum LoginStatus {
     SessionTypeNotSupported = 0x0209,
     #[display("the session does not exist")]
     SessionDoesNotExist = 0x020a,
-    #[display("the request has no place in a login")]
+    #[display("the request is invalid during login")]
     InvalidDuringLogin = 0x020b,
     #[display("the target failed")]
     TargetError = 0x0300,
-    #[display("the target is not available now; try again")]
+    #[display("the target is temporarily unavailable; try again")]
     ServiceUnavailable = 0x0301,
     #[display("the target is out of resources")]
     OutOfResources = 0x0302,

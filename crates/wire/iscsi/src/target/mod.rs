@@ -360,20 +360,20 @@ impl Command {
 pub enum Fatal {
     /// A header digest error: the start of the next PDU is unknown (section 7.8). Drivers, which check
     /// digests, report it themselves.
-    #[display("a header does not match its digest")]
+    #[display("header digest mismatch")]
     HeaderDigest,
-    #[display("{length} bytes in one PDU, more than MaxRecvDataSegmentLength")]
+    #[display("a PDU has {length} bytes of data, more than MaxRecvDataSegmentLength")]
     SegmentTooLong {
         /// Bytes of data announced.
         length: u32,
     },
-    #[display("a login request after the login")]
+    #[display("a login request arrived after the login")]
     LoginInFullFeaturePhase,
     /// Data for a task of another connection (section 4.2.2.3, connection allegiance).
-    #[display("data for a task of another connection")]
+    #[display("data arrived for a task of another connection")]
     ForeignTask,
     /// More responses queued than allowed: the peer sends without receiving.
-    #[display("the peer sends requests and takes no answers")]
+    #[display("the peer sends requests without receiving the responses")]
     TooManyUnanswered,
     #[display("the connection is not part of the session")]
     NotConnected,

@@ -102,25 +102,25 @@ pub enum ClientStep {
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum Refused {
     /// The peer does not speak NBD.
-    #[display("no NBD server: it begins with 0x{_0:016x}")]
+    #[display("the peer is not an NBD server: its greeting starts with 0x{_0:016x}")]
     NotNbd(u64),
     /// The server uses the protocol from before 2011, in which a client cannot select an export.
-    #[display("the server speaks the old style of NBD only")]
+    #[display("the server supports only the old NBD handshake")]
     OldStyle,
     /// There is no such export.
     #[display("the server has no export `{_0}`")]
     NoExport(String),
     /// TLS is required.
-    #[display("the server requires TLS; write nbds:// instead of nbd://")]
+    #[display("the server requires TLS; use nbds:// instead of nbd://")]
     TlsRequired,
     /// TLS is requested, but the server refuses it, for this reason.
-    #[display("the server has no TLS ({_0}), and nothing is sent to it in clear text")]
+    #[display("the server does not support TLS ({_0}), and nothing is sent in clear text")]
     NoTls(Text),
     /// The server refuses the export, for this reason.
-    #[display("the server refuses the export: {_0}")]
+    #[display("the server rejects the export: {_0}")]
     Server(Text),
     /// The server has violated the protocol.
-    #[display("the server breaks the protocol: {_0}")]
+    #[display("the server violates the NBD protocol: {_0}")]
     Violation(&'static str),
 }
 
@@ -199,7 +199,7 @@ impl ClientHandshake {
                 let mut fields = Fields(bytes);
                 let (magic, of) = (fields.eight(), fields.four());
                 if magic != Some(REPLY_MAGIC) || of != Some(option as u32) {
-                    return Err(Refused::Violation("a reply to another option"));
+                    return Err(Refused::Violation("a reply belongs to another option"));
                 }
                 let code = fields.four().unwrap_or_default();
                 match fields.four().unwrap_or_default() as usize {
@@ -208,7 +208,7 @@ impl ClientHandshake {
                         self.awaits = Awaits::Data { option, code, bytes };
                         Ok(ClientStep::Continue)
                     }
-                    _ => Err(Refused::Violation("a reply that is too long")),
+                    _ => Err(Refused::Violation("a reply is too long")),
                 }
             }
             Awaits::Data { option, code, .. } => self.reply(option, code, bytes, out),
@@ -239,7 +239,7 @@ impl ClientHandshake {
         let first = match (is_fixed, self.wants_tls) {
             (true, true) => OptionCode::StartTls,
             (true, false) => self.first(),
-            (false, true) => return Err(Refused::NoTls("it does not know fixed newstyle".into())),
+            (false, true) => return Err(Refused::NoTls("it does not support fixed newstyle".into())),
             (false, false) if self.list.is_some() => return Err(Refused::OldStyle),
             (false, false) => OptionCode::ExportName,
         };
@@ -316,17 +316,17 @@ impl ClientHandshake {
         self.replies = (replies, all_bytes);
         match option {
             OptionCode::List if all_bytes > LIST_BYTES_MAX || replies > EXPORTS_MAX + REPLIES_MAX => {
-                Err(Refused::Violation("more exports than a list may have"))
+                Err(Refused::Violation("the export list is too long"))
             }
             OptionCode::List => Ok(()),
-            _ if replies > REPLIES_MAX => Err(Refused::Violation("an option that it answers without end")),
+            _ if replies > REPLIES_MAX => Err(Refused::Violation("it sends too many replies to an option")),
             _ => Ok(()),
         }
     }
 
     /// Appends an option.
     fn ask(&mut self, option: OptionCode, out: &mut Vec<u8>) {
-        debug_assert!(self.name.len() <= STRING_BYTES_MAX, "a name that is too long");
+        debug_assert!(self.name.len() <= STRING_BYTES_MAX, "an export name is too long");
         out.extend(OPTION_MAGIC.to_be_bytes());
         out.extend((option as u32).to_be_bytes());
         let length_at = out.len();
@@ -365,18 +365,18 @@ impl ClientHandshake {
     fn listed(&mut self, data: &[u8]) -> Result<(), Refused> {
         let mut fields = Fields(data);
         let name =
-            fields.string().ok_or(Refused::Violation("an export whose name is cut off, or no UTF-8"))?;
+            fields.string().ok_or(Refused::Violation("an export name is truncated or not valid UTF-8"))?;
         let description = String::from_utf8_lossy(fields.0).into_owned();
         match &mut self.list {
             Some(list) if list.len() < EXPORTS_MAX => list.push((name.to_owned(), description)),
-            _ => return Err(Refused::Violation("more exports than a list may have")),
+            _ => return Err(Refused::Violation("the export list is too long")),
         }
         Ok(())
     }
 
     fn info(&mut self, data: &[u8]) -> Result<(), Refused> {
         let mut fields = Fields(data);
-        let kind = fields.two().ok_or(Refused::Violation("an information without a type"))?;
+        let kind = fields.two().ok_or(Refused::Violation("an information reply has no type"))?;
         let text = |fields: Fields<'_>| String::from_utf8_lossy(fields.0).into_owned();
         match Info::try_from(kind) {
             Ok(Info::Export) => self.told.export = fields.eight().zip(fields.two()),
@@ -385,10 +385,10 @@ impl ClientHandshake {
             Ok(Info::BlockSize) => {
                 let sizes = (fields.four(), fields.four(), fields.four());
                 let (Some(minimum), Some(preferred), Some(maximum)) = sizes else {
-                    return Err(Refused::Violation("block sizes that are cut off"));
+                    return Err(Refused::Violation("the block sizes are truncated"));
                 };
                 if !minimum.is_power_of_two() || minimum > 65_536 || maximum < minimum {
-                    return Err(Refused::Violation("block sizes that nothing fits"));
+                    return Err(Refused::Violation("the block sizes are inconsistent"));
                 }
                 self.told.sizes = Some(BlockSizes { minimum, preferred, maximum });
             }
@@ -399,9 +399,9 @@ impl ClientHandshake {
 
     fn session(&mut self) -> Result<Session, Refused> {
         let told = std::mem::take(&mut self.told);
-        let (bytes, flags) = told.export.ok_or(Refused::Violation("an export without a size"))?;
+        let (bytes, flags) = told.export.ok_or(Refused::Violation("an export has no size"))?;
         if flags & transmission::HAS_FLAGS == 0 {
-            return Err(Refused::Violation("an export without flags"));
+            return Err(Refused::Violation("an export has no flags"));
         }
         // Defaults for clients without this information (section "Block size constraints").
         let usual = BlockSizes { minimum: 512, preferred: 4096, maximum: PAYLOAD_BYTES_MAX };

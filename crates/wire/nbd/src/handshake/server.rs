@@ -100,13 +100,13 @@ pub enum Violation {
     #[display("unknown client flags 0x{_0:x}")]
     ClientFlags(u32),
     /// The magic number is wrong.
-    #[display("an option that begins with 0x{_0:016x}")]
+    #[display("an option starts with 0x{_0:016x}")]
     Magic(u64),
     /// It sends too many options.
-    #[display("more than {OPTIONS_MAX} options")]
+    #[display("the client sent more than {OPTIONS_MAX} options")]
     TooManyOptions,
     /// EXPORT_NAME, which has no error reply, for an export that requires encryption.
-    #[display("an export was asked for without TLS, which it requires")]
+    #[display("the requested export requires TLS")]
     WithoutTls,
     /// EXPORT_NAME for an export that does not exist, or after extended headers.
     #[display("there is no export `{_0}`")]
@@ -314,7 +314,7 @@ impl Handshake {
             return Err((ReplyCode::ErrInvalid, "TLS is in use"));
         }
         if self.tls == TlsMode::Off {
-            return Err((ReplyCode::ErrPolicy, "this server does not encrypt"));
+            return Err((ReplyCode::ErrPolicy, "this server does not support TLS"));
         }
         self.is_encrypted = true;
         self.form = ReplyForm::Simple;
@@ -412,7 +412,7 @@ impl Handshake {
         self.allocation_of = None; // even if this one fails
         self.channel_of = None;
         if self.form == ReplyForm::Simple {
-            return Err((ReplyCode::ErrInvalid, "structured replies come first"));
+            return Err((ReplyCode::ErrInvalid, "structured replies must be negotiated first"));
         }
         let (export, queries) = queries(data, exports)?;
         if queries.contains(&ALLOCATION) {
@@ -445,11 +445,11 @@ impl Handshake {
     }
 }
 
-const TLS_REQUIRED: Refusal = (ReplyCode::ErrTlsReqd, "TLS comes first");
-const MALFORMED: Refusal = (ReplyCode::ErrInvalid, "lengths that do not fit");
+const TLS_REQUIRED: Refusal = (ReplyCode::ErrTlsReqd, "TLS must be started first");
+const MALFORMED: Refusal = (ReplyCode::ErrInvalid, "the lengths are inconsistent");
 
 fn without_data(data: &[u8]) -> Result<(), Refusal> {
-    if data.is_empty() { Ok(()) } else { Err((ReplyCode::ErrInvalid, "this option has no data")) }
+    if data.is_empty() { Ok(()) } else { Err((ReplyCode::ErrInvalid, "this option must not have data")) }
 }
 
 fn find(name: &str, exports: &dyn Exports) -> Result<Export, Refusal> {

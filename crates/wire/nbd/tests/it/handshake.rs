@@ -375,7 +375,7 @@ fn a_metadata_context_is_chosen_for_the_export_it_was_chosen_for() {
     };
     let chosen =
         |mut talk: Talk, go: &str| talk.hear(go).expect("an export").expect("a session").allocation.is_some();
-    Talk::begin(FIXED).refuses(CHOOSE, 3); // structured replies come first
+    Talk::begin(FIXED).refuses(CHOOSE, 3); // structured replies must be negotiated first
     let mut talk = structured();
     talk.answers(CHOOSE, CHOSEN);
     assert!(chosen(talk, GO));

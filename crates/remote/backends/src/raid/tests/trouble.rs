@@ -271,7 +271,7 @@ fn a_scrub_follows_a_rebuild_with_a_bad_sector_and_the_lost_blocks_are_reported(
     fill(&scene.plain, 0x2b);
     let members = set(scene.folder.path(), "raid5:64KiB", &[3, 1, 2]);
     let looked = || remote::run(status(&members)).expect("a set").0.remove(0);
-    let are_lost = "cannot be read until";
+    let are_lost = "fail until it is rewritten";
     let mut bad = None;
     let scrubbed = async {
         let (device, running) = in_use(&scene.spec).await?;
@@ -355,7 +355,7 @@ fn a_member_whose_protocol_does_not_show_the_loss_of_its_cache_is_refused() {
         scene.has(LOSES_UNSEEN);
         let refused = refusal(&scene.spec);
         assert!(
-            refused.contains("does not report when the server has lost it")
+            refused.contains("does not report that the server has lost the cache")
                 && refused.contains("?cache-loss-unseen"),
             "{level}: {refused}"
         );
@@ -376,7 +376,7 @@ fn a_member_whose_protocol_does_not_show_the_loss_of_its_cache_is_refused() {
         let with = named(&scene.spec).expect("a set").members.remove(2);
         let refused = running.ask(Order::Replace { member: 2, with, overwrites: true }).await;
         let refused = refused.expect_err("refused").to_string();
-        assert!(refused.contains("does not report when the server has lost it"), "{refused}");
+        assert!(refused.contains("does not report that the server has lost the cache"), "{refused}");
         drop(device);
         Ok(())
     })
@@ -429,7 +429,7 @@ fn a_member_that_cannot_be_put_back_is_released_and_can_be_tried_again() {
         );
         scene.has(NONE);
         let said = running.ask(replace()).await?;
-        assert!(said.contains("is again member 1, and its missed regions"), "{said}");
+        assert!(said.contains("is member 1 again, and its missed regions"), "{said}");
         drop(device);
         Ok(())
     })

@@ -159,9 +159,9 @@ fn the_first_pdu_tells_what_the_connection_is_made_for() {
     let (request, answer) = (header(Opcode::LoginRequest, 1, &[]), header(Opcode::LoginResponse, 1, &[]));
     scene.recording.tape().login(scene.now, crate::recorder::Direction::Sent, &request.0);
     scene.recording.tape().login(scene.now, crate::recorder::Direction::Received, &answer.0);
-    scene.recording.tape().occasion("the session is back".to_owned());
+    scene.recording.tape().occasion("the session was restored".to_owned());
     let comments: Vec<_> = scene.packets().into_iter().map(|packet| packet.comment).collect();
-    assert_eq!(comments, [Some("the session is back".to_owned()), None]);
+    assert_eq!(comments, [Some("the session was restored".to_owned()), None]);
 }
 
 #[test]
