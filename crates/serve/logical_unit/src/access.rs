@@ -260,8 +260,10 @@ impl DeviceAccess {
 
     /// Flushes acknowledged writes to stable storage, and reports lost writes to the nexus.
     pub(crate) fn flush(&self) -> OutstandingRequest<'_, ()> {
+        // Concurrent flushes may be for different writes: each reports a loss that was unreported when it began.
+        let told = self.nexus.and_then(|nexus| self.unit.losses_told(nexus));
         self.ask(RequestKind::Flush, None, || {
-            Box::pin(async { self.flushed(self.unit.volume().flush().await) })
+            Box::pin(async move { self.flushed(told, self.unit.volume().flush().await) })
         })
     }
 
@@ -274,9 +276,10 @@ impl DeviceAccess {
     /// SYNCHRONIZE CACHE.
     pub(crate) async fn flush_unless_lost(&self) -> Result<(), Failure> {
         self.flush_untold().await?;
-        match self.nexus.and_then(|nexus| self.unit.untold_losses(nexus)) {
-            Some(_) => Err(DeviceError::WritesLost.into()),
-            None => Ok(()),
+        let told = self.nexus.and_then(|nexus| self.unit.losses_told(nexus));
+        match told.is_some_and(|told| told < self.unit.volume().lost_writes()) {
+            true => Err(DeviceError::WritesLost.into()),
+            false => Ok(()),
         }
     }
 
@@ -285,29 +288,25 @@ impl DeviceAccess {
         self.ask(RequestKind::Flush, None, || Box::pin(self.unit.volume().settle(before)))
     }
 
-    /// The result of a flush, given the device's result.
-    fn flushed(&self, ended: Result<(), DeviceError>) -> Result<(), DeviceError> {
-        if ended.is_err_and(|error| !error.is_loss()) {
-            return ended;
-        }
-        let untold = self.report_losses();
+    /// The result of a flush, given the device's result and the losses reported to this nexus when it began.
+    fn flushed(&self, told: Option<u64>, ended: Result<(), DeviceError>) -> Result<(), DeviceError> {
         match ended {
-            // A full device is reported as such; the loss is still pending for other initiators.
+            // Not the report of the loss: hosts wait for space and repeat the flush, which then reports it.
             Err(DeviceError::NoSpace) => ended,
-            Ok(()) => untold,
-            Err(_) => Err(DeviceError::WritesLost),
+            Err(error) if !error.is_loss() => ended,
+            Ok(()) => self.report_losses(told),
+            Err(_) => self.report_losses(told).and(Err(DeviceError::WritesLost)),
         }
     }
 
-    /// WRITES LOST, if acknowledged writes were lost and this has not been reported to this nexus.
-    fn report_losses(&self) -> Result<(), DeviceError> {
-        match self.nexus.and_then(|nexus| self.unit.untold_losses(nexus)) {
-            Some(losses) => {
-                self.watch.reported_losses.set(losses);
-                Err(DeviceError::WritesLost)
-            }
-            None => Ok(()),
+    /// WRITES LOST, if acknowledged writes were lost and no more than `told` losses were reported to this nexus.
+    fn report_losses(&self, told: Option<u64>) -> Result<(), DeviceError> {
+        let losses = self.unit.volume().lost_writes();
+        if told.is_none_or(|told| told >= losses) {
+            return Ok(());
         }
+        self.watch.reported_losses.set(losses);
+        Err(DeviceError::WritesLost)
     }
 
     /// Which blocks are allocated ([`block::BlockDevice::allocation`]).

@@ -264,15 +264,15 @@ impl LogicalUnit {
         self.change(|state| state.take_attention(id)).map(|attention| attention.condition())
     }
 
-    /// The count of losses, if not all of them were reported to this nexus.
-    pub(crate) fn untold_losses(&self, nexus: NexusId) -> Option<u64> {
-        let losses = self.volume().lost_writes();
-        let is_untold = losses > 0
-            && self.look(|state| {
-                let nexus = state.nexuses.iter().find(|attached| attached.id == nexus);
-                nexus.is_some_and(|nexus| nexus.losses_told < losses)
-            });
-        is_untold.then_some(losses)
+    /// The number of losses that were reported to this nexus; `None` if it is not attached.
+    pub(crate) fn losses_told(&self, nexus: NexusId) -> Option<u64> {
+        if self.volume().lost_writes() == 0 {
+            return Some(0);
+        }
+        self.look(|state| {
+            let nexus = state.nexuses.iter().find(|attached| attached.id == nexus);
+            nexus.map(|nexus| nexus.losses_told)
+        })
     }
 }
 

@@ -117,6 +117,21 @@ fn a_loss_is_noted_for_the_next_start_once_and_before_anybody_is_told() {
     assert_eq!(paper.losses(), 2, "there is no room");
 }
 
+/// The second flush may be for other writes.
+#[test]
+fn a_flush_that_began_before_a_report_was_acknowledged_fails_as_well() {
+    let paper = Arc::new(Paper::default());
+    let mut bench = Bench::keeping(&paper);
+    bench.disk.lose_writes();
+    paper.wet();
+    let (mut first, mut second) = (bench.start(&FLUSH, &[]), bench.start(&FLUSH, &[]));
+    paper.dry();
+    CommandResult::from_reply(poll(&mut first.reply).expect("it is written")).check(3, 0x0c00);
+    bench.nexus.note_told(first.watch.reported_losses());
+    CommandResult::from_reply(poll(&mut second.reply).expect("it is written")).check(3, 0x0c00);
+    bench.command(&FLUSH).good();
+}
+
 /// The server of an initiator was killed. The initiator returns to the next one after another initiator's
 /// flush has reported the loss of its writes; it was absent at that time (seed 202611252601171 of the
 /// simulation).
