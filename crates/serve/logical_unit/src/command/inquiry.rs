@@ -160,8 +160,8 @@ fn block_limits(call: &Call<'_>) -> BlockLimits {
     let optimal = call.unit.device().profile().optimal_transfer;
     let optimal = optimal.and_then(|optimal| {
         let granularity = u16::try_from(optimal.granularity.0).ok()?;
-        let length = u32::try_from(optimal.length.0).ok()?;
-        (length <= transfer_blocks).then_some((granularity, length))
+        let length = u32::try_from(optimal.length.0).ok().filter(|length| *length <= transfer_blocks);
+        Some((granularity, length.unwrap_or(0)))
     });
     // OPTIMAL TRANSFER LENGTH is 0 if all lengths are equally good: Linux before 6.9 treats it as the maximum
     // request size.

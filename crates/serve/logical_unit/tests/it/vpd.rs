@@ -136,7 +136,7 @@ fn hosts_learn_the_strip_and_the_stripe_of_a_set() {
     };
     assert_eq!(set(128, 384), (128, 384));
     // Longer than the limit of a command: a host that obeyed it would get errors.
-    assert_eq!(set(2048, 2048 * 40), (1, 0));
+    assert_eq!(set(2048, 2048 * 40), (2048, 0));
 }
 
 #[test]
