@@ -213,7 +213,8 @@ impl Client {
             written?;
             return Ok(Outcome::Done);
         }
-        self.volume().record_lost_writes().await;
+        // A state directory on the same disk may hang as well: the deadline ends this wait, too.
+        self.requests.wait(ticket, Access::Read, self.volume().record_lost_writes()).await?;
         self.flushed(written, None)
     }
 
@@ -239,7 +240,8 @@ impl Client {
     ///
     /// A flush fails if acknowledged writes were lost and this had not been reported to this client when the
     /// flush started: concurrent flushes may be for different writes, so each of them reports the loss. The reply
-    /// counts as the report, whatever the result of the device's flush. A change with FUA reports only its own
+    /// counts as the report, whatever the result of the device's flush. It is EIO for a full device as well: after
+    /// ENOSPC, QEMU waits for space and repeats the flush, which would succeed without the lost data. A change with FUA reports only its own
     /// error, and leaves losses of earlier writes to the reply to a flush.
     fn flushed(&self, ended: Result<(), Unserved>, told: Option<u64>) -> Result<Outcome, Failed> {
         if let Some(told) = told {
