@@ -379,7 +379,7 @@ impl<T: Transport> Shared<T> {
         if let Some(replayed) = replayed {
             self.connections.set(self.connections.get() + 1);
             if self.start.replace(start) != start {
-                losses.doubt(); // other handshakes may have started before
+                losses.doubt(); // handshakes that began before may still report the lost cache: they are not believed
             }
             losses.resolve(losses.doubts()); // no other handshake can have raised one in the meantime
             if replayed == Replayed::Whole {
@@ -555,7 +555,10 @@ impl<T: Transport> Shared<T> {
                     let away = std::mem::replace(&mut in_use, back);
                     path = own;
                     self.publish(slot, path, in_use.clone());
-                    tracing::info!(path = self.transport.path_name(path), "a channel is on its own path again");
+                    tracing::info!(
+                        path = self.transport.path_name(path),
+                        "a channel is on its own path again"
+                    );
                     away.link.leave();
                     self.state.borrow_mut().leaving.push(away.clone());
                     let shared = Rc::clone(self);

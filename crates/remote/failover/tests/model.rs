@@ -1000,6 +1000,47 @@ fn a_handshake_from_before_a_loss_resolves_no_doubt() {
     }
 }
 
+/// No connection is left. One handshake is answered before the disk loses its unflushed writes, and its reply
+/// arrives after another channel has found the loss: it is no evidence of a second one.
+#[test]
+fn a_handshake_from_before_a_loss_is_no_evidence_of_another() {
+    for is_alone in [false, true] {
+        block_on(Alone::exact_virtual_time(), async {
+            let world = World::new(19, Fencing::ByAnyPath, Duration::ZERO);
+            let two = Run { fencing: Fencing::ByAnyPath, channels: 2, journal_bytes: 0, ..OF_OTHERS };
+            let channels = opened(&world, 19, &two).await;
+            let soon = || sleep(Duration::from_micros(100));
+            while channels.links().len() < 2 {
+                soon().await;
+            }
+            channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+            let [first, second] = [0, 1].map(|place| Rc::clone(&world.links.borrow()[place]));
+            world.holds_next_handshake.set(true);
+            first.lose(Loss::Ended("cut".to_owned()), Duration::ZERO);
+            while world.held_handshakes.borrow().is_empty() {
+                soon().await;
+            }
+            world.lose_writes();
+            second.lose(Loss::Ended("cut".to_owned()), Duration::ZERO);
+            while channels.links().is_empty() {
+                soon().await;
+            }
+            assert_eq!(channels.losses().get(), Losses::counted(1));
+            channels.ask(Asked::Write(0..4, 2, false)).await.expect("written");
+            let used = Rc::clone(world.links.borrow().last().expect("the one in use"));
+            if is_alone {
+                used.lose(Loss::Ended("cut".to_owned()), Duration::ZERO);
+            }
+            world.held_handshakes.borrow().iter().for_each(|held| held.set(false));
+            sleep(Duration::from_secs(20)).await;
+            assert_eq!(channels.losses().get(), Losses::counted(1), "alone: {is_alone}");
+            assert_eq!(used.is_lost(), is_alone, "an old reply closes no connection");
+            assert_eq!(channels.ask(Asked::Read(0..4)).await, Ok(vec![2; 4]));
+            channels.leave();
+        });
+    }
+}
+
 /// A disk reports a loss to only one flush, and the caller of that flush had abandoned it, or it timed out.
 #[test]
 fn the_error_of_a_flush_that_nobody_waits_for_fails_the_next_one() {

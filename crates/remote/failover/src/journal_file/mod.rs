@@ -434,6 +434,8 @@ impl JournalFile {
             allocated = self.file.write_all_at(piece, at);
             at += piece.len() as u64;
         }
+        // After a crash of the host, a file that was used has its full length.
+        let allocated = allocated.and_then(|()| self.file.sync_all());
         if allocated.is_err() {
             let _ = self.file.set_len(0); // it was empty, did not exist, or was never used
         }
