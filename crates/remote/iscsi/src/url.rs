@@ -66,8 +66,8 @@ pub enum UrlProblem {
     /// A `%` in the host: a secret that contains a `/` or `?`. If it were treated as the host, it would be
     /// displayed.
     Percent,
-    /// A character that is part of no host name: errors display the host, which may come from a peer.
-    HostCharacter,
+    /// An address from a peer that is too long to display, or has characters that are part of no host name.
+    PeerAddress,
     /// Not a port from 1 to 65535.
     Port,
     /// An account without a user name.
@@ -108,8 +108,11 @@ impl fmt::Display for UrlProblem {
             UrlProblem::Percent => {
                 write!(f, "a host cannot contain %; in a secret before the @, encode / and ? as %2F and %3F")
             }
-            UrlProblem::HostCharacter => {
-                write!(f, "an address consists of printable ASCII characters without spaces")
+            UrlProblem::PeerAddress => {
+                write!(
+                    f,
+                    "an address from a target must have at most {ADDRESS_MAX} printable ASCII characters, without spaces"
+                )
             }
             UrlProblem::Port => write!(f, "the port must be a number from 1 to 65535"),
             UrlProblem::NoUser => write!(f, "the user name before the @ is missing"),
@@ -153,6 +156,8 @@ pub const PORT: u16 = 3260;
 const SCHEME: &str = "iscsi://";
 /// The maximum of flat space addressing (SAM-5 4.7.7.4).
 const LUN_MAX: u16 = 16_383;
+/// The longest host name (RFC 1123), and a port.
+const ADDRESS_MAX: usize = 255 + 6;
 
 impl Url {
     /// Parses a URL.
@@ -185,8 +190,9 @@ impl Portal {
     /// queried.
     pub(crate) fn from_peer(text: &str, asked: SocketAddr) -> Result<Portal, UrlError> {
         let address = text.split_once(',').map_or(text, |(address, _tag)| address);
-        if let Some(at) = address.find(|character: char| !character.is_ascii_graphic()) {
-            return Err(UrlError { at, problem: UrlProblem::HostCharacter });
+        let is_wrong = |(at, character): &(usize, char)| *at >= ADDRESS_MAX || !character.is_ascii_graphic();
+        if let Some((at, _)) = address.char_indices().find(is_wrong) {
+            return Err(UrlError { at, problem: UrlProblem::PeerAddress });
         }
         let zone = match asked {
             SocketAddr::V6(asked) if asked.scope_id() != 0 => Some(asked.scope_id().to_string()),
