@@ -1,9 +1,14 @@
 //! The log of a test.
 
 use std::io::{Result, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 
-use tracing::Level;
+use tracing::subscriber::NoSubscriber;
+use tracing::{Dispatch, Level};
+
+/// With a single subscriber, tracing remembers for all threads whether the thread that first logs a line has one.
+/// With a second one, it asks each thread.
+static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
 
 #[derive(Clone, Default)]
 struct Written(Arc<Mutex<Vec<u8>>>);
@@ -21,6 +26,7 @@ impl Write for Written {
 
 /// The result of `work`, and what this thread logs meanwhile, except for DEBUG and TRACE.
 pub fn logged<T>(work: impl FnOnce() -> T) -> (T, String) {
+    LazyLock::force(&SECOND);
     let written = Written::default();
     let writer = written.clone();
     let lines = tracing_subscriber::fmt().with_max_level(Level::INFO).with_ansi(false);
