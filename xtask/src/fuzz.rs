@@ -7,7 +7,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 
 use xtask::process::{self, Ended};
@@ -40,6 +40,10 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
 pub(crate) fn measure(options: &Options, failed: &mut String) -> Result<Tally> {
     let manifest = fs::read_to_string(workspace::root().join("fuzz/Cargo.toml"))?;
     let Targets { bin: targets } = toml::from_str(&manifest).context("fuzz/Cargo.toml")?;
+    if let Some(unknown) = options.only.iter().find(|only| targets.iter().all(|target| target.name != **only))
+    {
+        bail!("fuzz/Cargo.toml has no target {unknown}");
+    }
     let is_chosen = |target: &Target| options.only.is_empty() || options.only.contains(&target.name);
     let targets: Vec<Target> = targets.into_iter().filter(is_chosen).collect();
     process::succeed(build(options.seconds)).context("building the fuzz targets")?;
