@@ -239,7 +239,7 @@ mod tests {
             (&["--reactors", "0"], "1..=1024"),
             (&["--io-engine", "magic"], "auto, uring or threads"),
             (&["--config", "/nonexistent.toml"], "cannot read the configuration /nonexistent.toml"),
-            (&["--volume", "a=ram:1MiB", "--volume", "a=ram:1MiB"], "two volumes named a"),
+            (&["--volume", "a=ram:1MiB", "--volume", "a=ram:1MiB"], "two volumes are named a"),
         ] {
             let error = config(line).expect_err("a mistake");
             assert!(error.contains(says), "{line:?}: {error}");

@@ -31,7 +31,7 @@
 //! assert_eq!(daemon::announce::summary(&Config::parse("linerate.toml", &text.replace("vm2", "vm1"))?), "\
 //! target iqn.2026-01.com.example:disks for any initiator
 //!   LUN 0: vm1 = ram:1GiB
-//! the configuration is good
+//! the configuration is valid
 //! ");
 //! # Ok::<(), daemon::ConfigError>(())
 //! ```

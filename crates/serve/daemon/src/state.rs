@@ -107,9 +107,9 @@ impl Kept {
         let (name, kept) = (&volume.name, self.folder.join(BYTES));
         // The only remedy that every kind of store has: the data may be stored outside this server.
         let mut why = format!(
-            "it was served with {before}, and would be shrunk to {bytes}: give it its former size again, or, if it \
-             was shrunk on purpose and the data after {bytes} is not needed, remove {}, which contains the former \
-             size",
+            "it was served with {before}, and would be shrunk to {bytes}: restore its former size, or, if it \
+             was shrunk on purpose and the data after {bytes} is not needed, remove {}, which contains the \
+             former size",
             kept.display()
         );
         if size(&volume.spec).is_some() && volume.spec.file().is_some() {
@@ -248,7 +248,7 @@ impl fmt::Display for StateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StateError::NoPlace => {
-                f.write_str("there is no directory for identities: HOME is not set; choose one with --state")
+                f.write_str("there is no state directory, because HOME is not set; choose one with --state")
             }
             StateError::Held(directory, pid) => {
                 let process = pid.map_or(String::new(), |pid| format!(" (process {pid})"));
@@ -260,17 +260,17 @@ impl fmt::Display for StateError {
             }
             StateError::StillOpen(volume) => write!(
                 f,
-                "volume {volume} is still open in this server: its commands have not completed, or its device is unresponsive; run `linerate server reload` once they have"
+                "volume {volume} is still open in this server: its commands have not completed, or its device is unresponsive; run `linerate server reload` once they have completed"
             ),
             StateError::Damaged(path) => {
                 write!(
                     f,
-                    "{} contains no UUID; restore it, or remove it to give the volume a new identity",
+                    "{} does not contain a UUID; restore it, or remove it to give the volume a new identity",
                     path.display()
                 )
             }
             StateError::Io(what, path, error) => {
-                write!(f, "cannot {what} {}: {error}; is --state right?", path.display())
+                write!(f, "cannot {what} {}: {error}; check --state", path.display())
             }
         }
     }
@@ -500,7 +500,7 @@ impl Folder {
 
 impl PersistentState for UnitState {
     fn save<'a>(&'a self, bytes: Vec<u8>) -> Pending<'a, ()> {
-        Box::pin(self.replace(UNIT, bytes, "reservations cannot be saved"))
+        Box::pin(self.replace(UNIT, bytes, "cannot save reservations"))
     }
 
     fn load(&self) -> Option<Vec<u8>> {
@@ -518,7 +518,7 @@ impl PersistentState for UnitState {
     }
 
     fn record_loss(&self, mark: LossMark) -> Pending<'_, ()> {
-        Box::pin(self.replace(LOST, mark.to_vec(), "a loss of writes cannot be recorded for the next start"))
+        Box::pin(self.replace(LOST, mark.to_vec(), "cannot record a loss of writes for the next start"))
     }
 }
 
@@ -701,7 +701,7 @@ mod tests {
         let folder = folder(&state, &volume("vm1")).expect("free");
         fs::write(state.directory().join("volumes/vm1/uuid"), "").expect("damage");
         let error = folder.identity().expect_err("damaged");
-        assert!(error.to_string().contains("volumes/vm1/uuid contains no UUID; restore it"), "{error}");
+        assert!(error.to_string().contains("uuid does not contain a UUID; restore it"), "{error}");
     }
 
     #[test]
@@ -773,7 +773,7 @@ mod tests {
         assert_eq!(socket("state = \"/s\"\ncontrol = \"/c\"", None).as_deref(), Ok("/c"));
         assert_eq!(socket("control = \"/c\"", Some("/named")).as_deref(), Ok("/named"));
         let wrong = socket("state = \"/s\"\ncontrol = = 3", None).expect_err("not TOML");
-        assert!(wrong.contains(":2:11: this is not TOML: "), "{wrong}");
+        assert!(wrong.contains(":2:11: invalid TOML: "), "{wrong}");
     }
 
     #[test]

@@ -257,8 +257,8 @@ fn files_are_checked_before_anything_is_served() {
     let said = check(&good).expect_success();
     assert!(said.contains("NBD over TLS, required, clients with certificates"), "{said}");
     for (keys, says) in [
-        (String::new(), "needs tls-client-ca"),
-        (good.replace(MUTUAL, ""), "needs tls-client-ca"),
+        (String::new(), "set tls-client-ca"),
+        (good.replace(MUTUAL, ""), "set tls-client-ca"),
         (good.clone() + "\ntls = \"of\"", "`of`"),
         (good.replace("tls-key = \"DIR/server-key.pem\"\n", ""), "has no `tls-key`"),
         (

@@ -64,7 +64,7 @@ impl ConfigFile {
         debug_assert_eq!(self.path, before.path, "another text of the same file");
         let path = fs::canonicalize(&self.path)?;
         if *Zeroizing::new(fs::read(&path)?) != *before.text.as_bytes() {
-            return Err(io::Error::other("another program has changed it in the meantime"));
+            return Err(io::Error::other("another program has changed the file since it was read"));
         }
         let mut new = path.clone().into_os_string();
         new.push(format!(".{}", std::process::id()));
@@ -102,12 +102,12 @@ impl ConfigFile {
         self.edited(|root| {
             let volumes = volumes(root)?;
             if volumes.contains_key(addition.volume.as_str()) {
-                return Err(format!("there is a volume {} already", addition.volume));
+                return Err(format!("volume {} already exists", addition.volume));
             }
             let mut keys = vec![("spec", addition.spec.into())];
             for (key, value) in addition.keys {
                 if keys.iter().any(|(other, _)| other == key) {
-                    return Err(format!("`{key}` of the volume {} is given twice", addition.volume));
+                    return Err(format!("`{key}` of the volume {} is specified twice", addition.volume));
                 }
                 // All others are strings; whether the key exists is checked with the rest.
                 let is_flag = ["read-only", "removable", "thick"].contains(&key.as_str());
@@ -192,18 +192,18 @@ pub(crate) fn resized(name: &VolumeName, spec: &str, size: Bytes) -> Result<Stri
 /// Why a volume's size cannot be set.
 fn no_size(name: &VolumeName) -> String {
     format!(
-        "volume {name} has no size=: `resize` enlarges files that have one; a file without follows its length \
-         (truncate -s), and other volumes have a fixed size"
+        "volume {name} has no size=: `resize` changes only file volumes with size=; without size=, a file \
+         volume has the length of its file (truncate -s), and other volumes have a fixed size"
     )
 }
 
 fn no_such(name: &VolumeName) -> String {
-    format!("there is no volume {name}")
+    format!("volume {name} does not exist")
 }
 
 /// The error for a file that cannot be edited. It has been read already, so this is not expected.
 pub fn not_editable() -> String {
-    "the file is laid out in a way that only an editor can change".to_owned()
+    "the layout of the file does not allow an automatic change; edit the file".to_owned()
 }
 
 fn volumes(root: &mut Table) -> Result<&mut dyn TableLike, String> {
@@ -333,7 +333,7 @@ mod tests {
         let (folder, file) = file("a");
         fs::write(file.path(), "theirs").expect("written");
         let error = file.with("b".to_owned()).replace(&file).expect_err("it is not what it was");
-        assert!(error.to_string().contains("another program has changed it"), "{error}");
+        assert!(error.to_string().contains("another program has changed the file"), "{error}");
         assert_eq!(fs::read_to_string(file.path()).expect("readable"), "theirs");
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
     }
@@ -507,11 +507,11 @@ mod tests {
                 format!("[hyperscsi]\nlisten = [\"eth0\"]\n{}", of_target("hyperscsi.target", "x")),
                 "LUN 0 is defined twice",
             ),
-            (format!("[aoe]\nlisten = [\"eth0\"]\n{}{}", slot(""), slot("a")), "there are two slots 7.1"),
-            (format!("[aoe]\nlisten = [\"eth0\"]\n{}{}", slot(""), slot("")), "there are two slots 7.1"),
+            (format!("[aoe]\nlisten = [\"eth0\"]\n{}{}", slot(""), slot("a")), "have the address 7.1"),
+            (format!("[aoe]\nlisten = [\"eth0\"]\n{}{}", slot(""), slot("")), "have the address 7.1"),
             (
                 format!("[nbd]\nlisten = [\"127.0.0.1:2\"]\n{}{}", export(""), export("a")),
-                "there are two exports `x`",
+                "two exports are named `x`",
             ),
         ] {
             let (_folder, file) = file(&format!("{VOLUME}{entries}"));
@@ -533,7 +533,7 @@ mod tests {
         };
         assert_eq!(refused(&addition(&a, TARGET)), "there is a volume a already");
         let taken = Addition { lun: Some(0), ..addition(&c, TARGET) };
-        assert_eq!(refused(&taken), format!("LUN 0 of {TARGET} is taken; LUN 1 is free"));
-        assert_eq!(file.without_volume(&c).map(|_| ()), Err("there is no volume c".to_owned()));
+        assert_eq!(refused(&taken), format!("LUN 0 of {TARGET} is in use; LUN 1 is free"));
+        assert_eq!(file.without_volume(&c).map(|_| ()), Err("volume c does not exist".to_owned()));
     }
 }
