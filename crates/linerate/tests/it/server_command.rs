@@ -270,7 +270,7 @@ fn a_mistake_changes_neither_what_is_served_nor_the_file() {
     let Some(mut served) = Server::configured(BASE) else { return };
     let before = (text(&served), server(&served, &["list"]).expect_success());
     for (words, says) in [
-        (&["add", "a=ram:1MiB"][..], "there is a volume a already"),
+        (&["add", "a=ram:1MiB"][..], "volume a already exists"),
         (&["add", "x=file:x.img?size=1MiB"], "use an absolute path"),
         (&["add", "x=file:/nonexistent/x.img?size=1MiB"], "/nonexistent/x.img"),
         (&["add", "x=rom:1MiB"], "did you mean"),

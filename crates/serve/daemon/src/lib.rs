@@ -27,7 +27,7 @@
 //! lun = [{ lun = 0, volume = \"vm2\" }]
 //! ";
 //! let mistake = Config::parse("linerate.toml", text).expect_err("there is no such volume").to_string();
-//! assert!(mistake.starts_with("linerate.toml:5:28: there is no volume `vm2`; did you mean `vm1`?"), "{mistake}");
+//! assert!(mistake.starts_with("linerate.toml:5:28: unknown volume `vm2`; did you mean `vm1`?"), "{mistake}");
 //! assert_eq!(daemon::announce::summary(&Config::parse("linerate.toml", &text.replace("vm2", "vm1"))?), "\
 //! target iqn.2026-01.com.example:disks for any initiator
 //!   LUN 0: vm1 = ram:1GiB

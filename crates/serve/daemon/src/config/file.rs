@@ -478,7 +478,7 @@ mod tests {
         let (_folder, file) = file(TEXT);
         let b = name("b");
         let taken = file.with_volume(&addition(&b, "7.1"), &aoe::KIND);
-        assert!(taken.is_err_and(|error| error.contains("there is a slot 7.1 already")));
+        assert!(taken.is_err_and(|error| error.contains("slot 7.1 already exists")));
         let without = file.without_volume(&name("a")).expect("it is there");
         let with = without.with_volume(&addition(&b, "7.1"), &aoe::KIND).expect("vacant");
         let config = with.config().unwrap_or_else(|error| panic!("{error}\n{}", with.text()));
@@ -531,7 +531,7 @@ mod tests {
         let refused = |addition: &Addition<'_>| {
             file.with_volume(addition, &iscsi::KIND).map(|_| ()).expect_err("taken")
         };
-        assert_eq!(refused(&addition(&a, TARGET)), "there is a volume a already");
+        assert_eq!(refused(&addition(&a, TARGET)), "volume a already exists");
         let taken = Addition { lun: Some(0), ..addition(&c, TARGET) };
         assert_eq!(refused(&taken), format!("LUN 0 of {TARGET} is in use; LUN 1 is free"));
         assert_eq!(file.without_volume(&c).map(|_| ()), Err("volume c does not exist".to_owned()));
