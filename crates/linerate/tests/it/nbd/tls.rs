@@ -265,7 +265,7 @@ fn files_are_checked_before_anything_is_served() {
             good.replace("server-key", "client-key"),
             "client-key.pem: the private key does not match the certificate",
         ),
-        (good.replace("server-cert", "server-key"), "server-key.pem: it has no certificate"),
+        (good.replace("server-cert", "server-key"), "server-key.pem: the file has no certificate"),
         (good.replace("server-cert", "nothing"), "cannot read"),
     ] {
         let told = check(&keys).expect_failure();
