@@ -1,15 +1,15 @@
-//! Which data belongs to an identity. Hosts recognise a disk by its identity, which must not be given to other
-//! data because the configuration gives a volume another file.
+//! Determines which data belongs to an identity. Hosts recognise a disk by its identity, so a volume must not
+//! keep its identity when the configuration assigns other data to it.
 //!
-//! A served file has a mark: its volume's identity in an extended attribute. It distinguishes a disk that hosts
-//! know from an image that is served for the first time. Only a regular file on a file system with extended
-//! attributes can have one; a copy loses it unless it preserves attributes. A RAID set has a UUID instead. The
-//! state directory records the mark with which each volume was served ([`Mark`]). Other storage is only known
-//! by its place, which is compared with the recorded specifications.
+//! A served file has a mark: its volume's identity in an extended attribute. It distinguishes a disk that
+//! hosts know from an image that is served for the first time. Only a regular file on a file system with
+//! extended attributes can have one; a copy loses it unless it preserves attributes. A RAID set has a UUID
+//! instead. The state directory records the mark with which each volume was served ([`Mark`]). Other storage
+//! is identified only by its path or URL, which is compared with the recorded specifications.
 //!
-//! [`check`] decides for a start, `--check`, a reload and an added volume. A mark of another disk is refused,
-//! and so is the place of another volume. Unmarked data at an unknown place may be a copy of the disk: it is
-//! served, with a note.
+//! [`check`] decides for a start, `--check`, a reload and an added volume. It refuses data with the mark of
+//! another disk, and the path or URL of another volume. Unmarked data at an unknown path or URL may be a copy
+//! of the disk: it is served, with a note.
 //!
 //! The cache generation changes whenever acknowledged but unflushed writes may have been lost between two
 //! starts. If such writes are in the memory of this process, it changes at every start. If they are in the page
@@ -21,8 +21,9 @@
 //! it, and removes them when its last mount in any namespace is gone; their inode numbers are not reused.
 //! Mount IDs would not work: a service with a private mount namespace gets new ones at each start although
 //! nothing was lost. ext4, XFS and F2FS have such an entry named after their device, NFS and FUSE one named
-//! after their number. Others have none (Btrfs, FAT, exFAT, NTFS, JFS, ZFS, CIFS, overlayfs): their unmount
-//! is not detected. For a disk that is served directly, only its replacement is detected.
+//! after their number. Other file systems (Btrfs, FAT, exFAT, NTFS, JFS, ZFS, CIFS, overlayfs) have no such
+//! entry: their unmount is not detected. For a disk that is served directly, only its replacement is
+//! detected.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -14,7 +14,7 @@
 //! - [`metrics`] - monitoring
 //! - [`Supervisor`] - notifications to a service manager
 //!
-//! It prints nothing, parses no arguments and ends no process; errors are a `backends::Failure`.
+//! This crate does not print, parse arguments or exit the process. Its errors are `backends::Failure`.
 //!
 //! ```
 //! use daemon::Config;

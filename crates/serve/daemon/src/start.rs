@@ -1,5 +1,5 @@
-//! Start and end of a configured server. At the start, volumes are opened and reactor threads listen; when
-//! all threads have ended, everything has been flushed.
+//! Startup and shutdown of a configured server. At startup, volumes are opened and reactor threads listen.
+//! When all threads have exited, all volumes have been flushed.
 
 use std::io;
 use std::num::NonZeroUsize;

@@ -6,8 +6,8 @@
 //! - `unit`: the state of its logical unit (persistent reservations, saved mode pages).
 //! - `lost`, if it ever lost acknowledged writes: a number that changes after each such loss.
 //! - `spec` and `bytes`, if its storage is persistent: the specification and length with which it was served.
-//!   They show that the volume was served before. A missing file is then not created, and a file that was cut
-//!   is distinguished from one that is to grow.
+//!   They show that the volume was served before. In that case a missing file is not created, and a truncated
+//!   file is distinguished from a file that must grow.
 //! - `mark`, if its data had one: the mark with which it was served ([`Mark`]).
 //!
 //! The record of an earlier start determines which missing files are created, and with which length a file
