@@ -141,7 +141,7 @@ impl Difference {
         }
     }
 
-    /// Everything except the volumes. All fields are listed, so that a new one must be compared or left out
+    /// Everything except the volumes. All fields are listed, so that a new field must be compared or omitted
     /// on purpose.
     fn rest(&mut self, now: &Config, wanted: &Config) {
         let Config {

@@ -347,7 +347,7 @@ impl Live {
             now.check_served(now.start_options.file()?.as_ref())?;
         }
         let claim = (!is_assembly).then(|| Claim::new(self, &mut now, volume));
-        // The order may wait for members. Reloads and other orders must not wait with it.
+        // The order may wait for members, but reloads and other orders must not wait for it.
         drop(now);
         let mut pending = set.order(order)?;
         let answer = match block_on(async { reactor::timeout(answer_time, &mut pending).await }) {
@@ -381,9 +381,9 @@ impl Live {
         Ok(reloaded)
     }
 
-    /// Waits on a thread for an order that takes longer than its requester waits, and writes down its outcome.
-    /// The volume is not claimed any more: the order to take out the unresponsive member must not wait for
-    /// this one.
+    /// Waits on a separate thread for an order whose requester has stopped waiting, and records its outcome.
+    /// The claim on the volume has been released, so that an order to remove the unresponsive member need not
+    /// wait for this one.
     fn write_down_later(
         &self,
         volume: &str,

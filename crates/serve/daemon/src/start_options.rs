@@ -33,7 +33,7 @@ pub struct StartOptions {
     pub congestion: Option<String>,
     /// How long a reactor polls for events before it sleeps.
     pub poll: Option<Poll>,
-    /// How long a reactor lets events accumulate before it polls again.
+    /// Time for which a reactor lets events accumulate before it polls again.
     pub gather: Option<Gather>,
     /// How files are read and written: the I/O engine.
     pub io_engine: Option<host::IoEngine>,

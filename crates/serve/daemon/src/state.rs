@@ -139,14 +139,14 @@ impl Kept {
         are_in(&before, &now) && are_in(&now, &before)
     }
 
-    /// For an error: with which specification it was served.
+    /// The specification with which the volume was last served, for an error message.
     pub(crate) fn served_from(&self) -> String {
         let from = |spec: &String| format!(", last served from {}", secrets::masked(spec));
         self.spec.as_ref().map(from).unwrap_or_default()
     }
 
-    /// The error of opening its storage. A missing file may be that of another disk, under the name of this
-    /// one.
+    /// The error of opening the volume's storage. A missing file may belong to another disk that was given
+    /// the name of this volume.
     pub(crate) fn explain(&self, volume: &Volume, error: OpenError) -> OpenError {
         let is_missing = matches!(
             error.downcast_ref(),

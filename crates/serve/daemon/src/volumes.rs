@@ -341,7 +341,7 @@ fn open_one(
     Ok(opened)
 }
 
-/// Why a changed specification cannot make a volume smaller.
+/// The error for a changed specification that would make a volume smaller.
 pub(crate) fn too_small(name: &VolumeName, spec: &Spec, before: Bytes, bytes: Bytes) -> Failure {
     let remedy = match spec.cannot_shrink() {
         Some(why) => format!("; {why}"),

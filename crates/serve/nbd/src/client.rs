@@ -116,7 +116,7 @@ pub(crate) enum ConnectionEnd {
     Socket(io::Error),
     /// The client violated the protocol in a way that allows no reply.
     Violation(BadMagic),
-    /// For too long, the client has read no replies, or sent none of the data that it owes.
+    /// The client has read no replies, or has sent none of the requested data, for too long.
     Stalled,
 }
 

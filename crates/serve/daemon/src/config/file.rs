@@ -16,7 +16,7 @@ use super::section::{ConfigError, Mistakes};
 use super::values::VolumeName;
 use super::{Addition, Config, FrontEndKind, FrontEnds, places};
 
-/// A configuration file as it was when it was read.
+/// The content of a configuration file when it was read.
 pub(crate) struct ConfigFile {
     path: PathBuf,
     mode: u32,
@@ -68,12 +68,12 @@ impl ConfigFile {
         }
         let mut new = path.clone().into_os_string();
         new.push(format!(".{}", std::process::id()));
-        // A server killed at this point has left its own file. In a container, all of them have the same
-        // number.
+        // A server that was killed at this point has left its temporary file. In a container, every server
+        // may have the same process ID.
         let _ = fs::remove_file(&new);
         let written = self.write(Path::new(&new), &path);
         if written.is_err() {
-            // If it does not exist, nothing is left over.
+            // If the file does not exist, there is nothing to remove.
             let _ = fs::remove_file(&new);
         }
         written

@@ -62,7 +62,7 @@ pub struct Config {
     pub reactors: Option<usize>,
     /// How long a reactor polls for events before it sleeps.
     pub poll: Option<Duration>,
-    /// How long a reactor lets events accumulate before it polls again.
+    /// Time for which a reactor lets events accumulate before it polls again.
     pub gather: Option<Duration>,
     /// How files are read and written: the I/O engine.
     pub io_engine: Option<host::IoEngine>,

@@ -145,7 +145,7 @@ impl Clients {
         let Some(slot) = self.slot() else {
             let refused =
                 ControlReply::Refused { reason: "the server has too many clients; try again".to_owned() };
-            // The client may have gone.
+            // The client may have disconnected.
             let _ = send(&client, &line_of(&refused)?, Duration::from_millis(1));
             return Ok(());
         };

@@ -242,7 +242,7 @@ impl RunningFrontEnd for Aoe {
     }
 }
 
-/// Adds a slot: at the address that the addition names as its target, or the first free one in shelf 0.
+/// Adds a slot at the address that the addition names as its target, or at the first free address in shelf 0.
 fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     if addition.lun.is_some() || !addition.initiators.is_empty() {
         return Err("AoE slots have neither LUNs nor initiators; omit these options".to_owned());

@@ -182,7 +182,7 @@ impl Exposed for Target {
     }
 
     fn differences(&self, old: &dyn Exposed) -> Vec<&'static str> {
-        // All fields are listed, so that a new one must be compared or left out on purpose.
+        // All fields are listed, so that a new field must be compared, or omitted deliberately.
         let Target { name: _, alias, groups, initiators, networks, chap, offers, hidden, redirect, luns: _ } =
             self;
         let old: &Target = before(old);
