@@ -364,7 +364,7 @@ def bench(
     lines, notes = _linerate.bench(place, text, None, None, None, _allowed(allow_write), span, yes)
     _warn(notes)
     if not lines:
-        raise RefusedError("this writes, which destroys the content of the storage; use allow_write=True")
+        raise RefusedError("the workload overwrites the storage; to permit this, use allow_write=True")
     measured: dict[str, Any] = json.loads(lines[0])
     return measured
 

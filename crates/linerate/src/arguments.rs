@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     record: Option<PathBuf>,
 }
 
-/// Of the log; a filter may say more.
+/// Log levels. A filter may also name log targets.
 const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
 
 const GLOBAL: &str = "Global options";
@@ -205,7 +205,7 @@ impl Command {
         }
     }
 
-    /// Whether another process does the work, with the same arguments.
+    /// Whether this process only starts another process with the same arguments, which does the work.
     fn is_handed_on(&self) -> bool {
         matches!(self, Command::Attach(arguments) if arguments.goes_into_background())
     }
@@ -220,7 +220,7 @@ impl Command {
         }
     }
 
-    /// The signals that end it like any process: all except those that it handles itself.
+    /// The signals that end the process by default: all signals that the command does not handle itself.
     fn ended_by(&self) -> Vec<i32> {
         match self {
             Command::Attach(_) | Command::Copy(_) | Command::Read(_) | Command::Write(_) => Vec::new(),
@@ -236,8 +236,9 @@ impl Command {
 /// Names of values that may contain sizes.
 const SIZED: [&str; 6] = ["SIZE", "START", "TARGET", "VOLUME", "SOURCE", "DESTINATION"];
 
-/// Notes on standard error for people, but not for programs: once, that a size such as `4k` is a power of
-/// two, unlike in SI units; and a wait for an unresponsive peer. A server has its log.
+/// Prints notes for people on standard error, unless the output is for programs: once, that a size such as
+/// `4k` is a power of two, unlike in SI units; and that the command is waiting for an unresponsive peer. A
+/// server logs such waits instead.
 fn note_for_people(command: &clap::Command, matches: &ArgMatches) {
     if let Some((name, below)) = matches.subcommand() {
         return command.find_subcommand(name).into_iter().for_each(|command| note_for_people(command, below));
@@ -285,7 +286,7 @@ impl Arguments {
         })
     }
 
-    /// Runs the command. If requested, it is recorded, however it ends.
+    /// Runs the command. If `--record` is given, the recording is written even if the command fails.
     pub(crate) fn run(mut self) -> Result<ExitCode, Failure> {
         let Some(path) = self.record.take() else { return self.carry_out() };
         if !self.command.uses_targets() {
@@ -306,7 +307,7 @@ impl Arguments {
         match self.command {
             Command::Serve(_) => {} // reads its file first
             Command::Server(_) => log::begin(&log, &Log::default())?,
-            // The output of the others is for people: logins would only disturb it.
+            // The output of the other commands is for people: log lines about logins would clutter it.
             _ => log::begin(&log, &Log { filter: Some("warn".to_owned()), ..Log::default() })?,
         }
         if self.command.ignores_hangups() {

@@ -95,8 +95,8 @@ fn list(as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Lets each live process query its target, and update its record. The wait is limited: a stopped process
-/// never answers.
+/// Makes each running process query its target and update its record. The wait is limited, because a stopped
+/// process never replies.
 fn query(all: &[FoundRecord]) {
     const WAIT: Duration = Duration::from_secs(2);
     let (answer, answers) = mpsc::channel();
@@ -111,7 +111,7 @@ fn query(all: &[FoundRecord]) {
     let _: Result<(), _> = answers.recv_timeout(WAIT); // an error either way: all have answered, or the time is up
 }
 
-/// Where attachments are noted.
+/// The directory of the records of attachments.
 fn records() -> Result<PathBuf, Failure> {
     let runtime = state::runtime_directory().map_err(Failure::failed)?;
     record::directory(&runtime).map_err(Failure::failed)
@@ -124,7 +124,7 @@ impl AttachArguments {
     }
 }
 
-/// The file is usable: reports this, and leaves the terminal unless in the foreground.
+/// Called when the file is usable: reports this, and detaches from the terminal unless in the foreground.
 fn ready(record: &Record) -> Result<(), Failure> {
     watch(record.path.clone())?;
     let kind = if record.read_only { ", read-only" } else { "" };
@@ -139,7 +139,7 @@ fn ready(record: &Record) -> Result<(), Failure> {
 // errors. Then it starts a new session, with standard error to its log, and standard input and output to
 // /dev/null.
 
-/// Set for the second process.
+/// Environment variable that marks the second process.
 const MARK: &str = "LINERATE_ATTACH_IN_BACKGROUND";
 
 /// The last line on standard output, when it is ready.
@@ -150,7 +150,7 @@ fn is_in_background() -> bool {
     std::env::var_os(MARK).is_some()
 }
 
-/// Starts it, and waits until it is ready or has failed.
+/// Starts the second process, and waits until it is ready or has failed.
 fn go_into_background() -> Result<ExitCode, Failure> {
     let cannot = |error: io::Error| Failure::failed(format!("cannot start the background process: {error}"));
     let mut command = Command::new("/proc/self/exe");
@@ -165,8 +165,8 @@ fn go_into_background() -> Result<ExitCode, Failure> {
         say(before);
         return Ok(ExitCode::SUCCESS);
     }
-    // It has reported the reason. Without a code, a signal ended it, such as the shell's Ctrl-C, which also
-    // ends this process.
+    // The second process has reported the reason. If it has no exit code, a signal ended it, such as the
+    // shell's Ctrl-C, which also ends this process.
     let status = child.wait().map_err(cannot)?;
     let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code > 0);
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
@@ -209,9 +209,9 @@ pub(crate) fn detach(arguments: &DetachArguments) -> Result<(), Failure> {
     attach::detach(&records()?, &arguments.path, way)
 }
 
-// SIGTERM and SIGINT to the process of an attached file: unmounts the file if it is not in use, which ends
-// the process in good order. Users are not left with a broken disk: a second signal detaches the file from
-// the tree, and the process continues until its last user has closed it.
+// SIGTERM and SIGINT to the process of an attached file: the first signal unmounts the file if it is not in
+// use, which ends the process cleanly. A second signal removes the file from the directory tree. Programs
+// that have the file open are not cut off: the process exits when the last one closes the file.
 
 /// Waits for signals on a separate thread.
 fn watch(path: PathBuf) -> Result<(), Failure> {

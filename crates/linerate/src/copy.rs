@@ -96,7 +96,7 @@ pub(crate) struct CopyArguments {
 }
 
 impl CopyArguments {
-    /// The same for the library.
+    /// The options in the library's form.
     fn options(&self) -> Options<'_> {
         Options {
             consent: terminal::consent(self.yes),

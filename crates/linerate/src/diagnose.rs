@@ -23,8 +23,8 @@ use crate::remote;
 use crate::spec::Bytes;
 use crate::terminal::{self, ProgressKind};
 
-/// Diagnoses a LUN whose data may be lost, in about `seconds`, and writes the report to a directory,
-/// replacing an earlier one. With `quiet`, nothing is printed.
+/// Diagnoses a LUN, whose data may be overwritten, in about `seconds`, and writes the report to a directory,
+/// replacing an earlier report. With `quiet`, nothing is printed.
 pub(crate) async fn of_own(url: &Url, seconds: f64, out: PathBuf, quiet: bool) -> Result<(), Failure> {
     let options = Options {
         quick: false,
@@ -204,7 +204,7 @@ pub(crate) enum Progress {
 }
 
 impl Progress {
-    /// Shown in this way.
+    /// Creates the display in this form.
     pub(crate) fn shown(kind: ProgressKind) -> Progress {
         let lines =
             |form| Progress::Lines(Box::new(RefCell::new((terminal::lines(form), Moment::default()))));
@@ -280,7 +280,7 @@ struct ShowOptions {
     /// Exit with code 13 if a bottleneck is found, and with 1 if the path is slow for an unknown reason
     #[arg(long)]
     check: bool,
-    /// Tell nothing here.
+    /// Print nothing.
     #[arg(skip)]
     quiet: bool,
 }
@@ -332,7 +332,8 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// An unexplained slow path is not a success: a script must not get the impression that everything is fine.
+/// A slow path without an explanation is not a success: a script must not take it for a path without a
+/// bottleneck.
 fn check(diagnosis: &Diagnosis) -> Result<ExitCode, Failure> {
     match diagnosis.verdict {
         Verdict::Fine { .. } => Ok(ExitCode::SUCCESS),

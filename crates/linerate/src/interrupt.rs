@@ -46,7 +46,7 @@ pub(crate) fn ignore_hangups() -> Result<(), Failure> {
     thread::Builder::new().name("hangups".to_owned()).spawn(log).map(drop).map_err(Failure::failed)
 }
 
-/// Whether somebody has asked.
+/// Whether an end has been requested.
 #[derive(Clone)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 

@@ -89,7 +89,7 @@ enum YesNo {
     No,
 }
 
-/// Every host accepts 68 bytes of IPv4 (RFC 791), and a packet's length has 16 bits.
+/// Every IPv4 host accepts packets of 68 bytes (RFC 791), and the length field of a packet has 16 bits.
 const MTU: std::ops::RangeInclusive<i64> = 68..=65_535;
 /// Every link carries 1280 bytes of IPv6 (RFC 8200 section 5).
 const IPV6_MTU_MIN: u32 = 1280;
@@ -98,7 +98,7 @@ const KEY_LENGTHS: std::ops::RangeInclusive<u64> = 512..=(1 << 24) - 1;
 const BLOCK_MAX: u64 = 1 << 30;
 /// RFC 7323 section 2.3: 65,535 bytes, shifted by 14 bits.
 const WINDOW_MAX: u64 = 65_535 << 14;
-/// To the moon and back takes 2.6 seconds.
+/// Longer than any real path: a round trip to the moon takes 2.6 s.
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(arguments: &LimitsArguments) -> Result<(), Failure> {

@@ -61,7 +61,7 @@ pub(crate) struct PeerArguments {
 
 const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PEER_PORT);
 
-/// Runs until a signal ends it.
+/// Runs until a signal ends the process.
 pub(crate) fn run_peer(arguments: &PeerArguments) -> Result<(), Failure> {
     let receive_buffer_bytes = arguments.receive_buffer.map(|Bytes(bytes)| bytes as usize);
     let stream = StreamOptions {
@@ -110,7 +110,7 @@ pub(crate) struct AgentArguments {
     allow_write: bool,
 }
 
-/// Runs until a signal ends it.
+/// Runs until a signal ends the process.
 pub(crate) fn run_agent(arguments: &AgentArguments) -> Result<(), Failure> {
     let secret = find_secret(arguments.secret_file.as_deref(), "--secret-file")?;
     // A coordinator may name storage that requires a secret: in the middle of a run, there must be no prompt

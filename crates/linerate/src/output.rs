@@ -19,7 +19,7 @@ pub(crate) use foreign::printable;
 /// The first error of standard output.
 static ERROR: OnceLock<io::Error> = OnceLock::new();
 
-/// Says it, now.
+/// Prints the text immediately.
 pub(crate) fn say(text: &str) {
     let mut out = io::stdout().lock();
     note(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
@@ -34,13 +34,13 @@ pub(crate) fn note(written: io::Result<()>) {
     }
 }
 
-/// The reason why some output is not on standard output.
+/// The error that prevented output to standard output, if any.
 pub(crate) fn error() -> Option<&'static io::Error> {
     ERROR.get()
 }
 
-/// Prints a line in addition to the results, on standard error. That may be a file on a full disk, which is
-/// no reason to exit.
+/// Prints a line in addition to the results, on standard error. Standard error may be a file on a full disk;
+/// a failed write is ignored.
 pub(crate) fn remark(line: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }

@@ -59,7 +59,7 @@ struct Proof {
     proved: bool,
     seconds: f64,
     ways: Vec<Way>,
-    /// As printed by `linerate bench --json`.
+    /// The runs, in the format of `linerate bench --json`.
     runs: Vec<serde_json::Value>,
     report: String,
 }
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &ProveArguments) -> Result<ExitCode, Failure> {
 }
 
 impl ProveArguments {
-    /// With one CPU, busy polling keeps the peer from causing events.
+    /// On a single CPU, busy polling would take the CPU time that the peer needs to produce events.
     fn spin_us(&self) -> u64 {
         let alone = threads::available().get() == 1;
         self.poll_us.unwrap_or(if alone { 0 } else { 50 })
@@ -185,7 +185,7 @@ async fn prove(
 }
 
 impl ProveArguments {
-    /// Says what people read.
+    /// Prints text, unless JSON is requested.
     fn say(&self, text: &str) {
         if !self.json {
             say(text);

@@ -183,7 +183,7 @@ pub(crate) fn run(arguments: &RaidArguments) -> Result<ExitCode, Failure> {
             let creation = Creation { name, journal: *journal, checksums: *checksums, spares, journal_on };
             let consent = terminal::consent(*yes);
             remote::run(async { raid::create(set, &creation, consent).await })?;
-            // It is degraded until parity has been computed.
+            // The set is degraded until parity has been computed.
             created(set, &creation)?;
         }
         RaidCommand::Assemble { volumes, discard_journal: false, .. } => match &volumes[..] {
@@ -299,7 +299,7 @@ fn served_status(sets: &[SetState], json: bool) -> Result<ExitCode, Failure> {
     Ok(code(sets.iter().all(SetState::is_healthy)))
 }
 
-/// Volumes of no server.
+/// Volumes that are not served by a running server.
 fn unused(volumes: &[Set]) -> Result<Vec<Spec>, Failure> {
     let unused = volumes.iter().map(|set| match set {
         Set::Unused(spec) => Ok(spec.clone()),

@@ -140,7 +140,7 @@ pub(crate) struct CompareArguments {
     markdown: bool,
 }
 
-/// What programs are told.
+/// The result as JSON.
 #[derive(Serialize)]
 struct Told<'a> {
     a: &'a PathBuf,

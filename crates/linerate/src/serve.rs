@@ -16,7 +16,7 @@ use signal_hook::iterator::Signals;
 use crate::failure::Failure;
 use crate::output::{remark, say};
 
-/// Serves until a signal ends it.
+/// Serves until a signal ends the process.
 pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> {
     let start_options = arguments.start_options().or_usual();
     let config = start_options.safe_config()?;
@@ -108,7 +108,7 @@ pub(crate) struct ServeArguments {
 }
 
 impl ServeArguments {
-    /// What they ask for.
+    /// The start options that these arguments request.
     fn start_options(&self) -> StartOptions {
         let arguments = self.clone();
         StartOptions {
@@ -132,7 +132,7 @@ impl ServeArguments {
 
 /// For outstanding commands, after initiators have been asked to log out.
 const GRACE: Duration = Duration::from_secs(5);
-/// The process is gone by then, whatever hangs: the documented limit is 10 s.
+/// The process has exited by then, even if a device hangs: the documented limit is 10 s.
 const LIMIT: Duration = Duration::from_millis(9500);
 /// A volume that could not be flushed has been recorded by then, with a margin for a busy machine.
 const _: () = assert!(
@@ -162,7 +162,7 @@ fn on_signals(live: Arc<Live>) -> Result<(), Failure> {
     thread::Builder::new().name("signals".to_owned()).spawn(watch).map(drop).map_err(Failure::failed)
 }
 
-/// Does not remove anything in use: there is no user to confirm it.
+/// Does not remove resources in use, because there is no user to confirm this.
 fn reload(live: &Arc<Live>) {
     let live = Arc::clone(live);
     // The audit log has the outcome.
@@ -239,7 +239,7 @@ mod tests {
             (&["--reactors", "0"], "1..=1024"),
             (&["--io-engine", "magic"], "auto, uring or threads"),
             (&["--config", "/nonexistent.toml"], "cannot read the configuration /nonexistent.toml"),
-            (&["--volume", "a=ram:1MiB", "--volume", "a=ram:1MiB"], "two volumes named a"),
+            (&["--volume", "a=ram:1MiB", "--volume", "a=ram:1MiB"], "two volumes are named a"),
         ] {
             let error = config(line).expect_err("a mistake");
             assert!(error.contains(says), "{line:?}: {error}");

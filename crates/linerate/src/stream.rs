@@ -58,7 +58,8 @@ struct How {
 
 /// Runs `linerate read`.
 pub(crate) fn read(arguments: &ReadArguments) -> Result<(), Failure> {
-    // Before there is a session, which could not respond to its target while a pipe waits for its reader.
+    // Opened before the login: while opening a pipe waits for a reader, a session could not respond to its
+    // target.
     let (output, name) = match &arguments.output {
         None => (Output::Pipe(Box::new(io::stdout())), "standard output".to_owned()),
         Some(path) => {
@@ -78,7 +79,8 @@ pub(crate) fn read(arguments: &ReadArguments) -> Result<(), Failure> {
     })
 }
 
-/// Removes the file of a failed command if it is empty, and otherwise reports that it is left.
+/// Removes the output file of a failed command if it is empty; otherwise reports that the incomplete file
+/// remains.
 fn with_partial_file(failure: Failure, path: &Path) -> Failure {
     let _ = private_file::remove_if_empty(path);
     match path.metadata() {

@@ -119,7 +119,7 @@ impl Root {
         let serve = ["serve", "--check", "--volume", "disk=ram:1MiB", "--config"];
         let configuration = self.path.join(CONFIGURATION).display().to_string();
         let said = process::run(&program, &[&serve[..], &[&configuration]].concat())?;
-        ensure!(said.contains("the configuration is good"), "{said}");
+        ensure!(said.contains("the configuration is valid"), "{said}");
         if !process::installed("systemd-analyze") {
             println!("systemd-analyze is missing: the units are not checked");
             return Ok(());

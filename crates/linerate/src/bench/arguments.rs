@@ -416,7 +416,7 @@ fn confidence(text: &str) -> Result<f64, String> {
 }
 
 impl WorkloadOptions {
-    /// Whether nothing was said.
+    /// Whether no option was given.
     pub(super) fn is_empty(&self) -> bool {
         *self == WorkloadOptions::default()
     }

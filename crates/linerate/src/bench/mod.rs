@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
         return run_wan(arguments);
     }
     if arguments.output.watch {
-        // Before anything is made.
+        // Before any file is created.
         Watch::is_possible()?;
     }
     let place = arguments.place()?;
@@ -241,7 +241,7 @@ pub(crate) struct VerifyLogArguments {
     json: bool,
 }
 
-/// Who crashed.
+/// The side that crashed.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum After {
     Client,

@@ -129,7 +129,7 @@ pub(in crate::bench) struct Watch {
     _screen: Screen,
 }
 
-/// Fast enough for a display, and rare enough not to affect the measurement.
+/// Often enough for a display, and rarely enough not to affect the measurement.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 
 impl Watch {
@@ -141,7 +141,7 @@ impl Watch {
         Ok(Watch { terminal, state: Watched::new(record), drawn: None, _keys: keys, _screen: screen })
     }
 
-    /// Whether there is a terminal to take.
+    /// Whether standard error is a terminal.
     pub(in crate::bench) fn is_possible() -> Result<(), Failure> {
         File::open("/dev/tty").map_err(untaken)?;
         if stderr().is_terminal() { Ok(()) } else { Err(untaken("there is none")) }
@@ -366,7 +366,7 @@ impl Keys {
                 match event::poll(LOOK_EVERY).and_then(|is_there| is_there.then(event::read).transpose()) {
                     Ok(Some(Event::Key(key))) if asks_for_an_end(key) => end(&interrupt),
                     Ok(_) => {}
-                    // The terminal has gone: only signals are left.
+                    // The terminal has been closed: from now on, only signals can stop the program.
                     Err(_) => return,
                 }
             }

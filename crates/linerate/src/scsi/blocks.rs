@@ -310,7 +310,7 @@ impl RawArguments {
     /// Sends it unmodified, once. Its status is the result, with the sense data.
     pub(super) fn run(&self) -> Result<(), Failure> {
         if !(self.out.is_none() && only_asks(&self.cdb) || self.yes) {
-            let why = "this command is not known to be read-only: it may modify the LUN; add --yes to send it";
+            let why = "this command is not known to be read-only: it may modify the LUN; send it with --yes";
             return Err(Failure::refused(why));
         }
         let transfer = match &self.out {

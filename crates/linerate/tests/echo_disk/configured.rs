@@ -93,7 +93,7 @@ fn a_front_end_comes_and_goes_with_its_section() {
     });
     let refused =
         configured.reload(&both.replace("\"more\"\n", "\"mroe\"\n"), false).expect_err("no such volume");
-    assert!(refused.contains("there is no volume `mroe`; did you mean `more`?"), "{refused}");
+    assert!(refused.contains("unknown volume `mroe`; did you mean `more`?"), "{refused}");
     assert!(TcpStream::connect(echo_at).is_err(), "nothing was changed");
 
     let changes = configured.reload(&both, false).expect("good");

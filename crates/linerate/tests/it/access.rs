@@ -408,7 +408,7 @@ fn a_refused_login_is_logged_with_who_and_what_and_why() {
             ][..],
         ),
         (
-            "initiator not of account",
+            "initiator not listed for the account",
             &[
                 "initiator=\"iqn.2026-01.com.example:other\"",
                 "target=\"iqn.2026-01.io.linerate:disk\"",

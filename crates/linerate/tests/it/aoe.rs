@@ -251,7 +251,7 @@ fn what_is_missing_is_said_before_anything_is_served() {
     };
     let unknown = refused("aoe://eth9");
     assert!(
-        unknown.contains("cannot listen on eth9: this machine has no interface eth9; it has lo, san0"),
+        unknown.contains("cannot listen on eth9: there is no interface eth9; this machine has lo, san0"),
         "{unknown}"
     );
     let down = refused("aoe://lo");

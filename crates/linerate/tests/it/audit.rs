@@ -105,7 +105,8 @@ fn the_audit_tells_who_came_in_who_did_not_and_why_and_who_changed_what() {
     server.reconfigure(&gone);
     run(LINERATE, &["server", "reload", "--force", "--control", &control]).expect_success();
     await_line(&server, &["configuration changed", "force=true"]);
-    await_line(&server, &["INFO audit: changed by=\"user ", "taken away: iqn.", " uses the target iqn."]);
+    let removed = ["INFO audit: changed by=\"user ", "removed while in use: iqn.", " uses the target iqn."];
+    await_line(&server, &removed);
 
     server.stop();
     let log = server.log();
@@ -126,7 +127,7 @@ fn the_audit_tells_who_came_in_who_did_not_and_why_and_who_changed_what() {
 #[test]
 fn a_filter_that_names_nothing_is_refused_with_what_there_is() {
     for (filter, says) in [
-        ("warn,audti=info", "there is no log target `audti`; did you mean `audit`?"),
+        ("warn,audti=info", "unknown log target `audti`; did you mean `audit`?"),
         ("iscsi_server::nowhere=debug", "known are `iscsi_server::admission`"),
         ("loudly", "`audit`"),
     ] {

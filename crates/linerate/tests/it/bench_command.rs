@@ -10,7 +10,7 @@ fn statistics_tell_where_the_time_of_the_commands_went() {
     let server = Server::serving(&["disk=ram:16MiB"]);
     let url = server.url("disk");
     let said = run(LINERATE, &["bench", &url, "--seconds", "1", "--statistics"]).expect_success();
-    for word in ["IOPS", "p99.9", "read ", "  answer", "PDUs a read", "connection 0  127.0.0.1"] {
+    for word in ["IOPS", "p99.9", "read ", "  answer", "PDUs per read", "connection 0  127.0.0.1"] {
         assert!(said.contains(word), "{word}: {said}");
     }
 }

@@ -87,7 +87,7 @@ fn what_a_start_would_make_is_no_mistake_and_not_made() {
         "state = \"{{folder}}/new/state\"\n[[portal]]\nlisten = \"127.0.0.1:0\"\n[volume.disk]\nspec = \"file:{{folder}}/disk.img?size=1MiB\"\n{TARGET}lun = [{{ lun = 0, volume = \"disk\" }}]\n"
     );
     let said = check(&text, folder.path()).expect_success();
-    assert!(said.contains("the configuration is good"), "{said}");
+    assert!(said.contains("the configuration is valid"), "{said}");
     assert_eq!(names(folder.path()), ["linerate.toml"]);
 }
 
@@ -103,5 +103,5 @@ fn the_configuration_of_a_running_server_is_good() {
     let text = text.replace("{state}", &state).replace("{port}", &server.port().to_string());
     let said = check(&text, folder.path()).expect_success();
     let process = format!("a server runs with the state directory {state} (process {})", server.pid());
-    assert!(said.contains(&process) && said.contains("the configuration is good"), "{said}");
+    assert!(said.contains(&process) && said.contains("the configuration is valid"), "{said}");
 }

@@ -733,7 +733,7 @@ fn a_file_that_cannot_be_served_is_refused_with_a_sentence() {
         run_command(&mut command).expect_failure()
     };
     let unknown = refused("hyperscsi://eth9");
-    assert!(unknown.contains("this machine has no interface eth9; it has lo, san0"), "{unknown}");
+    assert!(unknown.contains("there is no interface eth9; this machine has lo, san0"), "{unknown}");
     let down = refused("hyperscsi://lo");
     assert!(down.contains("interface lo is down"), "{down}");
     let port = refused("hyperscsi+udp://eth0");

@@ -79,7 +79,7 @@ fn a_volume_in_use_keeps_its_names_and_one_that_is_added_gets_them() {
     });
     assert!(naa(&served).contains("b2a3"));
     let said = server(&served, &["reload", "--force"]).expect_success();
-    assert!(said.contains("~ volume a has other names: initiators treat it as another disk"), "{said}");
+    assert!(said.contains("~ volume a has new identifiers: initiators treat it as another disk"), "{said}");
     assert!(naa(&served).contains("b2a4"));
 
     let twin = "naa=naa.60014056f2d4c1e8a3b4f5d9c7e1b2a4";

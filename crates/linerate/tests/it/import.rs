@@ -134,7 +134,7 @@ fn what_is_left_out_is_named_with_its_line_and_no_secret_is() {
     let mut command = Command::new(LINERATE);
     let ended = run_command(command.args(["import", &path.display().to_string()]));
     assert_eq!(ended.status.code(), Some(14), "{}", ended.said);
-    for said in [":3: the user `alice` is not carried over", ":4: `rogue` is not carried over", "# name = "] {
+    for said in [":3: the user `alice` is not imported", ":4: `rogue` is not imported", "# name = "] {
         assert!(ended.said.contains(said), "{said}: {}", ended.said);
     }
     assert!(!ended.said.contains("hush"), "{}", ended.said);

@@ -197,7 +197,7 @@ fn a_command_may_tell_when_a_plans_program_is_ready() {
     );
     failed(
         &plan("exec sleep 1000", &format!("[\"sleep\", \"1000\"]{soon}")),
-        "sleep 1000 has not ended after 0.2 s",
+        "sleep 1000 has not exited after 0.2 s",
     );
     failed(&plan("exec sleep 1000", &format!("3260{soon}")), "is not listening on port 3260 after 0.2 s");
     failed(&plan("exit 5", "[\"false\"]"), "exited before it was ready: exit status: 5");

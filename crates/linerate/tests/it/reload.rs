@@ -375,7 +375,7 @@ fn what_cannot_be_opened_again_stays_what_it_was() {
     server.reconfigure(&text.replace("ram:4MiB", &format!("file:{}/late", state.display())));
     let failed = reload(&server, &[]);
     assert_eq!(failed.status.code(), Some(1), "{}", failed.said);
-    assert!(failed.said.contains("it is unchanged"), "{}", failed.said);
+    assert!(failed.said.contains("the volume is unchanged"), "{}", failed.said);
     let blocks = |server: &Server| {
         in_a_world(async {
             let lun = attached(&url(server.port(), 1)).await;

@@ -253,7 +253,7 @@ fn a_server_without_a_file_says_that_it_will_not_last() {
         return;
     }
     let added = server(&served, &["add", "two=ram:2MiB"]);
-    assert!(added.status.success() && added.said.contains("until the server ends"), "{added:?}");
+    assert!(added.status.success() && added.said.contains("is lost at a restart"), "{added:?}");
     server(&served, &["remove", "one"]).expect_success();
     let last = server(&served, &["remove", "two"]);
     assert!(!last.status.success() && last.said.contains("is the last volume"), "{}", last.said);
@@ -270,17 +270,17 @@ fn a_mistake_changes_neither_what_is_served_nor_the_file() {
     let Some(mut served) = Server::configured(BASE) else { return };
     let before = (text(&served), server(&served, &["list"]).expect_success());
     for (words, says) in [
-        (&["add", "a=ram:1MiB"][..], "there is a volume a already"),
+        (&["add", "a=ram:1MiB"][..], "volume a already exists"),
         (&["add", "x=file:x.img?size=1MiB"], "use an absolute path"),
         (&["add", "x=file:/nonexistent/x.img?size=1MiB"], "/nonexistent/x.img"),
         (&["add", "x=rom:1MiB"], "did you mean"),
         (&["add", "x=ram:1MiB", "--target", TARGET, "--lun", "1"], "LUN 2 is free"),
         (&["add", "x=ram:1MiB", "--target", "disk one"], "disk one"),
         (&["add", "x=ram:1MiB", "--initiator", "a b*"], "is not the start of an iSCSI name"),
-        (&["remove", "x"], "there is no volume x"),
-        (&["resize", "x", "1GiB"], "there is no volume x"),
+        (&["remove", "x"], "volume x does not exist"),
+        (&["resize", "x", "1GiB"], "volume x does not exist"),
         (&["resize", "a", "1GiB"], "has no size="),
-        (&["resize", "f", "512KiB"], "only volumes of files can be resized"),
+        (&["resize", "f", "512KiB"], "only file volumes can be resized"),
         (&["resize", "f", "1048577"], "linerate: 1048577B is not a whole number of 512-byte blocks; 1MiB is"),
     ] {
         let refused = server(&served, words);
@@ -297,7 +297,7 @@ fn a_mistake_changes_neither_what_is_served_nor_the_file() {
             server(&served, words).expect_failure(),
             run(LINERATE, &[&["server", "--config", &file], words].concat()).expect_failure(),
         ] {
-            assert!(said.contains(&format!("{file}:{line}:5: this is not TOML")), "{said}");
+            assert!(said.contains(&format!("{file}:{line}:5: invalid TOML")), "{said}");
         }
     }
     std::fs::write(configuration(&served), &before.0).expect("written");

@@ -238,7 +238,7 @@ mod tests {
         let fitted = fit(suite(Order::Once, both), &limits(false)).expect("a read is left");
         assert_eq!(fitted.suite.cells().map(|cell| cell.name.as_str()).collect::<Vec<_>>(), ["read"]);
         assert!(!fitted.suite.writes());
-        assert_eq!(fitted.notes, ["write was omitted, since writing was not allowed (--allow-write)"]);
+        assert_eq!(fitted.notes, ["write was omitted, because writing is not permitted (--allow-write)"]);
     }
 
     #[test]
@@ -252,7 +252,7 @@ mod tests {
     fn requests_that_are_no_whole_blocks_are_left_out() {
         let both = vec![cell("512B", 512, Percent::ALL), cell("4KiB", 4096, Percent::ALL)];
         let fitted = fit(suite(Order::Once, both), &limits(true)).expect("one is left");
-        assert_eq!(fitted.notes, ["512B was omitted, since the storage has blocks of 4096 bytes"]);
+        assert_eq!(fitted.notes, ["512B was omitted, because the block size of the storage is 4096 bytes"]);
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
         let both = suite(Order::Once, vec![cell("one", 4096, Percent::ALL), two.clone()]);
         let limits = Limits { clients: Some(1), ..limits(true) };
         let fitted = fit(both, &limits).expect("one is left");
-        assert_eq!(fitted.notes, ["two was omitted, since there are no more than 1 agents"]);
+        assert_eq!(fitted.notes, ["two was omitted, because only 1 agents are listed"]);
         assert!(why(fit(suite(Order::Once, vec![two]), &limits)).contains("more machines than the 1"));
     }
 

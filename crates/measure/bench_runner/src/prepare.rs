@@ -295,7 +295,7 @@ pub async fn note_holes(device: &dyn BlockDevice, suite: &Suite) -> Option<Strin
     let of = Bytes(seen * block_bytes);
     (share >= 10).then(|| {
         format!(
-            "{share} % of the examined {of} have never been written, so reading them does not measure the \
+            "{share} % of the {of} examined have never been written, so reading them does not measure the \
              medium; to measure it, fill the storage first"
         )
     })

@@ -276,11 +276,11 @@ mod tests {
     #[test]
     fn what_is_not_there_is_named_with_what_is() {
         let document = names(Some("005"), None).expect_err("no such document");
-        assert_eq!(document, "there is no document `005`; did you mean `000`?");
+        assert_eq!(document, "unknown document `005`; did you mean `000`?");
         let table = names(Some("002"), Some("iSCSI Throughput: Read")).expect("part of a name");
         assert_eq!(table, ["iSCSI Throughput: Reads"]);
         let table = names(Some("000"), Some("Tabel 2")).expect_err("a slip");
-        assert_eq!(table, "there is no table `Tabel 2`; did you mean `table 2`?");
+        assert_eq!(table, "unknown table `Tabel 2`; did you mean `table 2`?");
     }
 
     #[test]

@@ -21,8 +21,8 @@ use crate::url::Url;
 /// Maximum zeros to send as data, in sectors.
 const ZEROES_MAX: u64 = 2048;
 
-/// A device on an Ethernet. Usable from any thread that runs a reactor; its commands live on the thread that
-/// opened it.
+/// A device on an Ethernet. It can be used from any thread that runs a reactor; its commands run on the
+/// thread that opened it.
 pub struct RemoteAoe {
     commands: Resident<Commands>,
     geometry: Geometry,
@@ -262,7 +262,7 @@ impl BlockDevice for RemoteAoe {
             self.on(async move |commands: Rc<Commands>| commands.write(extent, data).await).await?;
             if durability == Durability::Stable {
                 self.sync().await?;
-                // Another flush may have lost this write and got the only report of it.
+                // Another flush may have lost this write, and received the only report of the loss.
                 if self.losses().count() != before {
                     return Err(DeviceError::WritesLost);
                 }

@@ -54,7 +54,7 @@ const KEPT: Duration = Duration::from_secs(60);
 /// Maximum travel time of a frame for which copies of a write are recognised: a Linerate server keeps the
 /// record of a write for 5 s.
 const REMEMBERED: Duration = Duration::from_secs(2);
-/// A device that has not answered for this long is searched, repeatedly if necessary.
+/// If a device has not answered for this long, the client searches for it, repeatedly if necessary.
 const SILENCE: Duration = Duration::from_secs(3);
 /// Maximum duration of a search.
 const SEARCH: Duration = Duration::from_secs(1);
@@ -125,7 +125,7 @@ struct Task {
     /// Number of bytes in the reply.
     returns: usize,
     claim: Option<Claim>,
-    /// Of a flush: counts the loss that its reply reports.
+    /// For a flush: counts the loss that the flush's reply reports.
     losses: Option<LossCounter>,
     is_slow: bool,
     deadline: Instant,
@@ -174,13 +174,14 @@ pub(crate) struct Asked {
     /// Number of bytes that it returns.
     pub(crate) returns: usize,
     pub(crate) claim: Option<Claim>,
-    /// Of a flush: counts the loss that its reply reports.
+    /// For a flush: counts the loss that the flush's reply reports.
     pub(crate) losses: Option<LossCounter>,
     pub(crate) is_slow: bool,
     pub(crate) deadline: Instant,
 }
 
-/// An outstanding command. Dropping it early abandons it: the server may still execute it.
+/// An outstanding command. If it is dropped early, the command is abandoned, but the server may still execute
+/// it.
 pub(crate) struct Exchange {
     session: Rc<Session>,
     tag: u32,
@@ -595,8 +596,8 @@ impl Inner {
         }
     }
 
-    /// Resends unanswered commands that are due, wakes those past their deadline, and removes those among
-    /// them that were abandoned.
+    /// Resends unanswered commands that are due. Wakes commands past their deadline, or removes them if they
+    /// were abandoned.
     fn look_for_late_ones(&mut self, now: Instant, quarantine: Duration) {
         let (mut late, mut over) = (Vec::new(), Vec::new());
         for (tag, task) in self.tasks.iter_mut().filter(|(_, task)| task.answer.is_none()) {

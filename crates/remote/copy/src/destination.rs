@@ -213,7 +213,8 @@ fn regular_file(place: &Location) -> Option<&Path> {
     }
 }
 
-/// Creates a file of zeros that takes no space. Its length is that of the source, rounded up to whole blocks.
+/// Creates a file of zeros that takes no space. Its length is the source's length, rounded up to whole
+/// blocks.
 fn fresh_file(path: &Path, name: &str, source: &Source, consent: Consent<'_>) -> Result<Opened, Failure> {
     let block = BlockSize::B512;
     let refused = |error: std::io::Error| Failure::refused(format!("{name}: {error}"));

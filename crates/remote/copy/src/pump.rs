@@ -130,8 +130,8 @@ impl Pump {
             let accounted = self.account_for(range, ended).await;
             result = result.and(accounted);
         }
-        // The last failed flush may have been the only one to report the loss, so that another one proves
-        // nothing.
+        // The last failed flush may have been the only one to report the loss, so a later successful flush
+        // proves nothing.
         match (self.noted().await, result) {
             (Err(unflushed), _) | (_, Err(unflushed @ (Stop::WritesLost | Stop::Unflushed(_)))) => {
                 Err(unflushed)
@@ -296,8 +296,8 @@ impl Pump {
     }
 }
 
-/// The unit of the page cache and most file systems: for a piece that is not a multiple, they would have to
-/// read first.
+/// The unit of the page cache and of most file systems. For a piece that is not a multiple of this unit, they
+/// would have to read first.
 const PAGE_BYTES: u64 = 4096;
 
 // Copying one piece: it is read, and written where it is not zero.

@@ -54,13 +54,12 @@ const OUT_BYTES_MAX: usize = 8 << 20;
 /// An idle session requests an acknowledgement every 5 s. If none arrives for this long, the path is the
 /// problem and not the command.
 const SILENT: Duration = Duration::from_secs(7);
-/// Pauses between logins of a lost session. Short enough for a target that has recovered, long enough not to
-/// overload one that has not.
+/// Pauses between logins of a lost session. Short enough to reach a recovered target soon, and long enough
+/// not to overload a target that has not recovered.
 pub(crate) const PAUSE_FIRST: Duration = Duration::from_millis(50);
 pub(crate) const PAUSE_LONGEST: Duration = Duration::from_secs(3);
 
-/// A session that lasted this long resets the pauses to the shortest; one that breaks sooner does not count
-/// as a success.
+/// A session that lasted this long resets the pauses to the shortest. A session that is lost sooner does not.
 const STEADY: Duration = Duration::from_secs(10);
 
 /// The results of the last login.
@@ -154,7 +153,7 @@ pub(crate) enum Requester {
 }
 
 impl Task {
-    /// Whether it may change the medium: a command that returns no data counts as a change.
+    /// Whether it may change the medium: a command that returns no data is treated as a change.
     fn is_change(&self) -> bool {
         self.transfer.in_bytes() == 0
     }

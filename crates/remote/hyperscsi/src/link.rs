@@ -124,7 +124,8 @@ const AGAIN: Duration = Duration::from_millis(250);
 const GATHER: Duration = Duration::from_millis(50);
 /// A host need not report that it has the target: after this time without a reply, a login is tried.
 const SILENCE: Duration = Duration::from_secs(1);
-/// If other targets have replied after this time, and the wanted one has not, it does not exist there.
+/// If other targets have replied within this time and the wanted target has not, the wanted target is not
+/// there.
 const ELSEWHERE: Duration = Duration::from_secs(2);
 /// Room for whole windows of all paths.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
@@ -519,8 +520,8 @@ pub(crate) struct Driver {
     timer: Option<Sleep>,
     /// Endpoints whose failure has been reported.
     has_failed: Vec<bool>,
-    /// The session whose frames they receive, in addition to those outside sessions; `None` before they were
-    /// configured.
+    /// The session whose frames the endpoints receive, in addition to frames outside sessions; `None` before
+    /// the endpoints were configured.
     receives: Option<Option<u32>>,
 }
 

@@ -50,7 +50,7 @@ pub struct SessionStatus {
     pub frame_bytes: usize,
     /// Maximum number of outstanding commands.
     pub queue_depth: u32,
-    /// Whether frames are sealed, and the target has proven that it has the key.
+    /// Whether frames are encrypted, and the target has proven that it has the key.
     pub is_encrypted: bool,
     /// Its paths.
     pub paths: Vec<PathStatus>,

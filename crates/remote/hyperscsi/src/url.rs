@@ -75,8 +75,8 @@ pub struct Options {
     pub cipher: Cipher,
     /// Maximum bytes of frames to try, 1232 to 9216; `None` for the maximum of the network.
     pub frame: Option<u16>,
-    /// The target's stations on the Ethernet; ignored over UDP. If empty, they are discovered; a target may
-    /// be configured not to respond to that.
+    /// The target's stations on the Ethernet; ignored over UDP. If empty, the addresses are discovered; a
+    /// target may be configured not to respond to discovery.
     pub stations: Vec<MacAddress>,
     /// Time limit of a login and of a command, from 1 second to 1 hour.
     pub timeout: Duration,

@@ -674,7 +674,8 @@ struct Attempts {
 }
 
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
-/// Short enough for a target that has recovered, long enough not to overload one that has not.
+/// Short enough to reach a recovered target soon, and long enough not to overload a target that has not
+/// recovered.
 const PAUSE_LONGEST: Duration = Duration::from_secs(3);
 /// A session or connection that lasted this long was a success, and the pauses restart at the shortest.
 const STEADY: Duration = Duration::from_secs(10);

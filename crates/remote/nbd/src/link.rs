@@ -139,7 +139,8 @@ impl fmt::Display for Ending {
     }
 }
 
-/// An outstanding request. Dropping it early abandons it: the server may still execute it.
+/// An outstanding request. If it is dropped early, the command is abandoned, but the server may still execute
+/// it.
 pub(crate) struct Exchange {
     link: Rc<Link>,
     cookie: u64,

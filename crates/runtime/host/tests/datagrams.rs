@@ -471,7 +471,7 @@ fn sockets_of_a_udp_port_share_what_arrives_by_a_word() {
 fn what_is_missing_is_said_in_a_sentence() {
     with_pair(|| {
         let unknown = refusal(&ethernet("eth9", ETHER_TYPE)).to_string();
-        assert_eq!(unknown, "this machine has no interface eth9; it has lo, right, left (ip link)");
+        assert_eq!(unknown, "there is no interface eth9; this machine has lo, right, left (ip link)");
         let down = refusal(&ethernet("lo", ETHER_TYPE)).to_string();
         assert_eq!(down, "interface lo is down; bring it up (ip link set lo up)");
         let narrow = DatagramOptions { payload_bytes_min: 4000, ..ethernet("left", ETHER_TYPE) };

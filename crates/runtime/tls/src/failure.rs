@@ -152,7 +152,7 @@ mod tests {
         let forged = said(name("x\ndata verified\u{202e}"));
         assert_eq!(
             forged,
-            "TLS: wrong name: the certificate is for x\\ndata verified\\u{202e}, and not for san1"
+            "TLS: wrong name: the certificate is for x\\ndata verified\\u{202e}, not for san1"
         );
         assert!(said(name(&"x".repeat(60_000))).len() < 400);
     }

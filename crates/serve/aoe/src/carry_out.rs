@@ -73,7 +73,7 @@ enum Failed {
     Fault,
     /// From the server.
     Aoe(ErrorCode),
-    /// No reply: the host resends it.
+    /// No reply: the host retransmits the command.
     Dropped,
 }
 

@@ -576,7 +576,7 @@ impl CoreFrontEnd for CoreShelves {
     }
 }
 
-/// The interface on which a command arrived, as its task uses it.
+/// The interface on which a command arrived, for the task that executes the command.
 #[derive(Clone)]
 pub(crate) struct Interface {
     pub(crate) outgoing: Rc<Outgoing>,

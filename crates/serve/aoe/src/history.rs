@@ -1,10 +1,11 @@
-//! The history of a station. It contains the completed writes and deallocations, so that a late copy of one
-//! is not executed over a newer write. It also contains the lost writes reported to the station: a loss is
+//! The history of a station. It contains the completed writes and deallocations, so that a delayed copy of
+//! one does not overwrite a newer write. It also contains the lost writes reported to the station: a loss is
 //! reported once to each station, and again if the station repeats the query.
 //!
-//! A copy has the tag, the registers and the data of the original. So has a new write of a host that reuses a
-//! tag: while a copy can still arrive, `carry_out` acknowledges either only if the medium contains the data.
-//! A client that repeats a write under another tag, as the Linux driver does, cannot be recognised.
+//! A copy has the tag, the registers and the data of the original. A new write of a host that reuses a tag
+//! can have the same values. While a copy can still arrive, `carry_out` therefore acknowledges such a command
+//! only if the medium contains its data. If a client retransmits a write with a new tag, as the Linux driver
+//! does, the retransmission cannot be detected.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};

@@ -69,7 +69,7 @@ fn outward(any: IpAddr, outside: IpAddr) -> Option<IpAddr> {
 
 /// The output for a valid configuration.
 pub fn summary(config: &Config) -> String {
-    summary_of(config, &[]) + "the configuration is good\n"
+    summary_of(config, &[]) + "the configuration is valid\n"
 }
 
 /// One line for each listener, for what each front end serves, and for each idle volume. `bound` holds the
@@ -154,7 +154,7 @@ listens on [::]:3260 (portal group 2)
 target iqn.2026-01.com.example:disks for any initiator in listed networks
   LUN 3: vm1 = ram:1GiB, for listed initiators
 volume spare is not exported and will not be opened
-the configuration is good
+the configuration is valid
 ";
         assert_eq!(summary(&config), expected);
     }

@@ -57,7 +57,7 @@ pub fn check(config: &Config) -> Checked {
         found: Checked::default(),
     };
     if let Err(error) = config.io_engine.unwrap_or_default().choose() {
-        trial.mistake(&format!("io_uring is unavailable ({error}); leave --io-engine at auto"));
+        trial.mistake(&format!("io_uring is unavailable ({error}); use --io-engine auto"));
     }
     trial.state();
     trial.volumes();
@@ -153,7 +153,7 @@ impl Trial<'_> {
             if let Some(other) = taken.insert(path.clone(), &volume.name) {
                 let path = path.display();
                 self.mistake(&format!(
-                    "volume {}: {path} is volume {other}'s; give each its own",
+                    "volume {}: {path} is also used by volume {other}; use a different path",
                     volume.name
                 ));
             }

@@ -119,7 +119,7 @@ impl Difference {
             return;
         }
         if !is_same_disk {
-            self.line(format!("~ volume {name} has other names: initiators treat it as another disk"));
+            self.line(format!("~ volume {name} has new identifiers: initiators treat it as another disk"));
         }
         if let Some((old, new)) = shrinking(&before.spec, spec) {
             self.shrunk.push((name.clone(), old, new));
@@ -141,7 +141,7 @@ impl Difference {
         }
     }
 
-    /// Everything except the volumes. All fields are listed, so that a new one must be compared or left out
+    /// Everything except the volumes. All fields are listed, so that a new field must be compared or omitted
     /// on purpose.
     fn rest(&mut self, now: &Config, wanted: &Config) {
         let Config {
@@ -314,7 +314,7 @@ volume = \"f\" # HyperSCSI
             (
                 "spec = \"ram:1MiB\"",
                 "spec = \"ram:1MiB\"\nserial = \"AB12\"",
-                "~ volume a has other names: initiators treat it as another disk",
+                "~ volume a has new identifiers: initiators treat it as another disk",
             ),
             ("lun = 1", "lun = 2", "+ iqn.2026-01.com.example:t LUN 2 = f for ANY initiator"),
             ("127.0.0.1:3260", "127.0.0.1:3261", "+ portal 127.0.0.1:3261 (group 1)"),

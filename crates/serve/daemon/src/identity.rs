@@ -1,15 +1,15 @@
-//! Which data belongs to an identity. Hosts recognise a disk by its identity, which must not be given to other
-//! data because the configuration gives a volume another file.
+//! Determines which data belongs to an identity. Hosts recognise a disk by its identity, so a volume must not
+//! keep its identity when the configuration assigns other data to it.
 //!
-//! A served file has a mark: its volume's identity in an extended attribute. It distinguishes a disk that hosts
-//! know from an image that is served for the first time. Only a regular file on a file system with extended
-//! attributes can have one; a copy loses it unless it preserves attributes. A RAID set has a UUID instead. The
-//! state directory records the mark with which each volume was served ([`Mark`]). Other storage is only known
-//! by its place, which is compared with the recorded specifications.
+//! A served file has a mark: its volume's identity in an extended attribute. It distinguishes a disk that
+//! hosts know from an image that is served for the first time. Only a regular file on a file system with
+//! extended attributes can have one; a copy loses it unless it preserves attributes. A RAID set has a UUID
+//! instead. The state directory records the mark with which each volume was served ([`Mark`]). Other storage
+//! is identified only by its path or URL, which is compared with the recorded specifications.
 //!
-//! [`check`] decides for a start, `--check`, a reload and an added volume. A mark of another disk is refused,
-//! and so is the place of another volume. Unmarked data at an unknown place may be a copy of the disk: it is
-//! served, with a note.
+//! [`check`] decides for a start, `--check`, a reload and an added volume. It refuses data with the mark of
+//! another disk, and the path or URL of another volume. Unmarked data at an unknown path or URL may be a copy
+//! of the disk: it is served, with a note.
 //!
 //! The cache generation changes whenever acknowledged but unflushed writes may have been lost between two
 //! starts. If such writes are in the memory of this process, it changes at every start. If they are in the page
@@ -21,8 +21,9 @@
 //! it, and removes them when its last mount in any namespace is gone; their inode numbers are not reused.
 //! Mount IDs would not work: a service with a private mount namespace gets new ones at each start although
 //! nothing was lost. ext4, XFS and F2FS have such an entry named after their device, NFS and FUSE one named
-//! after their number. Others have none (Btrfs, FAT, exFAT, NTFS, JFS, ZFS, CIFS, overlayfs): their unmount
-//! is not detected. For a disk that is served directly, only its replacement is detected.
+//! after their number. Other file systems (Btrfs, FAT, exFAT, NTFS, JFS, ZFS, CIFS, overlayfs) have no such
+//! entry: their unmount is not detected. For a disk that is served directly, only its replacement is
+//! detected.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -156,9 +157,9 @@ fn is_one_store(spec: &Spec) -> bool {
 fn member_of(volume: &Volume, kept: &Kept, set: &str) -> Failure {
     let (name, place) = (&volume.name, secrets::masked(&volume.spec.to_string()));
     Failure::refused(format!(
-        "{place} is a member of the RAID set {set}, but {name} is the whole set{}, and hosts would find other data \
-         under its identity, and destroy the set with their writes: correct the specification; if {place} is no longer \
-         a member, and contains the data of {name}, remove {} while no server runs",
+        "{place} is a member of the RAID set {set}, but {name} is the whole set{}. Hosts would find other \
+         data under its identity, and their writes would destroy the set: correct the specification. If \
+         {place} is no longer a member and contains the data of {name}, stop the server and remove {}",
         kept.served_from(),
         kept.folder.join(MARK).display()
     ))
@@ -172,12 +173,12 @@ fn other_mark(volume: &Volume, kept: &Kept, known: &Known<'_>, identity: Uuid, u
         Some(other) => (
             format!(" (volume {other} of this state directory)"),
             format!(
-                "to serve it as that disk, name the volume {other}, or give a new one `previous-name = \"{other}\"`"
+                "to serve it as that disk, name the volume {other}, or set `previous-name = \"{other}\"`"
             ),
         ),
         None => (
             String::new(),
-            "to serve it as that disk, use a new volume name, and `identity=file` in the specification"
+            "to serve it as that disk, use a new volume name and add `identity=file` to the specification"
                 .to_owned(),
         ),
     };
@@ -187,18 +188,18 @@ fn other_mark(volume: &Volume, kept: &Kept, known: &Known<'_>, identity: Uuid, u
     };
     let new = match (volume.uuid, kept.has_disk()) {
         (None, _) => format!(
-            "; to make {name} a new disk, remove {folder} while no server runs, and add `identity=new` to the \
+            "; to make {name} a new disk, stop the server, remove {folder}, and add `identity=new` to the \
              specification"
         ),
         (Some(_), false) => {
-            "; for a copy that kept its mark, add `identity=new` to the specification".to_owned()
+            "; if it is a copy with the original's mark, add `identity=new` to the specification".to_owned()
         }
         (Some(_), true) => String::new(),
     };
     Failure::refused(format!(
-        "{path} was served before as the disk {uuid}{as_volume}, but {is_disk}{}, and hosts would find other data \
-         under its identity: correct the specification; {itself}; if hosts should treat the file as the disk \
-         {identity}, remove its mark (setfattr -x {NAME} {path}){new}",
+        "{path} was served before as the disk {uuid}{as_volume}, but {is_disk}{}. Hosts would find other \
+         data under that identity: correct the specification; {itself}; if hosts should treat the file as \
+         the disk {identity}, remove its mark (setfattr -x {NAME} {path}){new}",
         kept.served_from()
     ))
 }
@@ -209,24 +210,25 @@ fn other_place(volume: &Volume, kept: &Kept, known: &Known<'_>, what: &str, othe
     let remedy = match known.served_as(volume, other) {
         Some(served) if have_common_store(&served.spec, &volume.spec) => String::new(),
         Some(served) => format!(
-            "; if {} has moved and this place now contains the data of {name}, first serve {0} at its new place, by a \
-             start or reload without {name}",
+            "; if the data of {} has moved, and this storage now contains the data of {name}, first start or \
+             reload without {name}, to serve {0} from its new location",
             served.name
         ),
         None => {
             let record = known.directory.join("volumes").join(other);
             format!(
-                "; if it now contains the data of {name}, remove {} and {} while no server runs: {other} keeps its \
-                 identity and reservations",
+                "; if it now contains the data of {name}, stop the server and remove {} and {}: {other} \
+                 keeps its identity and reservations",
                 record.join(SPEC).display(),
                 record.join(MARK).display()
             )
         }
     };
     Failure::refused(format!(
-        "{what} was served before as volume {other}, but {name} is another disk in the state directory {directory}{}, \
-         and hosts would find other data under its identity: correct the specification; to serve it as that disk, \
-         name the volume {other}, or give a new one `previous-name = \"{other}\"`{remedy}",
+        "{what} was served before as volume {other}, but volume {name} is another disk in the state \
+         directory {directory}{}. Hosts would find other data under the identity of {name}: correct the \
+         specification; to serve the data as its former disk, name the volume {other}, or set \
+         `previous-name = \"{other}\"`{remedy}",
         kept.served_from()
     ))
 }
@@ -238,9 +240,9 @@ fn moved(volume: &Volume, kept: &Kept) -> Option<String> {
     let before = secrets::masked(kept.spec.as_deref().filter(|_| is_there)?);
     let (name, now) = (&volume.name, secrets::masked(&volume.spec.to_string()));
     Some(format!(
-        "volume {name} was last served from {before}, and is now served from {now} with the same identity: hosts \
-         treat it as the same disk, which is right only if it has the same data; use another volume name for another \
-         disk"
+        "volume {name} was last served from {before}, and is now served from {now} with the same identity: \
+         hosts treat it as the same disk, which is correct only if it has the same data; for another disk, \
+         use another volume name"
     ))
 }
 
@@ -250,9 +252,9 @@ fn unmarked(volume: &Volume, kept: &Kept) -> Option<String> {
     let Some(Mark::File(uuid)) = &kept.mark else { return None };
     let (name, path) = (&volume.name, path.display());
     Some(format!(
-        "{path} no longer has the mark of the disk {uuid}, with which volume {name} was last served: it may be a copy \
-         that has no attributes, or another file, such as one below a file system that is not mounted; hosts treat it \
-         as the same disk, which is right only if it has the same data"
+        "{path} no longer has the mark of the disk {uuid}, with which volume {name} was last served. It may \
+         be a copy without extended attributes, or another file, for example because a file system is not \
+         mounted; hosts treat it as the same disk, which is correct only if it has the same data"
     ))
 }
 
@@ -364,9 +366,10 @@ pub(crate) fn marked(
     match (marked, other, volume.spec.which_identity()) {
         (_, _, Some(WhichIdentity::New)) => Ok(None),
         (Some((path, uuid)), Some(other), _) => Err(Failure::refused(format!(
-            "{} was served before, as the disk {uuid}, which is volume {other} in the state directory {directory}: name \
-             the volume {other} again, or add `previous-name = \"{other}\"` to it in the configuration file; for a copy \
-             that hosts should treat as another disk, add `identity=new` to the specification",
+            "{} was served before, as the disk {uuid}, which is volume {other} in the state directory \
+             {directory}: name the volume {other} again, or add `previous-name = \"{other}\"` to it in the \
+             configuration file; if the file is a copy that hosts should treat as another disk, add \
+             `identity=new` to the specification",
             path.display()
         ))),
         (Some((_, uuid)), None, Some(WhichIdentity::OfFile)) => Ok(Some(uuid)),
@@ -375,13 +378,14 @@ pub(crate) fn marked(
                 let other = place_key(&volume.spec).and_then(|key| known.other(volume, kept, &key));
                 tracing::warn!(
                     volume = %name, %found, state = %directory, served_before_as = other,
-                    "this volume has data and gets a new identity: hosts that used it before see another disk; if \
-                     the state directory was lost, stop the server and restore it, or give the volume its former uuid"
+                    "this volume has data and gets a new identity: hosts that used it before see a different \
+                     disk; if the state directory was lost, stop the server and restore it, or set the \
+                     volume's former `uuid`"
                 );
             } else if order == Some(WhichIdentity::OfFile) {
                 tracing::warn!(
                     volume = %name, state = %directory,
-                    "this volume has `identity=file`, but no mark of an identity, and gets a new identity"
+                    "this volume has `identity=file`, but no identity mark, and gets a new identity"
                 );
             }
             Ok(None)
@@ -393,10 +397,10 @@ pub(crate) fn marked(
                 Err(error) => format!("data that cannot be read ({error})"),
             };
             Err(Failure::refused(format!(
-                "{} has {found} and was served before, as the disk {uuid}, but is not in the state directory \
-                 {directory}: if that was lost, restore it; otherwise add to the specification `identity=file` to serve \
-                 the same disk without its reservations, or `identity=new` if hosts should treat it as another disk, as \
-                 for a copy",
+                "{} has {found} and was served before, as the disk {uuid}, but the state directory \
+                 {directory} has no record of it: if the directory was lost, restore it; otherwise add \
+                 `identity=file` to the specification to serve the same disk without its reservations, or \
+                 `identity=new` if hosts should treat it as another disk, for example a copy",
                 path.display()
             )))
         }
@@ -419,7 +423,7 @@ pub(crate) fn put_mark(volume: &Volume, uuid: Uuid, undo: &Undo) {
     });
     if let Err(error) = write_mark(path, uuid) {
         // Without a mark, a lost state directory only causes a warning.
-        tracing::debug!(volume = %volume.name, %error, "the file has no mark of its identity");
+        tracing::debug!(volume = %volume.name, %error, "cannot store the identity mark in the file");
     }
 }
 

@@ -14,7 +14,7 @@
 //! - [`metrics`] - monitoring
 //! - [`Supervisor`] - notifications to a service manager
 //!
-//! It prints nothing, parses no arguments and ends no process; errors are a `backends::Failure`.
+//! This crate does not print, parse arguments or exit the process. Its errors are `backends::Failure`.
 //!
 //! ```
 //! use daemon::Config;
@@ -27,11 +27,11 @@
 //! lun = [{ lun = 0, volume = \"vm2\" }]
 //! ";
 //! let mistake = Config::parse("linerate.toml", text).expect_err("there is no such volume").to_string();
-//! assert!(mistake.starts_with("linerate.toml:5:28: there is no volume `vm2`; did you mean `vm1`?"), "{mistake}");
+//! assert!(mistake.starts_with("linerate.toml:5:28: unknown volume `vm2`; did you mean `vm1`?"), "{mistake}");
 //! assert_eq!(daemon::announce::summary(&Config::parse("linerate.toml", &text.replace("vm2", "vm1"))?), "\
 //! target iqn.2026-01.com.example:disks for any initiator
 //!   LUN 0: vm1 = ram:1GiB
-//! the configuration is good
+//! the configuration is valid
 //! ");
 //! # Ok::<(), daemon::ConfigError>(())
 //! ```

@@ -289,7 +289,7 @@ impl Live {
     pub(crate) fn order_ended<'a>(&'a self, mut now: MutexGuard<'a, LiveState>) -> MutexGuard<'a, LiveState> {
         debug_assert!(!now.ordered.is_empty(), "an order ends");
         now.waiting += 1;
-        tracing::info!(waiting = now.waiting, "a change is waiting for an order to a RAID set");
+        tracing::info!(waiting = now.waiting, "a configuration change is waiting for a RAID operation");
         let mut now = self.orders.wait(now).unwrap_or_else(PoisonError::into_inner);
         now.waiting -= 1;
         now
@@ -383,7 +383,7 @@ impl Live {
         let mut reloaded = Reloaded { changes: difference.lines.clone(), ..Reloaded::default() };
         if !difference.at_next_start.is_empty() {
             let keys = difference.at_next_start.join(", ");
-            reloaded.notes.push(format!("applies from the next start: {keys}"));
+            reloaded.notes.push(format!("takes effect at the next start: {keys}"));
         }
         // Before anything changes: hosts must not lose a volume to a reload that is then refused.
         let is_opened = |volume: &&config::Volume| {
@@ -396,12 +396,12 @@ impl Live {
         let losses = self.losses(now, &wanted, &difference);
         if difference.is_empty() || options.dry_run {
             reloaded.notes.extend(moved.into_iter().flatten());
-            let line = |loss| format!("in use: {loss}; --force removes it anyway");
+            let line = |loss| format!("in use: {loss}; to remove it anyway, use --force");
             reloaded.notes.extend(losses.iter().map(line));
             if !difference.shrunk.is_empty() && !discard_data {
                 reloaded
                     .notes
-                    .push("a dry run does not look for data in the part that is cut off".to_owned());
+                    .push("a dry run does not check for data in the part to be cut off".to_owned());
             }
             return Ok(reloaded);
         }
@@ -432,7 +432,7 @@ impl Live {
             Failure::refused(format!("cannot listen on {error}"))
         })?;
         undo.keep();
-        let taken = losses.iter().map(|loss| format!("taken away: {loss}"));
+        let taken = losses.iter().map(|loss| format!("removed while in use: {loss}"));
         reloaded.notes.extend(taken);
         now.volumes.rename(&difference.renamed);
         let to_cut: Vec<ToCut> = difference
@@ -454,7 +454,7 @@ impl Live {
             let is_closed = !in_doubt.contains(&volume.name);
             let name = volume.name.clone();
             if let Err(error) = volume.prepare(is_closed, discard_data) {
-                reloaded.failed.push(format!("{error}; it is unchanged"));
+                reloaded.failed.push(format!("{error}; the volume is unchanged"));
                 uncut.push(name);
             }
         }
@@ -577,7 +577,7 @@ impl Live {
                     opened.and_then(|opened| now.volumes.are_distinct_from(&opened).map(|()| opened));
                 opened.or_else(|error| {
                     undo.take_back();
-                    failed.push(format!("{error}; it is unchanged"));
+                    failed.push(format!("{error}; the volume is unchanged"));
                     reopened.unchanged.push(name.clone());
                     open(before)
                 })
@@ -699,7 +699,7 @@ pub(crate) fn refuse_losses(losses: &[String], options: ReloadOptions) -> Result
         return Ok(());
     }
     Err(Failure::refused(format!(
-        "nothing was changed, because resources in use would be removed; --force does it anyway:\n  {}",
+        "nothing was changed, because resources in use would be removed; to remove them, use --force:\n  {}",
         losses.join("\n  ")
     )))
 }

@@ -32,7 +32,7 @@ impl Live {
             ControlRequest::Targets => ControlReply::Targets { targets: self.targets() },
             ControlRequest::Drop { sessions, force } => match self.drop_sessions(sessions, *force) {
                 Ok(0) => ControlReply::Refused {
-                    reason: format!("no session has the TSIH or the initiator {sessions}"),
+                    reason: format!("no session has the TSIH or initiator name {sessions}"),
                 },
                 Ok(sessions) => ControlReply::Dropped { sessions },
                 Err(reason) => ControlReply::Refused { reason },
@@ -69,7 +69,7 @@ fn switch(live: &Live, name: &str, mode: FaultMode, by: &str) -> ControlReply {
             tracing::info!(target: AUDIT, by, volume = name, ?mode, "fault");
             return ControlReply::Done;
         }
-        Some(false) => format!("volume {name} has no fault: layer; serve it as fault:[…] to make it fail"),
+        Some(false) => format!("volume {name} has no fault: layer; to inject faults, use fault:[…]"),
         None => format!("no volume named {name} is served"),
     };
     ControlReply::Refused { reason }
@@ -120,7 +120,7 @@ impl Live {
         if let (Some(before), Some(after)) = (&file, &changed.file) {
             let path = before.path().display();
             match after.replace(before) {
-                Ok(()) => reloaded.notes.push(format!("{path} is also updated")),
+                Ok(()) => reloaded.notes.push(format!("{path} was also updated")),
                 Err(error) => reloaded.failed.push(format!(
                     "the change is in effect, but {path} could not be written ({error}): make the change there \
                      before the next start or reload"
@@ -203,15 +203,15 @@ impl Changed {
         let (Change::Add { volume, .. } | Change::Remove { volume } | Change::Resize { volume, .. }) = change;
         let on_command_line = |start_options| {
             let mut lasts =
-                format!("this lasts until the server ends: volume {volume} is not in its configuration file");
+                format!("this is lost at a restart: volume {volume} is not in the configuration file");
             if matches!(change, Change::Resize { .. }) {
-                lasts += "; write the new size on its command line, because a start refuses a smaller one";
+                lasts += "; set the new size on the command line: a start with a smaller size is refused";
             }
             Changed { start_options, file: None, lasts: Some(lasts) }
         };
         let in_file = |file| Changed { start_options: start_options.clone(), file: Some(file), lasts: None };
         match (change, start_options.has_volume(volume), file) {
-            (Change::Add { .. }, true, _) => Err(format!("there is a volume {volume} already")),
+            (Change::Add { .. }, true, _) => Err(format!("volume {volume} already exists")),
             (Change::Add { spec, front_end, target, lun, initiators, keys, .. }, false, Some(file)) => {
                 let (spec, target) = (read(spec)?.to_string(), target.as_deref());
                 let kind = start_options.front_ends.named(front_end.as_deref())?;
@@ -226,11 +226,12 @@ impl Changed {
                 {
                     return Err(
                         "this server has no configuration file, so each volume is LUN 0 of a separate target \
-                         without access control; use a file (`serve --config`) for anything else"
+                         without access control; for anything else, use a configuration file \
+                         (`serve --config`)"
                             .to_owned(),
                     );
                 }
-                let lasts = "this lasts until the server ends: it has no configuration file".to_owned();
+                let lasts = "this is lost at a restart: the server has no configuration file".to_owned();
                 let start_options = start_options.with_volume(volume, &read(spec)?);
                 Ok(Changed { start_options, file: None, lasts: Some(lasts) })
             }
@@ -246,7 +247,7 @@ impl Changed {
                 file.with_size(volume, Bytes(*bytes)).map(in_file)
             }
             (Change::Remove { .. } | Change::Resize { .. }, false, None) => {
-                Err(format!("there is no volume {volume}"))
+                Err(format!("volume {volume} does not exist"))
             }
         }
     }
@@ -258,8 +259,8 @@ pub(crate) fn read(spec: &str) -> Result<Spec, String> {
     match relative(&spec) {
         None => Ok(spec),
         Some(path) => Err(format!(
-            "{path} is a relative path, and the server has another working directory; use an absolute path, such as \
-             file:/data/{path}"
+            "{path} is a relative path, but the server's working directory differs; use an absolute path, \
+             such as file:/data/{path}"
         )),
     }
 }
@@ -276,8 +277,8 @@ fn check_growth(name: &VolumeName, size: Bytes, difference: &Difference) -> Resu
     match grows || difference.lines.is_empty() {
         true => Ok(()),
         false => Err(Failure::refused(format!(
-            "volume {name} cannot become {size} while it is served: only volumes of files can be resized, to a larger \
-             number of whole blocks, or with --shrink to a smaller one"
+            "volume {name} cannot be resized to {size} while it is served: only file volumes can be resized, \
+             to a larger number of whole blocks, or, with --shrink, to a smaller number"
         ))),
     }
 }
@@ -346,21 +347,21 @@ impl Live {
             now.check_served(now.start_options.file()?.as_ref())?;
         }
         let claim = (!is_assembly).then(|| Claim::new(self, &mut now, volume));
-        // The order may wait for members. Reloads and other orders must not wait with it.
+        // The order may wait for members, but reloads and other orders must not wait for it.
         drop(now);
         let mut pending = set.order(order)?;
         let answer = match block_on(async { reactor::timeout(answer_time, &mut pending).await }) {
             Ok(answer) => answer?,
             Err(_) if pending.withdraw() => {
                 return Err(Failure::failed(format_args!(
-                    "the set of volume {volume} is unresponsive, and the order was withdrawn; see the log"
+                    "the set of volume {volume} is unresponsive; the operation was withdrawn; see the log"
                 )));
             }
             Err(_) => {
                 self.write_down_later(volume, set, pending)?;
                 return Err(Failure::failed(format_args!(
-                    "the set of volume {volume} is unresponsive; the order continues, and the log will have its \
-                     outcome"
+                    "the set of volume {volume} is unresponsive; the operation continues, and its outcome \
+                     will be logged"
                 )));
             }
         };
@@ -380,9 +381,9 @@ impl Live {
         Ok(reloaded)
     }
 
-    /// Waits on a thread for an order that takes longer than its requester waits, and writes down its outcome.
-    /// The volume is not claimed any more: the order to take out the unresponsive member must not wait for
-    /// this one.
+    /// Waits on a separate thread for an order whose requester has stopped waiting, and records its outcome.
+    /// The claim on the volume has been released, so that an order to remove the unresponsive member need not
+    /// wait for this one.
     fn write_down_later(
         &self,
         volume: &str,
@@ -465,7 +466,7 @@ impl LiveState {
             match text.contains(&before) {
                 true => parse(&without_overruling(&text.replacen(&before, &after, 1)))
                     .map_err(|error| error.to_string()),
-                false => Err("the set is written differently there".to_owned()),
+                false => Err("the specification of the set in the file differs".to_owned()),
             }
         };
         let outcome = rewritten(&self.config.volumes[at].spec).and_then(|spec| {
@@ -477,8 +478,8 @@ impl LiveState {
         match outcome {
             Ok(note) => reloaded.notes.push(note),
             Err(why) => reloaded.failed.push(format!(
-                "it is done, but the configuration could not be updated ({why}): write {after} there instead of \
-                 {before}"
+                "the operation succeeded, but the configuration could not be updated ({why}): in the \
+                 configuration, replace {before} by {after}"
             )),
         }
     }
@@ -493,18 +494,18 @@ impl LiveState {
         if self.start_options.has_volume(name) {
             self.start_options = self.start_options.with_spec(name, spec);
             return Ok(format!(
-                "volume {name} is not in a configuration file: start the server with --volume '{name}={spec}' next time"
+                "volume {name} is not in a configuration file: next time, start the server with --volume '{name}={spec}'"
             ));
         }
         let file = self.start_options.file().map_err(|failure| failure.to_string())?;
-        let file = file.ok_or("there is none")?;
+        let file = file.ok_or("the server has no configuration file")?;
         let other = |text: &str| {
             let spec = parse(text).map_err(|error| error.to_string())?;
             rewritten(&spec).map(|spec| spec.to_string())
         };
         let changed = file.with_spec(name, other)?;
         changed.replace(&file).map_err(|error| error.to_string())?;
-        Ok(format!("{} is updated, too", file.path().display()))
+        Ok(format!("{} was also updated", file.path().display()))
     }
 }
 

@@ -41,7 +41,7 @@ pub(crate) async fn check_served<T>(
             Ok(outcome) => return outcome,
             Err(_) if served.strong_count() == 0 => {
                 return Err(Failure::refused(format!(
-                    "volume {name} is not shrunk to {bytes}: it was closed in the meantime"
+                    "volume {name} is not shrunk to {bytes}: it has been closed"
                 )));
             }
             Err(_) => {}
@@ -80,7 +80,7 @@ async fn has_no_data_behind(
         Some(at) => {
             let found = answered(disk_contents::contents(device)).await.map_err(failed)?;
             let found = found.map_or_else(String::new, |found| format!(", and it has {found}"));
-            Err(refused(format!("there is data after it, from byte {at} on{found}")))
+            Err(refused(format!("there is data after that size, from byte {at}{found}")))
         }
     }
 }
@@ -165,7 +165,7 @@ mod tests {
                 drop(served);
             });
             let outcome = check_served(&"v".parse().expect("a name"), device, &weak, Bytes(1 << 20)).await;
-            assert!(outcome.is_err_and(|why| why.to_string().contains("it was closed in the meantime")));
+            assert!(outcome.is_err_and(|why| why.to_string().contains("it has been closed")));
             assert_eq!(held.strong_count(), 0);
             assert!(reactor::now() - begin < Duration::from_secs(2));
         });

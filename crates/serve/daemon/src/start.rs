@@ -1,5 +1,5 @@
-//! Start and end of a configured server. At the start, volumes are opened and reactor threads listen; when
-//! all threads have ended, everything has been flushed.
+//! Startup and shutdown of a configured server. At startup, volumes are opened and reactor threads listen.
+//! When all threads have exited, all volumes have been flushed.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -49,7 +49,7 @@ pub fn start(start_options: StartOptions, config: Config) -> Result<Started, Fai
 
 fn start_noting(start_options: StartOptions, config: Config, undo: &Undo) -> Result<Started, Failure> {
     config.io_engine.unwrap_or_default().choose().map_err(|error| {
-        Failure::refused(format!("io_uring is unavailable ({error}); leave --io-engine at auto"))
+        Failure::refused(format!("io_uring is unavailable ({error}); use --io-engine auto"))
     })?;
     tracing::debug!(open_files = ?host::usage::raise_open_files(), "limits");
     let state = ServerState::open(&state_directory(&config)?, undo).map_err(Failure::refused)?;
@@ -127,7 +127,7 @@ impl Started {
         match flushed.into_iter().all(|flushed| flushed) {
             true => Ok(()),
             false => Err(Failure::failed(
-                "a volume could not be flushed; what it acknowledged may not be on its disk",
+                "a volume could not be flushed; acknowledged writes may not be on stable storage",
             )),
         }
     }
@@ -223,17 +223,16 @@ pub(crate) fn no_listener(error: &io::Error) -> String {
 fn remedy(kind: io::ErrorKind) -> &'static str {
     match kind {
         io::ErrorKind::AddrInUse => {
-            "stop the program that listens there, or choose another address or port with \
-                                     --listen"
+            "stop the program that uses the address, or choose another address or port with --listen"
         }
-        io::ErrorKind::AddrNotAvailable => "choose one of this machine's addresses with --listen",
+        io::ErrorKind::AddrNotAvailable => "use --listen with an address of this machine",
         // Unix sockets only.
         io::ErrorKind::AlreadyExists | io::ErrorKind::InvalidInput => {
             "choose a path at which this user can create a socket"
         }
         io::ErrorKind::PermissionDenied => "choose a port above 1023, such as 3260",
         // Congestion control only.
-        io::ErrorKind::NotFound => "name another one with --congestion, or `congestion` of the portal",
+        io::ErrorKind::NotFound => "choose another with --congestion, or `congestion` of the portal",
         _ => "see --listen",
     }
 }
@@ -268,7 +267,7 @@ mod tests {
         };
         assert!(resize(2, false, false).contains("cannot become 2MiB"));
         let told = resize(2, true, false);
-        assert!(told.contains("there is data after it, from byte 3145728 on"), "{told}");
+        assert!(told.contains("there is data after that size, from byte 3145728"), "{told}");
         assert_eq!(one.mib(), 4);
         assert_eq!(resize(2, true, true), "");
         assert_eq!(one.mib(), 2);
@@ -394,7 +393,7 @@ mod tests {
         faults.pass();
         let reply = reply.recv_timeout(WAIT).expect("a reply");
         assert_eq!(one.mib(), 4, "{reply}");
-        assert!(reply.contains("it is unchanged"), "{reply}");
+        assert!(reply.contains("the volume is unchanged"), "{reply}");
         drop(one.end());
     }
 
@@ -528,7 +527,7 @@ mod tests {
                     break told;
                 }
             };
-            assert!(told.contains("the order continues"), "{told}");
+            assert!(told.contains("the operation continues"), "{told}");
             assert!(!is_ordered(&one), "other orders do not wait for it");
         };
         let is_written = |name: &str| {
@@ -608,7 +607,7 @@ mod tests {
         let opening = || one.live().now().volumes.named("v").expect("served").unit.volume().opening();
         let (before, mib) = (opening(), one.mib());
         let reply = one.shrink(80, false).recv_timeout(WAIT).expect("a reply");
-        assert!(reply.contains("Refused") && reply.contains("only volumes of files"), "{reply}");
+        assert!(reply.contains("Refused") && reply.contains("only file volumes"), "{reply}");
         assert_eq!((opening(), one.mib()), (before, mib), "its hosts keep it");
         drop(one.end());
     }
@@ -692,7 +691,7 @@ mod tests {
             let failed = live.reload(options, "a test").expect("reloaded").failed;
             assert_eq!(failed.len(), 2, "the next reload retries both: {failed:?}");
             assert!(
-                failed[0].contains("missing.img") && failed[0].ends_with("it is unchanged"),
+                failed[0].contains("missing.img") && failed[0].ends_with("the volume is unchanged"),
                 "{failed:?}"
             );
             assert!(failed[1].contains("volume w2 cannot grow to 2MiB"), "{failed:?}");

@@ -33,7 +33,7 @@ pub struct StartOptions {
     pub congestion: Option<String>,
     /// How long a reactor polls for events before it sleeps.
     pub poll: Option<Poll>,
-    /// How long a reactor lets events accumulate before it polls again.
+    /// Time for which a reactor lets events accumulate before it polls again.
     pub gather: Option<Gather>,
     /// How files are read and written: the I/O engine.
     pub io_engine: Option<host::IoEngine>,
@@ -112,7 +112,7 @@ impl StartOptions {
         };
         for NamedSpec { name, spec } in &self.volumes {
             if config.volumes.iter().any(|volume| volume.name == *name) {
-                let sentence = format!("there are two volumes named {name}; rename one of them");
+                let sentence = format!("two volumes are named {name}; rename one of them");
                 return Err(Failure::refused(sentence));
             }
             config.volumes.push(Volume::new(name.clone(), spec.clone()));
@@ -236,7 +236,7 @@ mod tests {
         assert_eq!(both.iscsi().portals.len(), 1, "an address replaces");
         let twice = config(&StartOptions { volumes: volume("a=ram:1MiB"), ..start_options })
             .expect_err("two of a name");
-        assert!(twice.contains("two volumes named a"), "{twice}");
+        assert!(twice.contains("two volumes are named a"), "{twice}");
     }
 
     #[test]

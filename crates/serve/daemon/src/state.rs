@@ -6,8 +6,8 @@
 //! - `unit`: the state of its logical unit (persistent reservations, saved mode pages).
 //! - `lost`, if it ever lost acknowledged writes: a number that changes after each such loss.
 //! - `spec` and `bytes`, if its storage is persistent: the specification and length with which it was served.
-//!   They show that the volume was served before. A missing file is then not created, and a file that was cut
-//!   is distinguished from one that is to grow.
+//!   They show that the volume was served before. In that case a missing file is not created, and a truncated
+//!   file is distinguished from a file that must grow.
 //! - `mark`, if its data had one: the mark with which it was served ([`Mark`]).
 //!
 //! The record of an earlier start determines which missing files are created, and with which length a file
@@ -107,9 +107,9 @@ impl Kept {
         let (name, kept) = (&volume.name, self.folder.join(BYTES));
         // The only remedy that every kind of store has: the data may be stored outside this server.
         let mut why = format!(
-            "it was served with {before}, and would be shrunk to {bytes}: give it its former size again, or, if it \
-             was shrunk on purpose and the data after {bytes} is not needed, remove {}, which contains the former \
-             size",
+            "it was served with {before}, and would be shrunk to {bytes}: restore its former size, or, if it \
+             was shrunk on purpose and the data after {bytes} is not needed, remove {}, which contains the \
+             former size",
             kept.display()
         );
         if size(&volume.spec).is_some() && volume.spec.file().is_some() {
@@ -139,14 +139,14 @@ impl Kept {
         are_in(&before, &now) && are_in(&now, &before)
     }
 
-    /// For an error: with which specification it was served.
+    /// The specification with which the volume was last served, for an error message.
     pub(crate) fn served_from(&self) -> String {
         let from = |spec: &String| format!(", last served from {}", secrets::masked(spec));
         self.spec.as_ref().map(from).unwrap_or_default()
     }
 
-    /// The error of opening its storage. A missing file may be that of another disk, under the name of this
-    /// one.
+    /// The error of opening the volume's storage. A missing file may belong to another disk that was given
+    /// the name of this volume.
     pub(crate) fn explain(&self, volume: &Volume, error: OpenError) -> OpenError {
         let is_missing = matches!(
             error.downcast_ref(),
@@ -248,7 +248,7 @@ impl fmt::Display for StateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StateError::NoPlace => {
-                f.write_str("there is no directory for identities: HOME is not set; choose one with --state")
+                f.write_str("there is no state directory, because HOME is not set; choose one with --state")
             }
             StateError::Held(directory, pid) => {
                 let process = pid.map_or(String::new(), |pid| format!(" (process {pid})"));
@@ -260,17 +260,17 @@ impl fmt::Display for StateError {
             }
             StateError::StillOpen(volume) => write!(
                 f,
-                "volume {volume} is still open in this server: its commands have not completed, or its device is unresponsive; run `linerate server reload` once they have"
+                "volume {volume} is still open in this server: its commands have not completed, or its device is unresponsive; run `linerate server reload` once they have completed"
             ),
             StateError::Damaged(path) => {
                 write!(
                     f,
-                    "{} contains no UUID; restore it, or remove it to give the volume a new identity",
+                    "{} does not contain a UUID; restore it, or remove it to give the volume a new identity",
                     path.display()
                 )
             }
             StateError::Io(what, path, error) => {
-                write!(f, "cannot {what} {}: {error}; is --state right?", path.display())
+                write!(f, "cannot {what} {}: {error}; check --state", path.display())
             }
         }
     }
@@ -500,7 +500,7 @@ impl Folder {
 
 impl PersistentState for UnitState {
     fn save<'a>(&'a self, bytes: Vec<u8>) -> Pending<'a, ()> {
-        Box::pin(self.replace(UNIT, bytes, "reservations cannot be saved"))
+        Box::pin(self.replace(UNIT, bytes, "cannot save reservations"))
     }
 
     fn load(&self) -> Option<Vec<u8>> {
@@ -518,7 +518,7 @@ impl PersistentState for UnitState {
     }
 
     fn record_loss(&self, mark: LossMark) -> Pending<'_, ()> {
-        Box::pin(self.replace(LOST, mark.to_vec(), "a loss of writes cannot be recorded for the next start"))
+        Box::pin(self.replace(LOST, mark.to_vec(), "cannot record a loss of writes for the next start"))
     }
 }
 
@@ -701,7 +701,7 @@ mod tests {
         let folder = folder(&state, &volume("vm1")).expect("free");
         fs::write(state.directory().join("volumes/vm1/uuid"), "").expect("damage");
         let error = folder.identity().expect_err("damaged");
-        assert!(error.to_string().contains("volumes/vm1/uuid contains no UUID; restore it"), "{error}");
+        assert!(error.to_string().contains("uuid does not contain a UUID; restore it"), "{error}");
     }
 
     #[test]
@@ -773,7 +773,7 @@ mod tests {
         assert_eq!(socket("state = \"/s\"\ncontrol = \"/c\"", None).as_deref(), Ok("/c"));
         assert_eq!(socket("control = \"/c\"", Some("/named")).as_deref(), Ok("/named"));
         let wrong = socket("state = \"/s\"\ncontrol = = 3", None).expect_err("not TOML");
-        assert!(wrong.contains(":2:11: this is not TOML: "), "{wrong}");
+        assert!(wrong.contains(":2:11: invalid TOML: "), "{wrong}");
     }
 
     #[test]

@@ -62,8 +62,8 @@ impl Volumes {
                 if let Some(twin) = taken.insert(designator.designator(), name) {
                     let (one, other) = (name.min(twin), name.max(twin));
                     return Err(Failure::refused(format!(
-                        "volumes {one} and {other} have the same designator, {designator}, and initiators would \
-                         treat them as one disk; give one of them another `naa` or `t10-id`, or none"
+                        "volumes {one} and {other} have the same designator, {designator}, so initiators \
+                         would treat them as one disk; change or remove `naa` or `t10-id` of one of them"
                     )));
                 }
             }
@@ -341,17 +341,17 @@ fn open_one(
     Ok(opened)
 }
 
-/// Why a changed specification cannot make a volume smaller.
+/// The error for a changed specification that would make a volume smaller.
 pub(crate) fn too_small(name: &VolumeName, spec: &Spec, before: Bytes, bytes: Bytes) -> Failure {
     let remedy = match spec.cannot_shrink() {
         Some(why) => format!("; {why}"),
         None => format!(
-            ", or shrink it while it is served, by `linerate server resize {name} {bytes} --shrink`, which checks \
-             for data in the part that is cut off"
+            ", or shrink it while it is served, with `linerate server resize {name} {bytes} --shrink`, which \
+             checks for data in the part to be cut off"
         ),
     };
     Failure::refused(format!(
-        "storage of volume {name} has {before}, and would be shrunk to {bytes}: correct its size{remedy}"
+        "the storage of volume {name} has {before}, and would be shrunk to {bytes}: correct its size{remedy}"
     ))
 }
 
@@ -543,7 +543,7 @@ mod tests {
         assert_eq!(std::fs::read_dir(site.path("data")).expect("a folder").count(), 0, "nothing is made");
         std::fs::write(&image, "").expect("emptied");
         let empty = site.start(SPEC).expect_err("emptied");
-        assert!(empty.contains("has 0 bytes, not the 2097152 asked for"), "{empty}");
+        assert!(empty.contains("has 0 bytes, less than the requested 2097152"), "{empty}");
         std::fs::remove_file(&image).expect("there");
         let ordered = SPEC.replace("2MiB", "2MiB&create");
         assert_eq!(site.check(&ordered), "");
@@ -554,7 +554,7 @@ mod tests {
                 told.contains("the `create` in the specification of its volume has already been used"),
                 "{told}"
             );
-            assert!(told.contains(&format!("make it (truncate -s 2097152 {})", image.display())), "{told}");
+            assert!(told.contains(&format!("create it (truncate -s 2097152 {})", image.display())), "{told}");
         }
         std::fs::File::create(&image).and_then(|file| file.set_len(2 << 20)).expect("made by hand");
         assert_eq!(site.start(&ordered), Ok(2 << 20));
@@ -703,7 +703,7 @@ mod tests {
                 format!("two was served before as the disk {two} (volume w of this state directory)");
             assert!(told.contains(&is_known), "{told}");
             assert!(told.contains(&format!("but v is the disk {one} in the state directory")), "{told}");
-            assert!(told.contains("data/one, and hosts would"), "what it was served from: {told}");
+            assert!(told.contains("data/one. Hosts would"), "what it was served from: {told}");
             assert_eq!(site.mark("two"), Some(two.clone()));
             // The remedies.
             for keys in ["spec = \"file:DATA/two\"", "spec = \"file:DATA/two\"\nprevious-name = \"w\""] {
@@ -761,7 +761,7 @@ mod tests {
         assert_eq!(site.serve("v", "spec = \"file:DATA/one\""), Ok((one, None)), "as before `uuid`");
         // A copy that kept its attributes, at its first start.
         let told = site.refused("copy", &format!("spec = \"file:DATA/two\"\n{OTHER}"));
-        assert!(told.contains("for a copy that kept its mark, add `identity=new`"), "{told}");
+        assert!(told.contains("if it is a copy with the original's mark, add `identity=new`"), "{told}");
         assert_eq!(site.mark("two"), Some(two));
         for _restart in 0..2 {
             let keys = format!("spec = \"file:DATA/two?identity=new\"\n{OTHER}");
@@ -816,7 +816,7 @@ mod tests {
     #[test]
     fn a_file_without_the_mark_that_its_volume_is_to_have_is_reported() {
         for (byte, warning) in
-            [(7, "this volume has data and gets a new identity"), (0, "has `identity=file`, but no mark")]
+            [(7, "this volume has data and gets a new identity"), (0, "but no identity mark")]
         {
             let site = Site::new();
             site.image("one", byte);
@@ -932,11 +932,11 @@ mod tests {
             opened.map(drop).map_err(|failure| failure.to_string())
         };
         let told = serve(&[("v", "c"), ("w", "a")]).expect_err("the place of v");
-        assert!(told.contains("first serve v at its new place, by a start or reload without w"), "{told}");
+        assert!(told.contains("first start or reload without w, to serve v from its new location"), "{told}");
         assert!(!told.contains("remove"), "{told}");
         let mistyped = crate::check::check(&configured(&[("v", "a"), ("w", "a")])).mistakes.join("\n");
         assert!(mistyped.contains("was served before as volume v"), "{mistyped}");
-        assert!(!mistyped.contains("remove") && !mistyped.contains("new place"), "{mistyped}");
+        assert!(!mistyped.contains("remove") && !mistyped.contains("new location"), "{mistyped}");
         serve(&[("v", "c")]).expect("as was said");
         serve(&[("v", "c"), ("w", "a")]).expect("as was said");
     }
@@ -1028,7 +1028,7 @@ mod tests {
         std::fs::write(&record, "raid 7f2d4c1e\n").expect("a record");
         let told = site.refused("v", "spec = \"delay:1us:[file:DATA/b]\"");
         assert!(told.contains("is a member of the RAID set 7f2d4c1e, but v is the whole set"), "{told}");
-        assert!(told.contains(&format!("remove {} while no", record.display())), "{told}");
+        assert!(told.contains(&format!("stop the server and remove {}", record.display())), "{told}");
         assert_eq!(site.check_place("v", &set("a", "c")), Ok(None), "a member was replaced");
         let note = |spec: &str| site.check_place("v", spec).expect("maybe a copy").expect("a note");
         assert!(note(&at("c")).contains("hosts treat it as the same disk"));
@@ -1127,7 +1127,7 @@ mod tests {
         length(3).expect("cut");
         for mib in [4, 5] {
             let cut = opened(mib).expect_err("what is missing was data").to_string();
-            assert!(cut.contains("has 3145728 bytes, not the 4194304 asked for"), "{cut}");
+            assert!(cut.contains("has 3145728 bytes, less than the requested 4194304"), "{cut}");
         }
     }
 }

@@ -303,7 +303,7 @@ fn no_damage_to_a_file_makes_it_panic() {
             Ok(_) => good.set(good.get() + 1),
             Err(error) => {
                 assert!(
-                    !error.contains("a fault of this program"),
+                    !error.contains("a bug in this program"),
                     "{error}\n{}",
                     String::from_utf8_lossy(&bytes)
                 );

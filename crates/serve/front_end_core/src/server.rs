@@ -208,7 +208,7 @@ impl Server {
         .await;
         let (answer, mut answers) = reactor::mailbox();
         self.run_on(0, move |local| {
-            // The caller may be gone by now.
+            // The caller may have stopped waiting.
             let _ = answer.send(local.listen(&portals));
         });
         let ended = || io::Error::other("the server ends");

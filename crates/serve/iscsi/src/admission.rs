@@ -338,7 +338,7 @@ impl LoginDriver {
                         user = self.user.as_deref(),
                         initiator = claimed.initiator.as_deref(),
                         target,
-                        "locked out after wrong secrets: until then, even the right one is refused"
+                        "locked out after wrong secrets: until then, even the correct secret is refused"
                     );
                 }
             }

@@ -60,26 +60,26 @@ impl fmt::Display for ConnectionEnd {
         match self {
             ConnectionEnd::Closed(Closing::Polite(CloseReason::Logout)) => f.write_str("logout"),
             ConnectionEnd::Closed(Closing::Polite(CloseReason::LogoutOverdue)) => {
-                f.write_str("did not log out when asked to")
+                f.write_str("did not log out when requested")
             }
             ConnectionEnd::Closed(Closing::Polite(CloseReason::Silent)) => {
-                f.write_str("unresponsive, even to a NOP")
+                f.write_str("unresponsive: no response to a NOP")
             }
             ConnectionEnd::Closed(Closing::Polite(CloseReason::Dropped)) => {
-                f.write_str("dropped as announced")
+                f.write_str("dropped after an announcement")
             }
             ConnectionEnd::Closed(Closing::Polite(CloseReason::Reset)) => f.write_str("the target was reset"),
             ConnectionEnd::Closed(Closing::Abrupt) => f.write_str("replaced, or the server is shutting down"),
             ConnectionEnd::Closed(Closing::TooLong) => {
-                f.write_str("the discovery session has lasted too long")
+                f.write_str("the discovery session exceeded its time limit")
             }
             ConnectionEnd::Closed(Closing::TooSlow) => f.write_str(
-                "did not send the data it owed, or was slow while others waited for its blocks or memory",
+                "did not send requested data, or was slow while others waited for its blocks or memory",
             ),
             ConnectionEnd::PeerClosed => f.write_str("closed by the initiator without logout"),
             ConnectionEnd::Socket(error) => write!(f, "{error}"),
             ConnectionEnd::Violation(fatal) => write!(f, "{fatal}"),
-            ConnectionEnd::Stalled => f.write_str("did not read for too long"),
+            ConnectionEnd::Stalled => f.write_str("send stalled: the initiator did not read"),
         }
     }
 }

@@ -98,12 +98,12 @@ impl fmt::Display for Refusal {
             Refusal::PortalGroup(tag) => write!(f, "portal group {tag} not listed (groups)"),
             Refusal::InitiatorNotListed => f.write_str("initiator not listed (initiators)"),
             Refusal::NetworkNotListed => f.write_str("address not listed (networks)"),
-            Refusal::NotTheUsersName => f.write_str("initiator not of account"),
+            Refusal::NotTheUsersName => f.write_str("initiator not listed for the account"),
             Refusal::SessionOfAnother(user) => write!(f, "session of another user: {user}"),
             Refusal::NoSuchSession(tsih) => write!(f, "no such session: {}", tsih.0),
             Refusal::SessionIsFull => f.write_str("session full (connections-per-session)"),
             Refusal::ServerIsFull => f.write_str("server full (sessions)"),
-            Refusal::ReplacedTooOften => f.write_str("session replaced too often in the meantime"),
+            Refusal::ReplacedTooOften => f.write_str("session replaced too often during this login"),
             Refusal::TooManyGuesses(wait) => {
                 write!(f, "too many wrong secrets: deferred for {} s", wait.as_secs() + 1)
             }

@@ -422,7 +422,7 @@ impl From<Unserved> for Failed {
             Unserved::Denied(Denied::Reserved) => Failed(Errno::Eperm, "reserved by another host"),
             Unserved::Denied(Denied::WriteProtected) => Failed(Errno::Eperm, "the volume is write-protected"),
             Unserved::Denied(Denied::Fenced) => Failed(Errno::Eio, "the device is unresponsive"),
-            Unserved::Aborted => Failed(Errno::Eio, "aborted: the volume was reset or taken away"),
+            Unserved::Aborted => Failed(Errno::Eio, "aborted: the volume was reset or removed"),
             Unserved::Failed(error) => error.into(),
         }
     }

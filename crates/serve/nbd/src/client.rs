@@ -99,7 +99,7 @@ pub(crate) enum Closing {
     Asked,
     /// Its export has been removed.
     Gone,
-    /// It was slow while others waited for memory.
+    /// It was slow while other clients waited for memory.
     TooSlow,
     /// Immediately.
     Dropped,
@@ -116,7 +116,7 @@ pub(crate) enum ConnectionEnd {
     Socket(io::Error),
     /// The client violated the protocol in a way that allows no reply.
     Violation(BadMagic),
-    /// For too long, the client has read no replies, or sent none of the data that it owes.
+    /// The client has read no replies, or has sent none of the requested data, for too long.
     Stalled,
 }
 
@@ -143,9 +143,7 @@ impl fmt::Display for ConnectionEnd {
             ConnectionEnd::PeerClosed => f.write_str("closed by the client without disconnecting"),
             ConnectionEnd::Socket(error) => error.fmt(f),
             ConnectionEnd::Violation(violation) => violation.fmt(f),
-            ConnectionEnd::Stalled => {
-                f.write_str("did not read, or did not send the data it owed, for too long")
-            }
+            ConnectionEnd::Stalled => f.write_str("stalled: did not read, or did not send requested data"),
         }
     }
 }
@@ -194,9 +192,9 @@ impl fmt::Display for Closing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Closing::Disconnected => "disconnected by the client",
-            Closing::Asked => "the server is shutting down, or an administrator has dropped it",
-            Closing::Gone => "its export is gone, or is now another volume",
-            Closing::TooSlow => "slow while others waited for memory",
+            Closing::Asked => "the server is shutting down, or an administrator dropped the connection",
+            Closing::Gone => "its export was removed, or now exports another volume",
+            Closing::TooSlow => "slow while other clients waited for memory",
             Closing::Dropped => "dropped",
         })
     }

@@ -422,7 +422,7 @@ fn why(error: Errno) -> &'static str {
     match error {
         Errno::Eperm => "the export is read-only",
         Errno::Enospc => "past the end of the export",
-        _ => "a request that this export does not support, or past its end",
+        _ => "a request that the export does not support, or past the end of the export",
     }
 }
 

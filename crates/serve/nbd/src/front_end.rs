@@ -469,7 +469,7 @@ async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
             _ => ("protocol_error", violation.to_string()),
         },
         Ok(Err(Failure::Tls(failure))) => ("tls_failed", failure.to_string()),
-        Ok(Err(Failure::NameTaken)) => ("protocol_error", "another connection has this name".to_owned()),
+        Ok(Err(Failure::NameTaken)) => ("protocol_error", "another connection uses this name".to_owned()),
         Ok(Err(Failure::Injected)) => ("protocol_error", "clear text between STARTTLS and TLS".to_owned()),
         Err(_) => ("too_slow", "the handshake took too long".to_owned()),
     };

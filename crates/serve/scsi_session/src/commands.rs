@@ -184,7 +184,7 @@ pub trait ScsiSession: Sized + 'static {
         match slot.unit.begin(&mut slot.nexus, &declared.command_in(visible, stage)) {
             Plan::Reply(reply) => self.answer(declared.id, reply),
             Plan::Receive(receive) => self.receive(command, index, receive),
-            // It needs none of the data that the initiator declares.
+            // The command needs none of the data that the initiator declares.
             Plan::Run(job) if stage => self.await_turn(index, Waiting::Run(declared.id, job)),
             Plan::Run(job) => self.run_with_memory(declared.id, index, job),
         }
@@ -1035,7 +1035,7 @@ async fn settle<S: ScsiSession>(
 ) {
     for Effect::AbortTasks { unit, nexuses, by } in effects {
         let mut units = vec![Arc::clone(&unit)];
-        // In its own nexus all commands end, except this one.
+        // In the command's own nexus, all commands end except this one.
         let own = nexuses.contains(&by);
         let abort_own = |session: &mut S| session.abort_own(&unit, Some(id), &mut units);
         let untold = if own { with(&session, abort_own) } else { None };

@@ -152,7 +152,7 @@ impl Area {
         let copies = self.current();
         let written = self.members.land(async {
             match &copies[..] {
-                // As on a separate device: there is no other copy to wait for.
+                // As on a separate device, there is no other copy to wait for.
                 [only] => self.write_copy(only, extent, data).await,
                 copies => {
                     let written =

@@ -12,7 +12,8 @@ use std::task::{Context, Poll, Waker};
 
 use block::{DeviceError, Extent, Lock};
 
-/// Locks of extents, first come, first served: a lock is granted when no earlier one that is not released conflicts.
+/// Locks of extents, first come, first served: a lock is granted when it conflicts with no earlier lock that
+/// is still waiting or held.
 #[derive(Default)]
 pub(crate) struct ExtentLocks {
     state: Lock<Entries>,

@@ -48,14 +48,14 @@ pub struct Status {
     /// Checksum mismatches found by reads, per member, since the member joined this assembly. Where possible,
     /// these blocks were reconstructed from the other members and rewritten.
     pub wrong_blocks: Vec<u64>,
-    /// Regions that members not in sync have missed, if the superblocks record them: such a member has missed
-    /// no other regions.
+    /// Regions that members not in sync have missed, if the superblocks record them: a member that is not in
+    /// sync has missed only these.
     pub missed_regions: Option<u64>,
     /// Regions that may be inconsistent after a crash or since the set was created, and await resynchronisation.
     pub unsynced_regions: u64,
     /// Lost blocks per member: blocks that could not be reconstructed when the member was rebuilt or
-    /// synchronised. They are read from the other members if that has become possible; otherwise they are
-    /// unreadable until they are written.
+    /// synchronised. These blocks are read from the other members if this has become possible; otherwise they
+    /// are unreadable until they are written.
     pub lost_blocks: Vec<u64>,
     /// A rebuild or resync is waiting at a block for which the list of lost blocks has no free entry.
     pub is_lost_list_full: bool,

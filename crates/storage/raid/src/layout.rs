@@ -34,7 +34,7 @@ pub enum Level {
     /// A copy on each member.
     #[display("RAID 1")]
     Raid1,
-    /// One strip of each stripe is parity: any one member may fail.
+    /// One strip of each stripe is parity: the set survives the failure of one member.
     #[display("RAID 5")]
     Raid5,
     /// Two strips of each stripe are parity: any two members may fail.
@@ -212,7 +212,7 @@ impl Layout {
         if self.has_parity() { self.members - self.level.parity_strips() } else { 1 }
     }
 
-    /// Strips of a stripe: first those of data, then P, then Q; or the copies.
+    /// Strips of a stripe: the data strips, then P, then Q; or the copies.
     pub fn strips(&self) -> usize {
         match self.level {
             Level::Raid0 => 1,

@@ -43,7 +43,7 @@ enum Outcome {
 }
 
 impl WaitingWrites {
-    /// Adds a write. Dropping the returned value withdraws it, unless another write has taken it.
+    /// Adds a write. Dropping the returned value withdraws this write, unless another write has taken it.
     pub(crate) fn add(&self, write: StripeWrite, durability: Durability) -> Waiting<'_> {
         debug_assert!(!write.blocks.is_empty());
         let stripe = write.stripe;

@@ -334,7 +334,7 @@ impl Set {
         self.members.recorded().await?;
         self.members.settle_healed().await?;
         debug_assert!(stripe < self.members.layout().stripes());
-        // A copy in a cache may be lost, so its region counts as synchronised only after a flush.
+        // A copy in a cache may be lost, so its region is considered synchronised only after a flush.
         let is_stable = durability == Durability::Stable || self.layout.has_parity();
         if let (true, true, Protection::Intent(intent)) = (is_done, is_stable, &self.protection) {
             intent.synchronised_one(stripe);
@@ -399,7 +399,8 @@ impl Set {
             return Ok(Synchronised::Unreadable);
         }
         let Some(data) = self.chosen(&copies).map(Buffer::share) else {
-            // If a copy becomes readable later, the first one is used, whatever the others contain.
+            // If a copy becomes readable later, the first copy is used, regardless of the content of the
+            // others.
             for (copy, _) in &copies[1..] {
                 let (member, extent) = self.place(stripe, *copy, columns);
                 if !self.members.lose_all(member, extent) {
@@ -631,9 +632,9 @@ fn wrong_copies(copies: &[Buffer]) -> Vec<(usize, Buffer)> {
     wrong.map(|(at, _)| (at, Buffer::from(&right[..]))).collect()
 }
 
-/// Makes the blocks of a stripe consistent. Missing blocks are `None`; the others come with whether they
-/// match their checksum. Returns which strips must be written. Returns `None`, and changes nothing, if too
-/// many are missing. Pure.
+/// Makes the blocks of a stripe consistent. Missing blocks are `None`; each other block comes with a flag
+/// that is true if the block matches its checksum. Returns which strips must be written. Returns `None`, and
+/// changes nothing, if too many are missing. Pure.
 fn accept(strips: &mut [Option<Judged>], data: usize, block_bytes: usize) -> Option<Vec<bool>> {
     let columns = strips.iter().flatten().next()?.1.len();
     let is_whole = |(content, fits): &Judged| fits.len() == columns && content.len() == columns * block_bytes;

@@ -77,8 +77,8 @@ impl Protected {
     }
 }
 
-/// Chooses among the errors of several members: a block counts as lost only if medium errors are the sole
-/// reason that it is unreadable.
+/// Chooses among the errors of several members: a block is considered lost only if it is unreadable solely
+/// because of medium errors.
 pub(crate) fn graver(known: Option<DeviceError>, new: DeviceError) -> DeviceError {
     match known {
         Some(known) if !matches!(known, DeviceError::Unreadable(_)) => known,
@@ -146,9 +146,9 @@ impl Set {
         matches!(&self.protection, Protection::Intent(intent) if intent.is_unsynced(stripe))
     }
 
-    /// Reads the strips that `plan` requires for some columns. If strips turn out to be unreadable, they
-    /// count as missing, and it plans again; `bad` are already known to be unreadable, with this error. The
-    /// caller has locked the stripe.
+    /// Reads the strips that `plan` requires for some columns. If strips turn out to be unreadable, they are
+    /// treated as missing, and `plan` is called again; the strips `bad` are already known to be unreadable,
+    /// with this error. The caller has locked the stripe.
     pub(crate) async fn gather(
         &self,
         stripe: u64,

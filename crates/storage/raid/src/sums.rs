@@ -48,7 +48,7 @@ pub struct Summed {
     blocks: Arc<ExtentLocks>,
     /// Locks by chunks: those being read.
     loading: Arc<ExtentLocks>,
-    /// Lock for writing chunks: one at a time, so that older content does not overwrite newer.
+    /// Lock for writing chunks: one write at a time, so that older content does not overwrite newer content.
     writing: Arc<ExtentLocks>,
     state: Lock<State>,
     /// Number of checksum mismatches.

@@ -112,7 +112,7 @@ impl Set {
     /// Protects a change, and applies it to the members. The caller has locked its blocks.
     pub(crate) async fn carry_out(&self, change: Change, durability: Durability) -> Result<(), DeviceError> {
         debug_assert!(*change.stripes().end() < self.members.layout().stripes(), "a change of the set");
-        // A strip that the change omits because its member has failed must not count as in sync when the
+        // A strip that the change omits because its member has failed must not be treated as in sync when the
         // change is replayed.
         self.members.recorded().await?;
         let change = Arc::new(change);

@@ -257,15 +257,15 @@ fn files_are_checked_before_anything_is_served() {
     let said = check(&good).expect_success();
     assert!(said.contains("NBD over TLS, required, clients with certificates"), "{said}");
     for (keys, says) in [
-        (String::new(), "needs tls-client-ca"),
-        (good.replace(MUTUAL, ""), "needs tls-client-ca"),
+        (String::new(), "set tls-client-ca"),
+        (good.replace(MUTUAL, ""), "set tls-client-ca"),
         (good.clone() + "\ntls = \"of\"", "`of`"),
         (good.replace("tls-key = \"DIR/server-key.pem\"\n", ""), "has no `tls-key`"),
         (
             good.replace("server-key", "client-key"),
             "client-key.pem: the private key does not match the certificate",
         ),
-        (good.replace("server-cert", "server-key"), "server-key.pem: it has no certificate"),
+        (good.replace("server-cert", "server-key"), "server-key.pem: the file has no certificate"),
         (good.replace("server-cert", "nothing"), "cannot read"),
     ] {
         let told = check(&keys).expect_failure();

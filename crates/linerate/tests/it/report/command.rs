@@ -78,7 +78,7 @@ fn results_of_a_tree_and_of_several_folders_are_one_page() {
     let refused = run(LINERATE, &["report", &monday, &tuesday]).expect_failure();
     assert!(refused.contains("--out DIR"), "{refused}");
     let refused = run(LINERATE, &["report", &monday, &tuesday, "--format", "cells"]).expect_failure();
-    assert!(refused.contains("supports one result"), "{refused}");
+    assert!(refused.contains("supports only one result"), "{refused}");
     let both = tree.path().join("both").display().to_string();
     run(LINERATE, &["report", &monday, &tuesday, "--out", &both]).expect_success();
     assert!(fs::metadata(tree.path().join("both/reports.md")).expect("a page").len() > 1000);

@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn a_mistake_is_told_with_its_remedy() {
         let why = |text: &str| text.parse::<BlocksList>().expect_err(text);
-        assert_eq!(why("4KiB:70,64KiB:40"), "the shares of a mix make 100 %, and these 110 %");
+        assert_eq!(why("4KiB:70,64KiB:40"), "the shares of the mix add up to 110 %, not 100 %");
         assert!(why("4kib").contains("4KiB"));
         assert!("-5".parse::<Rate>().is_err() && "nan".parse::<Rate>().is_err());
     }

@@ -81,9 +81,9 @@ fn what_is_no_cell_is_refused_where_it_is_wrong() {
         mistake_in_cell("distribution = { zipf = 11 }").contains("zipf:1.1 (above 0, at most 10), pareto")
     );
     assert!(mistake_in_cell("depth = [1, 2]").ends_with("to the name, such as {block}"));
-    assert!(mistake_in_cell("block = \"64MiB\"\ndepth = 65536").ends_with("have more than 4 GiB of data"));
+    assert!(mistake_in_cell("block = \"64MiB\"\ndepth = 65536").ends_with("4 GiB of data in total"));
     let many = format!("name = \"c\"\nblock = [{}]\ndepth = [{}]", "\"4KiB\",".repeat(100), "1,".repeat(100));
-    assert!(mistake_in_cell(&many).ends_with("make more than 4096 cells"));
+    assert!(mistake_in_cell(&many).ends_with("expand to more than 4096 cells"));
 }
 
 #[test]

@@ -270,7 +270,7 @@ mod tests {
         let same = cell("write-4KiB", Judgement::Undecided(change(0.4)));
         let text = terminal(&comparison(vec![worse, same]), 200);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], "B is worse in 1 cell; in 1 no difference was found.");
+        assert_eq!(lines[0], "B is worse in 1 cell; no difference was found in 1.");
         assert_eq!(
             lines[2..5],
             [
@@ -286,7 +286,7 @@ mod tests {
         let text = terminal(&comparison(vec![cell("read-4KiB", Judgement::Worse(change(-21.2)))]), 80);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(
-            text.contains("\nno room for interval, detectable: a wider terminal or JSON has them\n"),
+            text.contains("\nno space for interval, detectable; use a wider terminal or JSON\n"),
             "{text}"
         );
         assert!(text.contains("−21.2 %") && text.contains("1.20 ms → 1.20 ms"), "{text}");
@@ -341,7 +341,7 @@ mod tests {
     fn a_single_run_is_remarked_upon() {
         let change = Change { basis: Basis::Samples, ..change(-50.0) };
         let text = terminal(&comparison(vec![cell("read-4KiB", Judgement::Worse(change))]), 200);
-        assert!(text.contains("A single run on one side or both in read-4KiB:"), "{text}");
+        assert!(text.contains("One or both sides have only a single run in read-4KiB:"), "{text}");
     }
 
     #[test]

@@ -163,7 +163,7 @@ fn what_is_missing_is_said_in_a_sentence() {
         run(async {
             assert_eq!(
                 refused("hyperscsi://eth9/x/0").await,
-                "this machine has no interface eth9; it has lo, right, left (ip link)"
+                "there is no interface eth9; this machine has lo, right, left (ip link)"
             );
             let rtnetlink = Rtnetlink::open().expect("the kernel's");
             let settings = InterfaceSettings { mtu: Some(1000), ..InterfaceSettings::default() };

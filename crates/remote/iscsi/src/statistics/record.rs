@@ -269,7 +269,7 @@ fn write_counters(f: &mut fmt::Formatter<'_>, statistics: &Statistics) -> fmt::R
         statistics.window_room,
     )?;
     if let (Some(read), Some(write)) = (statistics.pdus_per_read(), statistics.pdus_per_write()) {
-        writeln!(f, "calls         {read:.1} PDUs a read, {write:.1} a write")?;
+        writeln!(f, "calls         {read:.1} PDUs per read, {write:.1} per write")?;
     }
     if let (Some(mean), Some(min), Some(max)) = (nops.mean(), nops.min, nops.max) {
         writeln!(
@@ -311,7 +311,7 @@ fn write_incidents(f: &mut fmt::Formatter<'_>, incidents: &Incidents) -> fmt::Re
     }
     if incidents.reconnects > 0 {
         let (away, longest) = (span(incidents.away), span(incidents.away_longest));
-        writeln!(f, "reconnects    {}, away for {away}, the longest for {longest}", incidents.reconnects)?;
+        writeln!(f, "reconnects    {}, down for {away} in total, {longest} at most", incidents.reconnects)?;
     }
     Ok(())
 }
@@ -337,7 +337,7 @@ fn write_path(f: &mut fmt::Formatter<'_>, path: &PathInfo) -> fmt::Result {
         (path.busy, path.limited_by_receiver, path.limited_by_send_buffer)
     {
         let (busy, receiver, buffer) = (span(busy), span(receiver), span(buffer));
-        write!(f, "; sending for {busy}, limited by the peer for {receiver}, by our buffer for {buffer}")?;
+        write!(f, "; sending for {busy}, limited by peer for {receiver}, by send buffer for {buffer}")?;
     }
     writeln!(f)
 }

@@ -154,7 +154,7 @@ in 2.00 s         commands  errors      data      mean       p50       p99     p
 read                     3       0   12.3 kB   80.0 µs   80.4 µs   80.4 µs   80.4 µs   80.4 µs
   answer                                       80.0 µs   80.4 µs   80.4 µs   80.4 µs   80.4 µs
 window        full 0 times, in total 0; 1 outstanding, space for 31
-calls         2.0 PDUs a read, 1.0 a write
+calls         2.0 PDUs per read, 1.0 per write
 NOPs          1, mean 60.0 µs, from 40.0 µs to 90.0 µs
 incidents     2 BUSY
 connection 1  127.0.0.1:3260

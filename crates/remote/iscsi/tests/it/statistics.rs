@@ -139,7 +139,7 @@ fn what_a_session_has_done_can_be_printed() {
         let lun = attach(&tgt.url("", 1, "")).await;
         write_100_and_read_300_blocks(&lun).await;
         let table = told(&lun).await.to_string();
-        for word in ["read", "write", "answer", "PDUs a read", "connection 0"] {
+        for word in ["read", "write", "answer", "PDUs per read", "connection 0"] {
             assert!(table.contains(word), "{table}");
         }
     });

@@ -16,7 +16,7 @@ use super::section::{ConfigError, Mistakes};
 use super::values::VolumeName;
 use super::{Addition, Config, FrontEndKind, FrontEnds, places};
 
-/// A configuration file as it was when it was read.
+/// The content of a configuration file when it was read.
 pub(crate) struct ConfigFile {
     path: PathBuf,
     mode: u32,
@@ -64,16 +64,16 @@ impl ConfigFile {
         debug_assert_eq!(self.path, before.path, "another text of the same file");
         let path = fs::canonicalize(&self.path)?;
         if *Zeroizing::new(fs::read(&path)?) != *before.text.as_bytes() {
-            return Err(io::Error::other("another program has changed it in the meantime"));
+            return Err(io::Error::other("another program has changed the file since it was read"));
         }
         let mut new = path.clone().into_os_string();
         new.push(format!(".{}", std::process::id()));
-        // A server killed at this point has left its own file. In a container, all of them have the same
-        // number.
+        // A server that was killed at this point has left its temporary file. In a container, every server
+        // may have the same process ID.
         let _ = fs::remove_file(&new);
         let written = self.write(Path::new(&new), &path);
         if written.is_err() {
-            // If it does not exist, nothing is left over.
+            // If the file does not exist, there is nothing to remove.
             let _ = fs::remove_file(&new);
         }
         written
@@ -102,12 +102,12 @@ impl ConfigFile {
         self.edited(|root| {
             let volumes = volumes(root)?;
             if volumes.contains_key(addition.volume.as_str()) {
-                return Err(format!("there is a volume {} already", addition.volume));
+                return Err(format!("volume {} already exists", addition.volume));
             }
             let mut keys = vec![("spec", addition.spec.into())];
             for (key, value) in addition.keys {
                 if keys.iter().any(|(other, _)| other == key) {
-                    return Err(format!("`{key}` of the volume {} is given twice", addition.volume));
+                    return Err(format!("`{key}` of the volume {} is specified twice", addition.volume));
                 }
                 // All others are strings; whether the key exists is checked with the rest.
                 let is_flag = ["read-only", "removable", "thick"].contains(&key.as_str());
@@ -192,18 +192,18 @@ pub(crate) fn resized(name: &VolumeName, spec: &str, size: Bytes) -> Result<Stri
 /// Why a volume's size cannot be set.
 fn no_size(name: &VolumeName) -> String {
     format!(
-        "volume {name} has no size=: `resize` enlarges files that have one; a file without follows its length \
-         (truncate -s), and other volumes have a fixed size"
+        "volume {name} has no size=: `resize` changes only file volumes with size=; without size=, a file \
+         volume has the length of its file (truncate -s), and other volumes have a fixed size"
     )
 }
 
 fn no_such(name: &VolumeName) -> String {
-    format!("there is no volume {name}")
+    format!("volume {name} does not exist")
 }
 
 /// The error for a file that cannot be edited. It has been read already, so this is not expected.
 pub fn not_editable() -> String {
-    "the file is laid out in a way that only an editor can change".to_owned()
+    "the layout of the file does not allow an automatic change; edit the file".to_owned()
 }
 
 fn volumes(root: &mut Table) -> Result<&mut dyn TableLike, String> {
@@ -333,7 +333,7 @@ mod tests {
         let (folder, file) = file("a");
         fs::write(file.path(), "theirs").expect("written");
         let error = file.with("b".to_owned()).replace(&file).expect_err("it is not what it was");
-        assert!(error.to_string().contains("another program has changed it"), "{error}");
+        assert!(error.to_string().contains("another program has changed the file"), "{error}");
         assert_eq!(fs::read_to_string(file.path()).expect("readable"), "theirs");
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
     }
@@ -478,7 +478,7 @@ mod tests {
         let (_folder, file) = file(TEXT);
         let b = name("b");
         let taken = file.with_volume(&addition(&b, "7.1"), &aoe::KIND);
-        assert!(taken.is_err_and(|error| error.contains("there is a slot 7.1 already")));
+        assert!(taken.is_err_and(|error| error.contains("slot 7.1 already exists")));
         let without = file.without_volume(&name("a")).expect("it is there");
         let with = without.with_volume(&addition(&b, "7.1"), &aoe::KIND).expect("vacant");
         let config = with.config().unwrap_or_else(|error| panic!("{error}\n{}", with.text()));
@@ -507,11 +507,11 @@ mod tests {
                 format!("[hyperscsi]\nlisten = [\"eth0\"]\n{}", of_target("hyperscsi.target", "x")),
                 "LUN 0 is defined twice",
             ),
-            (format!("[aoe]\nlisten = [\"eth0\"]\n{}{}", slot(""), slot("a")), "there are two slots 7.1"),
-            (format!("[aoe]\nlisten = [\"eth0\"]\n{}{}", slot(""), slot("")), "there are two slots 7.1"),
+            (format!("[aoe]\nlisten = [\"eth0\"]\n{}{}", slot(""), slot("a")), "have the address 7.1"),
+            (format!("[aoe]\nlisten = [\"eth0\"]\n{}{}", slot(""), slot("")), "have the address 7.1"),
             (
                 format!("[nbd]\nlisten = [\"127.0.0.1:2\"]\n{}{}", export(""), export("a")),
-                "there are two exports `x`",
+                "two exports are named `x`",
             ),
         ] {
             let (_folder, file) = file(&format!("{VOLUME}{entries}"));
@@ -531,9 +531,9 @@ mod tests {
         let refused = |addition: &Addition<'_>| {
             file.with_volume(addition, &iscsi::KIND).map(|_| ()).expect_err("taken")
         };
-        assert_eq!(refused(&addition(&a, TARGET)), "there is a volume a already");
+        assert_eq!(refused(&addition(&a, TARGET)), "volume a already exists");
         let taken = Addition { lun: Some(0), ..addition(&c, TARGET) };
-        assert_eq!(refused(&taken), format!("LUN 0 of {TARGET} is taken; LUN 1 is free"));
-        assert_eq!(file.without_volume(&c).map(|_| ()), Err("there is no volume c".to_owned()));
+        assert_eq!(refused(&taken), format!("LUN 0 of {TARGET} is in use; LUN 1 is free"));
+        assert_eq!(file.without_volume(&c).map(|_| ()), Err("volume c does not exist".to_owned()));
     }
 }

@@ -112,7 +112,7 @@ impl FromStr for LogTargets {
             None => Ok(LogTargets(targets)),
             Some(name) => {
                 let is_alone = text.split(',').any(|part| part.trim() == name);
-                Err(Unfit(format!("there is no log target `{name}`{}", meant(name, is_alone))))
+                Err(Unfit(format!("unknown log target `{name}`{}", meant(name, is_alone))))
             }
         }
     }
@@ -196,13 +196,13 @@ mod tests {
             good.parse::<LogTargets>().unwrap_or_else(|error| panic!("{good}: {error}"));
         }
         for (bad, says) in [
-            ("warn,deamon=debug", "there is no log target `deamon`; did you mean `daemon`?"),
-            ("inof", "there is no log target `inof`; did you mean `info`?"),
-            ("wran", "there is no log target `wran`; did you mean `warn`?"),
+            ("warn,deamon=debug", "unknown log target `deamon`; did you mean `daemon`?"),
+            ("inof", "unknown log target `inof`; did you mean `info`?"),
+            ("wran", "unknown log target `wran`; did you mean `warn`?"),
             ("nonsense=debug", "; known are `agent`, "),
             ("iscsi_server::admision=debug", "did you mean `iscsi_server::admission`?"),
             ("iscsi_server::x=debug", "known are `iscsi_server::admission`, "),
-            ("target=debug", "there is no log target `target`"),
+            ("target=debug", "unknown log target `target`"),
             ("daemon=loud", "write one such as info"),
         ] {
             assert!(refusal(bad).contains(says), "{bad}: {}", refusal(bad));

@@ -62,7 +62,7 @@ pub struct Config {
     pub reactors: Option<usize>,
     /// How long a reactor polls for events before it sleeps.
     pub poll: Option<Duration>,
-    /// How long a reactor lets events accumulate before it polls again.
+    /// Time for which a reactor lets events accumulate before it polls again.
     pub gather: Option<Duration>,
     /// How files are read and written: the I/O engine.
     pub io_engine: Option<host::IoEngine>,
@@ -377,7 +377,7 @@ impl Config {
 fn parsed<'a>(mistakes: &Mistakes<'a>) -> Option<DeTable<'a>> {
     let (document, errors) = DeTable::parse_recoverable(mistakes.text());
     for error in &errors {
-        mistakes.add(error.span().unwrap_or(0..0), format!("this is not TOML: {}", error.message()));
+        mistakes.add(error.span().unwrap_or(0..0), format!("invalid TOML: {}", error.message()));
     }
     errors.is_empty().then(|| document.into_inner())
 }
@@ -448,7 +448,7 @@ impl FrontEnds {
             Some(name) => self.0.iter().find(|kind| kind.name == name),
         };
         let unknown = || name.map_or_else(String::new, |name| format!(" `{name}`{}", hint(name, &names)));
-        found.ok_or_else(|| format!("there is no front end{}", unknown()))
+        found.ok_or_else(|| format!("unknown front end{}", unknown()))
     }
 }
 
@@ -473,9 +473,9 @@ impl Document<'_> {
         }
         let meant = match nearest(name.value, &names) {
             Some(_) => hint(name.value, &names),
-            None => format!("; add [volume.{}] or name one that is there", name.value),
+            None => format!("; add [volume.{}], or name an existing volume", name.value),
         };
-        section.mistakes.add(name.at.clone(), format!("there is no volume `{}`{meant}", name.value));
+        section.mistakes.add(name.at.clone(), format!("unknown volume `{}`{meant}", name.value));
         None
     }
 }

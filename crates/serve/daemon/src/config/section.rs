@@ -164,7 +164,7 @@ impl<'a> Section<'a> {
                 Err("the list is empty; write at least one entry, or remove the key".to_owned())
             }
             Some(array) => Ok(array),
-            None => Err(format!("{} and not a list; {remedy}", kind_of(value))),
+            None => Err(format!("{}, not a list; {remedy}", kind_of(value))),
         })?;
         Some(array.value.iter().filter_map(element).collect())
     }
@@ -228,7 +228,7 @@ impl<'a> Section<'a> {
         };
         match (self.text("secret"), self.text("secret-file")) {
             (Some(_), Some(file)) => {
-                refuse(&file, "there are two secrets; keep `secret` or `secret-file`".to_owned())
+                refuse(&file, "both `secret` and `secret-file` are set; keep one of them".to_owned())
             }
             (None, Some(file)) => match secrets::read(Path::new(file.value)) {
                 Ok(bytes) => Some((file, bytes.to_vec())),

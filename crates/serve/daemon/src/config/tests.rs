@@ -50,7 +50,7 @@ fn all_mistakes_are_told_at_once_in_the_order_of_the_file() {
 #[test]
 fn what_is_not_toml_is_shown_at_its_place() {
     let shown = mistakes("[volume.vm1\nspec = 1");
-    assert!(shown.starts_with("x.toml:1:12: this is not TOML"), "{shown}");
+    assert!(shown.starts_with("x.toml:1:12: invalid TOML"), "{shown}");
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn values_of_the_wrong_kind_are_refused_with_an_example() {
     refused("limits = 1", "1:10", "write it as a table, [limits]");
     refused("[portal]\nlisten = \"127.0.0.1\"", "1:1", "write [[portal]] with two brackets");
     refused("poll = \"50m\"", "1:8", "a number and a unit");
-    refused("gather = \"1s\"", "1:10", "up to 10 ms");
+    refused("gather = \"1s\"", "1:10", "the maximum is 10 ms");
     refused("io-engine = \"urin\"", "1:13", "the engine must be auto, uring or threads");
     refused("[log]\nformat = \"xml\"", "2:10", "known are `text` and `json`");
     refused("[log]\nfilter = \"a=b=c\"", "2:10", "warn,audit=info");
@@ -97,11 +97,11 @@ fn volumes_are_checked() {
     refused("[volume.vm1]\nspec = \"ram:1GiB?blok=512\"", "2:18", "did you mean `block`?");
     refused("[volume.vm1]\nspec = \"ram:\\u0031gb\"", "2:8", "write 1GB");
     refused("[volume.vm1]\nspec = \"ram:1GiB\"\nuuid = \"1\"", "3:8", "is not a UUID");
-    refused("[volume.vm1]\nspec = \"ram:1GiB\"\ndeadline = \"0s\"", "3:12", "needs some time");
+    refused("[volume.vm1]\nspec = \"ram:1GiB\"\ndeadline = \"0s\"", "3:12", "must not be 0");
     let uuid = "spec = \"ram:1GiB\"\nuuid = \"6f2d4c1e8a3b4f5d9c7e1b2a3c4d5e6f\"\n";
     refused(&format!("[volume.b]\n{uuid}[volume.a]\n{uuid}"), "6:8", "`a` has the UUID of `b`");
     let renamed = "spec = \"ram:1GiB\"\nprevious-name = \"x\"\n";
-    refused(&format!("[volume.b]\n{renamed}[volume.a]\n{renamed}"), "6:17", "`b` has this previous name too");
+    refused(&format!("[volume.b]\n{renamed}[volume.a]\n{renamed}"), "6:17", "`b` has the same previous name");
     for (bad, at, sentence) in [
         ("serial = \"\"", "3:10", "it has 0 characters; write 1 to 251"),
         ("serial = \"ä\"", "3:10", "not a printable ASCII"),
@@ -178,10 +178,10 @@ fn text_that_a_protocol_cannot_carry_is_refused() {
         "[volume.a]\nspec = \"ram:1MiB\"\n[nbd]\nlisten = [\"127.0.0.1\"]\n[[nbd.export]]\nvolume = \"a\"\n";
     let long = "x".repeat(nbd::STRING_BYTES_MAX + 1);
     for text in ["", "a\\u0000b", "a\\nb", &long] {
-        refused(&format!("{export}name = \"{text}\""), "7:8", "1 to 4096 bytes and no control characters");
+        refused(&format!("{export}name = \"{text}\""), "7:8", "1 to 4096 bytes, without control characters");
         if !text.is_empty() {
             let description = format!("{export}description = \"{text}\"");
-            refused(&description, "7:15", "at most 4096 bytes and no control characters");
+            refused(&description, "7:15", "at most 4096 bytes, without control characters");
         }
     }
 }
@@ -278,12 +278,12 @@ fn chap_is_checked() {
     refused(
         &chap(&format!("{account}secret = \"short\"")),
         "9:10",
-        "has 5 bytes; a CHAP secret has 12 to 255",
+        "has 5 bytes; a CHAP secret needs 12 to 255",
     );
     refused(&chap(account), "7:1", "has no `secret`");
     refused(&chap(&format!("{account}secret-file = \"/nonexistent\"")), "9:15", "cannot read the secret in");
     let both = "secret = \"123456789012\"\nsecret-file = \"/x\"";
-    refused(&chap(&format!("{account}{both}")), "10:15", "two secrets");
+    refused(&chap(&format!("{account}{both}")), "10:15", "keep one of them");
     let good = format!("{account}secret = \"123456789012\"\n");
     refused(&chap(&format!("{good}{good}")), "11:8", "has two secrets");
     let other = good.replace("alice", "bob");

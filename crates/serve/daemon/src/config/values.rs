@@ -151,8 +151,8 @@ impl FromStr for VolumeName {
         let example = example.trim_start_matches(['-', '.']);
         let example = if example.is_empty() { "vm1" } else { example };
         Err(Unfit(format!(
-            "`{text}` cannot name a volume: up to {NAME_MAX} lower-case letters, digits, dots and dashes \
-             can, a letter or digit first; write `{example}`"
+            "`{text}` is not a valid volume name; use up to {NAME_MAX} lower-case letters, digits, dots and \
+             dashes, with a letter or digit first, such as `{example}`"
         )))
     }
 }
@@ -257,7 +257,7 @@ impl Gather {
     fn new(span: Duration) -> Result<Gather, String> {
         (span <= GATHER_MAX)
             .then_some(Gather(span))
-            .ok_or_else(|| "requests gather for up to 10 ms".to_owned())
+            .ok_or_else(|| "the maximum is 10 ms".to_owned())
     }
 }
 

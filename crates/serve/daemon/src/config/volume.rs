@@ -63,7 +63,7 @@ fn read(name: &Placed<&str>, section: &Section<'_>) -> Option<Volume> {
     let previous_name = section.parsed("previous-name").map(|name| name.value);
     let deadline = section.parsed::<Time>("deadline");
     if let Some(zero) = deadline.as_ref().filter(|time| time.value.0.is_zero()) {
-        section.mistakes.add(zero.at.clone(), "a command needs some time; write a deadline such as \"30s\"");
+        section.mistakes.add(zero.at.clone(), "the deadline must not be 0; write one such as \"30s\"");
     }
     let (readonly, removable) = (section.flag("read-only"), section.flag("removable"));
     let thick = section.flag("thick");
@@ -96,7 +96,7 @@ fn one_successor_each(named: &[(Placed<&str>, Section<'_>)], volumes: &[Volume])
         let section = named.iter().find(|(name, _)| name.value == volume.name.as_str());
         if let (Some(twin), Some((_, section))) = (twin, section) {
             let sentence =
-                format!("`{twin}` has this previous name too, and only one volume can be renamed from it");
+                format!("`{twin}` has the same previous name, and only one volume can be renamed from it");
             section.mistakes.add(section.placed("previous-name"), sentence);
         }
     }
@@ -127,8 +127,8 @@ fn one_identity_each(named: &[(Placed<&str>, Section<'_>)], volumes: &[Volume]) 
         let section = named.iter().find(|(name, _)| name.value == volume.name.as_str());
         if let (Some((key, what, twin)), Some((name, section))) = (twin, section) {
             let sentence = format!(
-                "`{}` has the {what} of `{twin}`, and initiators would treat them as one disk; give it a different \
-                 one or none",
+                "`{}` and `{twin}` have the same {what}, so initiators would treat them as one disk; change \
+                 or remove one of them",
                 volume.name
             );
             let at = if section.has(key) { section.placed(key) } else { name.at.clone() };

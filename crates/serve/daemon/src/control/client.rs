@@ -66,10 +66,10 @@ impl fmt::Display for AskError {
                 )
             }
             AskError::Io(path, error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                write!(f, "only the user of the server may use its socket {}: {error}", path.display())
+                write!(f, "only the user that runs the server can use its socket {}: {error}", path.display())
             }
             AskError::Io(path, error) => {
-                write!(f, "the server at {} does not answer: {error}", path.display())
+                write!(f, "the server at {} is not responding: {error}", path.display())
             }
         }
     }
@@ -132,7 +132,7 @@ pub fn unexpected(reply: ControlReply) -> Failure {
         | ControlReply::Metrics { .. }
         | ControlReply::Usage { .. }
         | ControlReply::Reloaded { .. } => {
-            Failure::failed("unexpected response of the server; does it have this version?")
+            Failure::failed("unexpected response from the server; is its version the same?")
         }
     }
 }
@@ -166,8 +166,8 @@ fn converse(path: &Path, request: &ControlRequest) -> io::Result<(ControlReply, 
         tracing::warn!(
             flush_seconds = FLUSH_TIME.as_secs(),
             requests_seconds = CLOSE_TIME.as_secs(),
-            "the server is still waiting for volumes: to open, to be checked for data before they shrink, or, when \
-             removed, to flush and complete their last requests"
+            "the server is still waiting for volumes to open, to be checked for data before they shrink, or, \
+             if they are removed, to flush and to complete their last requests"
         );
     }
     stream.get_ref().set_read_timeout(Some(patience))?;
@@ -198,7 +198,7 @@ impl FromStr for ServedSet {
             text.split_once('/').map_or((text, None), |(name, number)| (name, Some(number)));
         let number = number.map(str::parse).transpose();
         let number =
-            number.map_err(|_| format!("write the number of a set behind the slash, as in {volume}/0"))?;
+            number.map_err(|_| format!("write the number of a set after the slash, as in {volume}/0"))?;
         Ok(ServedSet { volume: volume.parse().map_err(|error| format!("{error}"))?, number })
     }
 }
@@ -278,6 +278,6 @@ mod tests {
         assert_eq!(set("vm1").map(|set| set.number), Ok(None));
         assert_eq!(set("vm1/2").map(|set| set.number), Ok(Some(2)));
         assert!(set("vm1/x").expect_err("a mistake").contains("vm1/0"));
-        assert!(set("VM").expect_err("a mistake").contains("cannot name a volume"));
+        assert!(set("VM").expect_err("a mistake").contains("is not a valid volume name"));
     }
 }

@@ -106,7 +106,7 @@ impl Socket {
         let work = move || {
             for client in listener.incoming() {
                 if let Err(error) = client.and_then(|client| clients.admit(client)) {
-                    tracing::warn!(%error, "a client of the control socket was rejected");
+                    tracing::warn!(%error, "rejected a client of the control socket");
                     thread::sleep(ACCEPT_PAUSE);
                 }
             }
@@ -145,7 +145,7 @@ impl Clients {
         let Some(slot) = self.slot() else {
             let refused =
                 ControlReply::Refused { reason: "the server has too many clients; try again".to_owned() };
-            // The client may have gone.
+            // The client may have disconnected.
             let _ = send(&client, &line_of(&refused)?, Duration::from_millis(1));
             return Ok(());
         };
@@ -188,7 +188,7 @@ impl Clients {
                     subscriber.as_ref().map_or(ControlReply::Refused { reason }, |_| ControlReply::Done)
                 }
                 Ok(request) => (self.answer)(request, &by),
-                Err(error) => ControlReply::Refused { reason: format!("not a request: {error}") },
+                Err(error) => ControlReply::Refused { reason: format!("invalid request: {error}") },
             };
             send(client, &line_of(&reply)?, RECEIVE_TIME)?;
             if subscriber.is_some() || line.last() != Some(&b'\n') {
@@ -312,7 +312,7 @@ mod tests {
             let _ = client.shutdown(std::net::Shutdown::Write);
             let mut answer = String::new();
             let _ = BufReader::new(client).read_line(&mut answer);
-            assert!(answer.is_empty() || answer.contains("not a request"), "{answer}");
+            assert!(answer.is_empty() || answer.contains("invalid request"), "{answer}");
         }
         ask(&path, &ControlRequest::Sessions).expect("an answer");
     }

@@ -253,7 +253,7 @@ TSIH  TARGET                       INITIATOR                     CONNECTIONS    
         assert!(
             text.starts_with("TSIH  TARGET")
                 && text.contains("MaxBurstLength=262144")
-                && text.contains("no room for CONNECTIONS, "),
+                && text.contains("no space for CONNECTIONS, "),
             "{text}"
         );
         let told = value(&session(1, 300, 0)).expect("JSON");

@@ -65,7 +65,7 @@ impl AoeConfig {
         let slots = section.sections("slot", "[[aoe.slot]]");
         let slots = slots.iter().filter_map(|section| Slot::read(section, document));
         let slots = each_once(slots, section.mistakes, |address, _| {
-            format!("there are two slots {address}; give one another `address`")
+            format!("two slots have the address {address}; change one `address`")
         });
         let listening = Listening::read(&section, &KIND, "[\"eth0\"]", slots);
         section.done();
@@ -153,7 +153,7 @@ impl Configured for AoeConfig {
         self.0.take_over(beside, &KIND, "AoE", |slots, volume| {
             let mut all = (0..u8::MAX).map(|minor| Address { major: 0, minor });
             let free = all.find(|address| slots.iter().all(|slot| slot.address != *address));
-            let address = free.ok_or("shelf 0 has 255 slots; write the others into the file")?;
+            let address = free.ok_or("shelf 0 has 255 slots; configure the others in the file")?;
             Ok(Slot { address, volume: volume.clone(), read_only: false, stations: None })
         })
     }
@@ -242,10 +242,10 @@ impl RunningFrontEnd for Aoe {
     }
 }
 
-/// Adds a slot: at the address that the addition names as its target, or the first free one in shelf 0.
+/// Adds a slot at the address that the addition names as its target, or at the first free address in shelf 0.
 fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     if addition.lun.is_some() || !addition.initiators.is_empty() {
-        return Err("an AoE slot has neither a LUN nor initiators".to_owned());
+        return Err("AoE slots have neither LUNs nor initiators; omit these options".to_owned());
     }
     let aoe = section_to_edit(root, "aoe", "eth0")?;
     // Compared as a number: `07.1` is 7.1.
@@ -256,11 +256,11 @@ fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
             let mut slots = Tables::under(aoe, "slot")?;
             let mut all = (0..u8::MAX).map(|minor| Address { major: 0, minor });
             all.find(|address| !slots.any(|slot| address_of(slot) == Some(*address)))
-                .ok_or("shelf 0 has no free slot; name one as the target")?
+                .ok_or("shelf 0 has no free slot; name a slot of another shelf as the target")?
         }
     };
     let entries = [("address", address.to_string().into()), ("volume", addition.volume.as_str().into())];
-    let taken = format!("there is a slot {address} already");
+    let taken = format!("slot {address} already exists");
     add_export(aoe, "slot", |slot| address_of(slot) == Some(address), addition.volume, entries, taken)
 }
 

@@ -76,7 +76,7 @@ impl FromStr for Name {
         match is_name(text) {
             true => Ok(Name(text.to_owned())),
             false => {
-                Err(Unfit(format!("`{text}` is not a name: it has letters, digits and .:-_, 223 at most")))
+                Err(Unfit(format!("`{text}` is not a valid name; use up to 223 letters, digits and .:-_")))
             }
         }
     }
@@ -167,7 +167,7 @@ impl Target {
         // A target's access settings outlive its last volume, and apply to the next one.
         let says_more = ["initiators", "stations", "networks", "key"];
         if !section.has("lun") && !says_more.iter().any(|key| section.has(key)) {
-            let sentence = "this target has no LUN; write [[hyperscsi.target.lun]] with lun = 0 and volume = \"…\" under it";
+            let sentence = "this target has no LUN; add [[hyperscsi.target.lun]] with lun = 0 and volume = \"…\" below it";
             section.mistakes.add(section.at(), sentence);
         }
         let name = name?.value.0;
@@ -189,7 +189,7 @@ fn keys(target: &Section<'_>) -> Vec<(String, Psk)> {
         let length = secret.len();
         if !(SECRET_MIN..=SECRET_MAX).contains(&length) {
             let sentence =
-                format!("this secret has {length} bytes; one for HyperSCSI has 16 to {SECRET_MAX}");
+                format!("this secret has {length} bytes; a HyperSCSI secret must have 16 to {SECRET_MAX}");
             section.mistakes.add(place.at.clone(), sentence);
         }
         let name = initiator.value.0;
@@ -260,7 +260,7 @@ impl Configured for HyperScsiConfig {
             // The characters of a volume name are all valid in a target name.
             let name = volume.to_string();
             if targets.iter().any(|target| target.name == name) {
-                return Err(format!("the file has the HyperSCSI target {name} already; rename the volume"));
+                return Err(format!("the file already has a HyperSCSI target {name}; rename the volume"));
             }
             let luns = vec![Lun { lun: 0, volume: volume.clone(), initiators: None }];
             Ok(Target { name, initiators: None, stations: None, networks: None, keys: Vec::new(), luns })
@@ -389,7 +389,7 @@ fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     let name = addition.target.unwrap_or(addition.volume.as_str());
     match is_name(name) {
         true => add_lun(section, name, |one, other| one == other, addition),
-        false => Err(format!("`{name}` names no HyperSCSI target; use letters, digits and .:-_")),
+        false => Err(format!("`{name}` is not a HyperSCSI target name; use letters, digits and .:-_")),
     }
 }
 

@@ -123,13 +123,13 @@ fn exports(nbd: &Section<'_>, document: &Document<'_>, tls: Option<&Tls>) -> Vec
     let exports = sections.iter().filter_map(|section| {
         let export = export(section, document)?;
         if section.has("clients") && !asks_clients {
-            let sentence = "names of clients are in their certificates: [nbd] needs tls-client-ca, and tls that is not off";
+            let sentence = "client names need certificates: in [nbd], set tls-client-ca and enable tls";
             section.mistakes.add(section.placed("clients"), sentence);
         }
         Some(export)
     });
     each_once(exports, nbd.mistakes, |name, _| {
-        format!("there are two exports `{name}`; give one of them a different `name`")
+        format!("two exports are named `{name}`; give one of them a different `name`")
     })
 }
 
@@ -141,13 +141,13 @@ fn export(section: &Section<'_>, document: &Document<'_>) -> Option<(String, Ran
     let name = section.text("name");
     if let Some(name) = name.as_ref().filter(|name| name.value.is_empty() || !is_printable(name.value)) {
         let sentence =
-            format!("a name of an export has 1 to {STRING_BYTES_MAX} bytes and no control characters");
+            format!("an export name must have 1 to {STRING_BYTES_MAX} bytes, without control characters");
         section.mistakes.add(name.at.clone(), sentence);
     }
     let description = section.text("description");
     if let Some(text) = description.as_ref().filter(|text| !is_printable(text.value)) {
         let sentence =
-            format!("a description has at most {STRING_BYTES_MAX} bytes and no control characters");
+            format!("a description must have at most {STRING_BYTES_MAX} bytes, without control characters");
         section.mistakes.add(text.at.clone(), sentence);
     }
     let (read_only, networks) = (section.flag("read-only").unwrap_or(false), section.list("networks"));
@@ -216,7 +216,7 @@ impl Configured for NbdConfig {
     fn take_over(&mut self, beside: &Beside<'_>) -> Result<(), String> {
         self.section.take_over(beside, &KIND, "NBD", |exports, volume| {
             if exports.iter().any(|export| export.name == volume.as_str()) {
-                return Err(format!("the file has an export {volume} already; rename the volume"));
+                return Err(format!("the file already has an export {volume}; rename the volume"));
             }
             let (name, description) = (volume.to_string(), String::new());
             Ok(Export {
@@ -427,7 +427,7 @@ fn shown(portals: &[Portal]) -> Option<&ListenAddress> {
 /// Adds an export. If the addition names a target, that is the name of the export.
 fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     if addition.lun.is_some() || !addition.initiators.is_empty() {
-        return Err("an NBD export has neither a LUN nor initiators".to_owned());
+        return Err("NBD exports have neither LUNs nor initiators; omit these options".to_owned());
     }
     let nbd = section_to_edit(root, "nbd", "127.0.0.1:10809")?;
     let volume = addition.volume.as_str();
@@ -443,7 +443,7 @@ fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
         is_named,
         addition.volume,
         entries,
-        format!("there is an export {name} already"),
+        format!("export {name} already exists"),
     )
 }
 

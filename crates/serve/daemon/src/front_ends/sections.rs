@@ -62,9 +62,7 @@ impl<E: Exposed> Listening<E> {
         }
         match self.exports.is_empty() {
             false => Ok(()),
-            true => {
-                Err(format!("nothing is exported by {title}; add --volume, or {} to the file", kind.heading))
-            }
+            true => Err(format!("{title} exports no volume; add --volume, or {} to the file", kind.heading)),
         }
     }
 
@@ -249,13 +247,13 @@ pub(super) fn add_lun(
     let lun = addition.lun.map_or(free, i64::from);
     debug_assert!(!taken.contains(&free) && lun >= 0);
     if taken.contains(&lun) {
-        return Err(format!("LUN {lun} of {name} is taken; LUN {free} is free"));
+        return Err(format!("LUN {lun} of {name} is in use; LUN {free} is free"));
     }
     // A LUN without a volume keeps its access control.
     if let Some(vacant) = luns.tables().into_iter().find(|entry| number(&**entry) == Some(lun)) {
         if !addition.initiators.is_empty() {
             return Err(format!(
-                "LUN {lun} of {name} has initiators in the file; change them there, or take another LUN"
+                "LUN {lun} of {name} has initiators in the file; change them there, or use another LUN"
             ));
         }
         vacant.insert("volume", Item::Value(addition.volume.as_str().into()));

@@ -56,7 +56,7 @@ pub(super) fn entries(path: &Path, text: &str, reader: &mut Reader) -> Result<Ve
     parser.file(path, text, 0)?;
     match parser.open.pop() {
         None => Ok(parser.root),
-        Some(open) => Err(refused(&open.entry.place, &format!("<{}> has no end", open.entry.key))),
+        Some(open) => Err(refused(&open.entry.place, &format!("<{}> has no closing tag", open.entry.key))),
     }
 }
 
@@ -169,7 +169,7 @@ impl Parser<'_> {
         let Some(files) = files else {
             return match optional {
                 true => Ok(()),
-                false => Err(refused(place, &format!("include: there is no {}", named.display()))),
+                false => Err(refused(place, &format!("include: {} does not exist", named.display()))),
             };
         };
         for file in files {
@@ -314,13 +314,13 @@ mod tests {
     #[test]
     fn mistakes_have_their_line() {
         for (text, expected) in [
-            ("a b\n<target x>\n", "/x/t.conf:2: <target> has no end"),
+            ("a b\n<target x>\n", "/x/t.conf:2: <target> has no closing tag"),
             ("</target>\n", "/x/t.conf:1: </target> without <target>"),
             (
                 "<target x>\n</backing-store>\n",
                 "/x/t.conf:2: </backing-store> instead of </target> for line 1",
             ),
-            ("include no.conf\n", "/x/t.conf:1: include: there is no /x/no.conf"),
+            ("include no.conf\n", "/x/t.conf:1: include: /x/no.conf does not exist"),
             ("include /a*/b\n", "/x/t.conf:1: include: only * and ? in the last part of /a*/b are supported"),
             (&"<a b>\n".repeat(9), "/x/t.conf:9: blocks are nested too deeply"),
         ] {

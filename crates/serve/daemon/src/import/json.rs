@@ -64,10 +64,10 @@ impl<'a> Document<'a> {
     pub(super) fn root(&'a self) -> Result<Object<'a>, Failure> {
         let wrong = |error: serde_json::Error| {
             let (line, column) = (error.line(), error.column());
-            Failure::refused(format_args!("{}:{line}:{column}: this is not JSON: {error}", self.file))
+            Failure::refused(format_args!("{}:{line}:{column}: invalid JSON: {error}", self.file))
         };
         let raw: &RawValue = serde_json::from_str(self.text).map_err(wrong)?;
-        self.object(raw).ok_or_else(|| Failure::refused(format_args!("{}: no object", self.file)))
+        self.object(raw).ok_or_else(|| Failure::refused(format_args!("{}: not a JSON object", self.file)))
     }
 
     fn object(&'a self, raw: &'a RawValue) -> Option<Object<'a>> {
@@ -149,7 +149,7 @@ impl<'a> Object<'a> {
         let unread = self.entries.iter().zip(asked.iter()).filter(|(_, asked)| !**asked);
         let note = |((name, raw), _): (&(String, &RawValue), _)| {
             let place = self.document.place(self.document.offset(raw));
-            Note::new(&place, format_args!("`{name}` is not carried over: it is unknown here"))
+            Note::new(&place, format_args!("`{name}` is not imported: unknown setting"))
         };
         unread.map(note).collect()
     }

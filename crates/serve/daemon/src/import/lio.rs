@@ -80,7 +80,7 @@ impl Lio {
         let mut volume = match built {
             Ok(volume) => volume,
             Err(why) => {
-                let sentence = format_args!("the storage object `{path}` is not carried over: {why}");
+                let sentence = format_args!("the storage object `{path}` is not imported: {why}");
                 self.san.notes.push(Note::new(&place, sentence));
                 return;
             }
@@ -105,8 +105,8 @@ impl Lio {
         let name = san::name(&wwn).filter(|name| self.san.targets.iter().all(|other| other.name != *name));
         let (Some(name), "iscsi") = (name, fabric.as_str()) else {
             let sentence = format_args!(
-                "the target `{wwn}` is not carried over: this server has iSCSI targets with an iSCSI name each, and it is one of \
-                 the fabric `{fabric}`"
+                "the target `{wwn}` is not imported: only iSCSI targets are supported, and its fabric is \
+                 `{fabric}`"
             );
             self.san.notes.push(Note::new(&place, sentence));
             return;
@@ -118,8 +118,8 @@ impl Lio {
             if index == chosen {
                 self.group(&mut target, group, uses);
             } else {
-                let sentence = "this portal group is not carried over: a target here has the same LUNs on all of \
-                                its portals";
+                let sentence = "this portal group is not imported: a Linerate target has the same LUNs on \
+                                all of its portals";
                 target.note(&group.place(), sentence);
             }
         }
@@ -212,8 +212,7 @@ impl Lio {
     ) {
         let (place, index) = (group.place(), self.san.targets.len());
         if access.for_anybody {
-            let sentence =
-                "`generate_node_acls` is not carried over: only initiators with a node ACL may log in here";
+            let sentence = "`generate_node_acls` is not imported: only initiators with a node ACL may log in";
             target.note(
                 &group
                     .object("attributes")
@@ -229,7 +228,7 @@ impl Lio {
                 target.note(
                     &acl.place(),
                     format_args!(
-                        "the node ACL of `{wwn}` is not carried over: it is not an iSCSI name, or a duplicate"
+                        "the node ACL of `{wwn}` is not imported: it is not an iSCSI name, or a duplicate"
                     ),
                 );
                 continue;
@@ -248,7 +247,7 @@ impl Lio {
                 Some(login) => logins.push(login),
                 None if access.authentication => {
                     let sentence = format_args!(
-                        "the node ACL of `{wwn}` is not carried over: it has no user, and the target requires one"
+                        "the node ACL of `{wwn}` is not imported: it has no user, and the target requires one"
                     );
                     target.note(&acl.place(), sentence);
                     continue;
@@ -267,7 +266,7 @@ impl Lio {
         if target.initiators.as_ref().is_some_and(Vec::is_empty) {
             target.initiators = None;
             target.leave_out(
-                "none of its initiators could be carried over, and it would be open to all",
+                "none of its initiators could be imported, so it would be open to all",
                 &place,
             );
         }
@@ -288,7 +287,7 @@ impl Lio {
             }
             if one.write_protected && !self.only_protected.contains(&one.storage) {
                 let sentence = format_args!(
-                    "LUN {} is not carried over for {}: it is write-protected there, and others may write `{}`",
+                    "LUN {} is not imported for {}: it is write-protected there, and others may write `{}`",
                     one.lun,
                     initiator.unwrap_or("any initiator"),
                     one.storage
@@ -311,7 +310,7 @@ impl Lio {
         for (target, number, storage, names, place) in luns {
             let Some(target) = self.san.targets.get_mut(target) else { continue };
             let Some(volume) = self.volumes.get(storage) else {
-                target.note(place, format_args!("LUN {number} is not carried over: `{storage}` is not"));
+                target.note(place, format_args!("LUN {number} is not imported: `{storage}` is not"));
                 continue;
             };
             let all = target
@@ -323,7 +322,7 @@ impl Lio {
                 Some(lun) => target.add_lun(Lun { lun, volume: volume.clone(), initiators }, place),
                 None => target.note(
                     place,
-                    format_args!("LUN {number} is not carried over: a LUN is 0 to {LUN_MAX} here"),
+                    format_args!("LUN {number} is not imported: a LUN is 0 to {LUN_MAX} here"),
                 ),
             }
         }
@@ -386,7 +385,7 @@ impl Lio {
             Some(Err(note)) => self.san.notes.push(note),
             None => {
                 let sentence =
-                    "`discovery_enable_auth` is not carried over: it has no user, and discovery is open here";
+                    "`discovery_enable_auth` is not imported: it has no user, and discovery is open here";
                 self.san.notes.push(Note::new(&module.place_of("discovery_enable_auth"), sentence));
             }
         }
@@ -409,15 +408,14 @@ fn luns_of(target: &mut Target, group: &Object<'_>) -> BTreeMap<u64, (String, Pl
         if lun.scalar("alua_tg_pt_gp_name").is_some_and(|name| name != "default_tg_pt_gp") {
             target.note(
                 &lun.place_of("alua_tg_pt_gp_name"),
-                "`alua_tg_pt_gp_name` is not carried over: there is one group, which is active",
+                "`alua_tg_pt_gp_name` is not imported: there is only one group, which is active",
             );
         }
         let (index, storage) = (lun.number("index"), lun.scalar("storage_object"));
         target.notes.extend(lun.unread());
         match (index, storage) {
             (Some(index), Some(storage)) => drop(luns.insert(index, (storage, lun.place()))),
-            _ => target
-                .note(&lun.place(), "a LUN is not carried over: it has no `index` or no `storage_object`"),
+            _ => target.note(&lun.place(), "a LUN is not imported: it has no `index` or no `storage_object`"),
         }
     }
     luns
@@ -438,8 +436,7 @@ fn mapped(
         target.notes.extend(lun.unread());
         match (index, of_group.and_then(|lun| storage.get(&lun))) {
             (Some(index), Some((storage, _))) => used(index, storage.clone(), write_protected, lun.place()),
-            _ => target
-                .note(&lun.place(), "a mapped LUN is not carried over: the portal group has no such LUN"),
+            _ => target.note(&lun.place(), "a mapped LUN is not imported: the portal group has no such LUN"),
         }
     }
 }
@@ -465,7 +462,7 @@ fn portals(target: &mut Target, group: &Object<'_>) -> Vec<SocketAddr> {
             }
             _ => target.note(
                 &portal.place(),
-                format_args!("the portal `{text}` is not carried over: only iSCSI over TCP is supported"),
+                format_args!("the portal `{text}` is not imported: only iSCSI over TCP is supported"),
             ),
         }
     }
@@ -486,7 +483,7 @@ fn session_of(target: &mut Target, parameters: &Object<'_>) -> bool {
             "TargetAlias" if value.parse::<PrintableText>().is_ok() => target.alias = Some(value),
             _ if USUAL_PARAMETERS.iter().any(|(name, usual)| *name == key && *usual == value) => {}
             _ if san::take_session_key(target, key, &value, &place).is_ok() => {}
-            _ => target.note(&place, format_args!("`{key}` is not carried over: it is unknown here")),
+            _ => target.note(&place, format_args!("`{key}` is not imported: unknown setting")),
         }
     }
     must
@@ -545,7 +542,7 @@ fn volume(plugin: &str, object: &Object<'_>, notes: &mut Vec<Note>) -> Result<Vo
     if object.flag("write_back") == Some(false) && plugin == "fileio" {
         notes.push(Note::new(
             &object.place_of("write_back"),
-            "`write_back` is not carried over: the write cache is reported to initiators, which flush it",
+            "`write_back` is not imported: the write cache is reported to initiators, which flush it",
         ));
     }
     // LIO's I/O method does not affect the volume.
@@ -557,7 +554,7 @@ fn volume(plugin: &str, object: &Object<'_>, notes: &mut Vec<Note>) -> Result<Vo
     {
         notes.push(Note::new(
             &group.place(),
-            "an ALUA group is not carried over: there is one, which is active and optimized",
+            "an ALUA group is not imported: there is one, which is active and optimized",
         ));
     }
     if let Some(attributes) = &attributes {
@@ -619,7 +616,7 @@ fn chap(target: &mut Target, wanted: bool, logins: Vec<Login>, place: &Place) {
         if !logins.is_empty() {
             target.note(
                 place,
-                "users and secrets are not carried over: authentication is off, so they are unused",
+                "users and secrets are not imported: authentication is off, so they are unused",
             );
         }
         return;
@@ -637,7 +634,7 @@ fn chap(target: &mut Target, wanted: bool, logins: Vec<Login>, place: &Place) {
                 Some(_) => target.note(
                     place,
                     format_args!(
-                        "the user `{}` is not carried over a second time: a user has one secret here",
+                        "the user `{}` is not imported a second time: a user has one secret here",
                         account.user
                     ),
                 ),
@@ -651,8 +648,7 @@ fn chap(target: &mut Target, wanted: bool, logins: Vec<Login>, place: &Place) {
                 Some(first) if *first == mutual => {}
                 Some(_) => target.note(
                     &place,
-                    "`chap_mutual_userid` is not carried over: a target has only one \
-                                                user and secret here",
+                    "`chap_mutual_userid` is not imported: a target has only one user and secret here",
                 ),
             },
         }
@@ -660,7 +656,7 @@ fn chap(target: &mut Target, wanted: bool, logins: Vec<Login>, place: &Place) {
     if let Some(mutual) = &chap.mutual
         && chap.accounts.iter().any(|account| account.secret == mutual.secret)
     {
-        target.note(place, "`chap_mutual_password` is not carried over: it is also an initiator's secret");
+        target.note(place, "`chap_mutual_password` is not imported: it is also an initiator's secret");
         chap.mutual = None;
     }
     let proved = |name: &String| {
@@ -673,7 +669,7 @@ fn chap(target: &mut Target, wanted: bool, logins: Vec<Login>, place: &Place) {
     }
     match chap.accounts.is_empty() {
         false => target.chap = Some(chap),
-        true => target.leave_out("it requires CHAP, and none of its users could be carried over", place),
+        true => target.leave_out("it requires CHAP, and none of its users could be imported", place),
     }
 }
 
@@ -756,7 +752,7 @@ fn unusual(attributes: &Object<'_>, known: &[(&str, Option<&str>)]) -> Vec<Note>
             Some(None) => true,
             None => name.starts_with("hw_"),
         };
-        let sentence = format!("the attribute `{name}` is not carried over: it has no equivalent here");
+        let sentence = format!("the attribute `{name}` is not imported: it has no equivalent here");
         (!is_usual).then(|| Note::new(&place, sentence))
     };
     attributes.scalars().filter_map(is_unusual).collect()

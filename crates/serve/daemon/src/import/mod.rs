@@ -58,7 +58,7 @@ pub fn read(path: &Path) -> Result<Imported, Failure> {
 fn imported(kind: &str, path: &Path, san: &San) -> Result<Imported, Failure> {
     if san.is_empty() {
         return Err(Failure::refused(format_args!(
-            "{} has neither a target nor storage; is it a targets.conf of tgt, or a saveconfig.json of LIO?",
+            "{} defines neither targets nor storage; name a targets.conf of tgt, or a saveconfig.json of LIO",
             path.display()
         )));
     }
@@ -66,7 +66,7 @@ fn imported(kind: &str, path: &Path, san: &San) -> Result<Imported, Failure> {
     match Config::parse("the imported configuration", &text) {
         Ok(_) => Ok(Imported { notes: san.all_notes(), has_secrets: san.has_secrets(), text }),
         Err(error) => Err(Failure::failed(format_args!(
-            "{} makes no valid configuration, which is a fault of this program:\n{error}",
+            "the configuration imported from {} is not valid, which is a bug in this program:\n{error}",
             path.display()
         ))),
     }

@@ -197,7 +197,7 @@ impl San {
         volume.uuid = volume.uuid.filter(|uuid| is_new("uuid", uuid));
         volume.names.retain(|(key, value)| !["naa", "t10-id"].contains(key) || is_new(key, value));
         if known > volume.names.len() + usize::from(volume.uuid.is_some()) {
-            let sentence = "the identity is not carried over completely: another volume has the same";
+            let sentence = "the identity is not imported completely: another volume has the same";
             volume.notes.push(Note::new(place, sentence));
         }
         volume.name = self.free_name(wanted);
@@ -247,7 +247,7 @@ impl Volume {
             None => self.names.push((key, value)),
             Some(why) => {
                 self.notes
-                    .push(Note::new(place, format_args!("`{theirs}` is not carried over as `{key}`: {why}")));
+                    .push(Note::new(place, format_args!("`{theirs}` is not imported as `{key}`: {why}")));
             }
         }
     }
@@ -261,8 +261,8 @@ impl Volume {
             self.notes.extend(new);
             if self.names != other.names {
                 let sentence = format_args!(
-                    "the identity of `{wanted}` is not carried over: its file is the volume {}, which has another \
-                     identity",
+                    "the identity of `{wanted}` is not imported: its file is the volume {}, which has \
+                     another identity",
                     self.name
                 );
                 self.notes.push(Note::new(place, sentence));
@@ -270,8 +270,8 @@ impl Volume {
             return Some(self.name.clone());
         }
         let sentence = format_args!(
-            "`{wanted}` is not carried over: the volume {} has the same file with other settings, and a file can be \
-             served as one volume only",
+            "`{wanted}` is not imported: the volume {} has the same file with other settings, and a file can \
+             be served as only one volume",
             self.name
         );
         self.notes.push(Note::new(place, sentence));
@@ -303,7 +303,7 @@ impl Target {
             }
             Some(other) => {
                 let sentence = format!(
-                    "LUN {} of the volume {} is not carried over: the target has the volume {} under this number",
+                    "LUN {} of the volume {} is not imported: the target has the volume {} under this number",
                     lun.lun, lun.volume, other.volume
                 );
                 self.notes.push(Note::new(place, sentence));
@@ -338,7 +338,7 @@ impl Account {
     /// Creates a user, if name and secret are valid here.
     ///
     /// # Errors
-    /// A note on why it is not carried over.
+    /// A note on why it is not imported.
     pub(super) fn new(
         user: &str,
         secret: &str,
@@ -354,7 +354,7 @@ impl Account {
             }
         };
         let user = user.escape_debug();
-        Err(Note::new(place, format_args!("the user `{user}` is not carried over: {why}")))
+        Err(Note::new(place, format_args!("the user `{user}` is not imported: {why}")))
     }
 }
 
@@ -397,9 +397,7 @@ pub(super) fn take_session_key(target: &mut Target, key: &str, value: &str, plac
             target.session.retain(|(key, _)| *key != ours);
             target.session.push((ours, value));
         }
-        None => {
-            target.note(place, format_args!("`{key}` is not carried over: its value is not in the standard"))
-        }
+        None => target.note(place, format_args!("`{key}` is not imported: its value is not standard")),
     }
     Ok(())
 }
@@ -409,7 +407,7 @@ fn other_key(target: &mut Target, key: &str, value: &str, place: &Place) -> Resu
     if !usual.is_some_and(|usual| !value.eq_ignore_ascii_case(usual)) {
         return Ok(());
     }
-    target.note(place, format_args!("`{key}` is not carried over: the server determines it"));
+    target.note(place, format_args!("`{key}` is not imported: the server determines it"));
     Ok(())
 }
 
@@ -442,7 +440,7 @@ pub(super) fn settle_bursts(target: &mut Target, place: &Place) {
         target.session.retain(|(key, _)| *key != "first-burst");
         target
             .notes
-            .push(Note::new(place, "`FirstBurstLength` is not carried over: it is more than MaxBurstLength"));
+            .push(Note::new(place, "`FirstBurstLength` is not imported: it is more than MaxBurstLength"));
     }
 }
 
@@ -476,11 +474,11 @@ pub(super) fn rendered(san: &San, source: &str) -> Zeroizing<String> {
     let source: String = source.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
     line(&mut text, format_args!("# Imported from {source}."));
     match san.all_notes().len() {
-        0 => text.push_str("# Everything in it was carried over.\n"),
+        0 => text.push_str("# All settings were imported.\n"),
         many => line(
             &mut text,
             format_args!(
-                "# Not carried over, or different here: {many}, each a comment that begins with `import:`."
+                "# Not imported, or different here: {many}, each a comment that begins with `import:`."
             ),
         ),
     }

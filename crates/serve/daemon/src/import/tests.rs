@@ -175,9 +175,9 @@ fn identities_that_tgt_was_told_are_kept_and_clashes_named() {
     assert_eq!(count("vendor = \"ACME\""), 1, "{text}");
     assert_eq!(count("t10-id = \"IET     000a0001\""), 1, "the target behind number 9 is 10: {text}");
     let told = |what: &str| assert!(notes.iter().any(|note| note.contains(what)), "{what}: {notes:?}");
-    told("f:6: the identity is not carried over completely: another volume has the same");
-    told("f:10: `scsi_id` is not carried over as `t10-id`: it has 5 characters");
-    told("f:11: `product_id` is not carried over as `product`: it has 17 characters");
+    told("f:6: the identity is not imported completely: another volume has the same");
+    told("f:10: `scsi_id` is not imported as `t10-id`: it has 5 characters");
+    told("f:11: `product_id` is not imported as `product`: it has 17 characters");
     assert_eq!(notes.len(), 3, "{notes:?}");
 }
 
@@ -193,7 +193,7 @@ fn a_target_does_not_get_the_secret_of_another_one() {
     let secrets: Vec<&str> = keys(&text).into_iter().filter(|line| line.starts_with("secret = ")).collect();
     assert_eq!(secrets, ["secret = \"secret-of-target-a\"", "secret = \"secret-of-target-b\""]);
     assert_eq!(notes.len(), 1, "{notes:?}");
-    assert!(notes[0].starts_with("f:7: the user `alice` has another secret than in f:3"), "{notes:?}");
+    assert!(notes[0].starts_with("f:7: the user `alice` has a different secret in f:3"), "{notes:?}");
     let (_, notes) =
         import(&(target("a", "secret-of-both-of-them") + &target("b", "secret-of-both-of-them")));
     assert_eq!(notes, [""; 0]);
@@ -217,11 +217,11 @@ fn what_is_neither_is_refused() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("f");
     for (text, expected) in [
-        ("", "neither a target nor storage"),
-        ("{}", "neither a target nor storage"),
-        ("{\n  \"targets\": [,]\n}", "f:2:15: this is not JSON"),
-        ("<target x>\n", "f:1: <target> has no end"),
-        ("[volume.a]\nspec = \"ram:1GiB\"\n", "neither a target nor storage"),
+        ("", "neither targets nor storage"),
+        ("{}", "neither targets nor storage"),
+        ("{\n  \"targets\": [,]\n}", "f:2:15: invalid JSON"),
+        ("<target x>\n", "f:1: <target> has no closing tag"),
+        ("[volume.a]\nspec = \"ram:1GiB\"\n", "neither targets nor storage"),
     ] {
         std::fs::write(&path, text).expect("written");
         let error = read(&path).err().expect("a failure").to_string();

@@ -55,9 +55,9 @@ struct Store<'a> {
 }
 
 /// For administrators who added targets while tgtd was running. It does not describe a loss.
-const REMARK: &str = "# tgtd makes the identity of a LUN of its number and that of its target. Those here are what a tgtd has that was\n\
-                      # started with this configuration; of targets that were added later, `tgtadm --mode target --op show` has the\n\
-                      # number, the SCSI ID and the serial number.\n";
+const REMARK: &str = "# tgtd derives the identity of a LUN from its number and its target's number. The identities below are those that\n\
+                      # tgtd assigns when it starts with this configuration. For targets that were added later, `tgtadm --mode target\n\
+                      # --op show` prints the number, the SCSI ID and the serial number.\n";
 
 /// A user's account, or a note on why it cannot be carried over.
 type Found = Result<Account, Note>;
@@ -73,12 +73,12 @@ impl Tgt {
             key if key.starts_with("iSNS") => {
                 self.san.notes.push(Note::new(
                     &entry.place,
-                    format_args!("`{key}` is not carried over: there is no iSNS here"),
+                    format_args!("`{key}` is not imported: iSNS is not supported"),
                 ));
             }
             key => self.san.notes.push(Note::new(
                 &entry.place,
-                format_args!("`{key}` is not carried over: it is unknown here"),
+                format_args!("`{key}` is not imported: unknown setting"),
             )),
         }
     }
@@ -106,15 +106,15 @@ impl Tgt {
         let mut words = value.split(' ');
         let (user, secret) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
         if user.is_empty() || user.contains(char::REPLACEMENT_CHARACTER) {
-            return Err(Note::new(place, "a user is not carried over: it has no name"));
+            return Err(Note::new(place, "a user is not imported: it has no name"));
         }
         let secret = Zeroizing::new(secret.to_owned());
         let (first, at) =
             self.secrets.entry(user.to_owned()).or_insert_with(|| (secret.clone(), place.clone()));
         if *first != secret {
             let sentence = format_args!(
-                "the user `{}` has another secret than in {}:{}, which tgtd uses for both; here each has the secret \
-                 of its line",
+                "the user `{}` has a different secret in {}:{}, which tgtd uses for both; in the imported \
+                 file, each account has its own secret",
                 user.escape_debug(),
                 at.file,
                 at.line
@@ -137,8 +137,8 @@ impl Tgt {
             san::name(&first.value).filter(|name| self.san.targets.iter().all(|other| other.name != *name))
         else {
             let sentence = format_args!(
-                "the target `{}` is not carried over: its name is not an iSCSI name, or differs from another only \
-                 in case",
+                "the target `{}` is not imported: its name is not an iSCSI name, or differs from another \
+                 only in case",
                 first.value
             );
             self.san.notes.push(Note::new(place, sentence));
@@ -181,7 +181,7 @@ impl Tgt {
                 Ok(_) => networks.push(entry.value.clone()),
                 Err(_) if entry.value == "ALL" => {}
                 Err(error) => target
-                    .note(&entry.place, format_args!("`initiator-address` is not carried over: {error}")),
+                    .note(&entry.place, format_args!("`initiator-address` is not imported: {error}")),
             }
         }
         let is_limited = of("initiator-address").next().is_some()
@@ -189,15 +189,14 @@ impl Tgt {
         target.networks = is_limited.then_some(networks);
         if target.networks.as_ref().is_some_and(Vec::is_empty) {
             target.networks = None;
-            target
-                .leave_out("none of its addresses could be carried over, and it would be open to all", place);
+            target.leave_out("none of its addresses could be imported, so it would be open to all", place);
         }
         let mut names = Vec::new();
         for entry in of("initiator-name") {
             match san::name(&entry.value) {
                 Some(name) => names.push(name),
                 None => {
-                    target.note(&entry.place, "`initiator-name` is not carried over: it is not an iSCSI name")
+                    target.note(&entry.place, "`initiator-name` is not imported: it is not an iSCSI name")
                 }
             }
         }
@@ -205,7 +204,7 @@ impl Tgt {
             match names.is_empty() {
                 false => target.initiators = Some(names),
                 true => target.leave_out(
-                    "none of its initiators could be carried over, and it would be open to all",
+                    "none of its initiators could be imported, so it would be open to all",
                     place,
                 ),
             }
@@ -226,17 +225,17 @@ impl Tgt {
         }
         for (index, entry) in lines.iter().filter(|entry| entry.key == "outgoinguser").enumerate() {
             if index > 0 {
-                target.note(&entry.place, "`outgoinguser` is not carried over: tgt uses the first one only");
+                target.note(&entry.place, "`outgoinguser` is not imported: tgt uses the first one only");
                 continue;
             }
             match self.account(&entry.value, &entry.place) {
                 Err(note) => target.notes.push(note),
                 Ok(_) if !wanted => target
-                    .note(&entry.place, "`outgoinguser` is not carried over: there is no `incominguser`"),
+                    .note(&entry.place, "`outgoinguser` is not imported: there is no `incominguser`"),
                 Ok(mutual) if chap.accounts.iter().any(|account| account.secret == mutual.secret) => {
                     target.note(
                         &entry.place,
-                        "`outgoinguser` is not carried over: its secret is also an initiator's",
+                        "`outgoinguser` is not imported: its secret is also an initiator's",
                     );
                 }
                 Ok(mutual) => chap.mutual = Some(mutual),
@@ -249,7 +248,7 @@ impl Tgt {
         if !chap.accounts.is_empty() {
             target.chap = Some(chap);
         } else if wanted {
-            target.leave_out("none of its users could be carried over, and it would be open to all", place);
+            target.leave_out("none of its users could be imported, so it would be open to all", place);
         }
     }
 
@@ -277,7 +276,7 @@ impl Tgt {
             };
             let Some(number) = number else {
                 let sentence =
-                    format_args!("`{}` is not carried over: a LUN is 0 to {LUN_MAX} here", store.entry.value);
+                    format_args!("`{}` is not imported: a LUN is 0 to {LUN_MAX} here", store.entry.value);
                 target.note(&store.entry.place, sentence);
                 continue;
             };
@@ -291,7 +290,7 @@ impl Tgt {
         let (volume, notes) = match store.volume() {
             Ok(volume) => volume,
             Err(why) => {
-                target.note(place, format_args!("LUN {lun}, `{path}`, is not carried over: {why}"));
+                target.note(place, format_args!("LUN {lun}, `{path}`, is not imported: {why}"));
                 return;
             }
         };
@@ -311,7 +310,7 @@ fn add_account(chap: &mut Chap, account: Account, place: &Place) -> Option<Note>
         None => chap.accounts.push(account),
         Some(other) if other.secret == account.secret => {}
         Some(_) => {
-            let sentence = format_args!("a second secret of the user `{}` is not carried over", account.user);
+            let sentence = format_args!("a second secret of the user `{}` is not imported", account.user);
             return Some(Note::new(place, sentence));
         }
     }
@@ -336,9 +335,9 @@ fn target_line(target: &mut Target, entry: &Entry) {
     }
     let why = match key {
         "state" => "a configured target is always in service",
-        _ => "it is not known here",
+        _ => "it is not supported",
     };
-    target.note(&entry.place, format_args!("`{key}` is not carried over: {why}"));
+    target.note(&entry.place, format_args!("`{key}` is not imported: {why}"));
 }
 
 /// Keys that a target may set for all of its LUNs.
@@ -440,7 +439,7 @@ impl Store<'_> {
                 Some(bytes) => options.push(format!("physical={}", Bytes(bytes).0)),
                 None => notes.push(Note::new(
                     place,
-                    "`lbppbe` is not carried over: a physical block has up to 64 KiB here",
+                    "`lbppbe` is not imported: a physical block has up to 64 KiB here",
                 )),
             }
         }
@@ -456,7 +455,7 @@ impl Store<'_> {
             let keys = ["vendor_id", "product_id", "product_rev", "scsi_sn"];
             if keys.iter().any(|key| self.option(key).is_none()) {
                 let sentence =
-                    "`direct-store`: vendor, product and serial number of the device are not carried over";
+                    "`direct-store`: vendor, product and serial number of the device are not imported";
                 notes.push(Note::new(&self.entry.place, sentence));
             }
         }
@@ -486,10 +485,10 @@ fn lun_line(entry: &Entry) -> Option<Note> {
         "write-cache" if value != "off" => return None,
         "write-cache" => "the write cache is reported to initiators, which flush it",
         "allow-in-use" if value != "yes" => return None,
-        "allow-in-use" => "a file or device is locked while it is served",
+        "allow-in-use" => "Linerate locks a file or device while it serves it",
         "params" if value == "thin_provisioning=1" => return None,
         "la_lba" | "optimal_xfer_gran" | "optimal_xfer_len" => "the server determines it",
-        _ => "it is not known here",
+        _ => "it is not supported",
     };
-    Some(Note::new(&entry.place, format_args!("`{}` is not carried over: {why}", entry.key)))
+    Some(Note::new(&entry.place, format_args!("`{}` is not imported: {why}", entry.key)))
 }

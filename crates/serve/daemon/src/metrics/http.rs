@@ -169,10 +169,10 @@ async fn accept(listener: TcpListener, live: Weak<dyn Monitored>) {
         match listener.accept().await {
             Ok((stream, from)) => match ConnectionSlot::take(&connections, from) {
                 Some(slot) => drop(tokio::spawn(attend(stream, Arc::clone(&pages), slot))),
-                None => tracing::debug!(%from, "too many connections for metrics"),
+                None => tracing::debug!(%from, "too many metrics connections"),
             },
             Err(error) => {
-                tracing::debug!(%error, "cannot accept a connection for metrics");
+                tracing::debug!(%error, "cannot accept a metrics connection");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -204,7 +204,7 @@ async fn attend(stream: TcpStream, pages: Arc<Pages>, slot: ConnectionSlot) {
     match ended {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "a client of the metrics"),
-        Err(_) => tracing::debug!("a client of the metrics took too long"),
+        Err(_) => tracing::debug!("a metrics client timed out"),
     }
     drop(slot);
 }
@@ -254,7 +254,7 @@ async fn answer(pages: Arc<Pages>, request: Request<Incoming>) -> Result<Reply, 
     }
     drop(requests);
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
-        let mut reply = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+        let mut reply = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD are supported\n");
         reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
         return Ok(reply);
     }
@@ -266,9 +266,9 @@ async fn answer(pages: Arc<Pages>, request: Request<Incoming>) -> Result<Reply, 
             let text = serde_json::to_string(&health).unwrap_or_default();
             reply(status, "application/json", (text + "\n").into())
         }),
-        _ => Some(plain(StatusCode::NOT_FOUND, "there are /metrics and /healthz\n")),
+        _ => Some(plain(StatusCode::NOT_FOUND, "not found; use /metrics or /healthz\n")),
     };
-    Ok(answer.unwrap_or_else(|| plain(StatusCode::SERVICE_UNAVAILABLE, "the server ends\n")))
+    Ok(answer.unwrap_or_else(|| plain(StatusCode::SERVICE_UNAVAILABLE, "the server is shutting down\n")))
 }
 
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";

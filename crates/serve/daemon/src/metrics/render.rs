@@ -272,7 +272,7 @@ fn volumes(out: &mut Exposition, sample: &Sample) {
             sums.entry((counted.volume.as_ptr(), protocol)).or_default().add(counted);
         }
     }
-    // An unused volume has none yet.
+    // An unused volume has no statistics yet.
     let used = sample.volumes.iter().flat_map(|volume| {
         let address = Arc::as_ptr(&volume.volume);
         let of_volume = sums.range((address, "")..).take_while(move |((other, _), _)| *other == address);

@@ -28,7 +28,7 @@ pub(super) type SessionLabels = [String; 5];
 /// each one is a time series that the monitoring system stores until its data expires.
 const SESSION_LABELS_MAX: usize = 1024;
 
-/// The whole sample. The default is that of a server that serves nothing.
+/// The whole sample. The default describes a server without volumes.
 #[derive(Default)]
 pub(crate) struct Sample {
     pub(super) phase: Phase,

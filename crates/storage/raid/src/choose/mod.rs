@@ -37,9 +37,9 @@ pub struct Candidate {
 /// Whether a set may start when a newer record may exist on missing members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// It may not.
+    /// The set may not start.
     CertainOnly,
-    /// It may: the user has confirmed that the missing members are permanently lost.
+    /// The set may start: the user has confirmed that the missing members are permanently lost.
     MembersFound,
 }
 
@@ -109,9 +109,9 @@ impl FoundSet {
 /// Whether a set may start when its journal device is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Journal {
-    /// It may not.
+    /// The set may not start.
     Needed,
-    /// It may, with a journal on its members: the user has confirmed that the device is lost.
+    /// The set may start, with a journal on its members: the user has confirmed that the device is lost.
     Lost,
 }
 
@@ -326,7 +326,7 @@ impl FoundSet {
         if others_could_run && trust == Trust::CertainOnly {
             return Some(Refusal::NewerMayExist { missing: missing() });
         }
-        // Last, since this is the only refusal that can be overridden on its own.
+        // Checked last, because this is the only refusal that can be overridden on its own.
         (self.record.journal_device.is_some() && self.journal.is_none()).then(|| Refusal::NoJournal {
             clean: self.record.clean,
             is_old: self.left_out.iter().any(|(_, why)| matches!(why, LeftOut::OldJournal { .. })),

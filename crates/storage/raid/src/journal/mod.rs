@@ -314,9 +314,9 @@ impl Journal {
         }
     }
 
-    /// Moves the journal to the members, if it was on a separate device, which failed with this error;
-    /// records from `unwritten` on are not in the new journal. After an error, the set no longer has a
-    /// journal.
+    /// If the journal was on a separate device, which failed with this error, moves the journal to the
+    /// members; records from `unwritten` on are not in the new journal. After an error, the set no longer has
+    /// a journal.
     async fn fall_back(&self, unwritten: Option<u64>, error: DeviceError) -> Result<(), DeviceError> {
         // Another host may have taken over the set.
         self.members.check_service()?;
@@ -393,8 +393,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes both blocks: an old header must not be found if the newer one is torn, or on a copy that has
-    /// none yet.
+    /// Writes both header blocks, so that no old header is found if the newer header is torn, or on a new
+    /// copy.
     async fn write_headers(&self, start: Start) -> Result<(), DeviceError> {
         for _ in 0..HEADERS {
             self.write_header(start).await?;

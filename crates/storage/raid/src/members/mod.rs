@@ -67,9 +67,10 @@ struct Slot {
     is_readded: bool,
     /// For a member being rebuilt: number of stripes on its stable storage.
     secured: u64,
-    /// Number of devices that have been in this slot, plus the number of requests to take one out.
+    /// Number of devices that have been in this slot, plus the number of requests to remove one.
     incarnation: u64,
-    /// Its losses when it was known to be in sync: a count, so that a member in doubt differs from it.
+    /// The member's loss count when it was last known to be in sync. A member in doubt differs from every
+    /// count.
     losses: Losses,
     /// Average time of a read in nanoseconds, and outstanding reads.
     latency_ns: u64,
@@ -86,7 +87,7 @@ pub(crate) struct Member {
     summed: Option<Arc<Summed>>,
 }
 
-/// The slot of a failed member. It takes one device, unless the member is taken out manually first.
+/// The slot of a failed member. The vacancy accepts one device, unless the member is removed manually first.
 pub struct Vacancy {
     pub(crate) member: usize,
     incarnation: u64,
@@ -283,9 +284,9 @@ impl Members {
         slots.get(index).is_some_and(|slot| slot.device.is_some() && slot.state.holds(stripe))
     }
 
-    /// The member likely to complete a read of a copy of this stripe first: the one with the lowest product
-    /// of latency and outstanding reads. The latency of the others decays with each read, so that a slow
-    /// member is retried; the slower it was, the later.
+    /// The member likely to complete a read of a copy of this stripe first: the member with the lowest
+    /// product of latency and outstanding reads. The recorded latency of the other members decays with each
+    /// read, so that a slow member is retried; the slower it was, the later.
     pub(crate) fn fastest(&self, stripe: u64, candidates: impl Iterator<Item = usize>) -> Option<usize> {
         let mut slots = self.slots.lock();
         let holding: Vec<usize> = candidates.filter(|index| slots[*index].state.holds(stripe)).collect();
@@ -428,7 +429,8 @@ impl Members {
             Err(error) => return self.write_failed(&member, error).await,
         };
         self.fail(&member, Cause::LostWrites).await?;
-        // A member that stays is missing the writes that it lost. Losses from before the flush are only counted.
+        // If the member stays in the set, it lacks the writes that it lost. Losses from before the flush are
+        // only counted.
         if self.is_present(&member) && after != before { Err(DeviceError::WritesLost) } else { Ok(()) }
     }
 
@@ -525,7 +527,7 @@ impl Members {
                 self.changed.fetch_add(1, Ordering::AcqRel);
             }
             (slot.device, slot.summed) = (None, None);
-            // A device that is being put in its slot stays out.
+            // A device that is being added in its slot is not used.
             slot.incarnation += 1;
         }
         self.recorded().await.map(|()| true)
@@ -788,7 +790,7 @@ pub(crate) async fn certain_losses(device: &dyn BlockDevice) -> Result<u64, Devi
     Err(DeviceError::NotReady)
 }
 
-/// Maximum number of queries: a server that restarts during each of them is not waited for.
+/// Maximum number of queries: a server that restarts during every query is not waited for.
 const DOUBTS_MAX: u32 = 8;
 
 impl Slot {

@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn a_code_without_words_has_its_familys() {
         let sense = |code, qualifier| Sense { key: 3, code, qualifier, ..Sense::default() }.to_string();
-        assert_eq!(sense(0x11, 0x7f), "MEDIUM ERROR, the data cannot be read back (03/11/7f)");
+        assert_eq!(sense(0x11, 0x7f), "MEDIUM ERROR, an unrecovered read error (03/11/7f)");
         assert_eq!(sense(0x99, 0), "MEDIUM ERROR, a vendor-specific code (03/99/00)");
         assert_eq!(sense(0x7f, 0), "MEDIUM ERROR, something unknown (03/7f/00)");
     }

@@ -172,7 +172,7 @@ impl Portal {
 
     pub(super) fn of_server(&self) -> front_end_core::Portal {
         let Portal { listen, group, advertise, congestion, send_buffer, receive_buffer } = self;
-        debug_assert_ne!(*group, 0, "a portal group tag is 1 at least");
+        debug_assert_ne!(*group, 0, "a portal group tag must be 1 or greater");
         front_end_core::Portal {
             front_end: ISCSI,
             listen: listen.0.into(),
@@ -263,7 +263,7 @@ impl Configured for IscsiConfig {
                 let target = Target::of_volume(volume);
                 if self.targets.iter().any(|other| other.name == target.name) {
                     return Err(format!(
-                        "the file has the target {} already; rename the volume",
+                        "the file already has a target {}; rename the volume",
                         target.name
                     ));
                 }
@@ -282,7 +282,7 @@ impl Configured for IscsiConfig {
         match self.targets.iter().find(lost) {
             None => Ok(()),
             Some(target) => Err(format!(
-                "no listener has a portal group of {}; --listen makes group 1 only, so use [[portal]] in the file",
+                "no portal serves {}; --listen creates only portal group 1: use [[portal]] in the file",
                 target.name
             )),
         }

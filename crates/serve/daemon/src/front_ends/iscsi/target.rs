@@ -92,7 +92,7 @@ impl Target {
         let says_more = ["alias", "groups", "initiators", "networks", "chap", "session", "hidden"];
         if !section.has("lun") && !redirected && !says_more.iter().any(|key| section.has(key)) {
             let sentence =
-                "this target has no LUN; write [[target.lun]] with lun = 0 and volume = \"…\" under it";
+                "this target has no LUN; add [[target.lun]] with lun = 0 and volume = \"…\" below it";
             section.mistakes.add(section.at(), sentence);
         }
         let Placed { value, at } = name?;
@@ -126,7 +126,7 @@ fn reached_groups(section: &Section<'_>, known: &[u16]) -> Option<Vec<u16>> {
     let groups = section.counts("groups", 1..=65_535)?;
     for group in groups.iter().filter(|group| !known.contains(&(group.value as u16))) {
         let sentence =
-            format!("no [[portal]] has group = {}; give one this group or remove it here", group.value);
+            format!("no [[portal]] has group = {}; add it to a [[portal]], or remove it here", group.value);
         section.mistakes.add(group.at.clone(), sentence);
     }
     Some(groups.iter().map(|group| group.value as u16).collect())
@@ -162,7 +162,7 @@ impl Exposed for Target {
             Some(_) => ", with CHAP",
             None => "",
         };
-        let elsewhere = self.redirect.as_ref().map(|redirect| format!(", sent on to {}", redirect.address));
+        let elsewhere = self.redirect.as_ref().map(|redirect| format!(", moved to {}", redirect.address));
         format!("{who}{near}{proof}{}", elsewhere.unwrap_or_default())
     }
 
@@ -182,7 +182,7 @@ impl Exposed for Target {
     }
 
     fn differences(&self, old: &dyn Exposed) -> Vec<&'static str> {
-        // All fields are listed, so that a new one must be compared or left out on purpose.
+        // All fields are listed, so that a new field must be compared, or omitted deliberately.
         let Target { name: _, alias, groups, initiators, networks, chap, offers, hidden, redirect, luns: _ } =
             self;
         let old: &Target = before(old);
@@ -192,8 +192,8 @@ impl Exposed for Target {
             (old.initiators != *initiators, "initiators"),
             (old.networks != *networks, "networks"),
             (old.chap != *chap, "CHAP accounts"),
-            (old.offers != *offers, "what it negotiates (for new sessions)"),
-            (old.hidden != *hidden, "whether it is hidden"),
+            (old.offers != *offers, "negotiated keys (for new sessions)"),
+            (old.hidden != *hidden, "visibility in discovery"),
             (old.redirect != *redirect, "redirection"),
         ])
     }
@@ -382,7 +382,7 @@ fn user_and_secret<'a>(section: &Section<'a>) -> Option<UserAndSecret<'a>> {
         return refuse(
             section,
             &user,
-            format!("this cannot be a user's name: {why}; write one such as \"alice\""),
+            format!("this is not a valid user name: {why}; write one such as \"alice\""),
         );
     }
     let credentials = Credentials { name: user.value.to_owned(), secret };
@@ -400,7 +400,7 @@ fn checked(section: &Section<'_>, place: &Placed<&str>, bytes: &[u8]) -> Option<
         return Some(Secret::new(bytes));
     }
     let sentence = format!(
-        "this secret has {length} bytes; a CHAP secret has {SECRET_MIN} to {SECRET_MAX}, and up to 16 for Windows"
+        "this secret has {length} bytes; a CHAP secret needs {SECRET_MIN} to {SECRET_MAX}; Windows: up to 16"
     );
     refuse(section, place, sentence)
 }
@@ -462,7 +462,7 @@ fn first_burst(section: &Section<'_>, max_burst: u32) -> Option<u32> {
         return Some(first);
     }
     let sentence = format!(
-        "`first-burst` is larger than `max-burst`, {}; an initiator must not send that much unsolicited data",
+        "`first-burst` must not be larger than `max-burst`, which is {}",
         Bytes(max_burst.into())
     );
     section.mistakes.add(section.placed("first-burst"), sentence);

@@ -1,6 +1,6 @@
 //! The commands to type on an initiator to use the LUNs of a target: on Linux, Windows and ESXi, for QEMU and
-//! for libiscsi's tools. Secrets are never shown: SECRET stands for that of the first CHAP account,
-//! TARGET_SECRET for the target's own. HOST stands for the variable part of an initiator name pattern.
+//! for libiscsi's tools. Secrets are never shown: SECRET stands for the secret of the first CHAP account,
+//! TARGET_SECRET for the target's secret. HOST stands for the variable part of an initiator name pattern.
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
