@@ -193,7 +193,7 @@ pub(crate) struct DetachArguments {
     /// closes the file
     #[arg(long, conflicts_with = "force")]
     lazy: bool,
-    /// Detach the file even if it is in use or its target is unreachable; programs that use it get I/O
+    /// Detach the file even if it is in use or its target is unreachable: programs get I/O
     /// errors, and data not yet written to the target is lost
     #[arg(long)]
     force: bool,

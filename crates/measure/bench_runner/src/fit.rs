@@ -64,8 +64,7 @@ pub fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> {
     });
     let left_out = leave_out(&mut suite, ragged);
     if suite.cells().next().is_none() {
-        let sentence =
-            format!("no request length is a multiple of the storage's block size, {block} bytes");
+        let sentence = format!("no request length is a multiple of the storage's block size, {block} bytes");
         return Err(Failure::refused(sentence));
     }
     if !left_out.is_empty() {

@@ -254,8 +254,7 @@ pub fn resumed(mut record: Record, subject: &Subject) -> Result<Record, Failure>
     let is_same = (&begun.identity, begun.bytes, begun.block_bytes)
         == (&subject.identity, subject.bytes, subject.block_bytes);
     if !is_same {
-        let why =
-            format!("{} is not the measured storage, which was {}", subject.place, described(begun));
+        let why = format!("{} is not the measured storage, which was {}", subject.place, described(begun));
         return Err(Failure::refused(why));
     }
     let runs = record.runs.len();

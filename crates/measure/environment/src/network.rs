@@ -110,8 +110,7 @@ fn tcp(path: &PathInfo, interface: Option<&str>, mtu: Option<i64>) -> Vec<Fact> 
     let paced = interface == Some(LOOPBACK) && path.congestion.starts_with("bbr");
     let congestion = paced.then(|| "cubic (congestion=cubic): BBR is slow on a loopback".to_owned());
     let narrow = mtu.filter(|mtu| i64::from(path.path_mtu_bytes) < (*mtu).min(IP_PACKET_MAX));
-    let narrow =
-        narrow.map(|mtu| format!("{mtu}, as on the interface: a hop on the path has a smaller MTU"));
+    let narrow = narrow.map(|mtu| format!("{mtu}, as on the interface: a hop on the path has a smaller MTU"));
     let lossy = (path.retransmissions > 0).then(|| "0: segments were lost on the path".to_owned());
     vec![
         known("congestion control", &*path.congestion, congestion),

@@ -296,7 +296,8 @@ fn without_taps(name: &str, error: io::Error) -> LabError {
         ),
         io::ErrorKind::PermissionDenied => LabError::Missing(
             "a lab requires permission to open /dev/net/tun and to create interfaces \
-             (CAP_NET_ADMIN)".to_owned(),
+             (CAP_NET_ADMIN)"
+                .to_owned(),
         ),
         _ => LabError::System { doing: format!("make interface {name}"), error },
     }

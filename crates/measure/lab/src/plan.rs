@@ -123,9 +123,7 @@ impl HostPlan {
 
     fn mistake(&self) -> Option<String> {
         let wrong = self.sysctls.iter().find(|(name, _)| !is_sysctl(name));
-        wrong.map(|(name, _)| {
-            format!("{name} is not a network setting; use one such as net.ipv4.tcp_sack")
-        })
+        wrong.map(|(name, _)| format!("{name} is not a network setting; use one such as net.ipv4.tcp_sack"))
     }
 }
 
@@ -293,8 +291,7 @@ fn ready(section: &Section<'_>) -> Read<Option<ReadyCheck>> {
 fn sysctl(name: &Spanned<std::borrow::Cow<'_, str>>, value: &Spanned<DeValue<'_>>) -> Read<(String, String)> {
     let key: &str = name.get_ref();
     if !is_sysctl(key) {
-        let what =
-            format!("`{key}` is not a network setting; use one such as \"net.ipv4.tcp_sack\" = 0");
+        let what = format!("`{key}` is not a network setting; use one such as \"net.ipv4.tcp_sack\" = 0");
         return Err(Mistake { at: name.span(), what });
     }
     let value = match value.get_ref() {
@@ -308,11 +305,9 @@ fn sysctl(name: &Spanned<std::borrow::Cow<'_, str>>, value: &Spanned<DeValue<'_>
 fn link(name: &str, section: &Section<'_>, hosts: &[HostPlan], seed: u64) -> Read<LinkPlan> {
     section.knows(&[CONDITIONS, &["between", "end", "towards", "lane", "spread"]].concat())?;
     if !is_interface(name) {
-        return Err(
-            section.wrong(format!(
-                "`{name}` is not a valid link name; use up to 15 letters, digits, - and _, but not lo"
-            ))
-        );
+        return Err(section.wrong(format!(
+            "`{name}` is not a valid link name; use up to 15 letters, digits, - and _, but not lo"
+        )));
     }
     let [first, second] = between(section, hosts)?;
     let unsaid = Conditions { seed, ..Conditions::default() };

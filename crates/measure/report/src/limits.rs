@@ -238,10 +238,8 @@ fn to_fill<'a>(names: impl Iterator<Item = &'a str>, blocks: &[DistantBlock]) ->
 
 /// The result for the given window and depth, and which of them is the limit.
 fn what_comes<'a>(names: impl Iterator<Item = &'a str>, far: &DistanceLimits) -> Vec<Vec<String>> {
-    let with = far
-        .asked
-        .depth
-        .map_or("MB/s".to_owned(), |depth| format!("MB/s at depth {}", grouped(depth.into())));
+    let with =
+        far.asked.depth.map_or("MB/s".to_owned(), |depth| format!("MB/s at depth {}", grouped(depth.into())));
     let mut head = vec![with];
     names.for_each(|name| head.extend([name.to_owned(), "limit".to_owned()]));
     let cells = |way: &DirectionLimits| {

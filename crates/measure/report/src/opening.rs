@@ -327,9 +327,7 @@ fn help(help: &Help<'_>) -> String {
              times as fast. To find the limit of an iSCSI path, run linerate diagnose.",
             significant(*times)
         ),
-        Help::Unknown => {
-            "Unknown. To find the limit of an iSCSI path, run linerate diagnose.".to_owned()
-        }
+        Help::Unknown => "Unknown. To find the limit of an iSCSI path, run linerate diagnose.".to_owned(),
     }
 }
 

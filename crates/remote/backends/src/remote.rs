@@ -338,8 +338,7 @@ mod tests {
     #[test]
     fn a_mistake_in_a_url_is_pointed_at() {
         let said = refusal("iscsi://sään:x/iqn.x/0");
-        let expected =
-            "the port must be a number from 1 to 65535 (column 13)\n  \
+        let expected = "the port must be a number from 1 to 65535 (column 13)\n  \
              iscsi://sään:x/iqn.x/0\n              ^";
         assert_eq!(said, expected);
     }

@@ -346,7 +346,10 @@ mod tests {
             "`mtu` is not a key of a HyperSCSI URL; the keys are cipher, frame, key, name, port, reconnect-time, \
              station, timeout"
         );
-        assert_eq!(error("hyperscsi://e/x/0?cipher=rot13"), "cipher=rot13: expected aes256-gcm or chacha20-poly1305");
+        assert_eq!(
+            error("hyperscsi://e/x/0?cipher=rot13"),
+            "cipher=rot13: expected aes256-gcm or chacha20-poly1305"
+        );
         assert_eq!(error("hyperscsi://a+b+c+d+e+f+g+h+i/x/0"), "a session has at most 8 paths");
     }
 }

@@ -248,7 +248,10 @@ iqn.x:a
 
     #[test]
     fn nobody_home_is_said() {
-        assert_eq!(Discovery::new(&portal(), Vec::new()).text(), "san1:3260 has no targets for this initiator\n");
+        assert_eq!(
+            Discovery::new(&portal(), Vec::new()).text(),
+            "san1:3260 has no targets for this initiator\n"
+        );
     }
 
     #[test]

@@ -240,7 +240,10 @@ impl Url {
         }
         if options.journal_file.is_some() && options.journal_bytes < JOURNAL_BYTES_LEAST {
             let size = format!("journal={}", options.journal_bytes);
-            return Err(UrlError::Value(size, "64KiB or more with `journal-file`, for example journal=64MiB"));
+            return Err(UrlError::Value(
+                size,
+                "64KiB or more with `journal-file`, for example journal=64MiB",
+            ));
         }
         if options.journal_file.is_none() && options.journal_replay != ReplayRule::Auto {
             return Err(UrlError::NoJournalFile);
@@ -328,19 +331,20 @@ impl Options {
                 self.connections = count.ok_or(wrong("a number from 1 to 64, for example connections=4"))?;
             }
             "congestion" if !value.is_empty() => self.congestion = Some(decoded(value)?),
-            "congestion" => return Err(wrong("a congestion control algorithm, for example congestion=cubic")),
+            "congestion" => {
+                return Err(wrong("a congestion control algorithm, for example congestion=cubic"));
+            }
             "timeout" => {
                 self.timeout = seconds(value, 1)
                     .ok_or(wrong("a time from 1s to 24h, for example timeout=30 or timeout=2min"))?
             }
             "stall" => {
-                self.stall = Some(
-                    seconds(value, 1).ok_or(wrong("a time from 1s to 24h, for example stall=5"))?,
-                )
+                self.stall =
+                    Some(seconds(value, 1).ok_or(wrong("a time from 1s to 24h, for example stall=5"))?)
             }
             "quarantine" => {
-                self.quarantine = seconds(value, 0)
-                    .ok_or(wrong("a time up to 24h, for example quarantine=500ms"))?;
+                self.quarantine =
+                    seconds(value, 0).ok_or(wrong("a time up to 24h, for example quarantine=500ms"))?;
             }
             "journal" => {
                 let bytes = bytes(value).filter(|bytes| *bytes <= JOURNAL_BYTES_MAX);
@@ -353,7 +357,8 @@ impl Options {
                     .ok_or(wrong("auto, force or discard, for example journal-replay=force"))?;
             }
             "writers" => {
-                self.writers = Writers::parse(value).ok_or(wrong("one or several, for example writers=one"))?;
+                self.writers =
+                    Writers::parse(value).ok_or(wrong("one or several, for example writers=one"))?;
             }
             "address" if self.addresses.len() < PATHS_MAX => {
                 let address = host_and_port(&decoded(value)?);

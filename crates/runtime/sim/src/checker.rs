@@ -415,10 +415,7 @@ impl Checker {
                     || entry.begun < restart && !(looks_closer(entry.writer) && entry.answered);
                 block.settled &= entry.told;
                 if entry.writer == writer && !entry.told {
-                    let what = format!(
-                        "write {} was lost, but its writer's flush succeeded",
-                        entry.id.0
-                    );
+                    let what = format!("write {} was lost, but its writer's flush succeeded", entry.id.0);
                     return Err(BlockFault { lba, what });
                 }
             }

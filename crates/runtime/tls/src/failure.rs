@@ -97,9 +97,9 @@ fn certificate(error: &CertificateError, f: &mut fmt::Formatter<'_>) -> fmt::Res
             let presented = Text::from(presented);
             write!(f, "wrong name: the certificate is for {presented}, not for {}", expected.to_str())
         }
-        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => f.write_str(
-            "wrong purpose: the peer's certificate is not valid for its side of the connection",
-        ),
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            f.write_str("wrong purpose: the peer's certificate is not valid for its side of the connection")
+        }
         CertificateError::BadSignature => f.write_str("bad signature: the peer's certificate is invalid"),
         error => write!(f, "the peer's certificate: {}", foreign::printable(&error.to_string())),
     }

@@ -399,9 +399,7 @@ impl Live {
             let line = |loss| format!("in use: {loss}; to remove it anyway, use --force");
             reloaded.notes.extend(losses.iter().map(line));
             if !difference.shrunk.is_empty() && !discard_data {
-                reloaded
-                    .notes
-                    .push("a dry run does not check for data in the part to be cut off".to_owned());
+                reloaded.notes.push("a dry run does not check for data in the part to be cut off".to_owned());
             }
             return Ok(reloaded);
         }

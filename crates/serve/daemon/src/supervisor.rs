@@ -38,7 +38,9 @@ impl Supervisor {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
             [b'/', ..] => SocketAddr::from_pathname(&path)?,
             // For example the address of a virtual machine (vsock:…).
-            _ => return Err(io::Error::new(io::ErrorKind::Unsupported, "NOTIFY_SOCKET is not a UNIX socket")),
+            _ => {
+                return Err(io::Error::new(io::ErrorKind::Unsupported, "NOTIFY_SOCKET is not a UNIX socket"));
+            }
         };
         let number = |name| variable(name)?.to_str()?.parse::<u64>().ok();
         let is_ours = number("WATCHDOG_PID").is_none_or(|other| other == u64::from(pid));

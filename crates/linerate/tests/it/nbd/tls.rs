@@ -188,11 +188,7 @@ fn the_check_of_a_certificate_that_failed_is_named() {
         "wrong name: the certificate is for",
         "rejects our certificate",
     );
-    fails(
-        &ca,
-        "no certificate: the peer requires one",
-        "no certificate: the peer did not present",
-    );
+    fails(&ca, "no certificate: the peer requires one", "no certificate: the peer did not present");
     fails(
         &own("expired"),
         "expired: the peer rejects our certificate",

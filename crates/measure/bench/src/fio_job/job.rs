@@ -319,11 +319,10 @@ fn think(reader: &mut Reader<'_, '_>, accesses: &mut [Access]) -> Result<Option<
         return reader.wrong("thinktime", "pauses must be whole milliseconds here, up to an hour");
     }
     if blocks > 1 && accesses.len() > 1 {
-        return reader
-            .wrong(
-                "thinktime_blocks",
-                "the requests between two pauses must have the same length and direction here"
-            );
+        return reader.wrong(
+            "thinktime_blocks",
+            "the requests between two pauses must have the same length and direction here",
+        );
     }
     for access in accesses {
         (access.burst, access.delay_ms) = (blocks, ms as u32);
@@ -346,13 +345,11 @@ fn data(reader: &mut Reader<'_, '_>, reads: u8) -> Result<Data, Mistake> {
             "verify",
             "only the job's own reads are verified here, but the job has no reads; use randrw",
         ),
-        (true, 100) => {
-            reader.wrong(
-                "verify",
-                "only data that the job has written is verified here,
-                but the job only reads"
-            )
-        }
+        (true, 100) => reader.wrong(
+            "verify",
+            "only data that the job has written is verified here,
+                but the job only reads",
+        ),
         (true, _) => {
             reader.note(
                 "fio reads back the data that it has written and verifies its checksum; here each read of a \

@@ -478,7 +478,9 @@ fn split(text: &str) -> Result<(u64, &str), String> {
     let end = digits.find(|letter: char| !letter.is_digit(radix)).unwrap_or(digits.len());
     let (digits, unit) = digits.split_at(end);
     if radix == 16 && !unit.is_empty() {
-        return Err(format!("`{text}` has a unit, but fio does not support units after a hexadecimal number"));
+        return Err(format!(
+            "`{text}` has a unit, but fio does not support units after a hexadecimal number"
+        ));
     }
     let number = u64::from_str_radix(digits, radix).ok();
     number.map(|number| (number, unit)).ok_or_else(|| format!("`{text}` does not start with a whole number"))

@@ -174,7 +174,8 @@ impl Setup {
         if self.workers().any(|worker| worker.targets.len() > 1) {
             assumed.push(
                 "A worker with several disks uses that number of sessions to the single storage \
-                 here.".to_owned(),
+                 here."
+                    .to_owned(),
             );
         }
         Suite {

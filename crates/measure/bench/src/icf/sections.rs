@@ -197,8 +197,7 @@ fn disk(value: Line<'_>, worker: &mut Worker, notes: &mut Vec<String>) -> Result
             1 => "pseudo-random bytes",
             _ => return Ok(()),
         };
-        let note =
-            format!("Iometer writes {what}; here the data is random and cannot be compressed.");
+        let note = format!("Iometer writes {what}; here the data is random and cannot be compressed.");
         if !notes.contains(&note) {
             notes.push(note);
         }

@@ -105,7 +105,8 @@ fn what_is_not_known_is_named_and_not_dropped() {
         "'Target\n\tE: \"\"\n'Target type\n\tDISK\n'End target\n'End target assignments",
     );
     assert!(
-        mistake(&several).ends_with("the test varies the number of disks, but there is only one storage here")
+        mistake(&several)
+            .ends_with("the test varies the number of disks, but there is only one storage here")
     );
 }
 

@@ -156,9 +156,7 @@ impl FromStr for Distribution {
         let (name, values) = text.split_once(':').unwrap_or((text, ""));
         let form = FORMS.iter().find(|form| form.name() == name);
         let read = form.and_then(|form| form.read(values));
-        read.ok_or_else(|| {
-            format!("`{text}` is not a distribution; use {}", Self::choices(Self::to_string))
-        })
+        read.ok_or_else(|| format!("`{text}` is not a distribution; use {}", Self::choices(Self::to_string)))
     }
 }
 

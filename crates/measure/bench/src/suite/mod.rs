@@ -365,8 +365,9 @@ fn filled_in(template: &str, keys: &Keys<'_>) -> Result<String, String> {
     let mut name = template.to_owned();
     for (key, place) in LISTS {
         if name.contains(place) {
-            let value =
-                keys.value(key).ok_or_else(|| format!("the name contains {place}, but there is no `{key}`"))?;
+            let value = keys
+                .value(key)
+                .ok_or_else(|| format!("the name contains {place}, but there is no `{key}`"))?;
             name = name.replace(place, &shown(key, value)?);
         }
     }

@@ -41,9 +41,7 @@ fn what_is_no_suite_is_refused_at_its_place() {
     );
     assert_eq!(mistake(HEAD), "line 1, column 1: a suite needs at least one [[step]] with a [[step.cell]]");
     let upper = HEAD.replace("\"x\"", "\"X y\"");
-    assert!(
-        mistake(&format!("{upper}{STEP}{CELL}")).starts_with("line 1, column 8: a suite name must have")
-    );
+    assert!(mistake(&format!("{upper}{STEP}{CELL}")).starts_with("line 1, column 8: a suite name must have"));
 }
 
 #[test]

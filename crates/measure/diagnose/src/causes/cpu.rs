@@ -30,8 +30,7 @@ pub(crate) fn client_cpu(case: &Case<'_>) -> Option<Found> {
              them with irqbalance, ethtool -L and -X, or receive packet steering \
              (/sys/class/net/INTERFACE/queues/rx-0/rps_cpus)",
         ),
-        Where::OpenIscsi
-            .remedy("node.session.nr_sessions = 4 with multipath: each session uses one CPU"),
+        Where::OpenIscsi.remedy("node.session.nr_sessions = 4 with multipath: each session uses one CPU"),
         Where::Windows.remedy("enable receive side scaling: Get-NetAdapterRss, Enable-NetAdapterRss"),
         Where::Esxi.remedy(
             "check the virtual machine's CPU ready time in esxtop: %RDY should be below 5 % per vCPU",

@@ -351,9 +351,8 @@ fn remedies(whose: Whose, bytes: u64) -> Vec<Remedy> {
         )),
         Where::Tgt.remedy(format!("on its host: {limits}")),
         Where::Lio.remedy(format!("on its host: {limits}")),
-        Where::Target.remedy(
-            "increase its TCP window size or socket buffers, and enable window scaling (RFC 7323)",
-        ),
+        Where::Target
+            .remedy("increase its TCP window size or socket buffers, and enable window scaling (RFC 7323)"),
     ];
     let ours = [
         Where::Url.remedy("omit receive-buffer and send-buffer: the kernel then sizes them automatically"),

@@ -106,9 +106,8 @@ fn remedies() -> Vec<Remedy> {
             "remove delay: or limit: from the volume, if it has one; file: with direct=off uses the host's \
              page cache",
         ),
-        Where::Lio.remedy(
-            "use a fileio backstore with write_back=true, or a block backstore on faster disks",
-        ),
+        Where::Lio
+            .remedy("use a fileio backstore with write_back=true, or a block backstore on faster disks"),
         Where::Tgt.remedy(
             "omit direct and sync from --bsoflags, to use the host's page cache; for fast disks, use \
              --bstype aio",

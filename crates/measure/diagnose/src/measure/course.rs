@@ -182,9 +182,9 @@ impl Course {
         for path in &mut evidence.paths {
             path.nop = match evidence.nbd {
                 None => self.nop_by(Cid(path.cid)),
-                Some(_) => Known::Unknown(
-                    "an NBD client cannot choose the connection of a request".to_owned(),
-                ),
+                Some(_) => {
+                    Known::Unknown("an NBD client cannot choose the connection of a request".to_owned())
+                }
             };
         }
     }

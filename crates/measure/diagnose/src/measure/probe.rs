@@ -89,9 +89,7 @@ impl Ground {
 
     fn data(&self, extent: Extent, device: &Device) -> Result<Slice, NoTime> {
         let bytes = device.geometry().length(extent) as usize;
-        self.data
-            .part(0..bytes)
-            .ok_or_else(|| never("the LUN's block size is larger than the written data"))
+        self.data.part(0..bytes).ok_or_else(|| never("the LUN's block size is larger than the written data"))
     }
 }
 

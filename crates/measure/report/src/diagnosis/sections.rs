@@ -257,12 +257,7 @@ fn group(waterfall: &Waterfall) -> Group {
     let part = |step: &Step| Bar::new(step.layer.clone(), step.takes_us(), takes(step), step.rank);
     let parts = waterfall.steps.iter().map(part).collect();
     let mut group = Group::waterfall(waterfall.request.clone(), parts);
-    group.bars.push(Bar::new(
-        "total".to_owned(),
-        waterfall.whole_us(),
-        latency(waterfall.whole_us()),
-        6,
-    ));
+    group.bars.push(Bar::new("total".to_owned(), waterfall.whole_us(), latency(waterfall.whole_us()), 6));
     group
 }
 
@@ -316,8 +311,7 @@ fn loads_section(diagnosis: &Diagnosis) -> Option<Section> {
 }
 
 fn results(diagnosis: &Diagnosis) -> Table {
-    let columns =
-        ["load", "#MB/s", "#± %", "#IOPS", "#p50", "#p99", "#model", "tightest limits in MB/s"];
+    let columns = ["load", "#MB/s", "#± %", "#IOPS", "#p50", "#p99", "#model", "tightest limits in MB/s"];
     let mut table = Table::of("", &columns);
     for (index, run) in diagnosis.evidence.loads.iter().enumerate() {
         let explained = diagnosis.explained.get(index);

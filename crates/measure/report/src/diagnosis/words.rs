@@ -108,11 +108,7 @@ pub(super) fn storage(storage: &Storage) -> String {
 /// `eth0 at 1 Gbit/s, MTU 1,500`.
 pub(super) fn link(link: &LinkLayer) -> String {
     if link.loopback {
-        return format!(
-            "{} (loopback), MTU {}",
-            link.interface,
-            grouped(link.mtu.into())
-        );
+        return format!("{} (loopback), MTU {}", link.interface, grouped(link.mtu.into()));
     }
     let speed = link.bits_per_s.map(|bits| format!(" at {}bit/s", short_unit(bits))).unwrap_or_default();
     let half = if link.full_duplex == Some(false) { ", half duplex" } else { "" };

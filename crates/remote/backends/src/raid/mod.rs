@@ -124,10 +124,9 @@ pub(super) fn written_with(kind: &str, argument: &str, members: &[String]) -> St
 fn read(kind: &'static Kind, level: Level, written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
     let strip: Option<Bytes> = match written.argument().text.is_empty() {
         true => None,
-        false => Some(
-            written
-                .before_brackets("a RAID set needs a strip length, or nothing", "raid0:64KiB:[…]")?,
-        ),
+        false => {
+            Some(written.before_brackets("a RAID set needs a strip length, or nothing", "raid0:64KiB:[…]")?)
+        }
     };
     if let Some(strip) =
         strip.filter(|strip| !strip.0.is_power_of_two() || !(4 << 10..=1 << 20).contains(&strip.0))

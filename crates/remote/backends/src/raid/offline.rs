@@ -585,12 +585,18 @@ impl fmt::Display for SetStatus {
             let is_whole = self.members.iter().all(|member| member.state == MemberCondition::InSync);
             let has_parity = [Level::Raid5, Level::Raid6].iter().any(|level| self.level == level.to_string());
             f.write_str(match is_whole {
-                true if has_parity => "when the set is used, parity is computed region by region; if a \
-                                       member fails before parity is complete, data can be lost",
-                true => "the copies differ until the set is used and has synchronised them; until then, a \
-                         scrub reports them",
-                false => "degraded until the set is used and has computed parity; if a member fails before \
-                          parity is complete, data can be lost",
+                true if has_parity => {
+                    "when the set is used, parity is computed region by region; if a \
+                                       member fails before parity is complete, data can be lost"
+                }
+                true => {
+                    "the copies differ until the set is used and has synchronised them; until then, a \
+                         scrub reports them"
+                }
+                false => {
+                    "degraded until the set is used and has computed parity; if a member fails before \
+                          parity is complete, data can be lost"
+                }
             })?;
         }
         self.left_out.iter().try_for_each(|left_out| write!(f, "\n  excluded: {left_out}"))?;

@@ -480,9 +480,10 @@ pub(crate) fn write_members(
         match lost_blocks {
             0 => {}
             1 => write!(f, "\n    1 of its blocks is lost: reads of it fail until it is rewritten")?,
-            lost => {
-                write!(f, "\n    {lost} of its blocks are lost: reads of these fail until they are rewritten")?
-            }
+            lost => write!(
+                f,
+                "\n    {lost} of its blocks are lost: reads of these fail until they are rewritten"
+            )?,
         }
     }
     journal.iter().try_for_each(|journal| write!(f, "\n  {journal}"))?;

@@ -191,7 +191,8 @@ impl Upkeep {
         let remedy = match (is_taken_over, self.records.is_some()) {
             (true, _) => {
                 "another host uses a member: stop that use, then remove the volume and add it again, or \
-                 restart the server".to_owned()
+                 restart the server"
+                    .to_owned()
             }
             (false, true) => format!(
                 "it restarts automatically when all its members respond, or with `linerate raid assemble {set}`"

@@ -57,8 +57,7 @@ fn what_tgt_does_not_know_is_refused_in_words() {
         let manner = SanitizeManner::default();
         let refused = unit.sanitize(&Sanitize::BlockErase, manner).await.expect_err("tgt cannot");
         assert!(refused.is_unsupported());
-        let words =
-            "the target refused SANITIZE: ILLEGAL REQUEST, the target does not support the command \
+        let words = "the target refused SANITIZE: ILLEGAL REQUEST, the target does not support the command \
              (05/20/00)";
         assert_eq!(refused.to_string(), words);
     });

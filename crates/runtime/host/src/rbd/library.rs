@@ -176,9 +176,7 @@ fn symbol(file: &CStr, name: &CStr) -> Result<*mut c_void, String> {
     // SAFETY: the library was opened and is never closed.
     let found = unsafe { libc::dlsym(library, name.as_ptr()) };
     match found.is_null() {
-        true => {
-            Err(format!("the Ceph library is too old ({}); use version 16 or later", loader_error()))
-        }
+        true => Err(format!("the Ceph library is too old ({}); use version 16 or later", loader_error())),
         false => Ok(found),
     }
 }

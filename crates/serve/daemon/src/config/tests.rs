@@ -161,7 +161,7 @@ fn text_that_a_protocol_cannot_carry_is_refused() {
     refused(
         "[[portal]]\nlisten = \"127.0.0.1\"\nadvertise = \":3260\"",
         "3:13",
-        "the host must be an IPv4 address"
+        "the host must be an IPv4 address",
     );
     let long = "x".repeat(300);
     for (user, why) in [

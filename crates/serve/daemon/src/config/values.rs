@@ -255,9 +255,7 @@ impl Gather {
     }
 
     fn new(span: Duration) -> Result<Gather, String> {
-        (span <= GATHER_MAX)
-            .then_some(Gather(span))
-            .ok_or_else(|| "the maximum is 10 ms".to_owned())
+        (span <= GATHER_MAX).then_some(Gather(span)).ok_or_else(|| "the maximum is 10 ms".to_owned())
     }
 }
 

@@ -437,14 +437,7 @@ fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     };
     let named = (name != volume).then(|| ("name", name.into()));
     let entries = [("volume", volume.into())].into_iter().chain(named);
-    add_export(
-        nbd,
-        "export",
-        is_named,
-        addition.volume,
-        entries,
-        format!("export {name} already exists"),
-    )
+    add_export(nbd, "export", is_named, addition.volume, entries, format!("export {name} already exists"))
 }
 
 /// Removes the exports of this volume. An export that stays keeps its name.

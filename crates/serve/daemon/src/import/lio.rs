@@ -265,10 +265,7 @@ impl Lio {
         chap(target, access.authentication, logins, &place);
         if target.initiators.as_ref().is_some_and(Vec::is_empty) {
             target.initiators = None;
-            target.leave_out(
-                "none of its initiators could be imported, so it would be open to all",
-                &place,
-            );
+            target.leave_out("none of its initiators could be imported, so it would be open to all", &place);
         }
     }
 
@@ -320,10 +317,8 @@ impl Lio {
             let initiators = (!all).then(|| names.iter().map(|name| (*name).to_owned()).collect());
             match u16::try_from(number).ok().filter(|_| number <= LUN_MAX) {
                 Some(lun) => target.add_lun(Lun { lun, volume: volume.clone(), initiators }, place),
-                None => target.note(
-                    place,
-                    format_args!("LUN {number} is not imported: a LUN is 0 to {LUN_MAX} here"),
-                ),
+                None => target
+                    .note(place, format_args!("LUN {number} is not imported: a LUN is 0 to {LUN_MAX} here")),
             }
         }
         for target in &mut self.san.targets {
@@ -614,10 +609,8 @@ fn login(object: &Object<'_>, initiator: Option<&str>) -> Option<Login> {
 fn chap(target: &mut Target, wanted: bool, logins: Vec<Login>, place: &Place) {
     if !wanted {
         if !logins.is_empty() {
-            target.note(
-                place,
-                "users and secrets are not imported: authentication is off, so they are unused",
-            );
+            target
+                .note(place, "users and secrets are not imported: authentication is off, so they are unused");
         }
         return;
     }

@@ -76,10 +76,10 @@ impl Tgt {
                     format_args!("`{key}` is not imported: iSNS is not supported"),
                 ));
             }
-            key => self.san.notes.push(Note::new(
-                &entry.place,
-                format_args!("`{key}` is not imported: unknown setting"),
-            )),
+            key => self
+                .san
+                .notes
+                .push(Note::new(&entry.place, format_args!("`{key}` is not imported: unknown setting"))),
         }
     }
 
@@ -180,8 +180,9 @@ impl Tgt {
             match entry.value.parse::<Network>() {
                 Ok(_) => networks.push(entry.value.clone()),
                 Err(_) if entry.value == "ALL" => {}
-                Err(error) => target
-                    .note(&entry.place, format_args!("`initiator-address` is not imported: {error}")),
+                Err(error) => {
+                    target.note(&entry.place, format_args!("`initiator-address` is not imported: {error}"))
+                }
             }
         }
         let is_limited = of("initiator-address").next().is_some()
@@ -203,10 +204,8 @@ impl Tgt {
         if of("initiator-name").next().is_some() {
             match names.is_empty() {
                 false => target.initiators = Some(names),
-                true => target.leave_out(
-                    "none of its initiators could be imported, so it would be open to all",
-                    place,
-                ),
+                true => target
+                    .leave_out("none of its initiators could be imported, so it would be open to all", place),
             }
         }
         self.chap(target, lines, place);
@@ -230,8 +229,9 @@ impl Tgt {
             }
             match self.account(&entry.value, &entry.place) {
                 Err(note) => target.notes.push(note),
-                Ok(_) if !wanted => target
-                    .note(&entry.place, "`outgoinguser` is not imported: there is no `incominguser`"),
+                Ok(_) if !wanted => {
+                    target.note(&entry.place, "`outgoinguser` is not imported: there is no `incominguser`")
+                }
                 Ok(mutual) if chap.accounts.iter().any(|account| account.secret == mutual.secret) => {
                     target.note(
                         &entry.place,

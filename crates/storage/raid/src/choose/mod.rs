@@ -566,7 +566,9 @@ impl fmt::Display for Refusal {
                     write!(f, ", and the given one is an old copy of it")?;
                 }
                 f.write_str(match clean {
-                    true => ". The set was closed cleanly, and the journal contains no data: attach the device",
+                    true => {
+                        ". The set was closed cleanly, and the journal contains no data: attach the device"
+                    }
                     false => {
                         ", and the set was not closed cleanly: writes that exist only in the journal would \
                          be lost. Attach the device"

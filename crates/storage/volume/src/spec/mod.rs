@@ -51,7 +51,9 @@ impl FromStr for WhichIdentity {
         match text {
             "file" => Ok(WhichIdentity::OfFile),
             "new" => Ok(WhichIdentity::New),
-            _ => Err("write identity=file for the identity recorded in the file, or identity=new for a new one"),
+            _ => Err(
+                "write identity=file for the identity recorded in the file, or identity=new for a new one",
+            ),
         }
     }
 }

@@ -250,8 +250,8 @@ impl Inbound {
     /// Whether all announced or requested data has arrived or been dropped. An initiator that breaks the rules
     /// may never end its sequences, so only the current segment counts.
     ///
-    /// After a digest error, a target "MUST wait to receive all the data (signaled by a data PDU with the Final
-    /// bit set for all outstanding R2Ts) before sending the SCSI Response" (section 7.8).
+    /// After a digest error, a target "MUST wait to receive all the data … before sending the SCSI Response"
+    /// (section 7.8).
     pub(super) fn is_drained(&self) -> bool {
         debug_assert!(
             self.fulfilled <= self.sent && self.sent <= self.planned,

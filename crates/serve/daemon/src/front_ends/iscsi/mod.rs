@@ -262,10 +262,7 @@ impl Configured for IscsiConfig {
             for volume in &beside.volumes {
                 let target = Target::of_volume(volume);
                 if self.targets.iter().any(|other| other.name == target.name) {
-                    return Err(format!(
-                        "the file already has a target {}; rename the volume",
-                        target.name
-                    ));
+                    return Err(format!("the file already has a target {}; rename the volume", target.name));
                 }
                 self.targets.push(target);
             }

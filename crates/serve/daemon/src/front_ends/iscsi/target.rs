@@ -461,10 +461,8 @@ fn first_burst(section: &Section<'_>, max_burst: u32) -> Option<u32> {
     if first <= max_burst {
         return Some(first);
     }
-    let sentence = format!(
-        "`first-burst` must not be larger than `max-burst`, which is {}",
-        Bytes(max_burst.into())
-    );
+    let sentence =
+        format!("`first-burst` must not be larger than `max-burst`, which is {}", Bytes(max_burst.into()));
     section.mistakes.add(section.placed("first-burst"), sentence);
     None
 }
