@@ -44,9 +44,9 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "flush-that-lies",
         what: "lost writes are reported only to the initiator whose flush detected them",
-        file: "crates/serve/logical_unit/src/unit.rs",
-        from: "is_untold.then_some(losses)",
-        to: "(is_untold && losses == 0).then_some(losses)",
+        file: "crates/serve/logical_unit/src/access.rs",
+        from: "if told.is_none_or(|told| told >= losses) {",
+        to: "if told.is_none_or(|told| told >= losses) || losses > 0 {",
     },
     Mutation {
         name: "flush-that-does-nothing",
