@@ -108,7 +108,7 @@ enum Command {
     /// The path is measured layer by layer, from the network card to the medium. The diagnosis names the bottleneck, the
     /// expected gain of removing it, and the settings to change.
     Diagnose(Box<Nested<DiagnoseArguments, DiagnoseCommand>>),
-    /// Verify data over iSCSI on loopback, and measure this machine's performance
+    /// Test this machine: verify data and measure performance on loopback
     #[command(visible_alias = "prove")]
     Selftest(ProveArguments),
     /// Simulate hosts and links, and run peers for network measurements

@@ -234,7 +234,7 @@ mod tests {
         for (line, says) in [
             (&["--volume", "ram:1GiB"][..], "a name, `=` and a specification"),
             (&["--volume", "vm1=ram:1gib"], "write 1GiB"),
-            (&["--volume", "VM1=ram:1GiB"], "write `vm1`"),
+            (&["--volume", "VM1=ram:1GiB"], "such as `vm1`"),
             (&["--listen", "::1"], "write [::1]:3260"),
             (&["--reactors", "0"], "1..=1024"),
             (&["--io-engine", "magic"], "auto, uring or threads"),

@@ -52,7 +52,7 @@ pub(crate) struct BenchArguments {
     pub(super) output: OutputOptions,
 }
 
-/// The network of a suite that includes one.
+/// Options of `--suite wan`, which creates its own lab network.
 #[derive(clap::Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Lab of --suite wan")]
 pub(crate) struct LabOptions {

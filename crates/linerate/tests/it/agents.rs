@@ -237,13 +237,15 @@ fn an_agent_that_is_lost_in_the_middle_ends_the_run_and_loses_no_results() {
     let status = end_of(&mut coordinator);
     let said = fs::read_to_string(said.path()).expect("a text");
     assert_eq!(status.code(), Some(3), "{said}");
-    assert!(said.contains(&format!("agent {} was lost", addresses[1])), "{said}");
+    assert!(said.contains(&format!("the connection to agent {} was lost", addresses[1])), "{said}");
     let record = record(&out);
     assert_eq!(record["runs"][0]["ended"], "interrupted");
     for client in clients(&record) {
         assert!(number(client, "/run/reads/ios") > 0, "{client}");
     }
-    assert!(clients(&record)[1]["run"]["first_failure"].as_str().is_some_and(|why| why.contains("lost")));
+    assert!(
+        clients(&record)[1]["run"]["first_failure"].as_str().is_some_and(|why| why.contains("disconnected"))
+    );
     assert!(record["ended"].is_null(), "it can be gone on with");
 }
 

@@ -85,9 +85,9 @@ fn a_volume_in_use_keeps_its_names_and_one_that_is_added_gets_them() {
     let twin = "naa=naa.60014056f2d4c1e8a3b4f5d9c7e1b2a4";
     let refused = server(&served, &["add", "b=ram:1MiB", "--set", twin]);
     assert_eq!(refused.status.code(), Some(2), "{}", refused.said);
-    assert!(refused.said.contains("`b` has the NAA identifier of `a`"), "{}", refused.said);
+    assert!(refused.said.contains("`b` and `a` have the same NAA identifier"), "{}", refused.said);
     let refused = server(&served, &["add", "b=ram:1MiB", "--set", "vendor=much-too-long"]);
-    assert!(refused.expect_failure().contains("write 1 to 8 of ASCII"));
+    assert!(refused.expect_failure().contains("use 1 to 8 ASCII"));
     server(&served, &["add", "b=ram:1MiB", "--set", "serial=B12", "--set", "read-only=true"])
         .expect_success();
     let listed = server(&served, &["volumes"]).expect_success();

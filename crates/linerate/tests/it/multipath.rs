@@ -205,7 +205,7 @@ fn a_path_to_another_disk_is_not_used() {
             |channel: &ChannelStatus| channel.is_connected && channel.path == san.server.portal();
         assert!(status.channels.len() == 2 && status.channels.iter().all(leads_there), "{status:?}");
         let why = status.channels.iter().find_map(|channel| channel.last_error.clone());
-        assert!(why.is_some_and(|why| why.contains("another device")), "{status:?}");
+        assert!(why.is_some_and(|why| why.contains("not the same device")), "{status:?}");
     });
 }
 

@@ -388,11 +388,11 @@ fn members_of_a_set_in_use_come_and_go_and_the_server_tells_of_it() {
     assert!(local.refused(&["raid", "fail", "disk", "0"]).contains("data would be lost"));
     assert!(local.refused(&["raid", "grow", "disk"]).contains("degraded"));
     let small = format!("file:{}?size=8MiB", local.disks.path().join("small").display());
-    assert!(local.refused(&["raid", "replace", "disk", "1", &small]).contains("a member has"));
+    assert!(local.refused(&["raid", "replace", "disk", "1", &small]).contains("a member needs"));
     assert!(!local.disks.path().join("small").exists(), "it was made for nothing");
 
     let said = local.tell(&["raid", "replace", "disk", "1", &local.file("d")]);
-    assert!(said.contains("is now member 1") && said.contains("linerate.toml is updated"), "{said}");
+    assert!(said.contains("is now member 1") && said.contains("linerate.toml was also updated"), "{said}");
     local.until_healthy();
     local.tell(&["raid", "add", "disk", &local.file("e")]);
     // The spare replaces the next one.

@@ -233,7 +233,7 @@ fn read_only_holds_through_all_layers() {
 fn nesting_without_end_is_refused() {
     let text = "fault:[".repeat(100_000);
     let (sentence, _) = refusal(&text);
-    assert!(sentence.contains("16 deep"), "{sentence}");
+    assert!(sentence.contains("16 levels deep"), "{sentence}");
 }
 
 #[test]

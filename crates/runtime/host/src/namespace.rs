@@ -101,7 +101,8 @@ fn enter(network: BorrowedFd<'_>) -> io::Result<()> {
     // Private copies would keep a file system busy on a device that another host may already be using.
     let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     rustix::mount::mount_change(c"/", slave)?;
-    // Kept, since programs read the number of available CPUs there; a machine without it has nothing to keep.
+    // Keep /sys/fs/cgroup mounted: programs read the number of available CPUs from it. The machine may not
+    // have it.
     let keep =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     let groups = rustix::mount::open_tree(rustix::fs::CWD, c"/sys/fs/cgroup", keep);

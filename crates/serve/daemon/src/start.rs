@@ -265,7 +265,7 @@ mod tests {
                 other => panic!("{other:?}"),
             }
         };
-        assert!(resize(2, false, false).contains("cannot become 2MiB"));
+        assert!(resize(2, false, false).contains("to 2MiB"));
         let told = resize(2, true, false);
         assert!(told.contains("there is data after that size, from byte 3145728"), "{told}");
         assert_eq!(one.mib(), 4);

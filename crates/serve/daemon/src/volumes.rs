@@ -894,7 +894,10 @@ mod tests {
         site.remove_mark("two");
         std::fs::remove_file(site.path("state/volumes/w/mark")).expect("recorded");
         let told = site.refused("v", "spec = \"file:DATA/two\"");
-        assert!(told.contains("data/two was served before as volume w, but v is another disk"), "{told}");
+        assert!(
+            told.contains("data/two was served before as volume w, but volume v is another disk"),
+            "{told}"
+        );
         let (same, note) = site.serve("v", "spec = \"file:DATA/three\"").expect("maybe a copy");
         assert_eq!(same, one);
         let note = note.expect("only the administrator can know");
@@ -949,7 +952,7 @@ mod tests {
         let check = |number| site.check_place("v", &format!("delay:1us:[{}]", lun(number)));
         assert_eq!(check(0), Ok(None), "its LUN");
         let told = check(1).expect_err("that of another volume");
-        assert!(told.contains("was served before as volume w, but v is another disk"), "{told}");
+        assert!(told.contains("was served before as volume w, but volume v is another disk"), "{told}");
         let note = check(2).expect("an unknown one").expect("a note");
         assert!(note.contains("hosts treat it as the same disk"), "{note}");
     }
@@ -970,7 +973,7 @@ mod tests {
             [("v", "0a"), ("w", "0b")].iter().for_each(|(name, selected)| site.record(name, &of(selected)));
             assert_eq!(site.check_place("v", &of("0a")), Ok(None), "{spec}");
             let told = site.check_place("v", &of("0b")).expect_err("that of another volume");
-            assert!(told.contains("was served before as volume w, but v is another disk"), "{told}");
+            assert!(told.contains("was served before as volume w, but volume v is another disk"), "{told}");
             let note = site.check_place("v", &of("0c")).expect("an unknown one").expect("a note");
             assert!(note.contains("hosts treat it as the same disk"), "{note}");
         }
@@ -1005,7 +1008,7 @@ mod tests {
         let (first, _) = serve("v", &keys("a", "b")).expect("a first start");
         serve("w", &keys("c", "d")).expect("a first start");
         let told = serve("v", &keys("c", "d")).expect_err("another set");
-        assert!(told.contains("was served before as volume w, but v is another disk"), "{told}");
+        assert!(told.contains("was served before as volume w, but volume v is another disk"), "{told}");
         for (from, to) in [("a", "g"), ("b", "h")] {
             std::fs::rename(site.path("data").join(from), site.path("data").join(to)).expect("moved");
         }

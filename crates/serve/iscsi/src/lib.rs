@@ -25,9 +25,9 @@
 //! other, and allocation is recorded with them (`host::ram`).
 //!
 //! There is one exception, the price of sending without a copy: a READ without data digests may return a
-//! block that is half old and half new if another core stores to it during transmission. Both commands must
-//! be outstanding together, in sessions on two cores. Once the WRITE has completed, the block reads
-//! consistently.
+//! block that is half old and half new if another core stores to it during transmission. This can
+//! happen only while the READ and a WRITE of the block are outstanding at the same time, in sessions on
+//! different cores. Once the WRITE has completed, the block reads consistently.
 //!
 //! # Input validation
 //!

@@ -62,12 +62,12 @@ impl fmt::Display for NameError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NameError::Length(found, min, max) => {
-                write!(f, "it has {found} characters; write {min} to {max} of ASCII")
+                write!(f, "it has {found} characters; use {min} to {max} ASCII characters")
             }
             NameError::Character(c) => {
-                write!(f, "{c:?} is not a printable ASCII character; write letters, digits, punctuation and spaces")
+                write!(f, "{c:?} is not a printable ASCII character; use letters, digits, punctuation and spaces")
             }
-            NameError::Blank => f.write_str("it contains only spaces; write a name, or remove the key"),
+            NameError::Blank => f.write_str("it contains only spaces; use a name, or remove the key"),
             NameError::Naa => f.write_str(
                 "it is not an NAA identifier; write 0x and 32 hexadecimal digits that begin with 6, or 16 that \
                  begin with 5, 3 or 2",

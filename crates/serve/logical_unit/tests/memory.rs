@@ -252,5 +252,5 @@ fn no_command_takes_more_memory_than_it_says() {
 #[test]
 fn the_document_about_security_has_the_fixed_size() {
     let security = include_str!("../../../../docs/security.md");
-    assert!(security.contains(&format!("up to {} KiB of it in the\nSCSI layer", FIXED_BYTES >> 10)));
+    assert!(security.contains(&format!("up to {} KiB of it in the SCSI layer", FIXED_BYTES >> 10)));
 }

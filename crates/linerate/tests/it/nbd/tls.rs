@@ -134,7 +134,7 @@ fn clear_text_gets_nothing_where_tls_is_required() {
     let mut client = Client::connect(both.port);
     client.say(&an_option(1, b"disk"));
     assert!(client.is_closed(), "EXPORT_NAME has no error");
-    until("it is logged", || both.server.log().contains("without TLS"));
+    until("it is logged", || both.server.log().contains("requires TLS"));
     let told = linerate(&["info", &both.url("disk")]).expect_failure();
     assert!(told.contains("requires TLS; use nbds://"), "{told}");
 }

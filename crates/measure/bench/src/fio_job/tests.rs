@@ -144,7 +144,7 @@ fn what_has_no_meaning_is_named_with_its_lines() {
     assert_eq!(named, expected);
     let text = "[a]\niodepth=4\nrw=randread\n";
     let notes = parse(text, &[]).expect("a job").notes.join("\n");
-    for said in ["iodepth=4 is 1", "norandommap", "page cache"] {
+    for said in ["iodepth=4 is taken as 1", "norandommap", "page cache"] {
         assert!(notes.contains(said), "{said}: {notes}");
     }
 }
@@ -205,7 +205,9 @@ fn a_file_asks_for_no_more_than_there_is() {
     assert!(mistakes(&" ".repeat(2 << 20))[0].contains("1 MiB"));
     assert_eq!(mistakes(&"[a]\nx=1\n".repeat(1000)).len(), MISTAKES_MAX);
     let clients = "[a]\nnumjobs=200\n[b]\nnumjobs=200\n";
-    assert!(jobs(clients).suite("jobs", MIB).expect_err("too many").contains("more than 256 clients"));
+    assert!(
+        jobs(clients).suite("jobs", MIB).expect_err("too many").contains("more than 256 concurrent clients")
+    );
     let memory = "[a]\nioengine=libaio\niodepth=65536\nbs=64m\n";
     assert!(jobs(memory).suite("jobs", 1 << 40).expect_err("too much").contains("4 GiB"));
 }

@@ -423,11 +423,11 @@ fn beside(runs: &[LoadRun]) -> Table {
 }
 
 fn behaviour(runs: &[LoadRun], nbd: bool) -> Table {
-    let of_nbd = ["load", "#requested", "#outstanding", "#failed", "#BLOCK_STATUS under load"];
+    let of_nbd = ["load", "#requested", "#in flight", "#failed", "#BLOCK_STATUS under load"];
     let of_iscsi = [
         "load",
         "#requested",
-        "#outstanding",
+        "#in flight",
         "#window full",
         "#R2Ts each",
         "#BUSY",

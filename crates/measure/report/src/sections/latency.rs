@@ -81,7 +81,7 @@ fn load_curve(
 fn load_table(series: &[Series<'_>]) -> Table {
     let mut table = Table::of(
         "",
-        &["series", "load", "#outstanding", "#IOPS", "#95 % interval", "#MB/s", "#p50", "#p99", "#p99.9"],
+        &["series", "load", "#in flight", "#IOPS", "#95 % interval", "#MB/s", "#p50", "#p99", "#p99.9"],
     );
     for (name, summary) in series.iter().flat_map(|s| s.cells.iter().map(move |summary| (&s.name, summary))) {
         let times = latencies(summary);

@@ -202,7 +202,7 @@ fn runs(report: &Report<'_>) -> Table {
         "#counted",
         "#IOPS",
         "#MB/s",
-        "#outstanding",
+        "#in flight",
         "#failed",
         "#wrong data",
         "ended",

@@ -256,8 +256,8 @@ pub(super) fn flag(cells: &mut [CellSummary]) {
     }
 }
 
-/// The length of a cell's requests, if it has one role, one length, and a closed loop without pauses:
-/// otherwise its rate is configured.
+/// The request length of a cell; `None` unless the cell has one role, one length, and a closed loop without
+/// pauses. In other cells, equal rates do not indicate a limit.
 fn length(cell: &Cell) -> Option<u32> {
     let [Role { workload, .. }] = cell.roles.as_slice() else { return None };
     let [access] = workload.accesses.as_slice() else { return None };

@@ -267,7 +267,7 @@ fn a_scrub_without_repair_and_a_refused_replacement_change_nothing() {
     assert!(replaced("ram:96MiB").contains("does not keep its data"));
     assert!(
         replaced(&format!("file:{}?size=8MiB", folder.path().join("small").display()))
-            .contains("a member has")
+            .contains("a member needs")
     );
     let found = remote::run(async { scrub(&two, false, &mut |_, _| {}).await }).expect("scrubbed");
     assert!(found.degraded > 0);
@@ -531,7 +531,7 @@ fn a_journal_on_a_volume_of_its_own_that_cannot_be_is_refused_and_nothing_is_mad
     };
     let file =
         |mib: u64| format!("file:{}?size={mib}MiB", folder.path().join(format!("journal{mib}")).display());
-    assert!(refused("raid1", &[0, 1], &file(40), None).contains("this is RAID 1"));
+    assert!(refused("raid1", &[0, 1], &file(40), None).contains("this set is RAID 1"));
     assert!(refused("raid5", &[0, 1, 2], &file(40), Some(Bytes(0))).contains("without --journal 0"));
     assert!(refused("raid5", &[0, 1, 2], "ram:40MiB", None).contains("does not keep its data"));
     let said = refused("raid5", &[0, 1, 2], &file(8), None);

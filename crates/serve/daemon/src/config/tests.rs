@@ -92,22 +92,22 @@ fn portals_are_checked() {
 
 #[test]
 fn volumes_are_checked() {
-    refused("[volume.VM1]\nspec = \"ram:1GiB\"", "1:9", "write `vm1`");
+    refused("[volume.VM1]\nspec = \"ram:1GiB\"", "1:9", "such as `vm1`");
     refused("[volume.vm1]", "1:9", "[volume.vm1] has no `spec`");
     refused("[volume.vm1]\nspec = \"ram:1GiB?blok=512\"", "2:18", "did you mean `block`?");
     refused("[volume.vm1]\nspec = \"ram:\\u0031gb\"", "2:8", "write 1GB");
     refused("[volume.vm1]\nspec = \"ram:1GiB\"\nuuid = \"1\"", "3:8", "is not a UUID");
     refused("[volume.vm1]\nspec = \"ram:1GiB\"\ndeadline = \"0s\"", "3:12", "must not be 0");
     let uuid = "spec = \"ram:1GiB\"\nuuid = \"6f2d4c1e8a3b4f5d9c7e1b2a3c4d5e6f\"\n";
-    refused(&format!("[volume.b]\n{uuid}[volume.a]\n{uuid}"), "6:8", "`a` has the UUID of `b`");
+    refused(&format!("[volume.b]\n{uuid}[volume.a]\n{uuid}"), "6:8", "`a` and `b` have the same UUID");
     let renamed = "spec = \"ram:1GiB\"\nprevious-name = \"x\"\n";
     refused(&format!("[volume.b]\n{renamed}[volume.a]\n{renamed}"), "6:17", "`b` has the same previous name");
     for (bad, at, sentence) in [
-        ("serial = \"\"", "3:10", "it has 0 characters; write 1 to 251"),
+        ("serial = \"\"", "3:10", "it has 0 characters; use 1 to 251"),
         ("serial = \"ä\"", "3:10", "not a printable ASCII"),
-        ("vendor = \"more-than-8\"", "3:10", "it has 11 characters; write 1 to 8"),
-        ("product = \"more than sixteen\"", "3:11", "write 1 to 16"),
-        ("revision = \"4.0.1\"", "3:12", "write 1 to 4"),
+        ("vendor = \"more-than-8\"", "3:10", "it has 11 characters; use 1 to 8"),
+        ("product = \"more than sixteen\"", "3:11", "use 1 to 16"),
+        ("revision = \"4.0.1\"", "3:12", "use 1 to 4"),
         ("t10-id = \"LIO-ORG\"", "3:10", "write 9 to 255"),
         ("naa = \"0x6001405\"", "3:7", "write 0x and 32 hexadecimal digits that begin with 6"),
         ("nna = \"0x6001405\"", "3:1", "did you mean `naa`?"),
@@ -127,13 +127,13 @@ fn two_volumes_with_one_designator_are_refused() {
     refused(
         &two(naa, &naa.replace("0x", "naa.").to_uppercase().replace("NAA", "naa")),
         "6:7",
-        "`b` has the NAA identifier of `a`",
+        "`b` and `a` have the same NAA identifier",
     );
     let id = "t10-id = \"IET     00010001\"";
-    refused(&two(id, id), "6:10", "`b` has the T10 identifier of `a`");
+    refused(&two(id, id), "6:10", "`b` and `a` have the same T10 identifier");
     // An identifier derived from one volume's UUID must not be used by another volume either.
     let uuid = "uuid = \"30313233-3435-3637-3839-616263646566\"";
-    refused(&two(uuid, "naa = \"0x3e373913e5ad677d\""), "6:7", "`b` has the NAA identifier of `a`");
+    refused(&two(uuid, "naa = \"0x3e373913e5ad677d\""), "6:7", "`b` and `a` have the same NAA identifier");
     for fine in [two(naa, &naa.replace("b5c6", "b5c7")), two("serial = \"A\"", "serial = \"A\"")] {
         Config::parse("x.toml", &fine).unwrap_or_else(|error| panic!("{error}"));
     }
@@ -209,7 +209,7 @@ fn what_a_target_may_agree_on_is_checked() {
     refused(
         &session("first-burst = \"16KiB\"\nmax-burst = \"8KiB\""),
         "7:15",
-        "larger than `max-burst`, 8KiB",
+        "larger than `max-burst`, which is 8KiB",
     );
     refused(&session("initial-r2t = \"yes\""), "7:15", "true or false");
     refused(&session("max-outstanding-r2t = 0"), "7:23", "from 1 to 65535");
@@ -261,7 +261,7 @@ fn luns_are_checked() {
     refused(
         &lun("[[target.lun]]\nlun = 0\nvolume = \"vm2\""),
         "7:10",
-        "no volume `vm2`; did you mean `vm1`?",
+        "unknown volume `vm2`; did you mean `vm1`?",
     );
     refused(&lun("[[target.lun]]\nlun = 0\nvolume = \"backup\""), "7:10", "add [volume.backup]");
     refused(&lun("[[target.lun]]\nlun = 16384\nvolume = \"vm1\""), "6:7", "from 0 to 16383");

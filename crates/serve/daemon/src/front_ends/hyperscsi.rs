@@ -433,10 +433,10 @@ mod tests {
                         LUN 3: vm1 = ram:1MiB, for listed initiators\n";
         assert_eq!(summary, expected);
         for (from, to, why) in [
-            ("name = \"disks\"", "name = \"a b\"", "a name"),
+            ("name = \"disks\"", "name = \"a b\"", "not a valid name"),
             ("sixteen bytes or", "short", "16 to 255"),
-            ("initiator = \"host1\"", "initiator = \"host*\"", "a name"),
-            ("volume = \"vm1\"", "volume = \"vm2\"", "no volume `vm2`"),
+            ("initiator = \"host1\"", "initiator = \"host*\"", "not a valid name"),
+            ("volume = \"vm1\"", "volume = \"vm2\"", "unknown volume `vm2`"),
             ("lun = 3", "lun = 16384", "16383"),
             ("[[hyperscsi.target.key]]", "[[hyperscsi.target.keys]]", "unknown key `keys`"),
         ] {
