@@ -27,7 +27,7 @@ def test_a_url_that_is_wrong_is_refused():
         with pytest.raises(linerate.RefusedError) as refused:
             linerate.connect(url)
         assert isinstance(refused.value, ValueError) and str(refused.value)
-    with pytest.raises(linerate.RefusedError, match="no setting"):
+    with pytest.raises(linerate.RefusedError, match="unknown setting"):
         linerate.connect("iscsi://127.0.0.1/iqn.2026-01.x:y/0", tempo=9)
 
 
