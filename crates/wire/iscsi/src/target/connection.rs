@@ -265,7 +265,7 @@ pub(super) enum Incoming {
     Immediate { key: Key, length: u32 },
     /// It belongs to a Data-Out.
     DataOut { key: Key, offset: u32, length: u32, is_final: bool },
-    /// Drop it; it belongs to a Data-Out of a task that takes no more data.
+    /// Drop it; it is immediate data that breaks the rules, or of a Data-Out of a task that takes no more data.
     Unwanted { key: Key, is_final: bool, is_solicited: bool },
     /// It completes a request.
     Request(Box<Request>),

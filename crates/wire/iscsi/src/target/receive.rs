@@ -296,7 +296,9 @@ impl Session {
         self.tags.insert(pdu.itt, key);
         self.immediate += u32::from(pdu.immediate);
         if pdu.data_segment_length > 0 {
-            self.set_incoming(id, Incoming::Immediate { key, length: pdu.data_segment_length });
+            let wanted = Incoming::Immediate { key, length: pdu.data_segment_length };
+            let unwanted = Incoming::Unwanted { key, is_final: false, is_solicited: false };
+            self.set_incoming(id, if inbound.fault().is_none() { wanted } else { unwanted });
         }
         let command = command(TaskId { key, connection: id }, pdu, ahs);
         match order {
@@ -451,8 +453,7 @@ impl Session {
             Incoming::DataOut { key, offset, length, .. } => (*key, *offset, *length),
         };
         let has_room = self.has_staging_room(length as usize);
-        let task = self.tasks.get_mut(key).filter(|task| task.inbound.fault().is_none());
-        let Some(task) = task else { return Destination::Discard };
+        let Some(task) = self.tasks.get_mut(key) else { return Destination::Discard };
         let Some(waiting) = &mut task.waiting else {
             return match task.inbound.takes_from(offset) {
                 true => Destination::Task { task: TaskId { key, connection: id }, offset },
@@ -503,9 +504,6 @@ impl Session {
     }
 
     pub(super) fn immediate_arrived(&mut self, key: Key, length: u32, inline: &[u8]) {
-        if self.tasks.get(key).is_some_and(|task| task.inbound.fault().is_some()) {
-            return self.advance_data(key, Inbound::immediate_dropped);
-        }
         self.stage(key, 0, length, inline);
         self.advance_data(key, |inbound| inbound.immediate_arrived(length));
     }
@@ -591,7 +589,7 @@ impl Session {
         match incoming {
             Incoming::Immediate { key, .. } => {
                 self.fail(*key, DataFault::Digest);
-                self.advance_data(*key, Inbound::immediate_dropped);
+                self.unwanted_arrived(*key, false, false);
             }
             Incoming::DataOut { key, is_final, length, .. } => {
                 self.fail(*key, DataFault::Digest);

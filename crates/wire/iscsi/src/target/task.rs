@@ -208,12 +208,7 @@ impl Inbound {
     pub(super) fn immediate_arrived(&mut self, length: u32) {
         debug_assert!(self.segment_pending && self.received == 0, "immediate data comes first, and once");
         self.segment_pending = false;
-        self.received += length;
-    }
-
-    /// Notes that the immediate data was dropped.
-    pub(super) fn immediate_dropped(&mut self) {
-        self.segment_pending = false;
+        self.received = length;
     }
 
     /// Notes that the data segment of a Data-Out follows.
@@ -257,8 +252,9 @@ impl Inbound {
             self.fulfilled <= self.sent && self.sent <= self.planned,
             "R2Ts are asked for, sent and fulfilled in turn"
         );
-        let breaks_rules = matches!(self.fault, Some(DataFault::Unsolicited | DataFault::Sequence));
-        !self.segment_pending && (breaks_rules || !self.unsolicited_open && self.fulfilled >= self.sent)
+        let has_ended = !self.unsolicited_open && self.fulfilled >= self.sent;
+        let breaks_rules = || matches!(self.fault, Some(DataFault::Unsolicited | DataFault::Sequence));
+        !self.segment_pending && (has_ended || breaks_rules())
     }
 
     /// Determines the next step.

@@ -265,7 +265,9 @@ impl Session {
             let mut answer = Outbound::new(status, sense, data_in, expected, entry.lengths);
             answer.receipt = receipt.map(Box::new);
             entry.outbound = Some(answer);
-            self.respond_if_drained(task.key);
+            if entry.inbound.is_drained() {
+                self.queue_response(task.key);
+            }
         }
     }
 
