@@ -108,7 +108,7 @@ fn volumes_are_checked() {
         ("vendor = \"more-than-8\"", "3:10", "it has 11 characters; use 1 to 8"),
         ("product = \"more than sixteen\"", "3:11", "use 1 to 16"),
         ("revision = \"4.0.1\"", "3:12", "use 1 to 4"),
-        ("t10-id = \"LIO-ORG\"", "3:10", "write 9 to 255"),
+        ("t10-id = \"LIO-ORG\"", "3:10", "use 9 to 255"),
         ("naa = \"0x6001405\"", "3:7", "write 0x and 32 hexadecimal digits that begin with 6"),
         ("nna = \"0x6001405\"", "3:1", "did you mean `naa`?"),
     ] {
