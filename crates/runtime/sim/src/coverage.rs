@@ -54,7 +54,7 @@ const NEVER: [Never; 14] = [
         side: "target",
         states: &["with the driver"],
         events: &["its data are there"],
-        why: "unwanted data is dropped when its header arrives",
+        why: "unwanted data is dropped",
     },
     Never {
         side: "target",

@@ -429,7 +429,7 @@ impl Members {
             Err(error) => return self.write_failed(&member, error).await,
         };
         self.fail(&member, Cause::LostWrites).await?;
-        // If the member stays in the set, it lacks the writes that it lost. Losses from before the flush are
+        // A member that stays in the set does not have the writes that it lost. Losses from before the flush are
         // only counted.
         if self.is_present(&member) && after != before { Err(DeviceError::WritesLost) } else { Ok(()) }
     }

@@ -27,7 +27,6 @@ use crate::pdu::{
     AsyncEvent, AsyncMessage, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResult, Lun, NopIn,
     NopOut, RejectReason, TargetNumbers, TextRequest, TextResponse,
 };
-use crate::slab;
 use crate::text::{self, Pieces};
 
 impl Session {
@@ -138,13 +137,7 @@ impl Session {
     /// Ends the tasks of a connection without a response.
     fn end_own_tasks(&mut self, id: ConnectionId) {
         self.stop_receiving(id);
-        let doomed: Vec<slab::Key> = self
-            .tasks
-            .iter()
-            .filter(|(_, task)| task.connection == id && !task.queued)
-            .map(|(key, _)| key)
-            .collect();
-        doomed.into_iter().for_each(|key| self.drop_task(key));
+        self.drop_tasks(|task| task.connection == id && !task.queued);
     }
 
     fn stop_receiving(&mut self, id: ConnectionId) {

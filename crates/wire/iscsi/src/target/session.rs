@@ -222,15 +222,21 @@ impl Session {
 
     /// Ends the tasks of a connection, and reports those known to the driver.
     pub(super) fn drop_connection_tasks(&mut self, id: ConnectionId) {
-        let doomed: Vec<Key> =
-            self.tasks.iter().filter(|(_, task)| task.connection == id).map(|(key, _)| key).collect();
-        doomed.into_iter().for_each(|key| self.drop_task(key));
+        self.drop_tasks(|task| task.connection == id);
         debug_assert!(
             self.tasks.iter().all(|(_, task)| task.connection != id),
             "a task outlives its connection"
         );
     }
 
+    /// Drops all tasks that fulfil a condition, as [`Session::drop_task`] does.
+    pub(super) fn drop_tasks(&mut self, is_doomed: impl Fn(&Task) -> bool) {
+        let doomed: Vec<Key> =
+            self.tasks.iter().filter(|(_, task)| is_doomed(task)).map(|(key, _)| key).collect();
+        doomed.into_iter().for_each(|key| self.drop_task(key));
+    }
+
+    /// Ends a task without a response, and reports it if the driver knows it.
     pub(super) fn drop_task(&mut self, key: Key) {
         self.observe("its connection is lost", |_| Some(key));
         let Some(task) = self.tasks.get(key) else { return };

@@ -284,7 +284,8 @@ impl Session {
         referenced: Option<TaskId>,
     ) {
         if let Some(scope) = scope_of(pdu.function, pdu.lun) {
-            self.drop_answered_tasks(scope);
+            // The initiator will not send the rest of the data for which their responses wait.
+            self.drop_tasks(|task| task.outbound.is_some() && !task.queued && scope.covers(task.lun));
         }
         self.events.push_back(Event::TaskManagement(TmfRequest {
             tmf: TmfId(key),
@@ -293,14 +294,6 @@ impl Session {
             lun: pdu.lun,
             referenced,
         }));
-    }
-
-    /// Drops tasks whose responses wait for the rest of their data: the initiator will not send it.
-    fn drop_answered_tasks(&mut self, scope: FenceScope) {
-        let waits = |task: &Task| task.outbound.is_some() && !task.queued && scope.covers(task.lun);
-        let doomed: Vec<Key> =
-            self.tasks.iter().filter(|(_, task)| waits(task)).map(|(key, _)| key).collect();
-        doomed.into_iter().for_each(|key| self.drop_task(key));
     }
 
     /// Queues the response after the responses on the connection: the task's own may be among them.
