@@ -1,8 +1,8 @@
-//! The cost of measuring: requests a second of one thread on a device that takes no time, with samples and
-//! histograms enabled.
+//! Measures the overhead of the benchmark loop: requests per second of one thread on a null device, with
+//! samples and histograms enabled.
 //!
-//! `cargo run --release -p linerate-bench --example own_cost`, on an otherwise idle machine. Rates are also
-//! given per second of the thread's CPU time, which does not depend on other load.
+//! Run it with `cargo run --release -p linerate-bench --example own_cost`, on an otherwise idle machine. It
+//! also prints the rate per second of the thread's CPU time, which does not depend on other load.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ fn main() {
     show("writes, stamped", &Workload { data: Data::Stamped, span: span(), ..written });
 }
 
-/// The maximum that verification can handle.
+/// The longest span that verification supports.
 fn span() -> bench::plan::Span {
     bench::plan::Span { start_bytes: 0, bytes: Some(1 << 30) }
 }

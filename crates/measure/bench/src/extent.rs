@@ -1,4 +1,4 @@
-//! A part of the storage, as written on a command line.
+//! A contiguous part of the storage, as written on a command line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,8 @@ use volume::spec::Bytes;
 
 use crate::plan::Span;
 
-/// `SIZE` (from the start), `START..END`, `START..` or `..END`; at least one byte.
+/// A range of bytes, parsed from `SIZE` (from the start), `START..END`, `START..` or `..END`. It contains at
+/// least one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
     start: u64,
@@ -33,16 +34,16 @@ impl FromStr for Extent {
 }
 
 impl Extent {
-    /// Everything.
+    /// The whole storage.
     pub const ALL: Extent = Extent { start: 0, end: None };
 
-    /// The part that a span has on a device of `device_bytes`.
+    /// Returns the part that a span covers on a device of `device_bytes`.
     pub fn of(span: Span, device_bytes: u64) -> Extent {
         let end = span.bytes.map_or(device_bytes, |bytes| span.start_bytes.saturating_add(bytes));
         Extent { start: span.start_bytes, end: Some(end) }
     }
 
-    /// The intersection; empty if there is none.
+    /// Returns the intersection, or `None` if it is empty.
     pub fn within(self, other: Extent) -> Option<Extent> {
         let end = match (self.end, other.end) {
             (Some(one), Some(two)) => Some(one.min(two)),
@@ -52,18 +53,18 @@ impl Extent {
         end.is_none_or(|end| start < end).then_some(Extent { start, end })
     }
 
-    /// From the start of the first to the end of the last.
+    /// Returns the smallest extent that contains both.
     pub fn around(self, other: Extent) -> Extent {
         let end = self.end.zip(other.end).map(|(one, two)| one.max(two));
         Extent { start: self.start.min(other.start), end }
     }
 
-    /// Whether it extends past `device_bytes`.
+    /// Whether the extent reaches past `device_bytes`.
     pub fn exceeds(self, device_bytes: u64) -> bool {
         self.end.unwrap_or(self.start) > device_bytes
     }
 
-    /// The same part as a span.
+    /// Converts the extent to a span.
     pub fn span(self) -> Span {
         Span { start_bytes: self.start, bytes: self.end.map(|end| end - self.start) }
     }

@@ -8,32 +8,32 @@ use serde::{Serialize, Serializer};
 /// A request that failed, or that returned wrong data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// The device refused it.
+    /// The device returned an error.
     Device(DeviceError),
-    /// The block contains no data of this program.
+    /// The block does not start with the marker that this program writes.
     NotOurs {
         /// The block that was read.
         lba: Lba,
     },
-    /// The block is damaged: a mixture of two, or corrupted in transit.
+    /// The block has a wrong checksum: it is a mixture of two writes, or was corrupted in transit.
     Damaged {
         /// The block that was read.
         lba: Lba,
     },
-    /// The block is intact, but has another address.
+    /// The block is intact, but contains the address of a different block.
     WrongBlock {
         /// The block that was read.
         lba: Lba,
-        /// The address in the block.
+        /// The address stored in the block.
         found: Lba,
     },
-    /// The block is intact and at the right address, but its generation is not that of the last write.
+    /// The block is intact and has the right address, but not the generation of the last write.
     WrongGeneration {
         /// The block that was read.
         lba: Lba,
         /// The generation of the last write.
         expected: u64,
-        /// The generation in the block.
+        /// The generation stored in the block.
         found: u64,
     },
 }
@@ -55,7 +55,7 @@ impl fmt::Display for Failure {
                 write!(f, "block {} was read back with the data of block {}", lba.0, found.0)
             }
             Failure::WrongGeneration { lba, expected, found } => {
-                // The upper half identifies the run, and is not shown.
+                // The upper half identifies the run; the message only says whether it differs.
                 let (expected_in, found_in) = (expected >> 32, found >> 32);
                 let other = if found_in == expected_in { "" } else { " of another run" };
                 let (lba, expected, found) = (lba.0, *expected as u32, *found as u32);

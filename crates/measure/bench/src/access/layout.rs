@@ -1,4 +1,4 @@
-//! A workload fitted to a device, and the reasons why it may not fit.
+//! A workload adapted to the geometry of a device, and the reasons why a workload cannot run on a device.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::plan::{Access, Align, Data, Distribution, Pace, Percent, Span, Worklo
 /// Why a workload cannot be run on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Display, Error)]
 pub enum WorkloadError {
-    /// There is no device to run it on.
+    /// The list of devices is empty.
     #[display("there is no device to run a workload on")]
     NoDevice,
-    /// No kind of request is named.
+    /// The workload has no access line.
     #[display("the workload has no requests; add at least one kind of request")]
     NoAccess,
-    /// The shares of the kinds of requests do not make 100 %.
+    /// The shares of the access lines do not add up to 100 %.
     #[display("the shares of the kinds of requests add up to {percent} %; they must add up to 100 %")]
     Shares {
         /// The sum of the shares.
@@ -40,7 +40,7 @@ pub enum WorkloadError {
         /// The total length of the outstanding requests, in bytes.
         bytes: u64,
     },
-    /// The requests are not whole blocks of the device.
+    /// The request length is not a multiple of the device's block length.
     #[display(
         "the request size {block_bytes} is not a multiple of the device's block size, {logical_block_bytes}"
     )]
@@ -50,65 +50,65 @@ pub enum WorkloadError {
         /// The length of the device's logical block, in bytes.
         logical_block_bytes: u32,
     },
-    /// Requests or the span would start where no block of the device does.
+    /// The alignment of requests, or the start of the span, is not a multiple of the device's block length.
     #[display("the alignment {bytes} is not a multiple of the device's block size, {logical_block_bytes}")]
     Misaligned {
-        /// The alignment or the start, in bytes.
+        /// The alignment, or the start of the span, in bytes.
         bytes: u64,
         /// The length of the device's logical block, in bytes.
         logical_block_bytes: u32,
     },
-    /// Not even one request fits into the span.
+    /// The span is shorter than the longest request.
     #[display("the span of {span_bytes} bytes is too small for a request")]
     SpanTooSmall {
-        /// Bytes that are there.
+        /// The length of the span, in bytes.
         span_bytes: u64,
     },
     /// The span reaches beyond the end of the device.
     #[display("the span extends beyond the end of the device, which has {device_bytes} bytes")]
     SpanTooLarge {
-        /// Bytes that the device has.
+        /// The capacity of the device, in bytes.
         device_bytes: u64,
     },
-    /// The parameter of a distribution is out of its range.
+    /// A parameter of the distribution is out of its range.
     #[display("the distribution is out of its range: {}", Distribution::choices(Distribution::to_string))]
     Distribution,
-    /// An open loop has no requests, or a rate beyond the clock's resolution.
+    /// The rate of an open loop is zero or negative, or too high.
     #[display("the rate of {per_second} requests per second is out of range; use more than 0, up to 10^7")]
     Rate {
-        /// Requests a second.
+        /// The rate, in requests per second.
         per_second: f64,
     },
-    /// An open loop sets the times of requests, and so do pauses and draining.
+    /// The workload has a rate, and also pauses or draining. Each of them determines when requests start.
     #[display("a rate cannot be combined with pauses between bursts or with draining")]
     PacedTwice,
-    /// Draining after zero requests has no meaning.
+    /// `drain_after` is 0.
     #[display("draining after 0 requests is not possible; use 1 or more")]
     NoDrain,
-    /// With verification, every outstanding request needs a separate place.
+    /// The span has too few places. With verification, no two outstanding requests may overlap.
     #[display(
         "the span has space for {places} requests, but verification needs {needed}; use a larger span or a \
          lower depth"
     )]
     TooFewPlaces {
-        /// Places in the span.
+        /// Number of places in the span.
         places: u64,
-        /// Places that are needed.
+        /// Number of places required.
         needed: u64,
     },
-    /// The generations of all places would take too much memory.
+    /// The span has too many places: their generations would take too much memory.
     #[display(
         "the span has space for {places} requests, but verification supports at most {PLACES_VERIFIED_MAX}; \
          use a smaller span or larger requests"
     )]
     TooManyPlaces {
-        /// Places in the span.
+        /// Number of places in the span.
         places: u64,
     },
     /// The workload writes, and the device is read-only.
     #[display("the device is read-only")]
     ReadOnly,
-    /// A journal needs stamped data.
+    /// The workload has a journal, but does not verify its data.
     #[display("a log of writes requires verified data")]
     NothingToNote,
     /// The journal belongs to another workload or another device.
@@ -116,36 +116,37 @@ pub enum WorkloadError {
     AnotherJournal,
 }
 
-/// More is an error in a file, and would use memory for as many tasks.
+/// Maximum queue depth. Each outstanding request takes the memory of a task, so a larger value in a file is
+/// rejected as an error.
 const DEPTH_MAX: u32 = 65_536;
-/// Memory that a large machine can spare.
+/// Maximum total length of the outstanding requests: memory that a large machine can spare.
 const UNDER_WAY_BYTES_MAX: u64 = 16 << 30;
 /// Maximum number of places to verify: four bytes each, 256 MiB. Enough for 256 GiB in requests of 4 KiB.
 const PLACES_VERIFIED_MAX: u64 = 1 << 26;
-/// More requests than a thread can make. Due requests are counted one by one, which must cost little in
-/// comparison.
+/// Maximum rate of an open loop, higher than any thread can reach. The loop counts due requests one by one,
+/// so at this rate the counting must cost little.
 const PER_SECOND_MAX: f64 = 1e7;
 
-/// The part of a device that a workload uses, and how.
+/// A workload adapted to a device: the part of the device in use, and the kinds of requests.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Layout {
     /// The start of the span on the device.
     pub(crate) start_bytes: u64,
-    /// The length of the span: whole blocks.
+    /// The length of the span; a multiple of the logical block length.
     pub(crate) span_bytes: u64,
-    /// The device's logical block.
+    /// The length of the device's logical block, in bytes.
     pub(crate) block_bytes: u32,
-    /// The longest request.
+    /// The length of the longest request, in bytes.
     pub(crate) longest_bytes: u64,
     pub(crate) distribution: Distribution,
-    /// The lines with a share above 0.
+    /// The access lines with a share above 0.
     pub(crate) lines: Vec<Line>,
 }
 
-/// One kind of requests.
+/// An access line of the workload, with lengths in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Line {
-    /// Drawn if a number below 100 is below this, and not below the previous line's value.
+    /// The line is drawn if a random number below 100 is below this value and not below the previous line's.
     below: u32,
     pub(crate) bytes: u64,
     pub(crate) align: u64,
@@ -156,7 +157,7 @@ pub(crate) struct Line {
 }
 
 impl Layout {
-    /// Fits a workload to a device of this shape, which `sessions` use concurrently.
+    /// Adapts a workload to a device with this geometry, which `sessions` sessions use concurrently.
     pub(crate) fn new(
         workload: &Workload,
         geometry: Geometry,
@@ -185,18 +186,18 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The line that a number below 100 selects.
+    /// Returns the line that a number below 100 selects.
     pub(crate) fn line(&self, number: u64) -> Line {
         let drawn = self.lines.iter().find(|line| number < u64::from(line.below));
         *drawn.unwrap_or(&self.lines[0]) // the last line's bound is 100
     }
 
-    /// All requests start and end at multiples of this, in bytes from the start of the span.
+    /// Every request's offset in the span, and its length, is a multiple of this number of bytes.
     pub(crate) fn granule_bytes(&self) -> u64 {
         self.lines.iter().fold(0, |all, line| gcd(gcd(all, line.bytes), line.align))
     }
 
-    /// Whether a request may have to wait for more than a completion.
+    /// Whether any line has a pause, so that a request may have to wait although a slot is free.
     pub(crate) fn pauses(&self) -> bool {
         self.lines.iter().any(|line| !line.pause.is_zero())
     }
@@ -204,7 +205,8 @@ impl Layout {
     fn check_verifiable(&self, under_way: u64) -> Result<(), WorkloadError> {
         let (places, granules) =
             (self.span_bytes / self.longest_bytes, self.span_bytes / self.granule_bytes());
-        // Each other request blocks fewer than two lengths of starts: there is always a free one.
+        // Each outstanding request excludes the starts of fewer than two places, so a free start always
+        // exists.
         let needed = under_way.saturating_mul(2);
         if places < needed {
             Err(WorkloadError::TooFewPlaces { places, needed })
@@ -296,7 +298,7 @@ fn misaligned(bytes: u64, geometry: Geometry) -> WorkloadError {
     WorkloadError::Misaligned { bytes, logical_block_bytes: geometry.block_size.bytes() }
 }
 
-/// The length of the span, in whole blocks.
+/// Returns the length of the span, rounded down to whole blocks.
 fn span_bytes(span: Span, geometry: Geometry) -> Result<u64, WorkloadError> {
     let device_bytes = geometry.bytes();
     let start = aligned(span.start_bytes, geometry)?;
@@ -308,7 +310,6 @@ fn span_bytes(span: Span, geometry: Geometry) -> Result<u64, WorkloadError> {
     Ok(bytes - bytes % u64::from(geometry.block_size.bytes()))
 }
 
-/// The greatest common divisor.
 fn gcd(one: u64, other: u64) -> u64 {
     if other == 0 { one } else { gcd(other, one % other) }
 }

@@ -1,4 +1,4 @@
-//! Which request comes next: Iometer's rules, as described in [`crate::plan::Workload`].
+//! Chooses the next request by Iometer's rules, which [`crate::plan::Workload`] describes.
 //!
 //! ```text
 //!   line by its share ─► random place, or behind the last request ─► up to the alignment ─► past the end? to the start
@@ -20,13 +20,13 @@ pub use layout::WorkloadError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) kind: Kind,
-    /// From the start of the span, in bytes.
+    /// The offset from the start of the span, in bytes.
     pub(crate) offset: u64,
-    /// Its length, in bytes.
+    /// The length, in bytes.
     pub(crate) bytes: u64,
-    /// The granularity of alternative starts, in bytes.
+    /// With verification, a request whose place is in use moves by multiples of this length, in bytes.
     pub(crate) align: u64,
-    /// The pause before it.
+    /// The pause before the request.
     pub(crate) pause: Duration,
 }
 
@@ -36,22 +36,22 @@ pub(crate) enum Kind {
     Write,
 }
 
-/// The order of one session's requests.
+/// The sequence of one session's requests.
 pub(crate) struct AccessStream {
     layout: Layout,
     spread: Spread,
     random: Random,
     /// The offset of a sequential request: the end of the previous one, from the start of the span.
     following: u64,
-    /// The line drawn for this burst, and the remaining requests of the burst.
+    /// The line drawn for the current burst; `left_in_burst` requests of the burst remain.
     line: Line,
     left_in_burst: u32,
 }
 
 impl AccessStream {
-    /// The order of session number `index` of `sessions`. Each session differs, and their sequential parts
-    /// start evenly spread over the span, so that they do not read data that another session has just brought
-    /// into a cache.
+    /// Creates the sequence of session number `index` of `sessions`. Each session's sequence differs.
+    /// Sequential requests of the sessions start evenly spread over the span, so that a session does not read
+    /// data that another session has just brought into a cache.
     pub(crate) fn new(layout: &Layout, seed: u64, index: usize, sessions: usize) -> AccessStream {
         let start = u128::from(layout.span_bytes) * index as u128 / sessions.max(1) as u128;
         AccessStream {
@@ -79,7 +79,8 @@ impl AccessStream {
         Ask { kind, offset, bytes: line.bytes, align: line.align, pause }
     }
 
-    /// Draws a line for each burst, whose pause precedes it (Iometer's `Grunt::Do_IOs`).
+    /// Starts a new burst when the previous one is complete: draws its line, and returns its pause (Iometer's
+    /// `Grunt::Do_IOs`).
     fn next_in_burst(&mut self) -> Duration {
         if self.left_in_burst > 0 {
             self.left_in_burst -= 1;
@@ -92,7 +93,7 @@ impl AccessStream {
 }
 
 impl Layout {
-    /// The extent of a request on the device.
+    /// Converts a request to blocks of the device.
     pub(crate) fn extent(&self, ask: &Ask) -> Extent {
         let block = u64::from(self.block_bytes);
         Extent { lba: Lba((self.start_bytes + ask.offset) / block), blocks: Blocks(ask.bytes / block) }
@@ -100,7 +101,7 @@ impl Layout {
 }
 
 impl Percent {
-    /// Draws an event that happens in this percentage of cases.
+    /// Returns true with this probability.
     fn happens(self, random: &mut Random) -> bool {
         match self {
             Percent::NONE => false,
@@ -110,12 +111,12 @@ impl Percent {
     }
 }
 
-/// A permutation of the numbers below a bound, the same in every run and every session: the same places are
-/// hot in all of them.
+/// A permutation of the numbers below a bound. It is the same in every run and every session, so the same
+/// places are hot in all of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shuffle {
     bound: u64,
-    /// The bits of the largest number below the bound.
+    /// The number of bits of the largest number below the bound.
     bits: u32,
 }
 
@@ -124,8 +125,8 @@ impl Shuffle {
         Shuffle { bound, bits: u64::BITS - bound.saturating_sub(1).leading_zeros() }
     }
 
-    /// The image of `place`. Cycle walking: numbers of the next power of two are shuffled until one is below
-    /// the bound, on average in fewer than two rounds. The mapping is one-to-one.
+    /// Returns the image of `place`, by cycle walking: the number is permuted within the next power of two
+    /// until the result is below the bound, on average in fewer than two rounds. The mapping is one-to-one.
     pub(crate) fn at(self, place: u64) -> u64 {
         let mut place = self.scatter(place);
         while place >= self.bound {
@@ -134,7 +135,8 @@ impl Shuffle {
         place
     }
 
-    /// Each step is reversible on numbers of this many bits: odd multiplication, and a shift by half of them.
+    /// Permutes the numbers of this many bits. Each step is reversible: multiplication by an odd number, and
+    /// an XOR with the number shifted right by half the bits.
     fn scatter(self, place: u64) -> u64 {
         let mask = u64::MAX.checked_shr(u64::BITS - self.bits).unwrap_or(0);
         let half = self.bits.div_ceil(2);
@@ -145,7 +147,7 @@ impl Shuffle {
     }
 }
 
-/// Odd numbers without a pattern: the multipliers of SplitMix64 and MurmurHash3.
+/// Odd numbers without a regular bit pattern: the multipliers of SplitMix64 and MurmurHash3.
 const MULTIPLIERS: [u64; 3] = [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb, 0xff51_afd7_ed55_8ccd];
 
 /// The span as a sequence of places, ordered by frequency of use.
@@ -156,12 +158,13 @@ pub(crate) struct Places {
     shuffle: Shuffle,
 }
 
-/// Draws an offset, in bytes from the start of the span; the caller rounds it up to the alignment, the second
-/// argument.
+/// Draws an offset, in bytes from the start of the span. The second argument is the alignment; the caller
+/// rounds the offset up to it.
 type Spread = Box<dyn Fn(&mut Random, u64) -> u64>;
 
-/// The uneven distributions draw a place of the length of the longest request, most often the first of a
-/// fixed shuffle. If requests may start at several points in that place, one of them is drawn too.
+/// Returns the function that draws offsets. The uneven distributions divide the span into places as long as
+/// the longest request, and draw a place by its rank in a fixed permutation. If requests may start at several
+/// offsets within a place, one of these is drawn as well.
 fn spread(distribution: Distribution, span_bytes: u64, longest_bytes: u64) -> Spread {
     let places = Places::new(span_bytes / longest_bytes, longest_bytes);
     match distribution {
@@ -171,7 +174,7 @@ fn spread(distribution: Distribution, span_bytes: u64, longest_bytes: u64) -> Sp
             Box::new(move |random, align| places.within(zipf.draw(random), random, align))
         }
         Distribution::Pareto { h } => {
-            // fio's: the exponent at which a share h of the places gets 1 - h of the requests.
+            // fio's formula. With this exponent, a share h of the places gets a share 1 - h of the requests.
             let exponent = h.ln() / (-h).ln_1p();
             Box::new(move |random, align| {
                 let rank = random.fraction().powf(exponent) * places.count as f64;
@@ -181,7 +184,7 @@ fn spread(distribution: Distribution, span_bytes: u64, longest_bytes: u64) -> Sp
         Distribution::Hot { requests, span } => {
             let probability = f64::from(requests.get()) / 100.0;
             let hot_bytes = (u128::from(span_bytes) * u128::from(span.get()) / 100) as u64;
-            // A hot part of 100 % leaves no other.
+            // If the hot part is the whole span, there is no other part to draw from.
             Box::new(move |random, _| match random.fraction() < probability || hot_bytes == span_bytes {
                 true => random.below(hot_bytes),
                 false => hot_bytes + random.below(span_bytes - hot_bytes),
@@ -195,7 +198,7 @@ impl Places {
         Places { count, bytes, shuffle: Shuffle::new(count) }
     }
 
-    /// A start within the place with this rank in frequency of use.
+    /// Draws an aligned offset within the place that has this rank in frequency of use.
     fn within(&self, rank: u64, random: &mut Random, align: u64) -> u64 {
         let starts = self.bytes / align;
         let start = if starts > 1 { random.below(starts) * align } else { 0 };
@@ -205,13 +208,14 @@ impl Places {
 
 /// Zipf's distribution over any number of places, exact and without a table: W. Hörmann and G. Derflinger,
 /// "Rejection-inversion to generate variates from monotone discrete distributions", 1996. A number is drawn
-/// by inverting the integral of x^-theta, and on average fewer than one in ten is rejected.
+/// by inverting the integral of x^-theta. On average, fewer than one number in ten is rejected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Zipf {
     theta: f64,
-    /// The integral up to half a step before the first place, where its bar is cut off.
+    /// The lower end of the areas to draw from: half a step after the first place, the integral minus that
+    /// place's weight, which is 1.
     low: f64,
-    /// The integral up to half a step after the last place.
+    /// The integral from 1 to half a step after the last place.
     high: f64,
     count: f64,
 }
@@ -224,7 +228,7 @@ impl Zipf {
         zipf
     }
 
-    /// A rank, from 0 for the most frequent.
+    /// Draws a rank; 0 is the most frequent.
     fn draw(&self, random: &mut Random) -> u64 {
         loop {
             let area = self.low + random.fraction() * (self.high - self.low);
@@ -235,7 +239,8 @@ impl Zipf {
         }
     }
 
-    /// Of x^-theta from 1 to `x`; precise even where theta is about 1, and the integral a logarithm.
+    /// Returns the integral of x^-theta from 1 to `x`. It is precise even if theta is close to 1, where the
+    /// integral approaches a logarithm.
     fn integral(&self, x: f64) -> f64 {
         let (log, power) = (x.ln(), 1.0 - self.theta);
         if (power * log).abs() < TINY { log } else { (power * log).exp_m1() / power }
@@ -247,7 +252,7 @@ impl Zipf {
     }
 }
 
-/// Below this, a logarithm and its series do not differ in 53 bits.
+/// Below this value, the logarithm and the exact expression are equal in the 53 bits of an `f64`.
 const TINY: f64 = 1e-12;
 
 #[cfg(test)]

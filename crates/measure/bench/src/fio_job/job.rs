@@ -1,4 +1,4 @@
-//! A job: the meaning of its options.
+//! A job of a fio job file, and the interpretation of its options.
 
 use std::time::Duration;
 
@@ -9,38 +9,38 @@ use crate::fio_job::keys::{
 use crate::plan::{Access, Align, Data, Distribution, Pace, Percent, Span, Workload};
 use crate::suite::SuiteError as Mistake;
 
-/// The work of a job, and its end.
+/// The workload of a job, and the conditions that end it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
-    /// Its section's name, or `name`.
+    /// The value of the option `name`, or else the name of the job's section.
     pub name: String,
     /// The number of concurrent clients (`numjobs`): 1 to 256.
     pub clients: u16,
-    /// The workload of each client; its span is set when the capacity is known.
+    /// The workload of each client. Its span is set once the capacity of the storage is known.
     pub workload: Workload,
-    /// The offset of the first client's part.
+    /// The start of the first client's part of the storage.
     pub offset: Amount,
     /// The distance between the parts of successive clients.
     pub offset_increment: Amount,
-    /// The length of each part; to the end if `None`.
+    /// The length of each part; `None` extends it to the end of the storage.
     pub size: Option<Amount>,
-    /// Bytes to move, if that is not `size`.
+    /// The number of bytes to transfer, if it differs from `size`.
     pub io_size: Option<Amount>,
-    /// Requests to make, if that ends the job.
+    /// The number of requests after which the job ends, if set.
     pub requests: Option<u64>,
     /// The number of repetitions.
     pub loops: u64,
     /// The maximum run time.
     pub runtime: Option<Duration>,
-    /// Whether it continues until then.
+    /// Whether the job repeats its work until `runtime` has passed.
     pub time_based: bool,
-    /// Time that is not counted.
+    /// The warm-up time, which is not measured.
     pub ramp: Duration,
-    /// Whether it starts only after all earlier jobs.
+    /// Whether the job starts only after all earlier jobs have ended.
     pub stonewall: bool,
 }
 
-/// The options of a job while they are read.
+/// Reads the options of a job.
 pub(super) struct Reader<'o, 't> {
     options: &'o Options<'t>,
     notes: &'o mut Vec<String>,
@@ -51,7 +51,7 @@ impl<'t> Reader<'_, 't> {
         latest(self.options, name)
     }
 
-    /// A value parsed by `read`, which returns a message on error.
+    /// Returns an option's value, parsed by `read`, which returns a message on error.
     pub(super) fn read<T>(
         &self,
         name: &str,
@@ -61,7 +61,7 @@ impl<'t> Reader<'_, 't> {
         read(value(&written)?).map(Some).map_err(|why| written.wrong(why))
     }
 
-    /// The same for the value for reads (0) or for writes (1).
+    /// As `read`, for the value that applies to reads (0) or to writes (1).
     pub(super) fn read_directed<T>(
         &self,
         name: &str,
@@ -84,7 +84,7 @@ impl<'t> Reader<'_, 't> {
         self.read(name, |text| number(text, base, range))
     }
 
-    /// The meaning of `k` in an option.
+    /// Returns the meaning of `k` in an option.
     pub(super) fn base(&self, name: &str) -> KbBase {
         self.written(name).map(|written| written.base).unwrap_or_default()
     }
@@ -99,7 +99,7 @@ impl<'t> Reader<'_, 't> {
         self.read(name, |text| time(text, unit))
     }
 
-    /// A mistake at an option.
+    /// Returns an error at the position of an option.
     fn wrong<T>(&self, name: &str, why: &str) -> Result<T, Mistake> {
         let unplaced = || Mistake { line: 1, column: 1, why: why.to_owned() };
         Err(self.written(name).map_or_else(unplaced, |written| written.wrong(why)))
@@ -109,7 +109,7 @@ impl<'t> Reader<'_, 't> {
         self.notes.push(note.to_owned());
     }
 
-    /// Adds a note if a size is in KiB.
+    /// Adds a note if a size has a unit such as `KiB`, which fio interprets as a power of ten by default.
     pub(super) fn note_opposite(&mut self, name: &str) {
         let said = self.options.get(name).into_iter().flatten().flatten();
         let opposite: Vec<&str> =
@@ -122,7 +122,7 @@ impl<'t> Reader<'_, 't> {
     }
 }
 
-/// The text behind `=`.
+/// Returns the text after `=`.
 fn value<'t>(written: &Written<'t>) -> Result<&'t str, Mistake> {
     let value = written.value.filter(|value| !value.is_empty());
     let value = value.ok_or_else(|| written.wrong("expected a value"))?;
@@ -132,13 +132,13 @@ fn value<'t>(written: &Written<'t>) -> Result<&'t str, Mistake> {
     Ok(value)
 }
 
-/// Engines that make one request at a time.
+/// fio's I/O engines that have only one outstanding request.
 const SYNCHRONOUS: &[&str] = &[
     "sync", "psync", "vsync", "pvsync", "pvsync2", "mmap", "splice", "gfapi", "mtd", "pmemblk", "dev-dax",
     "libpmem",
 ];
 
-/// Engines that measure something else.
+/// fio's I/O engines that do not measure storage.
 const NO_STORAGE: &[&str] = &[
     "cpuio",
     "net",
@@ -153,7 +153,7 @@ const NO_STORAGE: &[&str] = &[
     "exec",
 ];
 
-/// Checksums that fio uses to verify.
+/// The checksum methods of fio's `verify` option.
 const CHECKSUMS: &[&str] = &[
     "crc32c",
     "crc32c-intel",
@@ -185,7 +185,7 @@ pub(super) fn read(
     let loops = reader.number("loops", 1..=1_000_000)?.unwrap_or(1);
     let job = Job {
         name: name(section, reader)?,
-        // Within this range.
+        // The range fits in a `u16`.
         clients: reader.number("numjobs", 1..=256)?.unwrap_or(1) as u16,
         workload: workload(reader, requests)?,
         offset: reader.amount("offset")?.unwrap_or(Amount::Bytes(0)),
@@ -250,7 +250,7 @@ fn depth(reader: &mut Reader<'_, '_>) -> Result<u32, Mistake> {
     if NO_STORAGE.contains(&engine) {
         return reader.wrong("ioengine", &format!("`{engine}` does not measure storage"));
     }
-    // Within this range.
+    // The range fits in a `u32`.
     let depth = reader.number("iodepth", 1..=65_536)?.unwrap_or(1) as u32;
     if depth > 1 && SYNCHRONOUS.contains(&engine) {
         reader.note(&format!(
@@ -262,7 +262,7 @@ fn depth(reader: &mut Reader<'_, '_>) -> Result<u32, Mistake> {
     Ok(depth)
 }
 
-/// The pace of requests: `rate_iops`, or `rate` if all have one length.
+/// The pace of requests: `rate_iops`, or `rate` if all requests have the same length.
 fn pace(reader: &mut Reader<'_, '_>, reads: u8, accesses: &[Access]) -> Result<Pace, Mistake> {
     let rate = |name: &str| match reads {
         100 => reader.read_directed(name, 0, |text, base| number(text, base, 0..=1 << 40)),
@@ -299,7 +299,7 @@ fn pace(reader: &mut Reader<'_, '_>, reads: u8, accesses: &[Access]) -> Result<P
     })
 }
 
-/// Whether intervals are random.
+/// Whether the intervals between requests are random.
 fn process(text: &str) -> Result<bool, String> {
     match text {
         "linear" => Ok(false),
@@ -308,11 +308,12 @@ fn process(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Pauses: after `thinktime_blocks` completed requests. Returns that number.
+/// Adds the pauses of `thinktime` to the access lines. Returns the number of completed requests between
+/// pauses, if draining is required.
 fn think(reader: &mut Reader<'_, '_>, accesses: &mut [Access]) -> Result<Option<u32>, Mistake> {
     let time = reader.time("thinktime", Duration::from_micros(1))?.filter(|time| !time.is_zero());
     let Some(time) = time else { return Ok(None) };
-    // Within this range.
+    // The range fits in a `u32`.
     let blocks = reader.number("thinktime_blocks", 1..=1_000_000)?.unwrap_or(1) as u32;
     let ms = time.as_millis();
     if !time.as_micros().is_multiple_of(1000) || ms > 3_600_000 {
@@ -360,11 +361,11 @@ fn data(reader: &mut Reader<'_, '_>, reads: u8) -> Result<Data, Mistake> {
     }
 }
 
-/// The requests of a job.
+/// The access lines of a job.
 #[derive(Debug)]
 pub(super) struct Requests {
     pub(super) accesses: Vec<Access>,
-    /// Reads of 100.
+    /// The percentage of reads.
     pub(super) reads: u8,
     /// Whether `rw` is one of the random patterns.
     pub(super) is_random: bool,
@@ -373,16 +374,16 @@ pub(super) struct Requests {
 /// The requests of one direction.
 #[derive(Clone, Debug, PartialEq)]
 struct Direction {
-    /// Lengths, with their shares of 100. None is 0.
+    /// Lengths with their shares in percent; no share is 0.
     sizes: Vec<(u32, u8)>,
     align: Align,
     random: Percent,
 }
 
-/// As suites have it.
+/// Maximum request length, the same as in suites.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
 
-/// fio's `bs`.
+/// The default of fio's `bs`.
 const BS: u32 = 4096;
 
 const READS: usize = 0;
@@ -421,7 +422,7 @@ pub(super) fn requests(reader: &mut Reader<'_, '_>) -> Result<Requests, Mistake>
     Ok(Requests { accesses, reads, is_random })
 }
 
-/// The share of reads, if the pattern sets it, and whether offsets are random.
+/// Parses `rw`: the percentage of reads, if the pattern determines it, and whether offsets are random.
 fn pattern(text: &str) -> Result<(Option<u8>, bool), String> {
     if let Some((pattern, _)) = text.split_once(':') {
         return Err(format!(
@@ -442,7 +443,8 @@ fn pattern(text: &str) -> Result<(Option<u8>, bool), String> {
     }
 }
 
-/// The later one of `rwmixread` and `rwmixwrite`.
+/// Returns the percentage of reads, from `rwmixread` or `rwmixwrite`; if both are present, the later one
+/// counts.
 fn mix(reader: &Reader<'_, '_>) -> Result<u8, Mistake> {
     let share = |name: &str| {
         let base = reader.base(name);
@@ -471,7 +473,7 @@ fn direction(reader: &mut Reader<'_, '_>, which: usize, is_random: bool) -> Resu
     let align = match (align, sizes.len()) {
         (Some(bytes), _) => Align::Bytes(bytes),
         (None, 1) => Align::Natural,
-        // fio aligns all to the shortest.
+        // fio aligns all requests to the shortest length.
         (None, _) => Align::Bytes(least),
     };
     let random = match is_random {
@@ -481,7 +483,7 @@ fn direction(reader: &mut Reader<'_, '_>, which: usize, is_random: bool) -> Resu
     Ok(Direction { sizes, align, random })
 }
 
-/// The lengths that an option sets for one direction.
+/// Returns the lengths that an option sets for one direction.
 fn sizes_of(
     reader: &mut Reader<'_, '_>,
     name: &'static str,
@@ -498,7 +500,7 @@ fn share_of(reader: &Reader<'_, '_>, name: &'static str, which: usize) -> Result
 }
 
 fn length(text: &str, base: keys::KbBase) -> Result<u32, String> {
-    // Within 32 bits.
+    // The range fits in a `u32`.
     number(text, base, 1..=BLOCK_BYTES_MAX).map(|bytes| bytes as u32)
 }
 
@@ -506,7 +508,7 @@ fn one_length(text: &str, base: keys::KbBase) -> Result<Vec<(u32, u8)>, String> 
     length(text, base).map(|bytes| vec![(bytes, 100)])
 }
 
-/// `4k-16k`: every multiple of the shortest, equally often.
+/// Parses a range such as `4k-16k`: every multiple of the shortest length, with equal shares.
 fn range(text: &str, base: keys::KbBase) -> Result<Vec<(u32, u8)>, String> {
     let (least, most) =
         text.split_once('-').ok_or_else(|| format!("`{text}` is not a range, such as 4k-16k"))?;
@@ -525,7 +527,7 @@ fn range(text: &str, base: keys::KbBase) -> Result<Vec<(u32, u8)>, String> {
     }
 }
 
-/// `4k/70:64k/30`; entries without a share divide the rest.
+/// Parses a list such as `4k/70:64k/30`. Entries without a share divide the remainder equally.
 fn split(text: &str, base: keys::KbBase) -> Result<Vec<(u32, u8)>, String> {
     let mut sizes = Vec::new();
     for part in text.split(':') {
@@ -551,13 +553,13 @@ fn split(text: &str, base: keys::KbBase) -> Result<Vec<(u32, u8)>, String> {
     Ok(whole.filter(|(_, share)| *share > 0).collect())
 }
 
-/// The shares of a direction's lengths in percent, times `of`.
+/// Returns the shares of a direction's lengths, in percent, multiplied by `of`.
 fn shares(direction: &Direction, of: u32) -> Vec<u32> {
     direction.sizes.iter().map(|(_, share)| u32::from(*share) * of).collect()
 }
 
-/// Hundredths of a percent that add up to 100 %, as whole percent: the remainder goes to those that lost most
-/// in rounding.
+/// Rounds hundredths of a percent, which add up to 100 %, to whole percent. The remainder goes to the values
+/// that lost most in rounding.
 fn rounded(hundredths: &[u32]) -> Vec<u32> {
     let mut whole: Vec<u32> = hundredths.iter().map(|share| share / 100).collect();
     let missing = 100u32.saturating_sub(whole.iter().sum()) as usize;
@@ -567,9 +569,9 @@ fn rounded(hundredths: &[u32]) -> Vec<u32> {
     whole
 }
 
-/// The lines of a direction, with their shares of all requests in percent.
+/// Returns the access lines of a direction, with their shares of all requests in percent.
 fn lines(direction: &Direction, reads: u8, shares: &[u32]) -> Vec<Access> {
-    // Percentages, all of them.
+    // All values are percentages.
     let percent = |share: u32| Percent::new(share as u8).unwrap_or(Percent::ALL);
     let with_shares = direction.sizes.iter().zip(shares).filter(|(_, share)| **share > 0);
     with_shares

@@ -1,4 +1,5 @@
-//! Every option of fio 3.33 (`fio --cmdhelp=all`, and those of its I/O engines), and its treatment here.
+//! Every option of fio 3.33 (`fio --cmdhelp=all`, and the options of its I/O engines), and its treatment
+//! here.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -9,30 +10,30 @@ use crate::suite::SuiteError as Mistake;
 /// The treatment of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// It defines the workload, and is read.
+    /// The option defines the workload, and is read.
     Read,
-    /// It concerns how fio works, reports or finds its files: the workload does not depend on it.
+    /// The option controls how fio works, reports or finds its files. The workload does not depend on it.
     Ignored,
-    /// It changes the measurement in an unsupported way, unless it has one of these values.
+    /// The option changes the measurement in an unsupported way, unless it has one of these values.
     Refused(&'static [&'static str]),
 }
 
 /// An option.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
-    /// As fio's manual has it.
+    /// The name in fio's manual.
     pub(super) name: &'static str,
-    /// Its other names.
+    /// Alternative names.
     aliases: &'static [&'static str],
     pub(super) becomes: Use,
 }
 
-/// The option of this name.
+/// Returns the option with this name or alias.
 pub(super) fn key(name: &str) -> Option<&'static Key> {
     KEYS.iter().flat_map(|keys| keys.iter()).find(|key| key.name == name || key.aliases.contains(&name))
 }
 
-/// All names.
+/// Returns all names and aliases.
 pub(super) fn names() -> Vec<&'static str> {
     let keys = KEYS.iter().flat_map(|keys| keys.iter());
     keys.flat_map(|key| std::iter::once(key.name).chain(key.aliases.iter().copied())).collect()
@@ -98,7 +99,7 @@ const IGNORED: &[Key] = &[
     ignored("ioengine"),
     ignored("direct"),
     ignored("buffered"),
-    // Where fio finds its files: TARGET is the storage here.
+    // fio's options for finding files; here, TARGET names the storage.
     ignored("filename"),
     ignored("directory"),
     ignored("filename_format"),
@@ -120,7 +121,7 @@ const IGNORED: &[Key] = &[
     ignored("allow_mounted_write"),
     ignored("unlink"),
     ignored("unlink_each_loop"),
-    // How it works.
+    // Options for fio's processes and random numbers.
     ignored("thread"),
     ignored("randrepeat"),
     ignored("allrandrepeat"),
@@ -163,7 +164,7 @@ const IGNORED: &[Key] = &[
     ignored("scramble_buffers"),
     ignored("refill_buffers"),
     ignored("unit_base"),
-    // How it verifies.
+    // Options for the way in which fio verifies data.
     ignored("verify_fatal"),
     ignored("verify_dump"),
     ignored("verify_async"),
@@ -205,7 +206,7 @@ const IGNORED: &[Key] = &[
     ignored("disable_slat"),
     alias(ignored("disable_bw_measurement"), &["disable_bw"]),
     ignored("unified_rw_reporting"),
-    // Of io_uring, libaio, pvsync2 and other engines that use files or disks.
+    // Options of io_uring, libaio, pvsync2 and other engines that use files or disks.
     ignored("hipri"),
     ignored("hipri_percentage"),
     ignored("fixedbufs"),
@@ -223,7 +224,7 @@ const IGNORED: &[Key] = &[
     ignored("cmdprio_bssplit"),
     ignored("cmd_type"),
     ignored("thp"),
-    // Of engines with their own storage, which is TARGET here.
+    // Options of engines with their own kind of storage; here, TARGET names the storage.
     ignored("hostname"),
     ignored("port"),
     ignored("uri"),
@@ -239,7 +240,7 @@ const IGNORED: &[Key] = &[
 ];
 
 const REFUSED: &[Key] = &[
-    // When requests are made.
+    // Options that determine when requests are made.
     refused("wait_for", &[]),
     refused("startdelay", &["0"]),
     alias(refused("iodepth_batch", &["1"]), &["iodepth_batch_submit"]),
@@ -258,7 +259,7 @@ const REFUSED: &[Key] = &[
     refused("latency_window", &["0"]),
     refused("latency_percentile", &["100"]),
     refused("latency_run", &["0"]),
-    // When a job ends.
+    // Options that determine when a job ends.
     refused("max_latency", &["0"]),
     alias(refused("fill_device", &["0"]), &["fill_fs"]),
     alias(refused("steadystate", &[]), &["ss"]),
@@ -299,7 +300,7 @@ const REFUSED: &[Key] = &[
     refused("merge_blktrace_file", &[]),
     refused("merge_blktrace_scalars", &[]),
     refused("merge_blktrace_iters", &[]),
-    // Guarantees for writes.
+    // Options that request guarantees for writes.
     refused("sync", &["0", "none"]),
     refused("fsync", &["0"]),
     refused("fdatasync", &["0"]),
@@ -310,7 +311,7 @@ const REFUSED: &[Key] = &[
     refused("readfua", &["0"]),
     refused("writefua", &["0"]),
     refused("sg_write_mode", &["write"]),
-    // The content of writes, and its verification.
+    // Options for the content of writes, and for its verification.
     refused("buffer_pattern", &[]),
     refused("buffer_compress_percentage", &["0"]),
     refused("buffer_compress_chunk", &["0"]),
@@ -325,11 +326,11 @@ const REFUSED: &[Key] = &[
     refused("verify_backlog", &["0"]),
     refused("verify_backlog_batch", &["0"]),
     refused("experimental_verify", &["0"]),
-    // Programs that prepare the storage, and jobs that are not reported.
+    // Programs that prepare the storage, and options that exclude jobs from the report.
     refused("exec_prerun", &[]),
     refused("exec_postrun", &[]),
     refused("stats", &["1"]),
-    // Of engines that measure no storage.
+    // Options of engines that do not measure storage.
     refused("arguments", &[]),
     refused("program", &[]),
     refused("std_redirect", &[]),
@@ -356,13 +357,13 @@ const REFUSED: &[Key] = &[
     refused("window_size", &[]),
 ];
 
-// Sizes, times, numbers and lists as fio writes them. Values that fio reads in a surprising way (`1.5k` as
-// one byte, `1h30m` as a microsecond) are rejected.
+// Parsers of sizes, times, numbers and lists in fio's syntax. Values that fio interprets unexpectedly (`1.5k`
+// as one byte, `1h30m` as one microsecond) are rejected.
 
-/// The meaning of `k`: `kb_base`.
+/// The meaning of `k` in a size, set by `kb_base`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum KbBase {
-    /// `k` is 1,024, and `KiB` is 1,000: fio's default, for old job files.
+    /// `k` is 1,024 and `KiB` is 1,000. This is fio's default, for compatibility with old job files.
     #[default]
     Binary,
     /// `k` is 1,000 and `KiB` is 1,024.
@@ -379,17 +380,17 @@ impl KbBase {
     }
 }
 
-/// A part of the storage.
+/// An amount of storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
     /// A number of bytes.
     Bytes(u64),
-    /// This percentage of it.
+    /// A percentage of the capacity.
     Percent(u8),
 }
 
 impl Amount {
-    /// In bytes, of storage with this capacity.
+    /// Returns the amount in bytes, for storage of this capacity.
     pub(super) fn of(self, device_bytes: u64) -> u64 {
         match self {
             Amount::Bytes(bytes) => bytes,
@@ -398,7 +399,7 @@ impl Amount {
     }
 }
 
-/// A whole number with one of fio's units, which any number may have: `iodepth=1k` is 1,024.
+/// Parses a whole number. Any number may have one of fio's units: `iodepth=1k` is 1,024.
 pub(super) fn number(text: &str, base: KbBase, range: RangeInclusive<u64>) -> Result<u64, String> {
     let (number, unit) = split(text)?;
     let unit = unit.to_ascii_lowercase();
@@ -419,12 +420,12 @@ pub(super) fn number(text: &str, base: KbBase, range: RangeInclusive<u64>) -> Re
         .ok_or_else(|| format!("`{text}` is not a number from {least} to {most}"))
 }
 
-/// Whether a size has a unit such as `KiB`, which surprisingly means 1,000 bytes.
+/// Whether a size has a unit such as `KiB` that fio interprets as a power of 1,000.
 pub(super) fn is_opposite(text: &str, base: KbBase) -> bool {
     base == KbBase::Binary && text.to_ascii_lowercase().contains("ib")
 }
 
-/// A size, or a share of the storage.
+/// Parses a size, or a percentage of the storage.
 pub(super) fn amount(text: &str, base: KbBase) -> Result<Amount, String> {
     match text.strip_suffix('%') {
         Some(share) => share.parse().ok().filter(|share| *share <= 100).map(Amount::Percent),
@@ -433,7 +434,7 @@ pub(super) fn amount(text: &str, base: KbBase) -> Result<Amount, String> {
     .ok_or_else(|| format!("`{text}` is not a share from 0% to 100%"))
 }
 
-/// A time, in multiples of `unit` if it has no unit.
+/// Parses a time; a number without a unit is in multiples of `unit`.
 pub(super) fn time(text: &str, unit: Duration) -> Result<Duration, String> {
     let (number, named) = split(text)?;
     let us: u64 = match named.to_ascii_lowercase().as_str() {
@@ -446,12 +447,12 @@ pub(super) fn time(text: &str, unit: Duration) -> Result<Duration, String> {
         "d" => 86_400_000_000,
         _ => return Err(format!("`{text}` is not a time; use a number with one unit: d, h, m, s, ms or us")),
     };
-    // No measurement takes longer than a week.
+    // The limit is one week.
     let time = number.checked_mul(us).filter(|us| *us <= 604_800_000_000);
     time.map(Duration::from_micros).ok_or_else(|| format!("`{text}` is more than a week"))
 }
 
-/// An option that may stand without a value.
+/// Parses an option that needs no value.
 pub(super) fn flag(value: Option<&str>) -> Result<bool, String> {
     match value {
         None | Some("1") => Ok(true),
@@ -460,8 +461,8 @@ pub(super) fn flag(value: Option<&str>) -> Result<bool, String> {
     }
 }
 
-/// The values for reads and for writes: a value without a comma after it also applies to the following
-/// positions. `None` if no value is given; the value for trims is ignored.
+/// Splits an option's value into the values for reads and for writes. The last value also applies to the
+/// positions after it, unless a comma follows it. A missing value is `None`; the value for trims is ignored.
 pub(super) fn directions(text: &str) -> Result<[Option<&str>; 2], String> {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     let said = |at: usize| parts.get(at).copied().filter(|part| !part.is_empty());
@@ -499,13 +500,13 @@ fn split(text: &str) -> Result<(u64, &str), String> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written<'a> {
     pub(super) name: &'a str,
-    /// `None` without `=`. Blanks after that are kept, since they change how fio reads the value.
+    /// `None` if there is no `=`. Blanks after the `=` are kept, since they change how fio reads the value.
     pub(super) value: Option<&'a str>,
     /// Counted from 1.
     pub(super) line: usize,
-    /// Of the name and of the value, counted in characters from 1.
+    /// The columns of the name and of the value, in characters from 1.
     pub(super) columns: [usize; 2],
-    /// The meaning of `k` in its section.
+    /// The meaning of `k` in the option's section.
     pub(super) base: KbBase,
 }
 
@@ -518,34 +519,35 @@ pub(super) struct Section<'a> {
 }
 
 impl Section<'_> {
-    /// Whether it contains the defaults of later jobs. fio compares six letters.
+    /// Whether the section contains defaults for later jobs. Like fio, this compares only the first six
+    /// letters.
     pub(super) fn is_global(&self) -> bool {
         self.name.starts_with("global")
     }
 }
 
 impl Written<'_> {
-    /// An error in its name.
+    /// Returns an error in the option's name.
     pub(super) fn unusable(&self, why: impl Into<String>) -> Mistake {
         Mistake { line: self.line, column: self.columns[0], why: why.into() }
     }
 
-    /// An error in its value.
+    /// Returns an error in the option's value.
     pub(super) fn wrong(&self, why: impl std::fmt::Display) -> Mistake {
         Mistake { line: self.line, column: self.columns[1], why: format!("`{}`: {why}", self.name) }
     }
 }
 
-/// The options in force for a job, by fio's names: the values for reads, and for writes. Both are the same
-/// unless the option distinguishes them (`DIRECTED`).
+/// The options in force for a job, by fio's names. Each has a value for reads and one for writes, which are
+/// the same unless the option distinguishes them (`DIRECTED`).
 pub(super) type Options<'a> = BTreeMap<&'static str, [Option<Written<'a>>; 2]>;
 
-/// The option of this name that was written last.
+/// Returns the last occurrence of this option.
 pub(super) fn latest<'a>(options: &Options<'a>, name: &str) -> Option<Written<'a>> {
     options.get(name)?.iter().flatten().max_by_key(|option| option.line).copied()
 }
 
-/// The sections of a file; any line that is no section and no option is an error.
+/// Parses a file into sections. A line that is neither a section nor an option is an error.
 pub(super) fn sections<'a>(text: &'a str, mistakes: &mut Vec<Mistake>) -> Vec<Section<'a>> {
     let mut sections: Vec<Section<'a>> = Vec::new();
     for (index, whole) in text.lines().enumerate() {
@@ -574,7 +576,7 @@ pub(super) fn sections<'a>(text: &'a str, mistakes: &mut Vec<Mistake>) -> Vec<Se
             Some((name, value)) => (name.trim_end(), Some(value)),
             None => (used, None),
         };
-        // The position of an empty value is after its `=`.
+        // Errors in an empty value point to the start of the option.
         let value_at = value.map_or(used, |value| if value.is_empty() { used } else { value });
         let written =
             Written { name, value, line, columns: [column(used), column(value_at)], base: KbBase::default() };

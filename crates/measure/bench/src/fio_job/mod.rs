@@ -1,14 +1,14 @@
-//! fio's job files: parsing, and the equivalent suite.
+//! Reads fio's job files, and converts them to suites.
 //!
 //! ```text
 //!   [global] ─► job ─┐                           jobs that run at the same time are the clients of a cell,
 //!   [job]    ────────┴─► phases, by `stonewall`  and phases are cells, one after the other
 //! ```
 //!
-//! Every option of fio is known by name. An option is read; or it has no meaning here and is listed in
-//! [`Jobs::notes`]; or it changes the measurement in an unsupported way. A file with an unsupported option is
-//! rejected. All its errors are reported together, each with its line and column. Unsupported options can be
-//! ignored by passing their names to [`parse`]. Differences from fio are also listed in the notes.
+//! The parser recognises every option of fio. Some options are read; others have no meaning here and are
+//! listed in [`Jobs::notes`]; the rest would change the measurement in an unsupported way. A file with an
+//! unsupported option is rejected. All its errors are reported together, each with its line and column. To
+//! ignore unsupported options, pass their names to [`parse`]. The notes also list differences from fio.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -25,28 +25,30 @@ pub use keys::Amount;
 /// The content of a job file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Jobs {
-    /// Jobs that run concurrently, one phase after the other. None is empty, and there is at least one.
+    /// The phases run one after the other; the jobs of a phase run concurrently. There is at least one phase,
+    /// and no phase is empty.
     pub phases: Vec<Vec<Job>>,
     /// Options without a meaning here, and differences from fio; one sentence each.
     pub notes: Vec<String>,
 }
 
-/// A job file is some pages of text; longer files are something else.
+/// Maximum length of a job file. Job files are a few pages of text; a longer file is something else.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// More are an error: this bounds the memory that a file can request.
+/// Maximum number of jobs. It limits the memory that a file can request.
 const JOBS_MAX: usize = 1024;
 
 /// The maximum number of errors reported.
 const MISTAKES_MAX: usize = 50;
 
-/// Options with values for reads and for writes; if only one is given, the other keeps its previous value.
+/// Options with separate values for reads and for writes. If only one of them is given, the other keeps its
+/// previous value.
 const DIRECTED: [&str; 7] = ["bs", "ba", "bsrange", "bssplit", "percentage_random", "rate", "rate_iops"];
 
-/// Reads a file. `without` lists options to ignore although they change the measurement.
+/// Parses a job file. `without` lists options to ignore although they change the measurement.
 ///
 /// # Errors
-/// All errors, in their order; at least one.
+/// Returns all errors of the file, in order.
 pub fn parse(text: &str, without: &[String]) -> Result<Jobs, Vec<Mistake>> {
     let first = |why: String| vec![Mistake { line: 1, column: 1, why }];
     if text.len() > TEXT_BYTES_MAX {
@@ -80,11 +82,11 @@ pub fn parse(text: &str, without: &[String]) -> Result<Jobs, Vec<Mistake>> {
     Err(mistakes)
 }
 
-/// The state while a file is read.
+/// The state of parsing a file.
 struct Reading<'t> {
     without: &'t [String],
     mistakes: Vec<Mistake>,
-    /// Each once.
+    /// Without duplicates.
     notes: Vec<String>,
     /// Options without a meaning here, with their lines.
     left_out: BTreeMap<&'static str, Vec<usize>>,
@@ -104,7 +106,7 @@ impl Reading<'_> {
             let mut notes = Vec::new();
             match job::read(section, &options, &mut notes) {
                 Ok(job) if phases.is_empty() || job.stonewall => phases.push(vec![job]),
-                // There is a last one.
+                // `phases` is not empty here.
                 Ok(job) => phases.last_mut().into_iter().for_each(|phase| phase.push(job.clone())),
                 Err(mistake) => self.mistakes.push(mistake),
             }
@@ -117,9 +119,10 @@ impl Reading<'_> {
         phases
     }
 
-    /// Adds options to those in force: later ones replace earlier ones.
+    /// Adds the options of a section to the options in force. A later option replaces an earlier one.
     fn add<'a>(&mut self, written: &[Written<'a>], options: &mut Options<'a>) {
-        // fio reads it first; values from other sections stay as read there.
+        // fio evaluates `kb_base` before the other options of a section. Inherited values keep the meaning
+        // that they have in their own section.
         let inherited = latest(options, "kb_base");
         let base = written.iter().rfind(|option| option.name == "kb_base").copied().or(inherited);
         let base = base.and_then(|option| KbBase::named(option.value?).ok()).unwrap_or_default();
@@ -150,7 +153,7 @@ impl Reading<'_> {
     }
 }
 
-/// Puts an option in force from here on.
+/// Puts an option into force for the following jobs.
 fn hold<'a>(options: &mut Options<'a>, name: &'static str, option: &Written<'a>) {
     let said = option.value.filter(|_| DIRECTED.contains(&name)).and_then(|text| directions(text).ok());
     let said = said.map(|said| said.map(|one| one.is_some())).filter(|said| said.contains(&true));
@@ -160,7 +163,7 @@ fn hold<'a>(options: &mut Options<'a>, name: &'static str, option: &Written<'a>)
     }
 }
 
-/// The options without a meaning, and their lines.
+/// Formats the options without a meaning here, with their lines.
 fn named(left_out: &BTreeMap<&'static str, Vec<usize>>) -> Option<String> {
     const LINES_NAMED: usize = 3;
     let one = |(name, lines): (&&str, &Vec<usize>)| {
@@ -173,28 +176,28 @@ fn named(left_out: &BTreeMap<&'static str, Vec<usize>>) -> Option<String> {
     (!all.is_empty()).then(|| format!("These options of the job file are ignored: {}.", all.join(", ")))
 }
 
-/// Clients that a cell may have.
+/// Maximum number of clients of a cell.
 const CLIENTS_MAX: usize = 256;
 
-/// In all cells: this bounds the memory that a file can request.
+/// Maximum number of roles in all cells together. It limits the memory that a file can request.
 const ROLES_MAX: usize = 16_384;
 
-/// The maximum of a suite, for the requests of all roles of a cell.
+/// Maximum memory for the requests of all roles of a cell, the same as in suites.
 const MEMORY_MAX: u64 = 4 << 30;
 
-/// The time limit of a job that ends only with its work.
+/// The time limit of a job that ends only when its work is complete.
 const DAY_S: f64 = 86_400.0;
 
 impl Jobs {
-    /// Whether any of them writes.
+    /// Whether any job writes.
     pub fn writes(&self) -> bool {
         self.phases.iter().flatten().any(|job| job.workload.writes())
     }
 
-    /// The equivalent suite for storage with this capacity, under the given name.
+    /// Converts the jobs to a suite with this name, for storage of this capacity.
     ///
     /// # Errors
-    /// Jobs that cannot run concurrently here, or not on this storage; the error says why.
+    /// Returns the reason if the jobs cannot run concurrently here, or cannot run on this storage.
     pub fn suite(&self, name: &str, device_bytes: u64) -> Result<Suite, String> {
         let mut names = HashSet::new();
         let mut cells = Vec::new();
@@ -213,7 +216,7 @@ impl Jobs {
             about: "Imported from a fio job file.".to_owned(),
             document: None,
             assumed: Vec::new(),
-            // Each cell has a separate stop.
+            // Each cell overrides this stop.
             steps: vec![Step::Measure { stop: Stop::after(DAY_S), order: Order::Once, cells }],
         })
     }
@@ -265,7 +268,7 @@ fn cell(phase: &[Job], device_bytes: u64, names: &mut HashSet<String>) -> Result
     Ok(Cell { stop: stop.map(|(_, stop)| stop), ..Cell::new(name.clone(), name, roles) })
 }
 
-/// The name, with a number appended if it is in use.
+/// Returns the name, with a number appended if the name is already in use.
 fn unique(name: String, names: &mut HashSet<String>) -> String {
     let numbered = (2u32..).map(|number| format!("{name} ({number})"));
     let free = std::iter::once(name.clone()).chain(numbered).find(|name| !names.contains(name));
@@ -286,9 +289,9 @@ fn ends(stop: Stop) -> String {
 }
 
 impl Job {
-    /// The part of the storage that its client number `clone` uses.
+    /// Returns the part of the storage that the job's client number `clone` uses.
     fn span(&self, clone: u64, device_bytes: u64) -> Result<Span, String> {
-        // Shares begin and end at the alignment of requests.
+        // Each part starts and ends at a multiple of the alignment of requests.
         let step = self.workload.accesses.iter().map(step).max().unwrap_or(1);
         let whole = |bytes: u64| bytes - bytes % step;
         let start = match self.offset {
@@ -321,7 +324,7 @@ impl Job {
         }
     }
 
-    /// The end of the phase, common to its clients.
+    /// Returns the stop condition that all clients of the phase share.
     fn stop(&self, device_bytes: u64) -> Result<Stop, String> {
         let max_s = self.runtime.map_or(DAY_S, |time| time.as_secs_f64());
         let warm_up_s = self.ramp.as_secs_f64();
@@ -342,7 +345,7 @@ impl Job {
     }
 }
 
-/// The alignment of a line's requests, in bytes.
+/// Returns the alignment of a line's requests, in bytes.
 fn step(access: &Access) -> u64 {
     match access.align {
         Align::Bytes(bytes) => u64::from(bytes),
