@@ -3,8 +3,8 @@
 //! A [`plan::Workload`] describes requests: their size, queue depth or rate, share of reads, and offsets.
 //! [`run()`] runs it on a device and returns a [`record::Run`]: the number of completed requests, their
 //! latencies, the rate over time, and whether the data was correct. The device may be memory, a file, or a
-//! LUN across a network; this crate makes no distinction, and opens nothing itself. Time comes from the
-//! reactor's clock.
+//! LUN across a network. This crate does not distinguish them, and does not open devices. It takes the time
+//! from the reactor's clock.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -8,8 +8,8 @@
 //!        32  incompressible numbers derived from LBA and generation
 //! ```
 //!
-//! A check distinguishes the wrong block, an old block, and a mixture of two: the first question after any
-//! mismatch.
+//! A check distinguishes three errors: the wrong block, an old block, and a mixture of two blocks. The
+//! distinction is the first step in the diagnosis of a mismatch.
 
 use block::{GOLDEN_GAMMA, Lba, mix};
 
@@ -18,14 +18,14 @@ use crate::Failure;
 const MAGIC: u64 = u64::from_le_bytes(*b"linerate");
 const HEADER_BYTES: usize = 32;
 
-/// Fills `data`, which starts at `lba`, with whole logical blocks of this generation.
+/// Fills `data` with stamped logical blocks of this generation, of which the first has the address `lba`.
 pub fn stamp(data: &mut [u8], lba: Lba, block_bytes: usize, generation: u64) {
     for (block, lba) in data.chunks_exact_mut(block_bytes).zip(lba.0..) {
         stamp_block(block, lba, generation);
     }
 }
 
-/// Checks that `data`, which was read from `lba` on, is exactly what [`stamp`] made for this generation.
+/// Checks that `data`, which was read from `lba`, is exactly what [`stamp`] wrote for this generation.
 ///
 /// Fails with the first block that differs, and the reason.
 pub fn check(data: &[u8], lba: Lba, block_bytes: usize, generation: u64) -> Result<(), Failure> {
@@ -34,8 +34,8 @@ pub fn check(data: &[u8], lba: Lba, block_bytes: usize, generation: u64) -> Resu
         .try_for_each(|(block, lba)| check_block(block, Lba(lba), generation))
 }
 
-/// The generation stored in a logical block that was read from `lba`; fails if the block is damaged, or has
-/// another address.
+/// Returns the generation stored in a logical block that was read from `lba`. Fails if the block is damaged,
+/// or contains another address.
 pub fn generation(block: &[u8], lba: Lba) -> Result<u64, Failure> {
     if word(block, 0) != MAGIC {
         return Err(Failure::NotOurs { lba });
@@ -69,8 +69,9 @@ fn check_block(block: &[u8], lba: Lba, generation: u64) -> Result<(), Failure> {
     }
 }
 
-/// Covers all words but the checksum's own. Each word is multiplied into the sum, so order and position
-/// count; it detects accidents, not forgeries.
+/// Computes the checksum of all words of the block except the checksum itself. Each word is multiplied into
+/// the sum, so the result depends on the order of the words. The checksum detects accidental changes, not
+/// deliberate ones.
 fn checksum(block: &[u8]) -> u64 {
     let words = block.chunks_exact(8).enumerate().filter(|(i, _)| *i != 3);
     words.fold(MAGIC, |sum, (_, bytes)| {
@@ -91,17 +92,17 @@ fn little_endian(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|i| bytes[i]))
 }
 
-/// The generation of each granule of the span, and the granules in use by requests.
+/// The last written generation of each granule of the span, and the granules that outstanding requests use.
 ///
-/// A read during a write of the same offset may return either content, and two concurrent writes may complete
-/// in either order. Therefore each outstanding request has exclusive use of its granules, and the correct
-/// result of a read is always exactly known.
+/// A read that runs concurrently with a write of the same offset may return either content, and two
+/// concurrent writes may complete in either order. Therefore each outstanding request has exclusive use of
+/// its granules, so that the correct result of a read is always known exactly.
 pub(crate) struct Generations {
     of: Vec<u32>,
     busy: Vec<bool>,
 }
 
-/// Adjacent granules: the first, and their number.
+/// A range of adjacent granules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granules {
     pub(crate) first: u64,
@@ -124,16 +125,17 @@ impl Generations {
         Generations { of: vec![UNKNOWN; granules], busy: vec![false; granules] }
     }
 
-    /// The known generations.
+    /// Creates the table from the known generations; `None` is an unknown generation.
     pub(crate) fn known(known: impl Iterator<Item = Option<u32>>) -> Generations {
         let of: Vec<u32> = known.map(|generation| generation.unwrap_or(UNKNOWN)).collect();
         Generations { busy: vec![false; of.len()], of }
     }
 
-    /// Takes the wanted granules, or the next free ones that start at a multiple of `align`.
+    /// Reserves the wanted granules. If one of them is in use, reserves the next free range that starts at a
+    /// multiple of `align` granules.
     pub(crate) fn take(&mut self, wanted: Granules, align: u64) -> Granules {
         let mut granules = wanted;
-        // Layout::check_verifiable guarantees that some start is free.
+        // Layout::check_verifiable guarantees that a free range exists.
         while self.busy[granules.range()].contains(&true) {
             let next = granules.first + align;
             let fits = next + granules.count <= self.busy.len() as u64;
@@ -143,23 +145,25 @@ impl Generations {
         granules
     }
 
-    /// The generations that a read must return; `None` where nothing was written.
+    /// Returns the generations that a read must return, or `None` where the content is unknown.
     pub(crate) fn expected(&self, granules: Granules) -> impl Iterator<Item = Option<u32>> {
         self.of[granules.range()].iter().map(|&generation| (generation != UNKNOWN).then_some(generation))
     }
 
-    /// The generation for the next write of these granules: later than all of theirs.
+    /// Returns the generation for the next write of these granules, higher than all of their current
+    /// generations.
     pub(crate) fn next(&self, granules: Granules) -> u32 {
         let latest = self.of[granules.range()].iter().max();
         latest.and_then(|latest| latest.checked_add(1)).unwrap_or(UNKNOWN + 1)
     }
 
-    /// The write ended well.
+    /// Records the generation of a successful write.
     pub(crate) fn wrote(&mut self, granules: Granules, generation: u32) {
         self.of[granules.range()].fill(generation);
     }
 
-    /// The write failed: the content may be the old generation, the new one, or a mixture.
+    /// Marks the content as unknown after a failed write: each block may contain the old or the new data, or
+    /// a mixture.
     pub(crate) fn forget(&mut self, granules: Granules) {
         self.of[granules.range()].fill(UNKNOWN);
     }
@@ -169,7 +173,7 @@ impl Generations {
     }
 }
 
-/// Nothing was written, or the content is unknown.
+/// The granule was never written, or its content is unknown.
 const UNKNOWN: u32 = 0;
 
 #[cfg(test)]

@@ -11,27 +11,28 @@ use crate::{Failure, pattern};
 /// Parameters of a round trip.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundTrip {
-    /// The extent. Must lie on the device.
+    /// The extent, which must lie on the device.
     pub extent: Extent,
     /// The length of each request; the last one may be shorter. At least one block.
     pub request: Blocks,
     /// The queue depth.
     pub depth: u32,
-    /// The generation of the written blocks: must differ from the previous one.
+    /// The generation of the written blocks. It must differ from the generation of the blocks' previous
+    /// content.
     pub generation: u64,
 }
 
 /// Fills the extent of `device` with [`pattern`]s, then reads all of it and checks every block. Returns the
 /// first failure of either pass.
 ///
-/// Runs on the reactor of this thread.
+/// Both passes run on the reactor of this thread.
 pub async fn round_trip(device: &Arc<dyn BlockDevice>, trip: RoundTrip) -> Result<(), Failure> {
     pass(device, trip, Direction::Write).await?;
     pass(device, trip, Direction::Read).await
 }
 
-/// Reads all of the extent and checks every block, as left by [`round_trip`], over another path to the same
-/// data.
+/// Reads the whole extent and checks that every block has the content that [`round_trip`] wrote. Use it over
+/// another path to the same data.
 pub async fn read_back(device: &Arc<dyn BlockDevice>, trip: RoundTrip) -> Result<(), Failure> {
     pass(device, trip, Direction::Read).await
 }
@@ -49,7 +50,7 @@ async fn pass(device: &Arc<dyn BlockDevice>, trip: RoundTrip, direction: Directi
         .collect();
     let mut outcome = Ok(());
     for slot in slots {
-        // All of them complete, so that no request is outstanding afterwards.
+        // Wait for all slots, so that no request is outstanding afterwards.
         outcome = outcome.and(slot.await);
     }
     outcome
@@ -70,7 +71,7 @@ async fn slot(
     Ok(())
 }
 
-/// The next piece that no slot has taken.
+/// Takes the next part of the extent that no slot has taken.
 fn take(trip: &RoundTrip, done: &Cell<Blocks>) -> Option<Extent> {
     let before = done.get().0;
     let left = trip.extent.blocks.0.checked_sub(before).filter(|left| *left > 0)?;

@@ -1,4 +1,4 @@
-//! For tests: a device in memory whose every request takes a millisecond of a virtual clock, and its possible
+//! A memory device for tests. Each request takes a millisecond of virtual time. The device can simulate
 //! faults.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,9 +12,9 @@ pub(crate) struct Disk {
     disk: TestDisk,
     fault: Fault,
     writes: AtomicU64,
-    /// The time of its first request.
+    /// The time of the first request.
     begun: OnceLock<Instant>,
-    /// The time at which a one-by-one device has completed all its requests.
+    /// With `Fault::IsOneByOne`, the time at which the device has completed all its requests.
     free: Mutex<Option<Instant>>,
 }
 
@@ -25,7 +25,7 @@ pub(crate) enum Fault {
     IsOneByOne,
     /// Flushes have no effect, and FUA is ignored, but both report success.
     LiesAboutItsCache,
-    /// Requests made in its second second complete after it.
+    /// Requests that start in the second second of the test complete after that second.
     StallsInItsSecondSecond,
     Hangs,
     Fails,
@@ -52,12 +52,12 @@ impl Disk {
         Disk { disk: disk.disk.with_profile(|profile| profile.read_only = true), ..disk }
     }
 
-    /// Writes that have ended.
+    /// Returns the number of completed writes.
     pub(crate) fn writes(&self) -> u64 {
         self.writes.load(Relaxed)
     }
 
-    /// Discards writes that are not on its medium.
+    /// Discards writes that are not on stable storage.
     pub(crate) fn crash(&self) {
         self.disk.lose_cache();
     }

@@ -1,5 +1,5 @@
-//! Records for tests and examples, as an ideal machine would make them: every request has the latency of
-//! Little's law, and every sample is like the one before.
+//! Records for tests and examples, as measured on an ideal machine: the latency of every request follows from
+//! Little's law, and all samples are equal.
 
 use crate::plan::{Cell, Order, Percent, Role, Step, Stop, Suite, Workload};
 use crate::record::{
@@ -8,38 +8,38 @@ use crate::record::{
 
 /// The duration of each run.
 pub const SECONDS: f64 = 10.0;
-/// Samples in it.
+/// Number of samples in each run.
 pub const SAMPLES: u32 = 20;
 
-/// One client that reads blocks of this length.
+/// Creates a cell with one client that reads blocks of this length.
 pub fn cell(name: &str, block_bytes: u32, depth: u32) -> Cell {
     clients(name, 1, &Workload::simple(block_bytes, depth, Percent::ALL, Percent::NONE))
 }
 
-/// This number of clients with the same workload.
+/// Creates a cell with several clients that have the same workload.
 pub fn clients(name: &str, count: u16, workload: &Workload) -> Cell {
     let role = |client| Role::new(format!("client {}", client + 1), client, workload.clone());
     Cell::new(name, "read", (0..count).map(role).collect())
 }
 
-/// A step that measures these cells for [`SECONDS`].
+/// Creates a step that measures these cells for [`SECONDS`].
 pub fn measure(order: Order, cells: Vec<Cell>) -> Step {
     Step::Measure { stop: Stop::after(SECONDS), order, cells }
 }
 
-/// A suite of these steps.
+/// Creates a suite of these steps.
 pub fn suite(steps: Vec<Step>) -> Suite {
     let (name, title) = ("test".to_owned(), "Test".to_owned());
     Suite { name, title, about: String::new(), document: None, assumed: vec![], steps }
 }
 
-/// A record of these runs, in one step that repeats its cells.
+/// Creates a record of these runs, in one step that repeats its cells.
 pub fn record(cells: Vec<Cell>, runs: Vec<CellRun>) -> Record {
     let order = Order::Interleaved { repeats_min: 1, repeats_max: 1 };
     record_of(suite(vec![measure(order, cells)]), runs)
 }
 
-/// The same of any suite.
+/// Creates a record of any suite.
 pub fn record_of(suite: Suite, runs: Vec<CellRun>) -> Record {
     Record {
         format: FORMAT,
@@ -63,7 +63,7 @@ pub fn record_of(suite: Suite, runs: Vec<CellRun>) -> Record {
     }
 }
 
-/// A run of a cell in which each client has the given rate.
+/// Creates a run of a cell in which each client has the given rate.
 pub fn run(cell: &Cell, round: u32, iops: &[f64]) -> CellRun {
     let clients = cell.roles.iter().zip(iops).map(|(role, iops)| client(role, *iops)).collect();
     CellRun {

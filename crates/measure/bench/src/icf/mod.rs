@@ -1,16 +1,16 @@
-//! Iometer's configuration files (`.icf`): parsing, and the equivalent suite.
+//! Reads Iometer's configuration files (`.icf`), and converts them to suites.
 //!
 //! ```text
 //!   Version 1.1.0
-//!   'TEST SETUP ====                    run time, ramp-up, what is stepped through
-//!   'RESULTS DISPLAY ====               Iometer's meters: left out
-//!   'ACCESS SPECIFICATIONS ====         what is asked of the disks
-//!   'MANAGER LIST ====                  machines, their workers, and what each is assigned
+//!   'TEST SETUP ====                    run time, ramp-up, parameters to step through
+//!   'RESULTS DISPLAY ====               Iometer's meters: ignored
+//!   'ACCESS SPECIFICATIONS ====         kinds of requests
+//!   'MANAGER LIST ====                  machines, their workers, and each worker's specifications
 //! ```
 //!
-//! The grammar is that of Iometer's manual and its parser, which accepts files of all versions since
-//! 1998.05.21. Sections must be in this order, and any may be missing. An unknown key is rejected with its
-//! line. A setting without an equivalent here is listed in [`Setup::notes`], and so in the suite's
+//! The grammar follows Iometer's manual and its parser, which accepts files of all versions since 1998.05.21.
+//! Sections must be in this order, and any may be missing. An unknown key is rejected with its line. A
+//! setting without an equivalent here is listed in [`Setup::notes`], and therefore in the suite's
 //! assumptions.
 
 use std::collections::HashMap;
@@ -25,20 +25,20 @@ pub use sections::{AccessSpec, Cycling, IcfError, Manager, Steps, TestSetup, Wor
 /// The content of a configuration file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
-    /// The duration of each test, and the parameters that are stepped through.
+    /// The duration of each test, and the parameters that the tests step through.
     pub test: TestSetup,
     /// The access specifications.
     pub specs: Vec<AccessSpec>,
-    /// Machines with workers. At least one, with at least one worker.
+    /// Machines with workers. There is at least one, and at least one of them has a worker.
     pub managers: Vec<Manager>,
     /// Settings without an exact equivalent here; one sentence each.
     pub notes: Vec<String>,
 }
 
-/// A configuration is some pages of text; longer files are something else.
+/// Maximum length of a file. Configurations are a few pages of text; a longer file is something else.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// Reads a file.
+/// Parses a configuration file.
 pub fn parse(text: &str) -> Result<Setup, IcfError> {
     if text.len() > TEXT_BYTES_MAX {
         let why = "the Iometer configuration file is longer than 1 MiB".to_owned();
@@ -91,8 +91,8 @@ fn section(setup: &mut Setup, line: Line<'_>, lines: &mut Lines<'_>) -> Result<(
     Ok(())
 }
 
-/// Since 1998.05.21, specifications have names and belong to workers; Iometer's own numbers restart with
-/// 1.1.0.
+/// Checks the version. Since 1998.05.21, specifications have names and are assigned to workers; older files
+/// are rejected. Iometer's version numbers restarted with 1.1.0.
 fn version(line: Line<'_>) -> Result<(), IcfError> {
     let numbers = line.text[7..].split(|letter: char| !letter.is_ascii_digit());
     let numbers: Vec<u32> = numbers.filter_map(|number| number.parse().ok()).collect();
@@ -107,15 +107,15 @@ fn version(line: Line<'_>) -> Result<(), IcfError> {
     }
 }
 
-/// Iometer's display of results does not affect the test.
+/// Skips Iometer's settings for the display of results, which do not affect the test.
 fn display(lines: &mut Lines<'_>) -> Result<(), IcfError> {
     while !lines.expect("'END results display")?.is_key("END results display") {}
     Ok(())
 }
 
 impl Setup {
-    /// Iometer's default for a file that names no workers: one worker, with the specifications assigned by
-    /// default.
+    /// Applies Iometer's default for a file without workers: one worker, with the specifications that are
+    /// assigned by default.
     fn begin_with_one_worker(&mut self) {
         let by_default = |index: &usize| self.specs[*index].by_default;
         let mut specs: Vec<usize> = (0..self.specs.len()).filter(by_default).collect();
@@ -139,16 +139,17 @@ impl Setup {
     }
 }
 
-/// More are a mistake.
+/// Maximum number of cells.
 const CELLS_MAX: usize = 4096;
 
-/// More are also an error: this bounds the memory that a file can request.
+/// Maximum number of roles in all cells together. It limits the memory that a file can request.
 const ROLES_MAX: usize = 16_384;
 
-/// The maximum of a suite, for the requests of all roles of a cell.
+/// Maximum memory for the requests of all roles of a cell, the same as in suites.
 const MEMORY_MAX: u64 = 4 << 30;
 
-/// A step: the number of active workers of each manager, and their queue depth if it overrides their own.
+/// One step of a test: the number of active workers of each manager, and the queue depth, if it overrides the
+/// depth of each worker.
 #[derive(Clone, Copy)]
 struct Point {
     workers: usize,
@@ -156,7 +157,7 @@ struct Point {
 }
 
 impl Setup {
-    /// The suite that runs the same tests, under the given name.
+    /// Converts the setup to a suite with this name that runs the same tests.
     pub fn suite(&self, name: &str) -> Suite {
         let seconds = f64::from(self.test.run_s);
         let stop = Stop {
@@ -188,7 +189,7 @@ impl Setup {
         }
     }
 
-    /// Rejects setups that cannot be run here.
+    /// Rejects a setup that cannot run here.
     fn check(&self) -> Result<(), String> {
         if self.tests() == 0 {
             return Err("no worker is assigned an access specification".to_owned());
@@ -221,7 +222,7 @@ impl Setup {
         self.managers.iter().flat_map(|manager| &manager.workers)
     }
 
-    /// The length of the longest list of specifications of a worker.
+    /// Returns the number of tests: the length of the longest list of specifications of any worker.
     fn tests(&self) -> usize {
         self.workers().map(|worker| worker.specs.len()).max().unwrap_or(0)
     }
@@ -229,7 +230,8 @@ impl Setup {
     fn points(&self) -> Vec<Point> {
         let most = self.managers.iter().map(|manager| manager.workers.len()).max().unwrap_or(1);
         let all = Point { workers: most, depth: None };
-        // With one disk for each worker, stepping through disks leaves only the other parameter.
+        // Each worker has one disk here, so when a test steps through disks, only the other parameter
+        // changes.
         let cycling = match self.test.cycling {
             Cycling::Targets(Some(other)) => *other,
             Cycling::Targets(None) => Cycling::Normal,
@@ -264,7 +266,7 @@ impl Setup {
                     (Some(depth), _) => format!("{series}, {depth} outstanding"),
                     (None, _) => format!("{series}, {} workers", point.workers),
                 };
-                // The same specification may be assigned twice, to check repeatability.
+                // The same specification may be assigned twice, to check that results are repeatable.
                 let name = names.unique(name);
                 cells.push(Cell::new(name, series, roles));
             }
@@ -272,7 +274,7 @@ impl Setup {
         cells
     }
 
-    /// The names of a test's specifications, each once.
+    /// Joins the names of a test's specifications, without duplicates.
     fn name_of_test(&self, test: usize) -> String {
         let mut names: Vec<&str> = Vec::new();
         for spec in self.workers().filter_map(|worker| *worker.specs.get(test)?) {
@@ -298,7 +300,7 @@ impl Setup {
                     _ => format!("{}, {}", manager.name, worker.name),
                 };
                 let workload = self.workload(worker, spec, point.depth, roles.len() as u64);
-                // The file has at most 256 managers and 1024 targets for a worker.
+                // The file has at most 256 managers, and at most 1,024 targets for each worker.
                 let mut role = Role::new(names.unique(name), client as u16, workload);
                 role.sessions = worker.targets.len().max(1) as u16;
                 roles.push(role);
@@ -316,23 +318,23 @@ impl Setup {
             distribution: Distribution::Uniform,
             data: Data::Random,
             drain_after: worker.drain_after,
-            // Each worker has a different seed, as Iometer's have by the clock.
+            // Each worker needs a different seed; Iometer takes it from the clock.
             seed: worker.seed.unwrap_or(1 + number),
         }
     }
 }
 
-// The tests that a setup makes, as a suite.
+// Converts the tests of a setup to a suite.
 //
-// Iometer's test number n has every worker run the n-th specification that it is assigned; workers that have
-// fewer are idle. If a parameter is stepped through, each test is run once for every step.
+// In test number n, every worker runs the n-th specification that is assigned to it. Workers with fewer
+// specifications are idle. If the setup steps through a parameter, each test runs once for every step.
 
-/// Names in use, and the number of times each was requested.
+/// Names in use, each with the number of times it was requested.
 #[derive(Default)]
 struct Names(HashMap<String, usize>);
 
 impl Names {
-    /// The name, with a number appended if it is in use.
+    /// Returns the name, with a number appended if the name is already in use.
     fn unique(&mut self, name: String) -> String {
         let mut times = self.0.get(&name).copied().unwrap_or(0);
         let mut unique = name.clone();

@@ -1,5 +1,5 @@
-//! The sections of a configuration file, and their lines: MANAGER LIST (machines and their workers), TEST
-//! SETUP, ACCESS SPECIFICATIONS.
+//! Parses the sections TEST SETUP, ACCESS SPECIFICATIONS and MANAGER LIST (machines and their workers), and
+//! the lines of a configuration file.
 
 use derive_more::{Display, Error};
 
@@ -14,22 +14,22 @@ pub struct Manager {
     pub workers: Vec<Worker>,
 }
 
-/// A thread that uses disks.
+/// A worker: a thread of Iometer that uses disks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Worker {
     /// Its name.
     pub name: String,
     /// The queue depth on each of its disks.
     pub depth: u32,
-    /// Transactions per connection, if the connection rate is tested.
+    /// The number of requests (Iometer's transactions) per connection, if the connection rate is tested.
     pub drain_after: Option<u32>,
-    /// The seed of its random numbers, if they are to be the same each time.
+    /// The seed of the worker's random numbers, if it is fixed.
     pub seed: Option<u64>,
-    /// The part of each disk that it uses.
+    /// The part of each disk that the worker uses.
     pub span: Span,
-    /// The access specifications that it runs, one per test; `None` is Iometer's Idle.
+    /// The access specification of each test, as an index; `None` is Iometer's Idle.
     pub specs: Vec<Option<usize>>,
-    /// The disks that it uses.
+    /// The disks that the worker uses.
     pub targets: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ const WORKERS_MAX: usize = 1024;
 const SPECS_OF_WORKER_MAX: usize = 4096;
 const TARGETS_MAX: usize = 1024;
 
-/// The content of the file so far.
+/// The parts of the file that have been parsed so far.
 pub(super) struct Known<'a> {
     pub(super) specs: &'a [AccessSpec],
     pub(super) notes: &'a mut Vec<String>,
@@ -74,7 +74,7 @@ fn workers(lines: &mut Lines<'_>, known: &mut Known<'_>) -> Result<Vec<Worker>, 
         let key = lines.expect("a worker, or 'End manager,")?;
         match key {
             key if key.is_key("End manager") => return Ok(workers),
-            // The machine's address: agents determine where measurements run here.
+            // The machine's address is not used. Here, agents determine where measurements run.
             key if key.is_key("Manager network address") => {
                 lines.value();
             }
@@ -88,7 +88,7 @@ fn workers(lines: &mut Lines<'_>, known: &mut Known<'_>) -> Result<Vec<Worker>, 
     }
 }
 
-/// A worker; `None` if it measures a network.
+/// Parses a worker. Returns `None` for a network worker.
 fn worker(lines: &mut Lines<'_>, name: String, known: &mut Known<'_>) -> Result<Option<Worker>, IcfError> {
     let mut worker = Worker {
         name,
@@ -135,7 +135,7 @@ fn settings(lines: &mut Lines<'_>, worker: &mut Worker, known: &mut Known<'_>) -
             key if key.is_key("End default target settings for worker") => return Ok(()),
             key if key.is_key_like("Number of outstanding IOs") => queue(lines.value(), worker, known.notes)?,
             key if key.is_key_like("Disk maximum size") => disk(lines.value(), worker, known.notes)?,
-            // Keys of network workers, which are skipped with a note.
+            // Keys of network workers. The worker is skipped with a note.
             key if key.is_key("Local network interface") || key.is_key("VI outstanding IOs") => {
                 lines.value();
             }
@@ -144,7 +144,8 @@ fn settings(lines: &mut Lines<'_>, worker: &mut Worker, known: &mut Known<'_>) -
     }
 }
 
-/// Outstanding I/Os, test connection rate, transactions per connection, and in newer files a fixed seed.
+/// Parses a worker's queue settings: outstanding I/Os, test connection rate, transactions per connection, and
+/// in newer files a fixed seed.
 fn queue(value: Line<'_>, worker: &mut Worker, notes: &mut Vec<String>) -> Result<(), IcfError> {
     let words: Vec<Line<'_>> = value.words().collect();
     let [depth, rate, transactions, seed @ ..] = words.as_slice() else {
@@ -152,7 +153,7 @@ fn queue(value: Line<'_>, worker: &mut Worker, notes: &mut Vec<String>) -> Resul
             value.error("expected outstanding I/Os, ENABLED or DISABLED, and transactions per connection")
         );
     };
-    // Within these ranges.
+    // The ranges fit in a `u32`.
     worker.depth = depth.whole("outstanding I/Os", 1..=65_536)? as u32;
     let transactions = transactions.whole("transactions per connection", 0..=1_000_000)? as u32;
     worker.drain_after = match (rate.enabled("test connection rate")?, transactions) {
@@ -177,7 +178,8 @@ fn queue(value: Line<'_>, worker: &mut Worker, notes: &mut Vec<String>) -> Resul
     Ok(())
 }
 
-/// Number of sectors used (0: all), the first one, and in newer files the content of writes.
+/// Parses a worker's disk settings: the number of sectors (0: all), the first sector, and in newer files the
+/// content of writes.
 fn disk(value: Line<'_>, worker: &mut Worker, notes: &mut Vec<String>) -> Result<(), IcfError> {
     const SECTORS: std::ops::RangeInclusive<u64> = 0..=1 << 44;
     let words: Vec<Line<'_>> = value.words().collect();
@@ -263,36 +265,36 @@ pub struct TestSetup {
     pub ramp_up_s: u32,
     /// The values that the tests step through.
     pub cycling: Cycling,
-    /// Numbers of workers, if they are stepped through.
+    /// The numbers of workers, if the tests step through them.
     pub workers: Steps,
-    /// Queue depths, if they are stepped through.
+    /// The queue depths, if the tests step through them.
     pub depths: Steps,
 }
 
-/// The parameter that is stepped through from test to test.
+/// The parameter that changes from test to test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cycling {
-    /// Nothing.
+    /// No parameter changes.
     #[default]
     Normal,
     /// The number of workers of each manager.
     Workers,
     /// The queue depth of each worker.
     OutstandingIos,
-    /// The number of disks, by one of Iometer's rules; the disks themselves are listed elsewhere.
+    /// The number of disks, possibly with another parameter. The disks themselves are listed in MANAGER LIST.
     Targets(Option<&'static Cycling>),
 }
 
-/// Numbers to step through: a first, a last (if any), and the step between them.
+/// A series of numbers, linear or exponential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps {
-    /// The first.
+    /// The first number.
     pub start: u32,
-    /// None is above this.
+    /// The maximum; the series may end below it.
     pub end: u32,
-    /// The summand or factor.
+    /// The difference between successive numbers, or their ratio.
     pub step: u32,
-    /// Whether it is multiplied.
+    /// Whether `step` is a ratio.
     pub exponential: bool,
 }
 
@@ -303,7 +305,8 @@ impl Default for Steps {
 }
 
 impl Steps {
-    /// The numbers, limited to `most`. A step of 1 is always added: as a factor, it would never end.
+    /// Returns the numbers of the series up to `most`. A step of 1 is always a difference, because a series
+    /// with the ratio 1 would never end.
     pub fn numbers(&self, most: u32) -> Vec<u32> {
         let end = self.end.min(most);
         let exponential = self.exponential && self.step > 1;
@@ -339,7 +342,7 @@ pub(super) fn read_setup(lines: &mut Lines<'_>, notes: &mut Vec<String>) -> Resu
             key if key.is_key("Worker Cycling") => setup.workers = steps(value, false)?,
             key if key.is_key("Queue Depth Cycling") => setup.depths = steps(value, true)?,
             key if key.is_key("Test Type") => setup.cycling = cycling(value)?,
-            // The initial number of workers of a manager, before MANAGER LIST specifies them.
+            // The default number of workers of a manager; MANAGER LIST specifies the actual ones.
             key if key.is_key_like("Default Disk Workers") || key.is_key("Default Workers to Spawn") => {
                 workers_to_spawn(value, notes);
             }
@@ -348,8 +351,8 @@ pub(super) fn read_setup(lines: &mut Lines<'_>, notes: &mut Vec<String>) -> Resu
                     notes.push("Network workers do not measure storage, and are ignored.".to_owned());
                 }
             }
-            // The next disks, where disks are stepped through, which `cycling` refuses; and the stored
-            // results.
+            // The series of disks, needed only if the tests step through disks, which `cycling` handles; and
+            // stored results.
             key if key.is_key("Disk Cycling") || key.is_key("Target Cycling") => {
                 steps(value, false)?;
             }
@@ -366,7 +369,7 @@ pub(super) fn read_setup(lines: &mut Lines<'_>, notes: &mut Vec<String>) -> Resu
     }
 }
 
-/// The default if a file has no run time: that of document 001.
+/// The default run time, in seconds: the one of document 001.
 pub(super) const RUN_S: u32 = 120;
 
 pub(super) fn unknown(key: Line<'_>, section: &str) -> IcfError {
@@ -381,7 +384,7 @@ fn run_s(value: Line<'_>) -> Result<u32, IcfError> {
     let seconds = hours.whole("hours", 0..=168)? * 3600
         + minutes.whole("minutes", 0..=10_000)? * 60
         + seconds.whole("seconds", 0..=604_800)?;
-    // At most a week, two and a week's seconds: far below 2^32.
+    // Each term is at most a week, so the sum is far below 2^32.
     Ok(seconds as u32)
 }
 
@@ -406,7 +409,7 @@ fn steps(value: Line<'_>, has_end: bool) -> Result<Steps, IcfError> {
         other => return Err(kind.error(format!("expected LINEAR or EXPONENTIAL, found `{other}`"))),
     };
     let end = end.map_or(Ok(u64::from(u32::MAX)), |end| end.whole("the end", NUMBERS))?;
-    // Within these ranges.
+    // The ranges fit in a `u32`.
     Ok(Steps {
         start: start.whole("the start", NUMBERS)? as u32,
         end: end as u32,
@@ -445,21 +448,21 @@ fn workers_to_spawn(value: Line<'_>, notes: &mut Vec<String>) {
 pub struct AccessSpec {
     /// Its name.
     pub name: String,
-    /// Whether it is the default of disk workers.
+    /// Whether disk workers use this specification by default.
     pub by_default: bool,
-    /// Its lines; their shares add up to 100 %.
+    /// Its access lines, whose shares add up to 100 %.
     pub lines: Vec<Access>,
 }
 
-/// Iometer's own limits on a specification are 100 lines and a name of 80 letters.
+/// Iometer itself allows 100 lines in a specification, and 80 letters in its name.
 const LINES_MAX: usize = 100;
 const SPECS_MAX: usize = 4096;
 const NAME_LETTERS_MAX: usize = 100;
 
-/// The longest request: 64 MiB is four times the largest command of any initiator here.
+/// Maximum request length: 64 MiB is four times the largest command of any initiator here.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// Disks of Iometer's time had sectors of this length.
+/// The sector length of the disks of Iometer's time.
 pub(super) const SECTOR_BYTES: u64 = 512;
 
 pub(super) fn read_specs(
@@ -478,7 +481,7 @@ pub(super) fn read_specs(
         let heading = lines.value();
         let (name, by_default) = named(heading)?;
         let lines = access_lines(lines, heading, notes)?;
-        // As in Iometer, a specification replaces an earlier one of its name.
+        // As in Iometer, a specification replaces an earlier one with the same name.
         specs.retain(|spec| spec.name != name);
         specs.push(AccessSpec { name, by_default, lines });
         if specs.len() > SPECS_MAX {
@@ -487,7 +490,8 @@ pub(super) fn read_specs(
     }
 }
 
-/// The name, which may contain commas, and the workers that it is assigned to by default.
+/// Parses a specification's name, which may contain commas, and whether disk workers use the specification by
+/// default.
 fn named(heading: Line<'_>) -> Result<(String, bool), IcfError> {
     let wrong = || heading.error("expected a name, a comma, and NONE, ALL, DISK or NET");
     let (name, assignment) = heading.text.rsplit_once(',').ok_or_else(wrong)?;
@@ -499,7 +503,7 @@ fn named(heading: Line<'_>) -> Result<(String, bool), IcfError> {
     Ok((checked_name(heading, name.trim())?, by_default))
 }
 
-/// A name that is safe in tables and on terminals.
+/// Returns the name if it is safe in tables and on terminals.
 pub(super) fn checked_name(line: Line<'_>, name: &str) -> Result<String, IcfError> {
     let good =
         !name.is_empty() && name.chars().count() <= NAME_LETTERS_MAX && !name.chars().any(char::is_control);
@@ -565,7 +569,7 @@ fn access(line: Line<'_>, notes: &mut Vec<String>) -> Result<Access, IcfError> {
         }
     }
     Ok(Access {
-        // Within the ranges above and below.
+        // The range fits in a `u32`.
         block_bytes: block_bytes as u32,
         share: percent(share, "% of size")?,
         read: percent(read, "% reads")?,
@@ -587,8 +591,7 @@ fn percent(word: &Line<'_>, what: &str) -> Result<Percent, IcfError> {
 // A line with an apostrophe is a *key*, which names the following lines. If blanks follow the apostrophe, it
 // only describes columns. Every other line is a *value*. Case and surrounding blanks do not matter.
 
-/// The position at which a file is not an Iometer configuration file, or requests something unsupported, and
-/// the reason.
+/// An error in a configuration file, or an unsupported setting, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
 #[display("line {line}, column {column}: {why}")]
 pub struct IcfError {
@@ -600,12 +603,12 @@ pub struct IcfError {
     pub why: String,
 }
 
-/// A line without the blanks around it.
+/// A line of the file, without leading and trailing blanks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line<'a> {
     pub(super) text: &'a str,
     pub(super) number: usize,
-    /// Of the first letter of `text`.
+    /// The column of the first letter of `text`.
     pub(super) column: usize,
 }
 
@@ -614,12 +617,12 @@ impl<'a> Line<'a> {
         IcfError { line: self.number, column: self.column, why: why.into() }
     }
 
-    /// The key's name, without its apostrophe; `None` for values.
+    /// Returns the key's name without its apostrophe, or `None` for a value.
     pub(super) fn key(&self) -> Option<&'a str> {
         self.text.strip_prefix('\'').map(str::trim)
     }
 
-    /// Whether it only describes the columns of the value after it.
+    /// Whether the line is a key that only describes the columns of the value after it.
     fn describes(&self) -> bool {
         self.text.strip_prefix('\'').is_some_and(|rest| rest.starts_with([' ', '\t']))
     }
@@ -628,24 +631,24 @@ impl<'a> Line<'a> {
         self.key().is_some_and(|key| key.eq_ignore_ascii_case(name))
     }
 
-    /// Whether it is a key with this prefix: names have grown from version to version.
+    /// Whether the line is a key with this prefix: some names have become longer in later versions.
     pub(super) fn is_key_like(&self, beginning: &str) -> bool {
         let start = self.key().and_then(|key| key.get(..beginning.len()));
         start.is_some_and(|start| start.eq_ignore_ascii_case(beginning))
     }
 
-    /// Its words, separated by commas and blanks, each with its position.
+    /// Returns the words of the line, which are separated by commas or blanks, each with its position.
     pub(super) fn words(&self) -> impl Iterator<Item = Line<'a>> + use<'a> {
         let Line { text, number, column } = *self;
         let words = text.split(|letter: char| letter == ',' || letter.is_whitespace());
         words.filter(|word| !word.is_empty()).map(move |word| {
-            // Words are parts of the text, and follow each other in it.
+            // The words are slices of the text, in order.
             let before = &text[..word.as_ptr() as usize - text.as_ptr() as usize];
             Line { text: word, number, column: column + before.chars().count() }
         })
     }
 
-    /// A whole number within a range.
+    /// Parses a whole number within a range.
     pub(super) fn whole(&self, what: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, IcfError> {
         let (least, most) = (range.start(), range.end());
         let number = self.text.parse().ok().filter(|number| range.contains(number));
@@ -655,7 +658,7 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// ENABLED or DISABLED.
+    /// Parses ENABLED or DISABLED.
     pub(super) fn enabled(&self, what: &str) -> Result<bool, IcfError> {
         match self.text {
             text if text.eq_ignore_ascii_case("ENABLED") => Ok(true),
@@ -665,7 +668,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The lines of a file, one after the other. Empty ones are skipped where no value is expected.
+/// The lines of a file, in order. Empty lines are skipped, except where a value is expected.
 pub(super) struct Lines<'a> {
     lines: Vec<Line<'a>>,
     next: usize,
@@ -681,7 +684,7 @@ impl<'a> Lines<'a> {
         Lines { lines: text.lines().enumerate().map(line).collect(), next: 0 }
     }
 
-    /// The next line that is not empty.
+    /// Returns the next line that is not empty.
     pub(super) fn next(&mut self) -> Option<Line<'a>> {
         loop {
             let line = *self.lines.get(self.next)?;
@@ -692,19 +695,19 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// The same without advancing.
+    /// Returns the next line that is not empty, without advancing.
     pub(super) fn peek(&self) -> Option<Line<'a>> {
         self.lines[self.next..].iter().find(|line| !line.text.is_empty()).copied()
     }
 
-    /// The next line, which must exist; `expected` describes it in errors.
+    /// Returns the next line that is not empty. If there is none, the error names what was `expected`.
     pub(super) fn expect(&mut self, expected: &str) -> Result<Line<'a>, IcfError> {
         let end = self.end();
         self.next().ok_or_else(|| end.error(format!("the file ends, but {expected} was expected")))
     }
 
-    /// The value of the preceding key: the next line that does not describe columns. If another key follows
-    /// immediately, the value is empty, at the position where it should be.
+    /// Returns the value of the preceding key: the next line that does not describe columns. If another key
+    /// follows immediately, the value is empty, and has the position of that key.
     pub(super) fn value(&mut self) -> Line<'a> {
         while self.lines.get(self.next).is_some_and(Line::describes) {
             self.next += 1;

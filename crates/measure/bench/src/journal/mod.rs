@@ -1,19 +1,20 @@
-//! A journal of the storage's guarantees, which survives a crash: afterwards, it shows whether every
-//! guarantee was kept.
+//! A journal of the writes that the storage has acknowledged. It survives a crash; a check then shows whether
+//! the storage has kept every guarantee.
 //!
-//! The caller supplies the memory. If it is a mapped file, the journal survives a SIGKILL, and a record costs
-//! no system call. (It does not survive a crash of the machine.)
+//! The caller supplies the memory. If the memory is a mapped file, the journal survives a SIGKILL of the
+//! program, although a record needs no system call. It does not survive a crash of the machine.
 //!
 //! ```text
-//!   16 words    "linerate", version, epoch, where the span is, its granules, the device
+//!   16 words    "linerate", version, epoch, start and length of the span, granule length, the device's
+//! geometry
 //!   3 words     for each granule, the generation of the last write that was
-//!               issued          handed to the device
-//!               acknowledged    returned as good
-//!               durable         returned as good, and a flush after that too; or itself to stable storage (FUA)
+//!               issued          submitted to the device
+//!               acknowledged    completed successfully
+//!               durable         completed successfully, and either flushed later or written with FUA
 //! ```
 //!
-//! After a crash of the client, each block must have a generation from the acknowledged to the issued one. A
-//! crash of the storage may lose only writes that were not durable.
+//! After a crash of the client, the generation of each block must lie between the acknowledged and the issued
+//! one. A crash of the storage may lose only writes that were not durable.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -29,30 +30,31 @@ use crate::access::{Layout, WorkloadError};
 use crate::pattern::{self, Granules};
 use crate::plan::Workload;
 
-/// Memory for a journal: a mapped file, or for tests a vector.
+/// The memory of a journal: a mapped file, or a vector in tests.
 pub type Words = Rc<dyn AsRef<[AtomicU32]>>;
 
-/// The journal of a run that verifies its data. The run may have been killed.
+/// The journal of a run that verifies its data. The run may still be active, or may have been killed.
 pub struct Journal {
     words: Words,
     ground: Ground,
     writes: Cell<u64>,
 }
 
-/// Acknowledged and unflushed writes of one device of a run. Each device has a separate list: a flush covers
-/// only the writes of that device, because the loss of a session's writes is reported to that session alone.
+/// The acknowledged but unflushed writes of one device of a run. Each device has a separate list, because a
+/// flush covers only that device's writes: a server reports the loss of a session's writes to that session
+/// alone.
 #[derive(Default)]
 pub(crate) struct Unflushed {
     writes: RefCell<Writes>,
     flushing: Cell<bool>,
 }
 
-/// Each with its generation.
+/// Writes, each with its generation.
 type Writes = Vec<(Granules, u32)>;
 
 impl Unflushed {
-    /// Takes the writes that the flush covers. Writes acknowledged after this call may miss it, and wait for
-    /// the next.
+    /// Removes and returns the writes that the flush covers. The flush may not cover writes acknowledged
+    /// after this call, so they wait for the next flush.
     fn begin_flush(&self) -> Writes {
         self.flushing.set(true);
         self.writes.take()
@@ -73,23 +75,23 @@ struct Ground {
 /// Why a journal cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum JournalError {
-    /// It is another kind of file, or damaged.
+    /// The file is not a journal, or is damaged.
     #[display("this is not a log of verified writes")]
     NotAJournal,
-    /// Another version of this program wrote it.
+    /// The journal was written by an incompatible version of this program.
     #[display("the log has version {_0}; this program supports version {VERSION}")]
     Version(u32),
-    /// Its end is missing.
+    /// The file is shorter than its header requires.
     #[display("the end of the log is missing")]
     CutOff,
-    /// It belongs to a device of another size.
+    /// The journal belongs to a device with a different size or block length.
     #[display(
         "the log belongs to a different device, which has {bytes} bytes in logical blocks of {block_bytes}"
     )]
     AnotherDevice {
         /// The size of the journal's device, in bytes.
         bytes: u64,
-        /// The length of its logical block, in bytes.
+        /// The length of that device's logical block, in bytes.
         block_bytes: u32,
     },
 }
@@ -98,23 +100,25 @@ impl std::error::Error for JournalError {}
 
 const VERSION: u32 = 1;
 const MAGIC: [u32; 2] = [u32::from_le_bytes(*b"line"), u32::from_le_bytes(*b"rate")];
-/// A multiple of a cache line.
+/// The length of the header, a multiple of a cache line.
 const HEADER_WORDS: usize = 16;
 const WORDS_PER_GRANULE: usize = 3;
-/// Acknowledged writes before the next flush: few enough that a crash finds some on both sides of one.
+/// Number of acknowledged writes before a flush is due. It is small enough that, at a crash, some writes have
+/// been flushed and others have not.
 const WRITES_PER_FLUSH: usize = 64;
-/// One of this many writes goes directly to stable storage (FUA).
+/// One write in this number is written directly to stable storage (FUA).
 const WRITES_PER_STABLE_ONE: u64 = 8;
 
 impl Journal {
-    /// The number of words in a journal of this workload on such a device.
+    /// Returns the number of words in a journal of this workload on a device with this geometry. ~ 113 Layout
+    /// limits the number of granules
     pub fn words(workload: &Workload, geometry: Geometry) -> Result<usize, WorkloadError> {
         let granules = Ground::new(workload, geometry, 0)?.granules();
         Ok(HEADER_WORDS + WORDS_PER_GRANULE * granules as usize) // Layout limits their number
     }
 
-    /// Starts a journal in memory that is all zero and has the length returned by [`Journal::words`]. The
-    /// epoch, a random number, distinguishes its data from that of all other runs.
+    /// Starts a journal in zeroed memory of the length returned by [`Journal::words`]. `epoch` is a random
+    /// number, which distinguishes the data of this run from that of all other runs.
     pub fn begin(
         words: Words,
         workload: &Workload,
@@ -136,17 +140,18 @@ impl Journal {
         Journal { words, ground, writes: Cell::new(0) }
     }
 
-    /// Whether it belongs to this workload on such a device, so that a run may continue it.
+    /// Whether the journal belongs to this workload and a device with this geometry, so that a run may
+    /// continue it.
     pub(crate) fn fits(&self, layout: &Layout, geometry: Geometry) -> bool {
         self.ground == Ground::of(layout, geometry, self.ground.epoch)
     }
 
-    /// The upper half of every generation.
+    /// Returns the epoch, shifted to the upper half of a generation.
     pub(crate) fn epoch(&self) -> u64 {
         u64::from(self.ground.epoch) << 32
     }
 
-    /// The data that reads must return, where it is exactly known.
+    /// Returns the generation that a read of each granule must return, or `None` if it is not exactly known.
     pub(crate) fn known(&self) -> impl Iterator<Item = Option<u32>> {
         (0..self.ground.granules()).map(|granule| {
             let acknowledged = self.word(granule, Word::Acknowledged);
@@ -168,8 +173,7 @@ impl Journal {
         self.writes.get().is_multiple_of(WRITES_PER_STABLE_ONE)
     }
 
-    /// Records that a write succeeded. `unflushed` is its device's list, unless the write must be on stable
-    /// storage.
+    /// Records that a write succeeded. `unflushed` is the list of the device, or `None` for a write with FUA.
     pub(crate) fn acknowledge(&self, granules: Granules, generation: u32, unflushed: Option<&Unflushed>) {
         granules.each().for_each(|granule| self.set(granule, Word::Acknowledged, generation));
         match unflushed {
@@ -199,8 +203,9 @@ impl Journal {
             Ok(()) => {
                 writes.into_iter().for_each(|(granules, generation)| self.is_durable(granules, generation));
             }
-            // A failed flush also reports losses of writes acknowledged while it ran; the next flush does not
-            // report them.
+            // The error of a failed flush may also report the loss of writes that were acknowledged while the
+            // flush ran. The next flush does not report these losses again, so none of these writes counts as
+            // durable.
             Err(_) => drop(unflushed.writes.take()),
         }
     }
@@ -216,7 +221,8 @@ impl Journal {
         self.at(granule, word).load(Ordering::Acquire)
     }
 
-    /// Ordered: a record found after a kill implies all earlier records.
+    /// Stores a generation. The stores are ordered: if a store is visible after a kill, all earlier stores
+    /// are.
     fn set(&self, granule: u64, word: Word, generation: u32) {
         self.at(granule, word).store(generation, Ordering::Release);
     }
@@ -227,7 +233,7 @@ impl Journal {
     }
 }
 
-/// The record of each granule.
+/// The three records of each granule.
 #[derive(Clone, Copy)]
 enum Word {
     Issued = 0,
@@ -285,7 +291,7 @@ impl Ground {
         if there < ground.granules() { Err(JournalError::CutOff) } else { Ok(ground) }
     }
 
-    /// Whether a run can have these values: a file may contain anything.
+    /// Whether a run can have written these values; a file may contain anything.
     fn is_possible(&self) -> bool {
         let block = u64::from(self.block_bytes);
         let end = self.start_bytes.checked_add(self.span_bytes);
@@ -299,23 +305,24 @@ impl Ground {
     }
 }
 
-/// The crashed component, which determines the possible losses.
+/// The component that crashed. It determines which losses are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// The writing program. The storage has kept everything that it acknowledged.
+    /// The writing program crashed. The storage must have kept everything that it acknowledged.
     OfClient,
-    /// The storage, or both. Writes neither flushed nor sent to stable storage may be lost.
+    /// The storage crashed, or both did. Writes that were neither flushed nor written with FUA may be lost.
     OfStorage,
 }
 
 /// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Checked {
-    /// Blocks that had to be present.
+    /// Number of blocks for which the storage has a guarantee.
     pub blocks: u64,
-    /// Blocks of a later write than required: it was outstanding, or not flushed.
+    /// Number of blocks with a later generation than guaranteed: the later write was outstanding, or not
+    /// flushed.
     pub newer: u64,
-    /// Blocks that are not as required.
+    /// Number of blocks that violate their guarantee.
     pub wrong: u64,
     /// The first failure.
     pub first_failure: Option<Failure>,
@@ -336,7 +343,7 @@ impl fmt::Display for Checked {
 /// The reason why a check is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum CheckError {
-    /// The journal belongs to another device.
+    /// The journal cannot be used with this device.
     Journal(JournalError),
     /// The device cannot be read or flushed.
     #[display("cannot read back the device: {_0}")]
@@ -345,17 +352,17 @@ pub enum CheckError {
 
 impl std::error::Error for CheckError {}
 
-/// The length of each read, unless one granule is longer.
+/// The length of each read, unless a granule is longer.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Pieces read at the same time.
+/// The number of concurrent reads.
 const DEPTH: usize = 8;
 
 impl Journal {
-    /// Reads back everything that was ever written, and compares it with the guarantees. Correct content
-    /// becomes the new guarantee, so that another run may continue the journal; wrong content stays recorded
-    /// as wrong, and is found again.
+    /// Reads back all granules that were ever written, and compares them with the guarantees. Correct content
+    /// becomes the new guarantee, so that another run may continue the journal. Wrong content does not change
+    /// the journal, so the next check finds it again.
     ///
-    /// Runs on the reactor of this thread.
+    /// The check runs on the reactor of this thread.
     pub async fn check(
         self: &Rc<Journal>,
         device: &Arc<dyn BlockDevice>,
@@ -387,13 +394,13 @@ impl Journal {
     fn check_device(&self, device: &dyn BlockDevice) -> Result<(), JournalError> {
         let (bytes, block_bytes) = (self.ground.device_bytes, self.ground.block_bytes);
         let geometry = device.geometry();
-        // A device may have grown.
+        // The device may have grown.
         let same = geometry.bytes() >= bytes && geometry.block_size.bytes() == block_bytes;
         if same { Ok(()) } else { Err(JournalError::AnotherDevice { bytes, block_bytes }) }
     }
 }
 
-/// A check under way.
+/// A check in progress.
 struct Check {
     journal: Rc<Journal>,
     device: Arc<dyn BlockDevice>,
@@ -415,7 +422,7 @@ async fn slot(check: Rc<Check>) -> Result<(), block::DeviceError> {
 }
 
 impl Check {
-    /// The next granules that were ever written.
+    /// Takes the next range of granules that were ever written.
     fn take(&self) -> Option<Granules> {
         let (journal, all) = (&self.journal, self.journal.ground.granules());
         let is_written = |granule: &u64| journal.word(*granule, Word::Issued) > 0;
@@ -434,7 +441,8 @@ impl Check {
         Extent { lba: Lba(start / block), blocks: Blocks(bytes / block) }
     }
 
-    /// Compares one granule with its guarantee, and records its current state.
+    /// Compares one granule with its guarantee. If the granule is correct, its content becomes the new
+    /// guarantee.
     fn granule(&self, granule: u64, data: &[u8]) {
         let (journal, block_bytes) = (&self.journal, self.journal.ground.block_bytes as usize);
         let promised = match self.crash {
@@ -454,13 +462,13 @@ impl Check {
         if wrong {
             return;
         }
-        // A mixture means an outstanding write: any content is allowed until the next write.
+        // If the blocks differ, a write was outstanding. Any content is then allowed until the next write.
         let known = if let Found::All(generation) = found { generation } else { 0 };
         journal.set(granule, Word::Acknowledged, known);
         journal.set(granule, Word::Durable, known.min(journal.word(granule, Word::Durable)));
     }
 
-    /// The generation of a block; 0 if it has other content and is allowed to.
+    /// Returns the generation of a block, or 0 if the block has no guarantee and contains other data.
     fn block(&self, block: &[u8], lba: Lba, promised: u32, issued: u32) -> Result<u32, Failure> {
         let stamp = pattern::generation(block, lba);
         let epoch = self.journal.epoch();
@@ -498,7 +506,7 @@ impl Checked {
     }
 }
 
-/// The generations of the blocks of a granule.
+/// The generations found in the blocks of a granule.
 #[derive(Clone, Copy)]
 enum Found {
     Nothing,

@@ -1,7 +1,8 @@
-//! Distributions of random offsets over the span: their parameters, the ranges of these, and their spelling
-//! on the command line, in suites and in fio's jobs. [`crate::access`] draws the offsets.
+//! Distributions of random offsets over the span: their parameters with the valid ranges, and their syntax on
+//! the command line, in suites and in fio's jobs. [`crate::access`] draws the offsets.
 //!
-//! A new distribution is a variant, a row of [`FORMS`], its sampler in `access`, and a row of the table in `docs/bench.md`.
+//! To add a distribution, add a variant, a row of [`FORMS`], its sampler in `access`, and a row of the table
+//! in `docs/bench.md`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,15 +18,15 @@ pub enum Distribution {
     /// All places have the same probability.
     #[default]
     Uniform,
-    /// Place number k of a fixed shuffle has a probability proportional to k^-theta.
+    /// The place number k of a fixed permutation has a probability proportional to k^-theta.
     Zipf {
-        /// 0.99 is YCSB's, 1.1 fio's.
+        /// The exponent: 0.99 is the default of YCSB, 1.1 the default of fio.
         theta: f64,
     },
-    /// The k-th place of a fixed shuffle by a Pareto distribution, as fio's: a share `h` of the places takes 1 - `h` of the
-    /// requests (0.2: the 80/20 rule).
+    /// A Pareto distribution over the places of a fixed permutation, as in fio: a share `h` of the places
+    /// receives a share 1 - `h` of the requests (0.2 is the 80/20 rule).
     Pareto {
-        /// Above 0 and below 1.
+        /// The skew, above 0 and below 1.
         h: f64,
     },
     /// A share of the requests goes to a share of the span, at its start (vdbench's hot band, fio's zones).
@@ -39,13 +40,13 @@ pub enum Distribution {
 
 /// The textual form of a distribution.
 struct Form {
-    /// Its name, also used by serde, and its parameters: fio's defaults.
+    /// The name, which serde also uses, with fio's default parameters.
     example: &'static str,
     fio: &'static str,
     ranges: &'static str,
-    /// `None` unless the number of parameters and their ranges are right.
+    /// Parses the parameters. Returns `None` if their number or a value is wrong.
     read: fn(&[&str]) -> Option<Distribution>,
-    /// `None` for another distribution.
+    /// Formats the parameters. Returns `None` for a different distribution.
     write: fn(Distribution) -> Option<Vec<String>>,
 }
 
@@ -70,7 +71,7 @@ macro_rules! form {
 
 const FORMS: [Form; 4] = [
     form!("uniform", "random", Uniform {}, "", true),
-    // Above 10, all requests go to the first place.
+    // With an exponent above 10, practically all requests go to the first place.
     form!("zipf:1.1", "zipf", Zipf { theta }, " (above 0, at most 10)", theta > 0.0 && theta <= 10.0),
     form!("pareto:0.2", "pareto", Pareto { h }, " (above 0, below 1)", h > 0.0 && h < 1.0),
     form!(
@@ -83,19 +84,20 @@ const FORMS: [Form; 4] = [
 ];
 
 impl Distribution {
-    /// By fio's spelling.
+    /// Parses fio's syntax.
     pub(crate) fn of_fio(text: &str) -> Result<Distribution, String> {
         let (name, values) = text.split_once(':').unwrap_or((text, ""));
         let form = FORMS.iter().find(|form| form.fio == name);
         let (first, zones) = values.split_once(':').unwrap_or((values, ""));
         let read =
             form.and_then(|form| if values.is_empty() { Some(form.example()) } else { form.read(first) });
-        // Two zones are a hot part: the second has the rest.
+        // Two zones are a hot part: the second zone must be the rest of the span, with the rest of the
+        // requests.
         let read = read.filter(|read| zones.is_empty() && name != "zoned" || read.fio() == text);
         read.ok_or_else(|| format!("`{text}` is unknown; use {}", Self::choices(|example| example.fio())))
     }
 
-    /// In fio's syntax: `zipf:1.1`, `zoned:90/10:10/90`.
+    /// Formats the distribution in fio's syntax: `zipf:1.1`, `zoned:90/10:10/90`.
     pub fn fio(self) -> String {
         let (form, numbers) = self.form();
         let rest = match self {
@@ -105,19 +107,19 @@ impl Distribution {
         format!("{}{numbers}{rest}", form.fio)
     }
 
-    /// Whether its parameters, which may come from a file, are in their ranges.
+    /// Whether the parameters, which may come from a file, are within their ranges.
     pub(crate) fn is_valid(self) -> bool {
         self.to_string().parse() == Ok(self)
     }
 
-    /// An example of each with its ranges, for help and messages.
+    /// Lists an example of each distribution, with its valid ranges, for help texts and messages.
     pub fn choices(written: fn(&Distribution) -> String) -> String {
         let each: Vec<String> = FORMS.iter().map(|form| written(&form.example()) + form.ranges).collect();
         let (last, others) = each.split_last().expect("the table has rows");
         format!("{} or {last}", others.join(", "))
     }
 
-    /// Its form, and its parameters after a colon.
+    /// Returns the form of the distribution, and its parameters, which start with a colon if there are any.
     fn form(self) -> (&'static Form, String) {
         let form = FORMS.iter().find_map(|form| Some((form, (form.write)(self)?.join("/"))));
         let (form, numbers) = form.expect("a test compares the table with the variants");
@@ -130,7 +132,7 @@ impl Form {
         self.example.split(':').next().unwrap_or_default()
     }
 
-    /// Parses parameters separated by `/`; none if the text is empty.
+    /// Parses parameters separated by `/`. An empty text contains no parameters.
     fn read(&self, numbers: &str) -> Option<Distribution> {
         let numbers: Vec<&str> = numbers.split('/').filter(|_| !numbers.is_empty()).collect();
         (self.read)(&numbers)
@@ -142,7 +144,7 @@ impl Form {
 }
 
 impl fmt::Display for Distribution {
-    /// The syntax of the command line and suites: `zipf:1.1`.
+    /// Formats the distribution in the syntax of the command line and of suites: `zipf:1.1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (form, numbers) = self.form();
         write!(f, "{}{numbers}", form.name())

@@ -30,17 +30,17 @@ pub use text::{Blocks, BlocksList, Rate, WorkloadKind, load_words, pace};
 pub struct Suite {
     /// Its name on the command line: lower case, digits and `-`.
     pub name: String,
-    /// For a heading.
+    /// A heading for reports.
     pub title: String,
     /// The purpose and the source of the suite, in a few sentences.
     pub about: String,
-    /// The source document that it repeats, such as `001`.
+    /// The number of the source document whose tests the suite repeats, such as `001`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<String>,
     /// Assumptions where the source gives no value; one sentence each.
     #[serde(default)]
     pub assumed: Vec<String>,
-    /// In this order.
+    /// The steps, in the order of execution.
     pub steps: Vec<Step>,
 }
 
@@ -48,10 +48,10 @@ pub struct Suite {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
-    /// Deallocate the whole span (UNMAP, or zeros where that is not possible): SNIA's purge.
+    /// Deallocate the whole span (with UNMAP, or by writing zeros where UNMAP is not possible): SNIA's purge.
     Purge,
-    /// Write the span from start to end, `passes` times: SNIA's workload-independent preconditioning, or the
-    /// file that a test reads.
+    /// Write the span from start to end, `passes` times. This is SNIA's workload-independent preconditioning,
+    /// or creates the file that a test reads.
     Fill {
         /// The length of each request.
         block_bytes: u32,
@@ -62,9 +62,9 @@ pub enum Step {
     },
     /// Run cells.
     Measure {
-        /// The condition that ends each run of a cell.
+        /// The condition that ends each run, unless a cell overrides it.
         stop: Stop,
-        /// Order and number of repeats.
+        /// The order, and the number of repeats.
         order: Order,
         /// The cells; their names are unique in the suite.
         cells: Vec<Cell>,
@@ -75,20 +75,20 @@ pub enum Step {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Each cell once, in the given order: for tests in which the order matters.
+    /// Run each cell once, in the given order: for tests in which the order matters.
     Once,
-    /// All cells repeatedly, in an order that changes from round to round, so that drift of the machine
-    /// affects all cells alike. Ends after `repeats_max` rounds, or after `repeats_min` if the medians are
-    /// known well enough.
+    /// Run all cells repeatedly, in an order that changes from round to round, so that drift of the machine
+    /// affects all cells alike. The step ends after `repeats_max` rounds, or earlier, after at least
+    /// `repeats_min` rounds, if all medians are precise enough.
     Interleaved {
         /// Minimum number of rounds.
         repeats_min: u32,
         /// Maximum number of rounds.
         repeats_max: u32,
     },
-    /// Rounds of all cells, in their order, until the tracked cell is steady by SNIA's rule over the last
+    /// Run all cells in their order, in rounds, until the tracked cell is steady by SNIA's rule over the last
     /// five rounds. The rule: the range is at most 20 % of the mean, and the fitted line rises or falls by at
-    /// most 10 % of it. The results are those of these five rounds.
+    /// most 10 % of the mean. Only these five rounds count as results.
     SteadyRounds {
         /// The name of the cell that is tracked.
         tracked: String,
@@ -100,13 +100,13 @@ pub enum Order {
 /// One measurement: a point of a curve, a bar of a chart, a row of a table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// Unique in its suite, such as `read-4KiB`.
+    /// A name that is unique in the suite, such as `read-4KiB`.
     pub name: String,
     /// The curve or group it belongs to, such as `read`.
     pub series: String,
     /// The concurrent roles. At least one.
     pub roles: Vec<Role>,
-    /// Overrides the step's stop.
+    /// The condition that ends each run, if it differs from the step's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Stop>,
     /// The path to the storage, if the cell configures it.
@@ -114,24 +114,24 @@ pub struct Cell {
     pub setting: Option<Box<Setting>>,
 }
 
-/// The part of one client in a cell.
+/// The work of one client in a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Role {
-    /// Its name where there are several: `reader`, `VM01`.
+    /// The name, if the cell has several roles: `reader`, `VM01`.
     pub name: String,
     /// The client's number, from 0. A client is either a machine (an agent), or a local thread with separate
     /// sessions.
     pub client: u16,
-    /// Sessions, each with [`Workload::depth`] requests.
+    /// The number of sessions, each with [`Workload::depth`] outstanding requests.
     #[serde(default = "one_session")]
     pub sessions: u16,
-    /// Requests go through a cache that reads this number of bytes ahead and gathers writes, as for programs
-    /// that use files. The cache is the page cache for a file or block device, and a model of it
-    /// (`block::Buffered`) for a LUN. `None`: no cache.
+    /// If set, requests go through a cache that reads this number of bytes ahead and gathers writes, as they
+    /// do for programs that use files. The cache is the page cache for a file or block device, and a model of
+    /// it (`block::Buffered`) for a LUN.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_ahead_bytes: Option<u32>,
-    /// Use a separate part of the span ([`Cell::divide`]), like machines that each have a disk: two clients
-    /// that read the same part would find each other's data in a cache.
+    /// Whether the role uses a separate part of the span ([`Cell::divide`]), like a machine with its own
+    /// disk. If two clients read the same part, one of them may find the other's data in a cache.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub apart: bool,
     /// The requests.
@@ -139,7 +139,7 @@ pub struct Role {
 }
 
 impl Suite {
-    /// Every cell, in order.
+    /// Returns all cells, in order.
     pub fn cells(&self) -> impl Iterator<Item = &Cell> {
         self.steps.iter().flat_map(|step| match step {
             Step::Measure { cells, .. } => cells.as_slice(),
@@ -147,14 +147,14 @@ impl Suite {
         })
     }
 
-    /// Whether anything in it writes.
+    /// Whether any step writes.
     pub fn writes(&self) -> bool {
         let beside = self.steps.iter().any(|step| !matches!(step, Step::Measure { .. }));
         beside || self.cells().flat_map(|cell| &cell.roles).any(|role| role.workload.writes())
     }
 
-    /// The maximum total time of its cells, in seconds. The time of purges and fills is unknown and not
-    /// included.
+    /// Returns the maximum total time of all cells, in seconds. Purges and fills are not included, since
+    /// their time is unknown.
     pub fn longest_s(&self) -> f64 {
         let of_step = |step: &Step| match step {
             Step::Purge | Step::Fill { .. } => 0.0,
@@ -166,21 +166,21 @@ impl Suite {
         self.steps.iter().map(of_step).sum()
     }
 
-    /// Number of clients: the highest number plus one.
+    /// Returns the number of clients: the highest client number plus one.
     pub fn clients(&self) -> u16 {
         self.cells().flat_map(|cell| &cell.roles).map(|role| role.client.saturating_add(1)).max().unwrap_or(1)
     }
 }
 
 impl Role {
-    /// A client that runs this workload in one uncached session.
+    /// Creates the role of a client that runs this workload in one session without a cache.
     pub fn new(name: impl Into<String>, client: u16, workload: Workload) -> Role {
         Role { name: name.into(), client, sessions: 1, read_ahead_bytes: None, apart: false, workload }
     }
 }
 
 impl Order {
-    /// The most rounds.
+    /// Returns the maximum number of rounds.
     pub fn rounds_max(&self) -> u32 {
         match self {
             Order::Once => 1,
@@ -191,19 +191,19 @@ impl Order {
 }
 
 impl Cell {
-    /// Roles that run for the step's time, on existing storage.
+    /// Creates a cell without its own stop and setting.
     pub fn new(name: impl Into<String>, series: impl Into<String>, roles: Vec<Role>) -> Cell {
         Cell { name: name.into(), series: series.into(), roles, stop: None, setting: None }
     }
 
-    /// The stop of its runs, in a step with this stop.
+    /// Returns the condition that ends a run of this cell, in a step with the given stop.
     pub fn stop(&self, step: Stop) -> Stop {
         self.stop.unwrap_or(step)
     }
 
-    /// Assigns each role with `apart` its part of the span, on a device of `device_bytes`. The parts are
-    /// equal and in the order of the roles. Each is a multiple of a MiB if it is that long, and of 4 KiB
-    /// otherwise.
+    /// Assigns a part of the span to each role with `apart`, on a device of `device_bytes`. The parts are
+    /// equal, in the order of the roles. Their length is a multiple of 1 MiB if it is at least 1 MiB, and
+    /// otherwise of 4 KiB.
     pub fn divide(&mut self, device_bytes: u64) {
         let parts = self.roles.iter().filter(|role| role.apart).count().max(1) as u64;
         for (index, role) in self.roles.iter_mut().filter(|role| role.apart).enumerate() {
@@ -217,7 +217,7 @@ impl Cell {
         }
     }
 
-    /// Whether all its runs take the same time.
+    /// Whether all runs of the cell take the same time.
     pub fn takes_fixed_time(&self, step: Stop) -> bool {
         matches!(self.stop(step).rule, Rule::Time)
     }
@@ -227,22 +227,22 @@ fn one_session() -> u16 {
     1
 }
 
-/// Requests of one or several kinds, at a fixed queue depth or a fixed rate.
+/// One or several kinds of requests, with a fixed queue depth or a fixed rate.
 ///
-/// The rules are Iometer's, since most of the published tests were made with it (`IOTargetDisk::Seek`,
-/// `Grunt::Do_IOs`):
+/// The rules are Iometer's (`IOTargetDisk::Seek`, `Grunt::Do_IOs`), since most of the published tests were
+/// run with it:
 ///
 /// - For each burst, a line of [`Workload::accesses`] is drawn by its share.
-/// - Each request goes to a random offset with probability [`Access::random`]; otherwise it follows the
-///   previous request, of whichever line.
-/// - Its start is rounded up to [`Access::align`]. If it would pass the end of the span, it goes to the start
-///   of the span.
-/// - It is a read with probability [`Access::read`].
+/// - Each request goes to a random offset with probability [`Access::random`]; otherwise it starts at the end
+///   of the previous request, even if that belongs to another line.
+/// - The start is rounded up to a multiple of [`Access::align`]. If the request would then extend past the
+///   end of the span, it goes to the start of the span.
+/// - The request is a read with probability [`Access::read`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
     /// The kinds of requests. At least one; their shares add up to 100 %.
     pub accesses: Vec<Access>,
-    /// The queue depth: exact in a closed loop, the maximum in an open one. At least 1.
+    /// The queue depth, 1 or more: exact in a closed loop, the maximum in an open loop.
     pub depth: u32,
     /// The timing of requests.
     #[serde(default)]
@@ -256,11 +256,12 @@ pub struct Workload {
     /// The content of writes, and whether reads are checked.
     #[serde(default)]
     pub data: Data,
-    /// After this number of requests, all outstanding ones must complete before the next: the effect of
-    /// Iometer's "test connection rate" on a disk ("transactions per connection").
+    /// If set, all outstanding requests must complete after this number of requests, before the next one
+    /// starts. This is the effect of Iometer's "test connection rate" on a disk ("transactions per
+    /// connection").
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain_after: Option<u32>,
-    /// The seed of offsets, kinds and data: the same seed gives the same requests.
+    /// The seed of offsets, kinds and data. The same seed produces the same requests.
     #[serde(default)]
     pub seed: u64,
 }
@@ -270,16 +271,16 @@ pub struct Workload {
 pub struct Access {
     /// The length of a request in bytes, a multiple of the device's logical block.
     pub block_bytes: u32,
-    /// The share of this line in all requests.
+    /// The share of all requests that this line produces.
     pub share: Percent,
-    /// The share of reads; the others write.
+    /// The share of reads; the other requests are writes.
     pub read: Percent,
-    /// The share of random offsets; the others follow the previous request.
+    /// The share of requests to random offsets; the other requests start at the end of the previous request.
     pub random: Percent,
-    /// Alignment of their starts.
+    /// The alignment of the start of requests.
     #[serde(default)]
     pub align: Align,
-    /// Consecutive requests of this line without a pause; 1 or more.
+    /// The number of consecutive requests of this line without a pause, 1 or more.
     #[serde(default = "one_request")]
     pub burst: u32,
     /// The pause before each burst, in milliseconds. Outstanding requests continue during the pause.
@@ -294,7 +295,7 @@ pub enum Align {
     /// Multiples of the request's length.
     #[default]
     Natural,
-    /// At any logical block (Iometer's 0, "sector boundaries").
+    /// Multiples of the logical block length (Iometer's 0, "sector boundaries").
     Block,
     /// Multiples of this number of bytes.
     Bytes(u32),
@@ -304,16 +305,17 @@ pub enum Align {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pace {
-    /// Send the next request when one completes (closed loop): a slow request delays later ones.
+    /// Closed loop: send the next request when one completes. A slow request delays later ones.
     #[default]
     Closed,
-    /// At fixed intervals, at this rate over all sessions together, whatever the device does (open loop).
+    /// Open loop: send requests at fixed intervals, regardless of completions. The rate applies to all
+    /// sessions together.
     Constant {
         /// Requests a second.
         per_second: f64,
     },
-    /// At exponentially distributed, independent intervals, at this average rate over all sessions together
-    /// (open loop).
+    /// Open loop: send requests at independent, exponentially distributed intervals. The average rate applies
+    /// to all sessions together.
     Poisson {
         /// Requests a second.
         per_second: f64,
@@ -326,33 +328,33 @@ pub struct Span {
     /// The start, in bytes.
     #[serde(default)]
     pub start_bytes: u64,
-    /// Its length; to the end of the device if `None`.
+    /// The length, in bytes; `None` extends the span to the end of the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
 
-/// The written data.
+/// The content of writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Data {
     /// Incompressible data that differs from request to request.
     #[default]
     Random,
-    /// Zeros, as the `dd` tests of document 000 wrote: storage that compresses or detects zeros looks faster
-    /// than it is.
+    /// Zeros, as written by the `dd` tests of document 000. Storage that compresses data or detects zeros
+    /// appears faster than it is.
     Zeros,
-    /// Every block contains its address, its generation and a checksum. Reads of blocks that were written are
-    /// checked ([`crate::pattern`]).
+    /// Every block contains its address, its generation and a checksum. Reads of blocks that this run has
+    /// written are checked ([`crate::pattern`]).
     Stamped,
 }
 
 impl Pace {
-    /// Whether requests are made independently of completions.
+    /// Whether requests are sent independently of completions.
     pub fn is_open(self) -> bool {
         self.per_second().is_some()
     }
 
-    /// The rate of an open loop.
+    /// Returns the rate of an open loop, or `None` for a closed loop.
     pub fn per_second(self) -> Option<f64> {
         match self {
             Pace::Closed => None,
@@ -362,7 +364,7 @@ impl Pace {
 }
 
 impl Workload {
-    /// One kind of request in a closed loop over the whole device.
+    /// Creates a workload with one kind of request, in a closed loop over the whole device.
     pub fn simple(block_bytes: u32, depth: u32, read: Percent, random: Percent) -> Workload {
         let access = Access {
             block_bytes,
@@ -395,12 +397,12 @@ impl Workload {
         self.accesses.iter().any(|access| access.share > Percent::NONE && access.read > Percent::NONE)
     }
 
-    /// The longest request.
+    /// Returns the length of the longest request, in bytes.
     pub fn block_bytes_max(&self) -> u32 {
         self.accesses.iter().map(|access| access.block_bytes).max().unwrap_or(0)
     }
 
-    /// The length of a request on average, in bytes.
+    /// Returns the average length of a request, in bytes.
     pub fn block_bytes_mean(&self) -> f64 {
         let weighed = |access: &Access| f64::from(access.block_bytes) * f64::from(access.share.get()) / 100.0;
         self.accesses.iter().map(weighed).sum()
@@ -417,17 +419,16 @@ fn one_request() -> u32 {
 pub struct Percent(u8);
 
 impl Percent {
-    /// Nothing.
+    /// 0 %.
     pub const NONE: Percent = Percent(0);
-    /// Everything.
+    /// 100 %.
     pub const ALL: Percent = Percent(100);
 
-    /// `None` above 100.
+    /// Returns `None` if the value is above 100.
     pub fn new(percent: u8) -> Option<Percent> {
         (percent <= 100).then_some(Percent(percent))
     }
 
-    /// The number.
     pub fn get(self) -> u8 {
         self.0
     }
@@ -450,14 +451,14 @@ impl From<Percent> for u8 {
 /// The condition that ends a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stop {
-    /// Warm-up time, in seconds; not counted.
+    /// The warm-up time, in seconds; requests in this time are not counted.
     #[serde(default)]
     pub warm_up_s: f64,
     /// Minimum counted time, in seconds.
     pub min_s: f64,
     /// Maximum counted time, in seconds.
     pub max_s: f64,
-    /// The rule that ends the run between the two.
+    /// The rule that ends the run between the minimum and the maximum time.
     pub rule: Rule,
 }
 
@@ -465,15 +466,15 @@ pub struct Stop {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
-    /// Nothing: the run takes the maximum time.
+    /// No rule: the run takes the maximum time.
     Time,
-    /// The mean rate is known: half of its 95 % confidence interval, corrected for autocorrelation, is at
-    /// most this percentage of it.
+    /// The mean rate is precise enough: half of its 95 % confidence interval, corrected for autocorrelation,
+    /// is at most this percentage of the mean.
     Confidence {
-        /// In percent of the mean.
+        /// Half of the confidence interval, in percent of the mean.
         percent: f64,
     },
-    /// This number of bytes was moved. The run ends with the request that reaches it.
+    /// This number of bytes has been transferred. The run ends with the request that reaches it.
     Bytes {
         /// The number of bytes.
         bytes: u64,
@@ -486,63 +487,64 @@ pub enum Rule {
 }
 
 impl Stop {
-    /// A fixed time.
+    /// Creates a stop after a fixed time.
     pub fn after(seconds: f64) -> Stop {
         Stop { warm_up_s: 0.0, min_s: seconds, max_s: seconds, rule: Rule::Time }
     }
 }
 
-// The path that a cell is measured over, for runners that also set up the path: a lab's link and distance,
-// TCP's window, and the negotiated parameters of a session.
+// The path to the storage, for runners that also set up the path: the link and distance of a lab, TCP's
+// window, and the negotiated parameters of a session.
 
-/// The path to the storage that a cell is measured over. Between two cells with the same setting, nothing has
-/// to be recreated.
+/// The path over which a cell accesses the storage. Between two cells with the same setting, the runner does
+/// not have to recreate anything.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setting {
     /// The part of the suite to which the cell belongs.
     pub part: Part,
     /// The direction and kind of the data on the network.
     pub way: Way,
-    /// Capacity of the link in each direction, in bits a second, including Ethernet headers and gaps.
+    /// The capacity of the link in each direction, in bits per second, including Ethernet headers and gaps.
     pub link_bits_per_s: f64,
-    /// The round trip that the link adds, in milliseconds.
+    /// The round-trip time that the link adds, in milliseconds.
     pub rtt_ms: f64,
     /// The largest IP packet, in bytes.
     pub mtu: u32,
     /// The share of packets that the link loses, from 0 to 1.
     #[serde(default)]
     pub loss: f64,
-    /// TCP's window in each direction of a connection, in bytes; the system's default if `None`.
+    /// TCP's window in each direction of a connection, in bytes; `None` is the system's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_window_bytes: Option<u32>,
-    /// TCP connections of each session.
+    /// The number of TCP connections of each session.
     pub connections: u16,
-    /// Sessions, each with the workload's queue depth.
+    /// The number of sessions, each with the workload's queue depth.
     pub sessions: u16,
-    /// The target's command window in a session; its default if `None`.
+    /// The target's command window in a session; `None` is the target's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command_window: Option<u32>,
-    /// TCP's congestion control on both ends: `cubic`, `bbr`, `reno`.
+    /// TCP's congestion control algorithm on both ends: `cubic`, `bbr`, `reno`.
     pub congestion: String,
 }
 
-/// A question that a WAN suite answers: a table of document 002, or an axis that it mentions without results.
+/// A question that a WAN suite answers: one table of document 002, or one parameter that the document
+/// mentions without results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// Request size by outstanding commands by round trip, for reads and for both kinds of writes.
+    /// Request size, outstanding commands and round-trip time, for reads and for both kinds of writes.
     Wan,
-    /// TCP alone, with a small and with a large window.
+    /// TCP without iSCSI, with a small and with a large window.
     Tcp,
-    /// The same as [`Part::Wan`] on Gigabit Ethernet without a delay.
+    /// As [`Part::Wan`], on Gigabit Ethernet without added delay.
     Lan,
-    /// Connections of a session.
+    /// Number of connections of a session.
     Connections,
-    /// Sessions.
+    /// Number of sessions.
     Sessions,
-    /// The largest packet.
+    /// Size of the largest packet.
     Mtu,
-    /// The target's command window.
+    /// Size of the target's command window.
     CommandWindow,
     /// TCP's congestion control, without and with loss.
     Congestion,
@@ -554,16 +556,16 @@ pub enum Part {
 pub enum Way {
     /// Plain TCP without iSCSI.
     Tcp {
-        /// From the initiator to the target if true, from the target otherwise.
+        /// True if the initiator sends the data, false if the target sends it.
         to_target: bool,
     },
     /// SCSI reads.
     Reads,
-    /// Writes whose data is all solicited (`InitialR2T=Yes`, `ImmediateData=No`): document 002's
+    /// Writes with only solicited data (`InitialR2T=Yes`, `ImmediateData=No`): document 002's
     /// "FirstBurstLength = 0".
     MostSolicited,
-    /// Writes whose data is all unsolicited (`InitialR2T=No`, `ImmediateData=Yes`, FirstBurstLength at least
-    /// the request).
+    /// Writes with only unsolicited data (`InitialR2T=No`, `ImmediateData=Yes`, FirstBurstLength at least as
+    /// long as the request).
     MostUnsolicited,
 }
 
@@ -576,8 +578,8 @@ impl Way {
         }
     }
 
-    /// The keys to offer at login, at their best: bursts of 16 MiB and eight outstanding R2Ts. `None` for
-    /// plain TCP.
+    /// Returns the keys to offer at login, with the most favourable values: bursts of 16 MiB and eight
+    /// outstanding R2Ts. Returns `None` for plain TCP.
     pub fn keys(self) -> Option<Keys> {
         let asked = match self {
             Way::Tcp { .. } => return None,
@@ -598,7 +600,7 @@ impl Way {
     }
 }
 
-/// The longest request of document 002, which must fit into a first burst.
+/// The length of the longest request of document 002. It must fit into a first burst.
 const LONGEST_BYTES: u32 = 256 << 10;
 
 #[cfg(test)]

@@ -5,7 +5,8 @@ use super::{
     Suite, Workload,
 };
 
-/// The parameters that vary from cell to cell, and the common ones. None of the lists is empty.
+/// The parameters of a sweep: lists of values that vary from cell to cell, and values common to all cells. No
+/// list is empty.
 #[derive(Clone, Debug)]
 pub struct Sweep {
     /// Lengths of requests.
@@ -16,19 +17,19 @@ pub struct Sweep {
     pub reads: Vec<Percent>,
     /// Shares of requests to random offsets.
     pub randoms: Vec<Percent>,
-    /// Requests a second of each client; `None` is a closed loop.
+    /// Requests per second of each client; `None` is a closed loop.
     pub rates: Vec<Option<Rate>>,
-    /// Whether rates are kept only on average, at random intervals.
+    /// Whether the intervals between requests are random, so that the rate is kept only on average.
     pub poisson: bool,
     /// Distribution of random offsets.
     pub distribution: Distribution,
     /// Alignment of requests.
     pub align: Align,
-    /// Clients, 1 or more.
+    /// Number of clients, 1 or more.
     pub clients: u16,
-    /// Sessions of each client, 1 or more.
+    /// Number of sessions of each client, 1 or more.
     pub sessions: u16,
-    /// Requests between two pauses, 1 or more.
+    /// Number of requests between two pauses, 1 or more.
     pub burst: u32,
     /// The pause before each burst, in milliseconds.
     pub pause_ms: u32,
@@ -52,14 +53,14 @@ struct Point<'a> {
     rate: Option<Rate>,
 }
 
-/// More cells are a mistake, or a night's work that deserves a file.
+/// Maximum number of cells. A larger number is probably an error; if it is not, write the suite to a file.
 const CELLS_MAX: usize = 1000;
 
 impl Sweep {
-    /// A cell for each combination; the last parameter changes fastest.
+    /// Creates a suite with a cell for each combination. The last parameter changes fastest.
     ///
     /// # Errors
-    /// There are too many; the error says how many.
+    /// Returns an error with the number of cells if there are too many.
     pub fn suite(&self) -> Result<Suite, String> {
         let points = self.points();
         if points.len() > CELLS_MAX {
@@ -104,20 +105,20 @@ impl Sweep {
             client,
             sessions: self.sessions,
             read_ahead_bytes: None,
-            // Clients that access the same sequence of offsets would measure a cache.
+            // Clients that access the same sequence of offsets would find each other's data in a cache.
             apart: self.clients > 1 && point.random < Percent::ALL,
             workload: self.workload(point, client),
         };
         let kind = self.workload(point, 0).kind();
         let rate = point.rate.map(|Rate(rate)| format!("-rate-{rate}")).unwrap_or_default();
-        // Unique in the sweep: it contains everything that can vary.
+        // The name is unique in the sweep, since it contains every parameter that can vary.
         let name = format!("{}-{}-depth-{}{rate}", kind.name("-"), point.blocks, point.depth);
-        // The series is its curve: everything but the length and the load.
+        // The series is the curve of the cell: all parameters except the length and the load.
         Cell::new(name, kind.name(" "), (0..self.clients).map(role).collect())
     }
 
-    /// Each client has a different seed: two that read the same offsets at the same time would measure a
-    /// cache.
+    /// Creates the workload of a client. Each client has a different seed, since two clients that read the
+    /// same offsets at the same time would measure a cache.
     fn workload(&self, point: Point<'_>, client: u16) -> Workload {
         let accesses = point.blocks.0.iter().map(|(block_bytes, share)| Access {
             block_bytes: *block_bytes,

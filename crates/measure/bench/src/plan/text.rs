@@ -1,5 +1,5 @@
-//! Workloads as text: the syntax of lengths, shares, rates and alignments, the kind of a workload, and its
-//! name. All names are made here.
+//! Text forms of workloads: the syntax of lengths, shares, rates and alignments, and the names of workloads
+//! and of their kinds. All such names are created here.
 
 use std::fmt;
 use std::mem::{Discriminant, discriminant};
@@ -11,27 +11,28 @@ use volume::spec::Bytes;
 
 use super::{Access, Align, Cell, Distribution, Pace, Percent, Workload};
 
-/// The kind of requests of a workload, independent of their lengths, depth and rate: workloads of different
-/// kinds are not points of one curve.
+/// The kind of a workload, independent of its request lengths, depth and rate. Workloads of different kinds
+/// are not points of one curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WorkloadKind {
-    /// The share of reads in all requests. [`Percent::NONE`] and [`Percent::ALL`] are exact.
+    /// The share of reads in all requests. [`Percent::NONE`] and [`Percent::ALL`] are exact; other values are
+    /// rounded.
     pub read: Percent,
-    /// The share of random offsets; exact in the same way.
+    /// The share of random offsets, rounded in the same way.
     pub random: Percent,
-    /// The distribution of random offsets; uniform if there are none.
+    /// The distribution of random offsets; uniform if there are no random offsets.
     pub distribution: Distribution,
     /// The event that triggers the next request.
     pub arrival: Discriminant<Pace>,
 }
 
 impl WorkloadKind {
-    /// Its name in a sweep: `random-read`, `random40-read70`, `random-read-zipf:1.1`.
+    /// Returns the name in a sweep: `random-read`, `random40-read70`, `random-read-zipf:1.1`.
     pub(super) fn name(self, between: &str) -> String {
         self.said(|share, of| format!("{of}{share}"), between, between)
     }
 
-    /// `random read`, `40 % random 70 % read`, `random read, zipf:1.1`.
+    /// Returns a description: `random read`, `40 % random 70 % read`, `random read, zipf:1.1`.
     pub fn words(self) -> String {
         self.said(|share, of| format!("{share} % {of}"), " ", ", ")
     }
@@ -48,13 +49,13 @@ impl WorkloadKind {
     }
 }
 
-/// `depth 32`; of an open loop `5,000 a second`.
+/// Formats the load: `depth 32`, or `5,000 a second` in an open loop.
 pub fn pace(depth: u32, per_second: Option<f64>) -> String {
     per_second.map_or_else(|| format!("depth {depth}"), |rate| format!("{} a second", significant(rate)))
 }
 
 impl Workload {
-    /// The kind of all its requests together.
+    /// Returns the kind of all requests together.
     pub fn kind(&self) -> WorkloadKind {
         let [read, random] = [self.share(|access| access.read), self.share(|access| access.random)];
         let uneven = Some(self.distribution).filter(|_| random > Percent::NONE);
@@ -62,7 +63,8 @@ impl Workload {
         WorkloadKind { read, random, distribution, arrival: discriminant(&self.pace) }
     }
 
-    /// A share of all requests; never rounded to 0 or 100 %.
+    /// Returns a share of all requests in percent. A share is rounded to 0 or 100 % only if it is exactly
+    /// that.
     fn share(&self, of: fn(&Access) -> Percent) -> Percent {
         let part = |access: &Access| u32::from(access.share.get()) * u32::from(of(access).get());
         match self.accesses.iter().map(part).fold(0, u32::saturating_add) {
@@ -72,7 +74,8 @@ impl Workload {
         }
     }
 
-    /// A description, as each session of each client runs it: `4 KiB random read, depth 32, 2 sessions`.
+    /// Describes the workload as each session of each client runs it: `4 KiB random read, depth 32, 2
+    /// sessions`.
     pub fn words(&self, sessions: u16, clients: usize) -> String {
         let length = |bytes: u32| size(f64::from(bytes));
         let part = |access: &Access| match self.accesses.len() {
@@ -91,15 +94,15 @@ impl Workload {
 }
 
 impl Cell {
-    /// A description of the first client's workload, with the number of clients: `4 KiB random read, depth
-    /// 32, 3 clients`.
+    /// Describes the first client's workload and the number of clients: `4 KiB random read, depth 32, 3
+    /// clients`.
     pub fn words(&self) -> String {
         let Some(role) = self.roles.first() else { return self.name.clone() };
         role.workload.words(role.sessions, self.roles.len())
     }
 }
 
-/// The same for a load on a path: `64 KiB sequential durable write, depth 8`.
+/// Describes a load on a path: `64 KiB sequential durable write, depth 8`.
 pub fn load_words(load: &Load) -> String {
     let share = |is_all| if is_all { Percent::ALL } else { Percent::NONE };
     let (read, random) = (share(load.direction == Direction::Read), share(load.random));
@@ -107,20 +110,20 @@ pub fn load_words(load: &Load) -> String {
     if load.durable { words.replacen(" write", " durable write", 1) } else { words }
 }
 
-/// Lengths to measure one after the other.
+/// Request lengths to measure, one after the other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlocksList(pub Vec<Blocks>);
 
-/// The lengths of one workload's requests, with their shares of the requests, which add up to 100 %.
+/// The request lengths of one workload. Each has a share of the requests; the shares add up to 100 %.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Blocks(pub Vec<(u32, Percent)>);
 
-/// Requests a second; above 0.
+/// Requests per second; above 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate(pub f64);
 
 impl Default for BlocksList {
-    /// 4 KiB: the page of databases and file systems.
+    /// 4 KiB, the page size of databases and file systems.
     fn default() -> BlocksList {
         BlocksList(vec![Blocks(vec![(4096, Percent::ALL)])])
     }
@@ -157,7 +160,8 @@ fn mix(parts: &[&str]) -> Result<Blocks, String> {
     }
 }
 
-/// Longer requests would only be split: they exceed every SCSI transfer length and any reasonable memory.
+/// Maximum request length. A longer request would only be split: it exceeds every SCSI transfer length and
+/// any reasonable amount of memory.
 const LENGTH_MAX: u64 = 1 << 30;
 
 fn length(text: &str) -> Result<u32, String> {
@@ -194,7 +198,7 @@ impl FromStr for Rate {
 
     fn from_str(text: &str) -> Result<Rate, String> {
         let number: Option<f64> = text.strip_suffix("/s").unwrap_or(text).parse().ok();
-        // Ten million a second is more than a thread can make.
+        // Ten million requests per second is more than a thread can make.
         let fits = number.filter(|rate| (0.01..=1e7).contains(rate));
         fits.map(Rate)
             .ok_or_else(|| format!("`{text}` is not a rate; use 0.01 to 10000000 requests per second"))

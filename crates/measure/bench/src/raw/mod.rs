@@ -1,13 +1,14 @@
-//! This machine's ceiling: the bytes of a storage protocol over TCP, without the protocol and without
-//! storage.
+//! Measures the maximum throughput of this machine: transfers the bytes of a storage protocol over TCP,
+//! without the protocol and without storage.
 //!
-//! A request is a header of 48 bytes (iSCSI's length), followed by the data of a write. The server parses
-//! eight bytes of it, and replies with 48 bytes, followed by the data of a read: status and data in one, as
-//! an iSCSI target may (RFC 7143 section 11.7.3). It keeps no session, checks nothing, and counts outgoing
-//! bytes instead of requests. Every target has to do at least this socket work, so no target can be faster.
+//! A request is a header of 48 bytes (the length of an iSCSI header), followed by the data of a write. The
+//! server parses eight bytes of the header. It replies with 48 bytes, followed by the data of a read: an
+//! iSCSI target may also send status and data in one PDU (RFC 7143 section 11.7.3). The server keeps no
+//! session state, checks nothing, and counts outgoing bytes instead of requests. Every target has to perform
+//! at least this socket I/O, so no target can be faster.
 //!
-//! Both halves run over a [`reactor::Stream`], in either runtime environment: one that sleeps when idle, or
-//! one that spins.
+//! The client and the server run over a [`reactor::Stream`], in either runtime environment: one that sleeps
+//! when idle, or one that spins.
 
 use std::future::poll_fn;
 use std::io;
@@ -21,20 +22,20 @@ use crate::record::Limit;
 
 /// The header length of requests and replies.
 const HEADER_BYTES: usize = 48;
-/// Longer requests are invalid: the longest of any suite is 8 MiB.
+/// Maximum data length of a request. The longest request of any suite has 8 MiB.
 const DATA_BYTES_MAX: u32 = 64 << 20;
 
 /// The direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Behind the answer.
+    /// The data follows the reply.
     Read,
-    /// Behind the request.
+    /// The data follows the request.
     Write,
 }
 
 impl Direction {
-    /// The first byte of a header.
+    /// Returns the first byte of a header.
     fn code(self) -> u8 {
         match self {
             Direction::Read => 1,
@@ -43,7 +44,7 @@ impl Direction {
     }
 }
 
-/// The header of a request for this number of bytes.
+/// Formats the header of a request for this number of bytes.
 fn header(direction: Direction, data_bytes: u32) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[0] = direction.code();
@@ -61,7 +62,7 @@ fn parse(header: &[u8; HEADER_BYTES]) -> io::Result<(Direction, u32)> {
     }
 }
 
-/// `None` if the socket would block.
+/// Converts the error `WouldBlock` to `None`.
 fn unless_blocked(moved: io::Result<usize>) -> io::Result<Option<usize>> {
     match moved {
         Ok(bytes) => Ok(Some(bytes)),
@@ -71,7 +72,7 @@ fn unless_blocked(moved: io::Result<usize>) -> io::Result<Option<usize>> {
 }
 
 impl Question {
-    /// The question of a cell, if it has a single one.
+    /// Returns the question that corresponds to a cell, or `None` if the cell has several kinds of requests.
     pub fn of_cell(cell: &Cell) -> Option<Question> {
         let [role] = &cell.roles[..] else { return None };
         let [access] = &role.workload.accesses[..] else { return None };
@@ -83,7 +84,7 @@ impl Question {
         Some(Question { direction, block_bytes: access.block_bytes, depth: role.workload.depth })
     }
 
-    /// A limit of TCP throughput, with its first point: a length and bytes a second.
+    /// Creates the limit of TCP throughput, with its first point: a request length, and bytes per second.
     pub fn limit(self, point: (u32, f64)) -> Limit {
         Limit {
             name: "TCP on this machine".to_owned(),
@@ -93,12 +94,12 @@ impl Question {
         }
     }
 
-    /// Whether a limit has the same direction and depth.
+    /// Whether a limit has the direction and depth of this question.
     pub fn is_under(self, limit: &Limit) -> bool {
         (limit.direction.as_str(), limit.depth) == (self.direction_name(), Some(self.depth))
     }
 
-    /// The ceiling of a question, in bytes a second.
+    /// Returns the measured limit for this question, in bytes per second.
     pub fn ceiling(self, limits: &[Limit]) -> Option<f64> {
         let curve = limits.iter().find(|limit| self.is_under(limit))?;
         let point = curve.points.iter().find(|(block_bytes, _)| *block_bytes == self.block_bytes)?;
@@ -113,23 +114,23 @@ impl Question {
     }
 }
 
-/// A request that is repeated.
+/// The kind of request that a client repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
     /// The direction of the data.
     pub direction: Direction,
-    /// Data of each request, in bytes.
+    /// The data of each request, in bytes.
     pub block_bytes: u32,
     /// The queue depth.
     pub depth: u32,
 }
 
-/// The number of completed requests, and the time they took.
+/// The number of completed requests, and their time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Answered {
-    /// Whole ones.
+    /// The number of requests whose whole reply has arrived.
     pub requests: u64,
-    /// From the first request to the end.
+    /// The time from the first request to the end.
     pub time: Duration,
 }
 
@@ -141,9 +142,10 @@ impl Answered {
     }
 }
 
-/// Sends requests for at least `duration`. The stream is left with outstanding requests and cannot be used
-/// further. A system call moves at most `call_bytes`, or one request or reply. Large calls cost less, and
-/// small ones let both ends work concurrently; only a measurement shows which is faster.
+/// Sends requests for at least `duration`. At the end, requests are still outstanding, so the stream cannot
+/// be used further. A system call transfers at most `call_bytes`, or one request or reply if that is longer.
+/// Large calls cost less CPU time, and small calls let both ends work concurrently. Only a measurement shows
+/// which is faster.
 ///
 /// Fails with the socket's error, and with `UnexpectedEof` if the server closes the stream.
 pub async fn ask(
@@ -164,7 +166,7 @@ pub async fn ask(
 }
 
 /// Sends requests until `look` returns `None`. In every turn, `look` receives the time and the number of
-/// completed requests. It returns the latest time of its next call, or `None` to stop.
+/// completed requests, and returns the latest time of its next call, or `None` to stop.
 ///
 /// Fails as [`ask`] does.
 pub async fn ask_while(
@@ -185,12 +187,12 @@ pub async fn ask_while(
 }
 
 struct Client {
-    /// One request as sent on the wire, repeated to fill a worthwhile system call.
+    /// A request in wire format, repeated so that a system call can send several.
     requests: Vec<u8>,
     request_bytes: u64,
     answer_bytes: u64,
     depth: u64,
-    /// Requests whose sending has begun, and bytes of them sent.
+    /// Number of requests that may have been sent, and the bytes of them that have been sent.
     asked: u64,
     sent_bytes: u64,
     received_bytes: u64,
@@ -240,7 +242,7 @@ impl Client {
         }
     }
 
-    /// Whether anything came.
+    /// Receives replies. Returns whether any bytes arrived.
     fn receive(&mut self, stream: &dyn Stream) -> io::Result<bool> {
         match unless_blocked(stream.try_read(&mut [InSlice::Bytes(&mut self.scratch)]))? {
             None => Ok(false),
@@ -260,16 +262,16 @@ impl Client {
             let writable = blocked && stream.poll_writable(cx).is_ready();
             if readable || writable { Poll::Ready(()) } else { Poll::Pending }
         });
-        // An unresponsive server is detected at the end.
+        // The caller detects an unresponsive server at the end of the measurement.
         let _ = reactor::timeout(until.saturating_duration_since(reactor::now()), ready).await;
     }
 }
 
-/// Serves requests until the peer closes the stream. `memory` is the storage: reads send it, from start to
-/// end and over again, and writes are received into it. It must not be empty.
+/// Serves requests until the peer closes the stream. `memory`, which must not be empty, is the storage. Reads
+/// send its content, repeatedly from start to end, and writes are received into it.
 ///
-/// Fails with the socket's error, with `InvalidData` if a request is invalid, and with `TimedOut` if nothing
-/// moves for [`SILENCE_MAX`].
+/// Fails with the socket's error, with `InvalidData` if a request is invalid, and with `TimedOut` if no bytes
+/// are transferred for [`SILENCE_MAX`].
 pub async fn serve(stream: &dyn Stream, memory: &mut [u8]) -> io::Result<()> {
     let mut server = Server { asked: Asked::new(), owed: 0, at: 0, scratch: vec![0; SCRATCH_BYTES] };
     for turn in 1_u64.. {
@@ -290,7 +292,7 @@ pub async fn serve(stream: &dyn Stream, memory: &mut [u8]) -> io::Result<()> {
 
 struct Server {
     asked: Asked,
-    /// Bytes of replies that are still to be sent.
+    /// Bytes of replies that have not been sent yet.
     owed: u64,
     /// The position in the memory for the next bytes, in both directions.
     at: usize,
@@ -304,15 +306,16 @@ enum Received {
     End,
 }
 
-/// A measuring client always has outstanding requests. One that is idle for this long has gone, or only
-/// occupies a slot. A lossy path may be idle for the retransmission timeouts of several losses in a row.
+/// Maximum idle time of a connection. A measuring client always has outstanding requests, so an idle client
+/// has failed, or only occupies a slot. On a lossy path, a connection may be idle for several retransmission
+/// timeouts in a row.
 pub const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// Limits how long a busy client keeps others on this thread waiting: this many reads of the socket take a
-/// millisecond or less.
+/// Number of socket reads after which a busy client yields to the others on this thread. This number of reads
+/// takes a millisecond or less.
 const TURNS: u64 = 16;
-/// Bounds pending replies: until they are sent, no further requests are read.
+/// Limit on pending reply bytes. Above it, the server does not read further requests.
 const OWED_BYTES_MAX: u64 = 32 << 20;
-/// Thousands of headers, or a few writes.
+/// Size of the receive buffer: space for thousands of headers, or for a few writes.
 const SCRATCH_BYTES: usize = 256 << 10;
 
 impl Server {
@@ -343,7 +346,7 @@ impl Server {
         Ok(Received::Something)
     }
 
-    /// Sends as much as possible. Returns whether anything was sent.
+    /// Sends as many reply bytes as the socket accepts. Returns whether any were sent.
     fn send(&mut self, stream: &dyn Stream, memory: &mut [u8]) -> io::Result<bool> {
         let before = self.owed;
         while self.owed > 0 {
@@ -365,7 +368,7 @@ impl Server {
     }
 }
 
-/// The usable memory from this position on, in one piece.
+/// Returns up to `bytes` of the memory from this position, as one slice.
 fn place(memory: &mut [u8], at: usize, bytes: u64) -> &mut [u8] {
     let left = (memory.len() - at).min(usize::try_from(bytes).unwrap_or(usize::MAX));
     &mut memory[at..at + left]
@@ -379,7 +382,7 @@ fn after(memory: &[u8], at: usize, bytes: usize) -> usize {
 struct Asked {
     header: [u8; HEADER_BYTES],
     header_bytes: usize,
-    /// Data of a write that has not arrived.
+    /// The bytes of a write's data that have not arrived yet.
     data_left: u64,
 }
 
@@ -388,7 +391,7 @@ impl Asked {
         Asked { header: [0; HEADER_BYTES], header_bytes: 0, data_left: 0 }
     }
 
-    /// Consumes received bytes, and returns the number of reply bytes that they cause.
+    /// Consumes received bytes, and returns the number of reply bytes that they require.
     fn take(&mut self, mut bytes: &[u8]) -> io::Result<u64> {
         let mut owed = 0;
         while !bytes.is_empty() {
@@ -411,7 +414,7 @@ impl Asked {
         Ok(owed)
     }
 
-    /// A header is whole.
+    /// Handles a complete header.
     fn begin(&mut self) -> io::Result<u64> {
         let (direction, data_bytes) = parse(&self.header)?;
         let data_bytes = u64::from(data_bytes);

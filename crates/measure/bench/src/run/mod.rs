@@ -1,4 +1,4 @@
-//! Running a workload on devices, and measuring it.
+//! Runs a workload on devices, and measures it.
 //!
 //! ```text
 //!   slots, one for each request that may be under way          the run
@@ -10,8 +10,8 @@
 //!   hand it over, wait for its end, count it
 //! ```
 //!
-//! All of it runs on the reactor of one thread. The clock is read once for each completed request; in a
-//! closed loop, that is also the start of the next one.
+//! All tasks run on the reactor of one thread. The clock is read once for each completed request. In a closed
+//! loop, this time is also the start of the next request.
 
 mod slot;
 mod tally;
@@ -34,12 +34,12 @@ use crate::plan::Workload;
 use crate::record::{Run, Sample};
 
 /// Runs the workload on all devices concurrently, and measures them together. Several devices are several
-/// paths to the same data (sessions of one LUN). In a closed loop, each has [`Workload::depth`] outstanding
-/// requests; in an open loop, the rate applies to all of them together.
+/// paths to the same data (sessions of one LUN). In a closed loop, each device has [`Workload::depth`]
+/// outstanding requests. In an open loop, the rate applies to all devices together.
 ///
-/// Each sample is passed to `each` when its time is over, even if nothing completed in it. Only requests that
-/// complete while the run counts are counted. Requests still outstanding ten seconds later count as errors,
-/// and a device that fails [`FAILURES_MAX`] times gets no more requests.
+/// Each sample is passed to `each` at the end of its interval, even if nothing completed in it. Only requests
+/// that complete within the counted time are counted. After the end of the run, requests that are still
+/// outstanding after [`Orders::patience`] count as errors. The run also ends after [`FAILURES_MAX`] failures.
 pub async fn run(
     devices: &[Arc<dyn BlockDevice>],
     workload: &Workload,
@@ -49,9 +49,9 @@ pub async fn run(
     run_with(devices, workload, orders, None, each).await
 }
 
-/// Like [`run`] for a workload that verifies its data, and also records the device's guarantees in a journal,
-/// so that they can be checked after a crash. For this, a flush follows every 64 writes, and one write in
-/// eight goes directly to stable storage.
+/// As [`run`], for a workload that verifies its data. It also records the device's guarantees in a journal,
+/// so that they can be checked after a crash. For this purpose, it flushes after every 64 writes, and sends
+/// one write in eight directly to stable storage.
 pub async fn run_with_journal(
     devices: &[Arc<dyn BlockDevice>],
     workload: &Workload,
@@ -78,7 +78,8 @@ async fn run_with(
         ended: Signal::default(),
         arrivals: Arrivals::new(workload.pace, workload.seed).map(Into::into),
     });
-    // Slot by slot, not session by session: in an open loop, consecutive requests rotate over all sessions.
+    // Order the slots by number, not by session: in an open loop, consecutive requests then rotate over all
+    // sessions.
     let slots = (0..workload.depth)
         .flat_map(|number| sessions.iter().map(move |session| (number, Rc::clone(session))))
         .map(|(number, session)| reactor::spawn(slot::serve(Rc::clone(&shared), session, number)));
@@ -90,7 +91,8 @@ async fn run_with(
     Ok(shared.tally.borrow_mut().take_run(backlog_max))
 }
 
-/// The slots' tasks. They end with the run, even if the caller drops the run early.
+/// The tasks of the slots. Dropping this value ends them, so they end with the run even if the caller drops
+/// the run early.
 struct Slots(Vec<JoinHandle<()>>);
 
 impl Drop for Slots {

@@ -1,6 +1,6 @@
-//! Slots and sessions. A slot holds one outstanding request and is refilled each time that completes. A
-//! session is a device with its next requests, their data, and the order in which slots take turns. In an
-//! open loop, [`Arrivals`] sets the times.
+//! Slots and sessions. A slot has one outstanding request, and starts the next one when it completes. A
+//! session is a device with its request sequence, its data, and the order in which its slots take turns. In
+//! an open loop, [`Arrivals`] determines when requests start.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,20 +21,20 @@ use crate::plan::{Data, Pace, Workload};
 use crate::record::Sample;
 use crate::run::tally::{Completed, Go, Tally};
 
-/// A device that completes requests immediately, such as memory, never makes a slot wait. The slot then
-/// yields now and then, so that the other slots, and the rest of the thread, get their turn. A slot that has
-/// waited does not yield as well: its next request would miss those of the others, and a session would send
-/// it separately.
+/// Number of consecutive requests after which a slot yields if none of them had to wait. A slot never waits
+/// if the device completes requests immediately, as memory does. Without yielding, the other slots and tasks
+/// of the thread would not run. A slot that has waited does not yield as well: its next request would then
+/// miss the batch of the other slots' requests, and a session would send it separately.
 const REQUESTS_WITHOUT_YIELD: u32 = 16;
 
 /// The state shared by all slots of a run.
 pub(super) struct Shared {
-    /// The zero of all times, which are in nanoseconds.
+    /// The origin of all times, which are in nanoseconds.
     pub(super) base: Instant,
     pub(super) tally: RefCell<Tally>,
-    /// The run is over, or nothing is outstanding.
+    /// Given when the run is over, or when no request is outstanding.
     pub(super) ended: Signal,
-    /// Of an open loop.
+    /// The due times of an open loop.
     pub(super) arrivals: Option<RefCell<Arrivals>>,
 }
 
@@ -47,7 +47,7 @@ impl Shared {
         self.base + Duration::from_nanos(ns)
     }
 
-    /// Shows the samples, until the run is over.
+    /// Passes each sample to `each`, until the run is over.
     pub(super) async fn watch(&self, each: &mut dyn FnMut(&Sample) -> Go) {
         loop {
             let now = self.now();
@@ -65,7 +65,7 @@ impl Shared {
         }
     }
 
-    /// Waits for outstanding requests, and gives up after `patience`.
+    /// Waits until no request is outstanding, for at most `patience`.
     pub(super) async fn drain(&self, patience: Duration) {
         let patience = reactor::now() + patience;
         while self.tally.borrow().under_way() > 0 && reactor::now() < patience {
@@ -74,8 +74,8 @@ impl Shared {
         self.tally.borrow_mut().give_up();
     }
 
-    /// Waits until the next request of an open loop is due, and returns the due time; a closed loop has none.
-    /// `None` when the run is over.
+    /// Waits until the next request of an open loop is due, and returns its due time. Returns `Some(None)`
+    /// immediately in a closed loop, and `None` when the run is over.
     async fn next_due(&self) -> Option<Option<u64>> {
         if let Some(arrivals) = &self.arrivals {
             let now = self.now();
@@ -90,11 +90,11 @@ impl Shared {
     }
 }
 
-/// Makes requests until the run is over.
+/// Sends requests until the run is over.
 pub(super) async fn serve(shared: Rc<Shared>, session: Rc<Session>, number: u32) {
     let mut payload = session.payload(number);
     let mut since_wait = 0;
-    // The end of the last request, while it is still the current time.
+    // The end of the last request, as long as it can serve as the current time.
     let mut time = None;
     while let Some(due) = shared.next_due().await {
         let ask = match &session.turnstile {
@@ -126,7 +126,8 @@ pub(super) async fn serve(shared: Rc<Shared>, session: Rc<Session>, number: u32)
 }
 
 impl Session {
-    /// The next request, after any drain or pause that precedes it. `None` when the run is over.
+    /// Returns the next request, after any draining or pause that precedes it. Returns `None` when the run is
+    /// over.
     async fn next(&self, turnstile: &Turnstile, shared: &Shared) -> Option<Ask> {
         let _turn = turnstile.enter().await;
         while self.left.get() == 0 && self.under_way.get() > 0 {
@@ -143,18 +144,18 @@ impl Session {
     }
 }
 
-/// A century: draining has no time limit.
+/// A hundred years. Waiting for a drain has no time limit.
 const FOR_EVER_NS: u64 = 100 * 365 * 86_400 * 1_000_000_000;
 
 /// The completion of a request, successful or not.
 #[derive(Clone, Copy)]
 struct Returned {
     at: u64,
-    /// Not immediately: other slots ran in the meantime.
+    /// Whether the request had to wait, so that other slots ran in the meantime.
     waited: bool,
 }
 
-/// One request from beginning to end.
+/// Executes one request, and counts its result.
 async fn carry_out(
     shared: &Shared,
     session: &Session,
@@ -189,7 +190,7 @@ async fn carry_out(
 
 /// The result of a request.
 struct Ended {
-    /// The time at which the device received the request.
+    /// The time at which the request was submitted to the device.
     handed: u64,
     returned: Returned,
     outcome: Result<(), Failure>,
@@ -204,7 +205,7 @@ async fn read(
 ) -> Ended {
     let buffer = payload.reading(request.ask.bytes as usize);
     let (handed, returned, read) = timed(shared, time, session.device.read(request.extent, buffer)).await;
-    // Data is checked after the read's time has been taken.
+    // Check the data only after the end time of the read has been taken.
     let outcome = read.map_err(Failure::Device).and_then(|buffer| {
         let checked = session.check(request, &buffer);
         payload.read = Some(buffer); // reusable
@@ -228,7 +229,7 @@ async fn write(
         }
         Some(stamped) => {
             let data = stamped.data.clone();
-            // Stamping took time that is not the device's.
+            // Stamping takes time that must not count as the device's, so the clock is read again.
             let ended = timed(shared, None, session.device.write(extent, data, stamped.durability)).await;
             session.wrote(request, &stamped, ended.2.is_ok());
             payload.is_written(stamped.data);
@@ -238,7 +239,7 @@ async fn write(
     Ended { handed, returned, outcome: written.map_err(Failure::Device) }
 }
 
-/// Waits for a request and measures its time, counting it as outstanding.
+/// Executes a request, measures its time, and counts it as outstanding in the meantime.
 async fn timed<T>(
     shared: &Shared,
     time: Option<u64>,
@@ -265,24 +266,25 @@ pub(super) struct Session {
     workload: Workload,
     layout: Layout,
     stream: RefCell<AccessStream>,
-    /// Set if pauses or draining apply: then slots draw requests in turn.
+    /// Present if pauses or draining apply. The slots then draw their requests one at a time.
     pub(super) turnstile: Option<Turnstile>,
-    /// Requests until the next drain.
+    /// The number of requests until the next drain.
     left: Cell<u32>,
     under_way: Cell<u32>,
-    /// Nothing is outstanding in this session.
+    /// Given when no request is outstanding in this session.
     pub(super) drained: Signal,
     verified: Option<Verified>,
 }
 
 /// The verification state of a session.
 struct Verified {
-    /// Shared by all sessions of the same data.
+    /// Shared by all sessions that use the same data.
     generations: Rc<RefCell<Generations>>,
     granule_bytes: u64,
-    /// The upper half of every generation: data from a run with another seed is not mistaken for this one's.
+    /// The upper half of every generation. It distinguishes this run's data from the data of runs with
+    /// another seed.
     epoch: u64,
-    /// Records the guarantees, if they are to be checked after a crash.
+    /// The journal that records the guarantees, if they are to be checked after a crash.
     journal: Option<Rc<Journal>>,
     unflushed: Unflushed,
 }
@@ -294,7 +296,7 @@ pub(super) struct Request {
     held: Option<Granules>,
 }
 
-/// A session for each device.
+/// Creates a session for each device.
 pub(super) fn sessions(
     devices: &[Arc<dyn BlockDevice>],
     workload: &Workload,
@@ -341,20 +343,21 @@ impl Session {
         Payload::new(&self.workload, self.layout.longest_bytes as usize, self.number, slot)
     }
 
-    /// The next request, and the pause before it.
+    /// Returns the next request, with the pause before it.
     pub(super) fn ask(&self) -> Ask {
         self.left.set(self.left.get().wrapping_sub(1));
         self.stream.borrow_mut().next()
     }
 
-    /// Starts a request, at an offset that no other request uses if data is verified.
+    /// Starts a request. If data is verified, this may move the request to an offset that no other request
+    /// uses.
     pub(super) fn begin(&self, mut ask: Ask) -> Request {
         self.under_way.set(self.under_way.get() + 1);
         let held = self.verified.as_ref().map(|verified| verified.take(&mut ask));
         Request { extent: self.layout.extent(&ask), ask, held }
     }
 
-    /// The request has completed, successfully or not.
+    /// Ends a request, successful or not.
     pub(super) fn end(&self, request: &Request) {
         if let (Some(verified), Some(held)) = (&self.verified, request.held) {
             verified.generations.borrow_mut().release(held);
@@ -365,7 +368,7 @@ impl Session {
         }
     }
 
-    /// Whether the data read matches the data last written there.
+    /// Checks that the data read matches the data last written there.
     pub(super) fn check(&self, request: &Request, data: &Buffer) -> Result<(), Failure> {
         match (&self.verified, request.held) {
             (Some(verified), Some(held)) => {
@@ -375,7 +378,7 @@ impl Session {
         }
     }
 
-    /// Data that contains its address and generation; `None` if any data will do.
+    /// Returns data that contains its address and generation, or `None` if data is not verified.
     pub(super) fn stamp(&self, request: &Request, payload: &mut Payload) -> Option<Stamped> {
         let (verified, held) = (self.verified.as_ref()?, request.held?);
         let generation = match &verified.journal {
@@ -390,7 +393,7 @@ impl Session {
         Some(Stamped { data: data.share(), generation, durability })
     }
 
-    /// A stamped write has ended.
+    /// Records the result of a stamped write.
     pub(super) fn wrote(&self, request: &Request, stamped: &Stamped, well: bool) {
         let (Some(verified), Some(held)) = (&self.verified, request.held) else { return };
         let mut generations = verified.generations.borrow_mut();
@@ -404,7 +407,7 @@ impl Session {
         }
     }
 
-    /// Whether guarantees are recorded.
+    /// Whether the session records guarantees in a journal.
     pub(super) fn keeps_journal(&self) -> bool {
         self.verified.as_ref().is_some_and(|verified| verified.journal.is_some())
     }
@@ -416,7 +419,7 @@ impl Session {
     }
 }
 
-/// Data of a write that can be identified later.
+/// The stamped data of a write, with its generation.
 pub(super) struct Stamped {
     pub(super) data: Slice,
     generation: u32,
@@ -469,27 +472,28 @@ impl Verified {
 pub(super) struct Payload {
     read: Option<Buffer>,
     write: Option<Slice>,
-    /// Earlier buffers that the device still shares, the oldest first. It releases them eventually, as a
-    /// journal does after a flush.
+    /// Earlier buffers to which the device still has references, the oldest first. The device releases them
+    /// eventually; for example, a journal releases them after a flush.
     kept: VecDeque<Slice>,
     longest: usize,
     data: Data,
-    /// The seed of incompressible data.
+    /// The seed of the incompressible data.
     seed: u64,
-    /// The same for a device that keeps shares of written buffers: a copy is cheaper.
+    /// A copy of the incompressible data, for a device that keeps references to written buffers. Copying it
+    /// is cheaper than generating the data again.
     pattern: Option<Slice>,
-    /// Number of writes filled this way.
+    /// The number of 4 KiB units that have been made unique.
     written: u64,
 }
 
-/// The maximum number of shared buffers to track. The device alone owns any further ones.
+/// Maximum number of shared buffers in `kept`. Older ones are dropped, and belong to the device alone.
 const KEPT_MAX: usize = 64;
 
 /// The smallest unit in which storage usually deduplicates.
 const UNIQUE_BYTES: usize = 4096;
 
 impl Payload {
-    /// That of slot number `number` of session number `session`.
+    /// Creates the memory of slot number `number` of session number `session`.
     pub(super) fn new(workload: &Workload, longest: usize, session: usize, number: u32) -> Payload {
         let seed = mix(workload.seed) ^ mix((session as u64) << 32 | u64::from(number));
         Payload {
@@ -504,13 +508,14 @@ impl Payload {
         }
     }
 
-    /// A buffer to read into; a failed read consumes the previous one.
+    /// Returns a buffer to read into. The previous buffer is reused unless the read failed, which consumes
+    /// it.
     pub(super) fn reading(&mut self, bytes: usize) -> Buffer {
         let kept = self.read.take().filter(|buffer| buffer.len() == bytes);
         kept.unwrap_or_else(|| Buffer::recycled(bytes))
     }
 
-    /// The data of the next write that is not stamped.
+    /// Returns the data of the next write that is not stamped.
     pub(super) fn writing(&mut self, bytes: usize) -> Slice {
         let slice = match self.data {
             Data::Zeros => self.write.take().unwrap_or_else(|| Buffer::zeroed(self.longest).share()),
@@ -520,19 +525,20 @@ impl Payload {
         slice.part(0..bytes).unwrap_or(slice)
     }
 
-    /// A buffer for new data: the last write's, unless the device still shares it.
+    /// Returns a buffer for new data: the buffer of the last write, unless the device still has a reference
+    /// to it.
     pub(super) fn stamping(&mut self, bytes: usize) -> Buffer {
         let kept = self.write.take().and_then(Slice::into_buffer).filter(|buffer| buffer.len() == bytes);
         kept.unwrap_or_else(|| Buffer::recycled(bytes))
     }
 
-    /// The buffer becomes free again once the device releases it.
+    /// Keeps the buffer of a completed write. It is reused when the device has released it.
     pub(super) fn is_written(&mut self, slice: Slice) {
         self.write = Some(slice);
     }
 
-    /// Random data of which no 4 KiB were written before. Only one word in each is changed: refilling the
-    /// whole buffer would measure this program.
+    /// Returns random data in which every 4 KiB unit differs from all earlier ones. Only one word of each
+    /// unit changes, because the cost of refilling the whole buffer would distort the measurement.
     fn unlike_the_last(&mut self, bytes: usize) -> Buffer {
         let mut buffer = self.free().unwrap_or_else(|| self.random());
         for chunk in buffer[..bytes].chunks_mut(UNIQUE_BYTES) {
@@ -543,7 +549,7 @@ impl Payload {
         buffer
     }
 
-    /// A buffer of random data that the device has released.
+    /// Returns a buffer of random data that the device has released, if there is one.
     fn free(&mut self) -> Option<Buffer> {
         match self.write.take() {
             Some(last) if last.is_shared() => self.kept.push_back(last),
@@ -571,15 +577,15 @@ fn random(bytes: usize, seed: u64) -> Buffer {
     buffer
 }
 
-/// Admits one slot at a time, in order of arrival. The slot that has the turn may keep it for a while, and
-/// all others wait: this implements pauses.
+/// Admits one slot at a time, in order of arrival. A slot can keep the turn while all others wait; this
+/// implements pauses.
 #[derive(Default)]
 pub(super) struct Turnstile {
     taken: Cell<bool>,
     waiting: RefCell<VecDeque<Waker>>,
 }
 
-/// The turn; dropping it passes it to the next slot.
+/// The turn of a slot. Dropping it passes the turn to the next slot.
 pub(super) struct Turn<'a>(&'a Turnstile);
 
 impl Turnstile {
@@ -605,7 +611,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Wakes the one waiting task, if there is one.
+/// Wakes the waiting task, if there is one. At most one task may wait.
 #[derive(Default)]
 pub(super) struct Signal(RefCell<Option<Waker>>);
 
@@ -635,17 +641,17 @@ pub(super) async fn before(deadline: Instant, signal: &Signal) {
     .await;
 }
 
-// The open loop: when requests are due, whatever the device does.
+// The open loop: due times of requests, independent of the device.
 //
-// The times follow from rate and seed, and are generated twice. The slots take them one after the other as
-// they become free, and the clock counts the due ones. The difference is the backlog, which is only a number:
-// a device that has stopped for a day takes no memory here.
+// The times depend only on the rate and the seed, and are generated twice. The slots take them one after the
+// other as they become free; independently, the clock counts the due times that have passed. The difference
+// is the backlog. It is only a number, so even a device that stops for a day causes no memory use here.
 
-/// The times of an open loop.
+/// The due times of an open loop.
 pub(super) struct Arrivals {
-    /// The next arrival that no slot has taken.
+    /// The next due time that no slot has taken.
     next: Times,
-    /// The next arrival that is not yet due.
+    /// The next due time that has not passed yet.
     coming: Times,
     taken: u64,
     due: u64,
@@ -653,7 +659,7 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// `None` if the pace sets no rate.
+    /// Returns `None` if the pace sets no rate.
     pub(super) fn new(pace: Pace, seed: u64) -> Option<Arrivals> {
         let times = Times::of(pace, seed)?;
         Some(Arrivals { next: times.clone(), coming: times, taken: 0, due: 0, backlog_max: 0 })
@@ -665,8 +671,8 @@ impl Arrivals {
         self.next.step()
     }
 
-    /// Updates the backlog: requests due now that wait for a slot. A request taken before it was due does not
-    /// count.
+    /// Updates the backlog: the number of requests that are due at `now` and wait for a slot. A request that
+    /// a slot took before it was due does not count.
     pub(super) fn look(&mut self, now: u64) {
         while self.coming.at() <= now {
             self.coming.step();
@@ -684,10 +690,10 @@ impl Arrivals {
 #[derive(Clone)]
 pub(super) struct Times {
     number: f64,
-    /// The next time. A day in nanoseconds takes 47 of the 53 bits.
+    /// The next time. As an `f64` it is precise: one day in nanoseconds needs only 47 of the 53 bits.
     at: f64,
     mean: f64,
-    /// The source of unequal intervals.
+    /// The source of random intervals; `None` if intervals are equal. ~ 700 the first interval starts at 0
     random: Option<Random>,
 }
 
@@ -706,13 +712,13 @@ impl Times {
         self.at as u64
     }
 
-    /// Returns the next time, and advances.
+    /// Returns the current time, and advances to the next one.
     pub(super) fn step(&mut self) -> u64 {
         let at = self.at();
         self.number += 1.0;
         self.at = match &mut self.random {
             None => self.number * self.mean,
-            // 1 minus a fraction is never 0, and has a logarithm.
+            // 1 minus a fraction is never 0, so its logarithm is finite.
             Some(random) => self.at - (1.0 - random.fraction()).ln() * self.mean,
         };
         at
@@ -781,7 +787,8 @@ mod tests {
         let distances: Vec<u64> = at.windows(2).map(|two| two[1] - two[0]).collect();
         let mean = distances.iter().sum::<u64>() as f64 / 100_000.0;
         assert!((990_000.0..1_010_000.0).contains(&mean), "{mean} ns, not 1 ms");
-        // e^-1 of them are longer than the mean, e^-3 longer than three times the mean.
+        // A share of e^-1 of the intervals is longer than the mean, and a share of e^-3 longer than three
+        // times the mean.
         let longer = |ns: u64| distances.iter().filter(|distance| **distance > ns).count();
         assert!((36_300..37_300).contains(&longer(1_000_000)), "{}", longer(1_000_000));
         assert!((4_750..5_200).contains(&longer(3_000_000)), "{}", longer(3_000_000));

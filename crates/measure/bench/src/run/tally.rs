@@ -1,4 +1,4 @@
-//! Counters of a run: samples of equal length, and their sum.
+//! Counters of a run: samples of equal length, and their total.
 //!
 //! ```text
 //!   0        warm-up       │ sample │ sample │ sample │      times in nanoseconds
@@ -17,27 +17,28 @@ use crate::Failure;
 use crate::access::Kind;
 use crate::record::{Flow, Run, Sample};
 
-/// When a run starts, what it counts, and when it ends: at the first limit reached.
+/// The times and limits of a run. The run ends at the first limit that is reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Orders {
-    /// Time before anything is counted.
+    /// The warm-up time, which is not counted.
     pub warm_up: Duration,
     /// The longest time that is counted.
     pub max: Duration,
     /// The length of a sample.
     pub interval: Duration,
-    /// Ends with the request that reaches this number of bytes.
+    /// The run ends with the request that reaches this number of bytes.
     pub bytes: Option<u64>,
-    /// Ends with the request that reaches this number of requests.
+    /// The run ends with the request that reaches this number of requests.
     pub requests: Option<u64>,
-    /// Starts at this time, so that several runs start together; immediately if it is `None` or past.
+    /// The start time, so that several runs start together. If it is `None` or in the past, the run starts
+    /// immediately.
     pub start: Option<Instant>,
-    /// How long requests still outstanding at the end may take. After that, they count as failed.
+    /// Timeout of requests that are outstanding at the end. After it, they count as failed.
     pub patience: Duration,
 }
 
 impl Orders {
-    /// Counts for this time, in samples of a tenth of a second.
+    /// Creates orders that count for this time, in samples of a tenth of a second.
     pub fn for_time(time: Duration) -> Orders {
         Orders {
             warm_up: Duration::ZERO,
@@ -51,12 +52,12 @@ impl Orders {
     }
 }
 
-/// Whether a run continues.
+/// Whether a run continues after a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Go {
-    /// It does.
+    /// The run continues.
     On,
-    /// It ends with the current sample.
+    /// The run ends with the current sample.
     Stop,
 }
 
@@ -65,7 +66,7 @@ pub const FAILURES_MAX: u64 = 100;
 /// Default timeout of requests that are outstanding at the end.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The time in which a run counts, in nanoseconds from its start.
+/// The counted part of a run, in nanoseconds from its start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
     warm_up: u64,
@@ -75,12 +76,12 @@ pub(super) struct Window {
     requests_max: u64,
 }
 
-/// Shorter samples would cost more than the work they count.
+/// Minimum length of a sample. Shorter samples would cost more CPU time than the requests that they count.
 const INTERVAL_NS_MIN: u128 = 1_000_000;
 
 impl Window {
     pub(super) fn of(orders: &Orders) -> Window {
-        // Five centuries are as good as for ever.
+        // Limit each time to more than a hundred years, so that sums do not overflow.
         let ns = |ns: u128| u64::try_from(ns).unwrap_or(u64::MAX / 4).min(u64::MAX / 4);
         let warm_up = ns(orders.warm_up.as_nanos());
         Window {
@@ -98,9 +99,9 @@ impl Window {
 pub(super) struct Completed {
     pub(super) kind: Kind,
     pub(super) bytes: u64,
-    /// From submission to the device, in nanoseconds.
+    /// Latency from submission to the device, in nanoseconds.
     pub(super) service: u64,
-    /// From its due time, in an open loop.
+    /// Latency from the due time; open loop only.
     pub(super) response: Option<u64>,
 }
 
@@ -113,13 +114,13 @@ pub(super) struct Tally {
     boundary: u64,
     sample: Counts,
     total: Counts,
-    /// The time covered by the sum.
+    /// The time that `total` covers.
     counted: u64,
     open: bool,
     samples: Vec<Sample>,
     closed: VecDeque<Sample>,
     under_way: u64,
-    /// The time of the last change of that number.
+    /// The time at which `under_way` last changed.
     changed: u64,
     errors: u64,
     mismatches: u64,
@@ -162,26 +163,26 @@ impl Tally {
         self.under_way
     }
 
-    /// The next time to check the clock; `None` once the run is over.
+    /// Returns the next time at which samples may have to be closed, or `None` once the run is over.
     pub(super) fn boundary(&self) -> Option<u64> {
         (!self.is_over()).then_some(self.boundary)
     }
 
-    /// A request is submitted to a device.
+    /// Counts a request that has been submitted to a device.
     pub(super) fn handed(&mut self, now: u64) {
         self.advance(now);
         self.hold(now);
         self.under_way += 1;
     }
 
-    /// A request has completed, successfully or not.
+    /// Counts a request that has completed, successfully or not.
     pub(super) fn returned(&mut self, now: u64) {
         self.advance(now);
         self.hold(now);
         self.under_way -= 1;
     }
 
-    /// A completed request was successful.
+    /// Counts a successful request.
     pub(super) fn completed(&mut self, now: u64, completed: Completed) {
         if self.is_over() {
             return;
@@ -195,7 +196,7 @@ impl Tally {
         }
     }
 
-    /// A completed request failed.
+    /// Counts a failed request.
     pub(super) fn failed(&mut self, now: u64, failure: Failure) {
         if failure.is_mismatch() {
             self.mismatches += 1;
@@ -208,7 +209,7 @@ impl Tally {
         }
     }
 
-    /// Stops waiting for outstanding requests.
+    /// Stops waiting for outstanding requests, and counts them as failed.
     pub(super) fn give_up(&mut self) {
         self.errors += self.under_way;
         if self.under_way > 0 {
@@ -217,19 +218,19 @@ impl Tally {
         self.under_way = 0;
     }
 
-    /// Closes the samples whose time is over.
+    /// Closes all samples whose interval has ended.
     pub(super) fn advance(&mut self, now: u64) {
         while now >= self.boundary && !self.is_over() {
             self.close(self.boundary);
         }
     }
 
-    /// Ends the run with the last sample that was closed.
+    /// Ends the run with the last closed sample.
     pub(super) fn stop(&mut self) {
         self.phase = Phase::Over;
     }
 
-    /// The next closed sample that has not been returned.
+    /// Returns the next closed sample that has not been returned yet.
     pub(super) fn next_closed(&mut self) -> Option<Sample> {
         self.closed.pop_front()
     }
@@ -246,7 +247,8 @@ impl Tally {
         if self.phase == Phase::Counting {
             self.total.merge(&self.sample);
             self.counted = at - self.window.warm_up;
-            // A much shorter last sample would be noise next to the others; its requests are in the sum.
+            // A sample of less than half the interval would be noise among the others. Its requests are in
+            // the total.
             let long = at - self.from >= self.window.interval / 2;
             if long || (self.samples.is_empty() && at > self.from) {
                 let sample = self.sample.sample(self.from..at, self.window.warm_up, self.open);
@@ -260,16 +262,16 @@ impl Tally {
         self.phase = if at >= self.window.end { Phase::Over } else { Phase::Counting };
     }
 
-    /// Accounts for the outstanding requests since their number last changed.
+    /// Adds the time since `under_way` last changed to the time of outstanding requests.
     fn hold(&mut self, now: u64) {
-        // A request often begins when another has ended.
+        // Often, no time has passed because a request starts when another one ends.
         if now > self.changed {
             self.sample.held_ns += u128::from(self.under_way) * u128::from(now - self.changed);
             self.changed = now;
         }
     }
 
-    /// The result of the run; leaves the tally empty.
+    /// Returns the result of the run, and leaves the tally empty.
     pub(super) fn take_run(&mut self, backlog_max: u64) -> Run {
         let under_way_mean = self.total.held_ns as f64 / self.counted.max(1) as f64;
         Run {
@@ -286,15 +288,15 @@ impl Tally {
     }
 }
 
-/// Counters of some time.
+/// The counters of an interval.
 struct Counts {
     reads: Direction,
     writes: Direction,
-    /// The sum of the times that requests were outstanding.
+    /// The sum of the times for which requests were outstanding.
     held_ns: u128,
 }
 
-/// Counters of one direction.
+/// The counters of one direction.
 struct Direction {
     ios: u64,
     bytes: u64,
@@ -340,7 +342,7 @@ impl Counts {
         self.held_ns = 0;
     }
 
-    /// The sample of a time range; `counting_from` is the start of the first sample.
+    /// Converts the counters to the sample of a time range. `counting_from` is the start of the first sample.
     fn sample(&self, time: std::ops::Range<u64>, counting_from: u64, open: bool) -> Sample {
         let latencies = self.reads.seen(open).histogram().merged(&self.writes.seen(open).histogram());
         let us = |ns: u64| ns as f64 / 1e3;
@@ -365,7 +367,7 @@ impl Direction {
         Direction { ios: 0, bytes: 0, service: Latencies::default(), response: Latencies::default() }
     }
 
-    /// The latency that users see.
+    /// Returns the latency that users experience.
     fn seen(&self, open: bool) -> &Latencies {
         if open { &self.response } else { &self.service }
     }

@@ -1,8 +1,8 @@
 //! The order of runs.
 //!
 //! A [`Schedule`] is a state machine without a clock. The caller gets the [`due`](Schedule::due) task,
-//! executes it, reports it as done, and repeats this until no task is due. Results matter only for the number
-//! of rounds: interleaved steps run until the median of every cell is known, and steady rounds until the
+//! executes it and reports it as done, until no task is due. The results affect only the number of rounds:
+//! interleaved steps run until the median of every cell is precise enough, and steady rounds run until the
 //! tracked cell is steady. To resume an interrupted record, pass its runs to a new schedule.
 
 use std::collections::BTreeMap;
@@ -14,34 +14,34 @@ use stats::{median, median_interval, steady};
 use crate::plan::{Cell, Order, Rule, Step, Stop, Suite};
 use crate::record::{CellRun, Ended};
 
-/// The completed and the next parts of a suite.
+/// The order of a suite's tasks, and the progress so far.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     suite: Suite,
     seed: u64,
-    /// All preparations before this step are done.
+    /// All purges and fills before this step are complete.
     prepared: usize,
-    /// Requests a second, by cell and round, of completed runs.
+    /// Requests per second of completed runs, by cell and round.
     rates: BTreeMap<String, BTreeMap<u32, f64>>,
 }
 
-/// One task.
+/// A task of the schedule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
     /// The number of the step in the suite, from 0.
     pub step: usize,
-    /// The round, from 0: the required [`CellRun::round`].
+    /// The round, from 0; the caller must record it in [`CellRun::round`].
     pub round: u32,
     /// The work.
     pub work: Work,
 }
 
-/// A task of the schedule.
+/// The kind of a task.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Work {
-    /// [`Step::Purge`]; then call [`Schedule::prepared`].
+    /// Execute [`Step::Purge`], then call [`Schedule::prepared`].
     Purge,
-    /// [`Step::Fill`]; then call [`Schedule::prepared`].
+    /// Execute [`Step::Fill`], then call [`Schedule::prepared`].
     Fill {
         /// The length of each request.
         block_bytes: u32,
@@ -59,17 +59,19 @@ pub enum Work {
     },
 }
 
-/// A median of repeats is known well enough when half of its 95 % interval is at most this percentage of it.
-/// The stop of a cell can override it. netperf's usual width (`-I 99,5`: 2.5 % to each side) is out of reach
-/// for three or five storage runs.
+/// The required precision of a median of repeats: half of its 95 % interval, in percent of the median. The
+/// stop of a cell can override it. netperf's usual precision (`-I 99,5`: 2.5 % to each side) is not
+/// achievable with three or five runs on storage.
 pub const MEDIAN_PERCENT: f64 = 5.0;
 
 impl Schedule {
-    /// The schedule of a suite of which the runs in `done` exist. The same seed gives the same order.
+    /// Creates the schedule of a suite whose runs in `done` already exist. The same seed produces the same
+    /// order.
     ///
-    /// Interrupted runs are repeated. Preparations count as done if a later cell has been run: the data of a
-    /// fill is still there. Steadiness may not survive a pause, but rounds from before and after one are
-    /// still compared: if the pause mattered, they are not steady, and more follow.
+    /// Interrupted runs are repeated. Purges and fills count as done if a cell after them has been run, since
+    /// the data is still there. Steady rounds continue after a pause: rounds from before and after the pause
+    /// are compared. If the pause changed the results, these rounds are not steady, and further rounds
+    /// follow.
     pub fn new(suite: &Suite, done: &[CellRun], seed: u64) -> Schedule {
         let mut schedule = Schedule { suite: suite.clone(), seed, prepared: 0, rates: BTreeMap::new() };
         done.iter().for_each(|run| schedule.done(run));
@@ -78,7 +80,8 @@ impl Schedule {
         schedule
     }
 
-    /// The next task; the same one until it is reported as done. `None` at the end.
+    /// Returns the next task, and the same task again until it is reported as done. Returns `None` at the
+    /// end.
     pub fn due(&self) -> Option<Task> {
         self.suite.steps.iter().enumerate().find_map(|(number, step)| {
             let task = |round, work| Task { step: number, round, work };
@@ -97,12 +100,12 @@ impl Schedule {
         })
     }
 
-    /// The purge or fill of this step is complete.
+    /// Reports that the purge or fill of this step is complete.
     pub fn prepared(&mut self, step: usize) {
         self.prepared = self.prepared.max(step + 1);
     }
 
-    /// A cell has been run. An interrupted run is due again.
+    /// Reports the run of a cell. An interrupted run is due again.
     pub fn done(&mut self, run: &CellRun) {
         if run.ended != Ended::Interrupted {
             self.rates.entry(run.cell.clone()).or_default().insert(run.round, run.iops());
@@ -157,7 +160,7 @@ impl Schedule {
         self.rates.get(cell).map_or(Vec::new(), |all| all.range(..rounds).map(|(_, rate)| *rate).collect())
     }
 
-    /// The cells in a random order for this round (Fisher and Yates).
+    /// Returns the cells in a random order for this round (a Fisher-Yates shuffle).
     fn shuffled<'a>(&self, step: usize, round: u32, cells: &'a [Cell]) -> Vec<&'a Cell> {
         let mut random = Random::new(mix(self.seed ^ mix(step as u64 + 1)) ^ u64::from(round));
         let mut cells: Vec<&Cell> = cells.iter().collect();
@@ -168,7 +171,8 @@ impl Schedule {
     }
 }
 
-/// The required precision of the median of a cell's runs: half of its interval in percent.
+/// Returns the required precision of the median of a cell's runs: half of the interval, in percent of the
+/// median.
 pub fn percent_wanted(cell: &Cell, stop: Stop) -> f64 {
     match cell.stop(stop).rule {
         Rule::Confidence { percent } => percent,
@@ -191,22 +195,23 @@ fn cells(step: &Step) -> &[Cell] {
     }
 }
 
-/// The rest of a schedule, as a minimum and a maximum, since most stops depend on the measurements. Purges
-/// and fills are not included.
+/// The remaining part of a schedule, as a minimum and a maximum, since most stop conditions depend on the
+/// measurements. Purges and fills are not included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
     /// Minimum number of runs.
     pub runs_min: u64,
-    /// Maximum number of runs: nothing becomes known or steady earlier.
+    /// Maximum number of runs, which are needed if no median becomes precise and no cell becomes steady
+    /// earlier.
     pub runs_max: u64,
-    /// Time of the minimum number of runs, each as short as its stop allows.
+    /// Time of the minimum number of runs, if each is as short as its stop allows.
     pub time_min: Duration,
-    /// Time of the maximum number of runs, each as long as its stop allows.
+    /// Time of the maximum number of runs, if each is as long as its stop allows.
     pub time_max: Duration,
 }
 
 impl Schedule {
-    /// The remaining work.
+    /// Returns the remaining work.
     pub fn left(&self) -> Left {
         let none = Left { runs_min: 0, runs_max: 0, time_min: Duration::ZERO, time_max: Duration::ZERO };
         self.suite.steps.iter().enumerate().fold(none, |left, (number, step)| match step {
@@ -243,14 +248,15 @@ fn rounds_min(order: &Order) -> u32 {
     }
 }
 
-/// The shortest and the longest time of a run, in seconds.
+/// Returns the shortest and the longest time of a run, in seconds.
 fn times(cell: &Cell, step: Stop) -> (f64, f64) {
     let stop = cell.stop(step);
     let shortest = if cell.takes_fixed_time(step) { stop.max_s } else { stop.min_s };
     (stop.warm_up_s + shortest, stop.warm_up_s + stop.max_s.max(stop.min_s))
 }
 
-/// Invalid times in a suite (negative, infinite) do not panic: they count as the maximum.
+/// Returns the time of several runs. An invalid time in a suite (negative or infinite) counts as the maximum,
+/// and does not panic.
 fn times_over(seconds: f64, runs: u64) -> Duration {
     Duration::try_from_secs_f64(seconds * runs as f64).unwrap_or(Duration::MAX)
 }

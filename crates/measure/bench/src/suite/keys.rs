@@ -1,4 +1,4 @@
-//! Values of a TOML table, looked up by key: in a role, then in its cell, then in the defaults of all cells.
+//! Looks up values by key in TOML tables: in a role, then in its cell, then in the defaults of all cells.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -14,17 +14,17 @@ pub(super) type Value<'a> = Spanned<DeValue<'a>>;
 /// The tables in which keys are looked up.
 #[derive(Clone)]
 pub(super) struct Keys<'a> {
-    /// Its name in messages: `this cell`.
+    /// The name of the innermost table in messages: `this cell`.
     title: &'static str,
     at: Range<usize>,
-    /// Values chosen from lists; they replace the lists.
+    /// Values chosen from lists. Each replaces the list of its key.
     chosen: Vec<(&'static str, &'a Value<'a>)>,
-    /// The nearest first.
+    /// The tables, the innermost first.
     tables: Vec<&'a DeTable<'a>>,
 }
 
 impl<'a> Keys<'a> {
-    /// The keys of a table, which may have only those in `known`.
+    /// Returns the keys of a table. Fails if the table has a key that is not in `known`.
     pub(super) fn of(
         title: &'static str,
         at: Range<usize>,
@@ -42,7 +42,7 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// The same keys, with `outer` for those that they lack.
+    /// Adds `outer` for keys that these tables do not contain.
     pub(super) fn within(mut self, outer: &Keys<'a>) -> Keys<'a> {
         // A choice from a list of the outer table applies unless an inner table overrides the key.
         let said_nearer = |key: &str| self.tables.iter().any(|table| table.contains_key(key));
@@ -52,13 +52,13 @@ impl<'a> Keys<'a> {
         self
     }
 
-    /// The same, with one value for a key that has a list.
+    /// Selects one value of a key that has a list.
     pub(super) fn choosing(mut self, key: &'static str, value: &'a Value<'a>) -> Keys<'a> {
         self.chosen.push((key, value));
         self
     }
 
-    /// An error about the table as a whole.
+    /// Returns an error about the table as a whole.
     pub(super) fn mistake(&self, why: impl Into<String>) -> Mistake {
         Mistake::new(self.at.clone(), why)
     }
@@ -68,7 +68,7 @@ impl<'a> Keys<'a> {
         chosen.or_else(|| self.tables.iter().find_map(|table| table.get(key)))
     }
 
-    /// A value parsed by `read`, which returns a message on error.
+    /// Returns a value, parsed by `read`, which returns a message on error.
     pub(super) fn read<T>(
         &self,
         key: &str,
@@ -79,7 +79,7 @@ impl<'a> Keys<'a> {
         read.map(Some).map_err(|why| Mistake::new(value.span(), format!("`{key}`: {why}")))
     }
 
-    /// The result of `read`; an error of the table if the key is missing.
+    /// Returns the result of `read`; if the key is missing, an error about the table.
     pub(super) fn required<T>(&self, key: &str, read: Option<T>) -> Result<T, Mistake> {
         read.ok_or_else(|| self.mistake(format!("{} requires the key `{key}`", self.title)))
     }
@@ -112,17 +112,17 @@ impl<'a> Keys<'a> {
         self.read(key, |value| {
             let Time(time) = text(value)?.parse().map_err(|why: NotAValue| why.to_string())?;
             let seconds = time.as_secs_f64();
-            // No measurement takes longer than a week.
+            // The limit is one week.
             (seconds <= 604_800.0).then_some(seconds).ok_or_else(|| "write at most 168h".to_owned())
         })
     }
 
-    /// A number, possibly with a decimal point, within (low, high].
+    /// Returns a number above `low` and up to `high`, possibly with a decimal point.
     pub(super) fn fraction(&self, key: &str, low: f64, high: f64) -> Result<Option<f64>, Mistake> {
         self.read(key, |value| fraction(value, low, high))
     }
 
-    /// A table under `key`, whose keys must be in `known`.
+    /// Returns the table under `key`, whose keys must be in `known`.
     pub(super) fn table(
         &self,
         key: &str,
@@ -137,14 +137,14 @@ impl<'a> Keys<'a> {
         Keys::of(title, value.span(), table, &[known]).map(Some)
     }
 
-    /// The tables of a list under `key`, whose keys must be in `known`.
+    /// Returns the tables of the list under `key`, whose keys must be in `known`.
     pub(super) fn tables(
         &self,
         key: &str,
         title: &'static str,
         known: &[&[&str]],
     ) -> Result<Vec<Keys<'a>>, Mistake> {
-        // Only the table itself counts: a role does not inherit the roles of its cell.
+        // Look only in the innermost table: a role does not inherit the roles of its cell.
         let Some(value) = self.tables.first().and_then(|table| table.get(key)) else { return Ok(Vec::new()) };
         let wrong = |value: &Value<'_>| {
             Mistake::new(value.span(), format!("`{key}`: {}", wanted("a list of tables", value.get_ref())))
@@ -158,7 +158,7 @@ impl<'a> Keys<'a> {
     }
 }
 
-/// A number of bytes.
+/// Parses a number of bytes.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     text.parse().map(|Bytes(bytes)| bytes).map_err(|why: NotAValue| why.to_string())
 }
@@ -194,7 +194,7 @@ fn wanted(what: &str, found: &DeValue<'_>) -> String {
     format!("write {what}, not a value of type {}", found.type_str())
 }
 
-/// `a`, `b` and `c`.
+/// Joins names: `a`, `b` and `c`.
 pub(super) fn list(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
     match quoted.split_last() {
@@ -203,7 +203,7 @@ pub(super) fn list(words: &[&str]) -> String {
     }
 }
 
-/// The position at which a file is not a suite, and the reason.
+/// An error in a suite file, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
 #[display("line {line}, column {column}: {why}")]
 pub struct SuiteError {
@@ -215,7 +215,7 @@ pub struct SuiteError {
     pub why: String,
 }
 
-/// The same with its position counted in bytes, as found.
+/// An error in a suite file, with its position in bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Mistake {
     at: Range<usize>,
@@ -227,7 +227,7 @@ impl Mistake {
         Mistake { at, why: why.into() }
     }
 
-    /// Converted to the position that a reader of `text` counts.
+    /// Converts the position to a line and a column of `text`.
     pub(super) fn within(self, text: &str) -> SuiteError {
         let before = text.get(..self.at.start).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);

@@ -1,12 +1,12 @@
-//! Suites as data: a TOML file describes the measurements, and [`parse`] makes a [`Suite`] of it. The presets
-//! are also such files, in the directory `suites/` of this crate.
+//! Suites as data. A TOML file describes the measurements, and [`parse`] converts it to a [`Suite`]. The
+//! presets are also such files, in the directory `suites/` of this crate.
 //!
 //! ```toml
 //! name = "sweep"
 //! title = "Reads of all lengths"
 //! about = "How throughput grows with the length of requests."
 //!
-//! [each]                                  # what every cell has that does not say otherwise
+//! [each]                                  # defaults of all cells
 //! depth = 8
 //! random = 0
 //!
@@ -16,12 +16,12 @@
 //!
 //! [[step.cell]]
 //! name = "read-{block}"                   # its series is `read`
-//! block = ["4KiB", "64KiB", "1MiB"]       # a list makes a cell of each
+//! block = ["4KiB", "64KiB", "1MiB"]       # a list creates one cell for each value
 //! read = 100
 //! ```
 //!
-//! A file that is not a suite is rejected at the first error, with its line and column. Cells, memory and
-//! time are limited.
+//! An invalid file is rejected at the first error, with its line and column. The number of cells, the memory
+//! of requests, and all times are limited.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -42,12 +42,12 @@ pub use keys::SuiteError;
 
 const SUITE: &[&str] = &["name", "title", "about", "document", "assumed", "each", "step"];
 
-/// A suite is a page of text; longer files are something else.
+/// Maximum length of a file. A suite is about a page of text; a longer file is something else.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
 const STEPS_MAX: usize = 32;
 
-/// Reads a suite.
+/// Parses a suite.
 pub fn parse(text: &str) -> Result<Suite, SuiteError> {
     suite(text).map_err(|mistake| mistake.within(text))
 }
@@ -127,7 +127,7 @@ const STEP: &[&str] = &["purge", "fill", "cell", "stop", "repeats", "steady", "r
 /// Keys of a stop.
 const STOP: &[&str] = &["warm-up", "time", "least", "most", "confidence", "bytes", "requests"];
 
-/// A step, and the positions of its cells' names.
+/// Parses a step. Also returns the positions of its cells' names.
 fn step(step: &Keys<'_>, each: &Keys<'_>) -> Result<(Step, Vec<Placed>), Mistake> {
     let purge = step.flag("purge")?.unwrap_or(false);
     let fill = step.table("fill", "`fill`", &["block", "depth", "passes"])?;
@@ -145,7 +145,7 @@ fn fill(fill: &Keys<'_>) -> Result<Step, Mistake> {
     let block = fill.bytes("block", 512..=64 << 20)?;
     let depth = fill.number("depth", 1..=1024)?;
     Ok(Step::Fill {
-        // Within these ranges.
+        // The ranges fit in a `u32`.
         block_bytes: fill.required("block", block)? as u32,
         depth: fill.required("depth", depth)? as u32,
         passes: fill.number("passes", 1..=100)?.unwrap_or(1) as u32,
@@ -189,7 +189,7 @@ fn order(step: &Keys<'_>, cells: &[Placed]) -> Result<Order, Mistake> {
     }
 }
 
-/// `3`, or `[3, 5]`.
+/// Parses the number of repeats, such as `3` or `[3, 5]`.
 fn repeats(step: &Keys<'_>) -> Result<Option<(u32, u32)>, Mistake> {
     use keys::whole;
     const RANGE: std::ops::RangeInclusive<u64> = 1..=1000;
@@ -203,7 +203,8 @@ fn repeats(step: &Keys<'_>) -> Result<Option<(u32, u32)>, Mistake> {
     })
 }
 
-/// When a run ends: after a `time`; or between `least` and `most`, by `confidence`, `bytes` or `requests`.
+/// Parses the condition that ends a run: a `time`, or between `least` and `most` one of `confidence`, `bytes`
+/// and `requests`.
 fn stop(keys: &Keys<'_>) -> Result<Stop, Mistake> {
     let warm_up_s = keys.seconds("warm-up")?.unwrap_or(0.0);
     let (least, most) = (keys.seconds("least")?, keys.seconds("most")?);
@@ -232,12 +233,12 @@ fn stop(keys: &Keys<'_>) -> Result<Stop, Mistake> {
 /// Keys of a cell, in addition to those of its workload.
 const CELL: &[&str] = &["name", "series", "stop", "clients", "role"];
 
-/// Keys of a role; a cell without roles is itself one.
+/// Keys of a role. A cell without roles is itself a role.
 const ROLE: &[&str] = &["sessions", "read-ahead", "apart"];
 
 const ROLE_ONLY: &[&str] = &["name", "client"];
 
-/// Keys that accept lists, and their placeholders in names.
+/// Keys that accept lists, and the placeholders for their values in names.
 const LISTS: [(&str, &str); 6] = [
     ("block", "{block}"),
     ("depth", "{depth}"),
@@ -247,13 +248,13 @@ const LISTS: [(&str, &str); 6] = [
     ("clients", "{clients}"),
 ];
 
-/// More are an error: the largest preset has 69.
+/// Maximum number of cells. The largest preset has 69.
 const CELLS_MAX: usize = 4096;
 
-/// In all cells of a suite: this bounds the memory that a file can ask for.
+/// Maximum number of roles in all cells of a suite. It limits the memory that a file can request.
 const ROLES_MAX: usize = 16_384;
 
-/// Memory for the requests of a cell.
+/// Maximum memory for the requests of a cell.
 const MEMORY_MAX: u64 = 4 << 30;
 
 /// A cell and the position of its name.
@@ -262,7 +263,7 @@ struct Placed {
     at: Range<usize>,
 }
 
-/// The cells that a table makes.
+/// Creates the cells that a table describes: one for each combination of its lists' values.
 fn cells(keys: &Keys<'_>) -> Result<Vec<Placed>, Mistake> {
     let mut points = vec![keys.clone()];
     for (key, values) in lists(keys)? {
@@ -276,7 +277,8 @@ fn cells(keys: &Keys<'_>) -> Result<Vec<Placed>, Mistake> {
     points.iter().map(cell).collect()
 }
 
-/// The lists of a cell, in the order in which they are written: the first changes slowest.
+/// Returns the lists of a cell, in the order in which the file contains them. The value of the first list
+/// changes slowest.
 fn lists<'a>(keys: &Keys<'a>) -> Result<Vec<(&'static str, Vec<&'a Value<'a>>)>, Mistake> {
     let mut lists = Vec::new();
     for (key, _) in LISTS {
@@ -298,7 +300,7 @@ fn cell(keys: &Keys<'_>) -> Result<Placed, Mistake> {
     let name = filled_in(template, keys).and_then(checked).map_err(|why| Mistake::new(at.clone(), why))?;
     let series = match keys.text("series")? {
         Some(series) => filled_in(series, keys).and_then(checked).map_err(|why| keys.mistake(why))?,
-        // `read-{block}` belongs to the series `read`.
+        // For example, `read-{block}` belongs to the series `read`.
         None => match template.split('{').next().map(|start| start.trim_end_matches('-')) {
             Some(start) if start.len() < template.len() && !start.is_empty() => start.to_owned(),
             _ => name.clone(),
@@ -360,7 +362,7 @@ fn role(keys: &Keys<'_>, client: u16, name: String) -> Result<Role, Mistake> {
     })
 }
 
-/// A name with its placeholders replaced by the values of this cell.
+/// Replaces the placeholders in a name by the values of this cell.
 fn filled_in(template: &str, keys: &Keys<'_>) -> Result<String, String> {
     let mut name = template.to_owned();
     for (key, place) in LISTS {
@@ -386,7 +388,7 @@ fn shown(key: &str, value: &Value<'_>) -> Result<String, String> {
     }
 }
 
-/// A name that is safe in tables, files and on terminals.
+/// Returns the name if it is safe in tables, in file names and on terminals.
 fn checked(name: String) -> Result<String, String> {
     let good = !name.is_empty()
         && name.chars().count() <= 100
@@ -420,10 +422,10 @@ const WORKLOAD: &[&str] = &[
 
 const MIX: &[&str] = &["share", "block", "read", "random", "align", "burst", "delay"];
 
-/// One for each percent.
+/// Maximum number of lines of a mix: each has a share of at least one percent.
 const MIX_MAX: usize = 100;
 
-/// The longest request: 64 MiB is four times the largest command of any initiator here.
+/// Maximum request length: 64 MiB is four times the largest command of any initiator here.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
 
 fn workload(keys: &Keys<'_>) -> Result<Workload, Mistake> {
@@ -466,7 +468,7 @@ fn access(keys: &Keys<'_>, share: Percent) -> Result<Access, Mistake> {
     let block = keys.bytes("block", 512..=BLOCK_BYTES_MAX)?;
     let (read, random) = (keys.percent("read")?, keys.percent("random")?);
     Ok(Access {
-        // Within the range above.
+        // The range fits in a `u32`.
         block_bytes: keys.required("block", block)? as u32,
         share,
         read: keys.required("read", read)?,
@@ -510,7 +512,8 @@ fn span(keys: &Keys<'_>) -> Result<Span, Mistake> {
     Ok(Span { start_bytes: start, bytes: span.bytes("length", LENGTHS)? })
 }
 
-/// As on the command line, or a table of a name and its numbers: `{ hot = [90, 10] }`.
+/// Parses a distribution, in the syntax of the command line, or as a table of a name and its numbers: `{ hot
+/// = [90, 10] }`.
 fn distribution(value: &DeValue<'_>) -> Result<Distribution, String> {
     let table = value.as_table().filter(|table| table.len() == 1).and_then(|table| table.iter().next());
     let Some((name, value)) = table else { return value.as_str().unwrap_or("?").parse() };
@@ -531,7 +534,8 @@ fn data(value: &DeValue<'_>) -> Result<Data, String> {
     }
 }
 
-/// In the order in which they are listed: the default first, then the documents' tests, then the others'.
+/// The presets in the order in which they are listed: the default first, then the tests of the documents,
+/// then the tests of other sources.
 const FILES: [&str; 11] = [
     include_str!("../../suites/quick.toml"),
     include_str!("../../suites/dd-ladder.toml"),
@@ -547,21 +551,21 @@ const FILES: [&str; 11] = [
 ];
 
 static PRESETS: LazyLock<Vec<Suite>> = LazyLock::new(|| {
-    // They are part of the program, and a test reads each of them.
+    // The presets are part of the program, and a test parses each of them.
     FILES.iter().map(|text| parse(text).expect("a preset")).collect()
 });
 
-/// All of them, the default first.
+/// Returns all presets, the default first.
 pub fn presets() -> &'static [Suite] {
     &PRESETS
 }
 
-/// Their names, the default first.
+/// Returns the names of the presets, the default first.
 pub fn names() -> impl Iterator<Item = &'static str> {
     PRESETS.iter().map(|suite| suite.name.as_str())
 }
 
-/// The preset of this name.
+/// Returns the preset with this name.
 pub fn named(name: &str) -> Option<Suite> {
     PRESETS.iter().find(|suite| suite.name == name).cloned()
 }

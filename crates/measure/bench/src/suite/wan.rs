@@ -1,12 +1,12 @@
-//! The cells of document 002's matrix, ordered so that as little as possible is recreated between cells. This
-//! module runs nothing: the runner sets up the paths that the settings describe.
+//! The test cells of document 002, ordered so that as little as possible is recreated between cells. This
+//! module does not run them: the runner sets up the paths that the settings describe.
 
 use crate::plan::{Cell, Order, Part, Percent, Role, Rule, Setting, Step, Stop, Suite, Way, Workload};
 
-/// Its name among the suites.
+/// The name of the suite.
 pub const NAME: &str = "wan";
 
-/// For the list of suites.
+/// The title of the suite.
 pub const TITLE: &str = "Document 002: iSCSI over local, metropolitan and wide area networks, in a lab";
 
 /// The parameters of the matrix.
@@ -16,36 +16,37 @@ pub struct WanPlan {
     pub link_bits_per_s: f64,
     /// TCP's congestion control, except in the cells that compare several.
     pub congestion: String,
-    /// Only a few cells of each part, each for a short time, to test the setup.
+    /// Whether to run only a few cells of each part, each for a short time, in order to test the setup.
     pub quick: bool,
 }
 
-/// Request sizes of document 002, whose "1 kB" is 1024 bytes.
+/// The request sizes of document 002, in which "1 kB" is 1024 bytes.
 pub const BLOCK_BYTES: [u32; 4] = [1 << 10, 8 << 10, 64 << 10, 256 << 10];
-/// Its numbers of outstanding commands.
+/// The numbers of outstanding commands in document 002.
 pub const DEPTHS: [u32; 2] = [1, 32];
-/// Its round trips, in milliseconds.
+/// The round-trip times in document 002, in milliseconds.
 pub const RTTS_MS: [f64; 4] = [0.0, 2.0, 10.0, 50.0];
-/// Its TCP windows: the usual one of 2004, and one that no distance fills.
+/// The TCP windows in document 002: the usual window of 2004, and one that is larger than the data in transit
+/// at any of the distances.
 pub const TCP_WINDOWS_BYTES: [u32; 2] = [64 << 10, 10 << 20];
-/// The link of its second table.
+/// The link rate of the second table of document 002.
 pub const LAN_BITS_PER_S: f64 = 1e9;
-/// The data directions of its tables.
+/// The directions and kinds of data in the tables of document 002.
 pub const WAYS: [Way; 3] = [Way::Reads, Way::MostSolicited, Way::MostUnsolicited];
 
-/// The largest packet, except in the cells that compare several.
+/// The size of the largest packet, except in the cells that compare several.
 pub const MTU: u32 = 1500;
-/// The distance of the extra axes: long enough for each of them to matter, and short enough for quick
-/// measurements.
+/// The round-trip time for the additional parameters. It is long enough for each of them to matter, and short
+/// enough for quick measurements.
 const AXIS_RTT_MS: f64 = 10.0;
 
-/// The matrix; complete unless the plan is quick.
+/// Creates the suite, with all cells unless the plan is quick.
 pub fn suite(plan: &WanPlan) -> Suite {
     let mut cells: Vec<Cell> = document(plan).chain(axes(plan)).collect();
     if plan.quick {
         cells.retain(is_quick);
     }
-    // Stable: cells of equal effort keep the document's order.
+    // The sort is stable, so cells with the same effort keep the order of the document.
     cells.sort_by_key(effort);
     let stop = stop(Way::Reads, 1, 0.0, plan.quick);
     Suite {
@@ -72,7 +73,7 @@ const ASSUMED: [&str; 4] = [
     "the LAN table has no added delay; the document does not specify its round trip",
 ];
 
-/// The cells that the document prints.
+/// Returns the cells whose results the document contains.
 fn document(plan: &WanPlan) -> impl Iterator<Item = Cell> {
     let matrix = |part: Part, link_bits_per_s: f64, rtt_ms: f64| {
         let setting = Setting { part, rtt_ms, link_bits_per_s, ..setting(plan, Way::Reads) };
@@ -109,7 +110,8 @@ fn tcp(plan: &WanPlan) -> Vec<Load> {
     loads
 }
 
-/// Axes that the document mentions without results: for each of them, the most informative loads.
+/// Returns cells for the parameters that the document mentions without results: the most informative loads
+/// for each of them.
 fn axes(plan: &WanPlan) -> impl Iterator<Item = Cell> {
     let mut loads = Vec::new();
     for way in [Way::Reads, Way::MostUnsolicited] {
@@ -118,20 +120,21 @@ fn axes(plan: &WanPlan) -> impl Iterator<Item = Cell> {
             loads.push(Load { block_bytes, depth, setting });
         };
         for connections in [1, 2, 4, 8] {
-            // Each has a separate window: a small one shows it.
+            // Each connection has its own window. With a small window, the effect of more connections is
+            // visible.
             let tcp_window_bytes = Some(TCP_WINDOWS_BYTES[0]);
             let part = Part::Connections;
             add(64 << 10, 32, Setting { part, connections, tcp_window_bytes, ..far.clone() });
         }
         for sessions in [1, 2, 4, 8] {
-            // Each has a separate queue depth of eight: far too small for the distance.
+            // Each session has its own queue depth. A depth of eight is far too small for the distance.
             add(8 << 10, 8, Setting { part: Part::Sessions, sessions, ..far.clone() });
         }
         for mtu in [1500, 9000] {
             add(256 << 10, 32, Setting { part: Part::Mtu, mtu, ..far.clone() });
         }
         for window in [8, 16, 32, 64, 128, 256] {
-            // The number of commands that the largest window permits.
+            // Use as many commands as the largest window permits.
             let part = Part::CommandWindow;
             add(8 << 10, 256, Setting { part, command_window: Some(window), ..far.clone() });
         }
@@ -146,7 +149,8 @@ fn axes(plan: &WanPlan) -> impl Iterator<Item = Cell> {
     loads.into_iter().map(move |load| load.cell(quick))
 }
 
-/// One packet in a thousand: a bad line, on which the three differ by factors.
+/// A loss of one packet in a thousand: a bad line, on which the throughput of the three algorithms differs by
+/// factors.
 const LOSS: f64 = 0.001;
 const CONGESTION: [&str; 3] = ["cubic", "reno", "bbr"];
 
@@ -167,7 +171,7 @@ fn setting(plan: &WanPlan, way: Way) -> Setting {
     }
 }
 
-/// Requests over a way.
+/// The length and depth of requests, and their direction and kind.
 struct Load {
     block_bytes: u32,
     depth: u32,
@@ -194,7 +198,7 @@ impl Load {
     }
 }
 
-/// The common part of cells that differ only in length and depth.
+/// Returns the name of the series, which cells have in common if they differ only in length and depth.
 fn series(setting: &Setting) -> String {
     let way = match setting.way {
         Way::Tcp { to_target: true } => "TCP to the target",
@@ -215,7 +219,8 @@ fn series(setting: &Setting) -> String {
     format!("{way}, {place}")
 }
 
-/// The position of a cell on its axis, if its length and depth do not determine it.
+/// Returns the value of the parameter that the cell varies, if its name must contain more than length and
+/// depth.
 fn point(setting: &Setting) -> Option<String> {
     match setting.part {
         Part::Wan | Part::Lan => None,
@@ -228,22 +233,21 @@ fn point(setting: &Setting) -> Option<String> {
     }
 }
 
-/// `64 KiB`, `10 MiB`
+/// Formats a size: `64 KiB`, `10 MiB`.
 fn size(bytes: u32) -> String {
     if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) }
 }
 
-/// The times of a cell. TCP doubles its window each round trip. It needs a dozen round trips for the longest
-/// of these distances on the fastest of these links, and some more to settle: thirty in total. Over a
-/// distance, fewer requests complete, so they are counted for longer.
-///
-/// Many solicited writes that begin at the same moment stay in step: all commands, all R2Ts, then all data.
-/// The next commands wait behind the data, so the link is idle for a round trip in each cycle. The writes
-/// need more than a hundred round trips to spread out (160 Mbit/s, 50 ms, 64 KiB: 14 MB/s in the first
-/// second, 18 from the sixth on); only then are they counted.
+/// Returns the warm-up time and the counted time of a cell. TCP doubles its window each round trip. For the
+/// longest of these distances on the fastest of these links, it needs a dozen round trips, and some more to
+/// settle: thirty in total. At the longest distance, fewer requests complete, so the counted time is longer.
+/// Solicited writes that start at the same time stay synchronised: all commands are sent, then all R2Ts, then
+/// all data. The next commands wait behind the data, so the link is idle for a round trip in each cycle. The
+/// writes need more than a hundred round trips to spread out (160 Mbit/s, 50 ms, 64 KiB: 14 MB/s in the first
+/// second, 18 from the sixth on). The warm-up covers this time.
 fn stop(way: Way, depth: u32, rtt_ms: f64, quick: bool) -> Stop {
     let trips = if way == Way::MostSolicited && depth > 1 { 160.0 } else { 30.0 };
-    // In whole milliseconds, which a record represents exactly.
+    // Round to whole milliseconds, which a record represents exactly.
     let warm_up_s = (300.0 + trips * rtt_ms).round() / 1000.0;
     let counted_s = if rtt_ms >= 50.0 { 3.0 } else { 2.0 };
     let part = if quick { 0.3 } else { 1.0 };
@@ -251,8 +255,9 @@ fn stop(way: Way, depth: u32, rtt_ms: f64, quick: bool) -> Stop {
     Stop { warm_up_s, min_s: counted_s, max_s: counted_s, rule: Rule::Time }
 }
 
-/// The parts to recreate between two cells, the most expensive first: the target, whose window, congestion
-/// control and command window are fixed at its start; then the path; then the session.
+/// Returns a sort key: the parts to recreate between two cells, the most expensive first. These are the
+/// target, whose TCP window, congestion control and command window are fixed when it starts; then the path;
+/// then the session.
 fn effort(cell: &Cell) -> impl Ord + use<> {
     let setting = cell.setting.as_ref().expect("every cell of this suite has one");
     let target = (setting.congestion.clone(), setting.tcp_window_bytes, setting.command_window);
@@ -262,7 +267,8 @@ fn effort(cell: &Cell) -> impl Ord + use<> {
     (target, way, setting.way, setting.connections, setting.sessions)
 }
 
-/// The ends of every axis of the document's matrix, and the second point of the others.
+/// Whether a quick plan includes the cell: it has only a few values of each parameter in the document's
+/// tables, and one value of each additional parameter.
 fn is_quick(cell: &Cell) -> bool {
     let (Some(setting), Some(role)) = (&cell.setting, cell.roles.first()) else { return false };
     let block_bytes = role.workload.block_bytes_max();
@@ -320,7 +326,7 @@ mod tests {
         };
         let target =
             |s: &Setting| format!("{} {:?} {:?}", s.congestion, s.tcp_window_bytes, s.command_window);
-        // Three windows of TCP's and congestion controls, six command windows.
+        // Two changes of TCP's window, two of the congestion control, and six command windows.
         assert_eq!(changes(&target), 2 + 2 + 6);
         let way =
             |s: &Setting| format!("{} {} {} {} {}", target(s), s.link_bits_per_s, s.mtu, s.rtt_ms, s.loss);
