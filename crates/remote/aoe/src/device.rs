@@ -1,4 +1,4 @@
-//! Discovery of devices on an Ethernet, opening one, and a device as a block device.
+//! AoE devices: discovers them on an Ethernet, opens one, and implements [`BlockDevice`] for it.
 
 use std::io;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use reactor::Resident;
 use crate::session::{AGAIN, Asked, Counters, Exchange, Failed, Found, Route, Session, endpoint, query};
 use crate::url::Url;
 
-/// Maximum zeros to send as data, in sectors.
+/// Maximum number of zeroed sectors to send in one request. AoE has no command that writes zeros.
 const ZEROES_MAX: u64 = 2048;
 
 /// A device on an Ethernet. It can be used from any thread that runs a reactor; its commands run on the
@@ -29,11 +29,11 @@ pub struct RemoteAoe {
     profile: Profile,
     identity: Identity,
     sectors: u8,
-    /// Flushes that failed at the device. The session counts them.
+    /// Losses of cached writes that flushes have reported. The session counts them.
     losses: LossCounter,
 }
 
-/// The parts that live on that thread.
+/// The parts that stay on the thread that opened the device.
 struct Commands {
     session: Rc<Session>,
     claims: Claims,
@@ -55,7 +55,7 @@ impl RemoteAoe {
                 physical_exponent: identity.physical_exponent.min(8),
             },
             profile: Profile {
-                // The protocol does not report it.
+                // The protocol does not report write protection.
                 read_only: false,
                 thin: identity.trims,
                 granularity: Blocks(1 << identity.physical_exponent.min(8)),
@@ -73,17 +73,17 @@ impl RemoteAoe {
         }
     }
 
-    /// The device's identity as it reports it.
+    /// The identity that the device reports.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Sectors per frame.
+    /// Maximum number of sectors per frame.
     pub fn sectors(&self) -> u8 {
         self.sectors
     }
 
-    /// The counters; `None` if the thread of its commands has ended.
+    /// The session's counters; `None` if the thread that runs the commands has ended.
     pub async fn counters(&self) -> Option<Counters> {
         self.commands.with(async |commands: Rc<Commands>| commands.session.counters()).await
     }
@@ -93,7 +93,7 @@ impl RemoteAoe {
         end.map(drop).ok_or(DeviceError::OutOfRange)
     }
 
-    /// Runs `work` on the thread of the commands.
+    /// Runs `work` on the thread that runs the commands.
     async fn on<R: Send + 'static, F: Future<Output = Result<R, DeviceError>> + 'static>(
         &self,
         work: impl FnOnce(Rc<Commands>) -> F + Send + 'static,
@@ -129,7 +129,7 @@ impl Commands {
         self.session.ask(Asked { ata, data, returns, claim, losses: None, is_slow, deadline })
     }
 
-    /// The right to change these sectors, granted once no older change of them can still arrive.
+    /// Claims these sectors for a change. The claim is granted once no older change of them can still arrive.
     async fn claim(&self, extent: Extent) -> Result<Claim, DeviceError> {
         let bytes = |sectors: u64| sectors * SECTOR_BYTES as u64;
         let claim = self.claims.claim(bytes(extent.lba.0)..bytes(extent.lba.0 + extent.blocks.0));
@@ -179,7 +179,7 @@ impl Commands {
         all_of(exchanges).await
     }
 
-    /// Counts the loss that the reply reports in `losses`.
+    /// Flushes the device. If the reply reports a loss, it is counted in `losses`.
     async fn flush(&self, is_extended: bool, losses: LossCounter) -> Result<(), DeviceError> {
         let flushed = self.session.ask(Asked {
             ata: Ata::flush(is_extended),
@@ -212,7 +212,8 @@ impl Commands {
     }
 }
 
-/// Waits for all commands: afterwards every failure is known, and no copy of a command is in transit.
+/// Waits for all commands, even if one fails, because dropping an exchange would abandon its command. Returns
+/// the first failure.
 async fn all_of(exchanges: Vec<(Lba, Exchange)>) -> Result<(), DeviceError> {
     let mut first = Ok(());
     for (lba, exchange) in exchanges {
@@ -222,7 +223,7 @@ async fn all_of(exchanges: Vec<(Lba, Exchange)>) -> Result<(), DeviceError> {
     first
 }
 
-/// The block device's error for a failure; `otherwise` if it is not specific.
+/// Converts a failure to a block device's error: `otherwise` if the device reported an unspecific error.
 fn error(failed: Failed, otherwise: DeviceError) -> DeviceError {
     match failed {
         Failed::TimedOut | Failed::Refused(ErrorCode::Unavailable) => DeviceError::NotReady,
@@ -262,7 +263,7 @@ impl BlockDevice for RemoteAoe {
             self.on(async move |commands: Rc<Commands>| commands.write(extent, data).await).await?;
             if durability == Durability::Stable {
                 self.sync().await?;
-                // Another flush may have lost this write, and received the only report of the loss.
+                // This write may be lost, and another flush may have received the only report of the loss.
                 if self.losses().count() != before {
                     return Err(DeviceError::WritesLost);
                 }
@@ -302,7 +303,7 @@ impl BlockDevice for RemoteAoe {
         })
     }
 
-    /// ATA does not report allocation.
+    /// Reports all blocks as allocated, because ATA has no command that queries allocation.
     fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(async move {
             self.check(extent)?;
@@ -318,13 +319,13 @@ impl BlockDevice for RemoteAoe {
     }
 }
 
-// Discovery of devices on an Ethernet, and opening one.
+// Discovers devices on an Ethernet, and opens one.
 
-/// Fits any Ethernet.
+/// Sectors per frame if nothing else is known: two sectors fit into a frame of any Ethernet.
 const SECTORS_USUAL: u8 = 2;
-/// Time limit of the reply to a long frame, with some retransmissions.
+/// Time limit for the reply to the read that tests long frames. It allows for some retransmissions.
 const PROBE: Duration = Duration::from_secs(2);
-/// Servers of this model remember the tags of executed writes.
+/// The model that Linerate's server reports. This server remembers the tags of executed writes.
 const OWN_MODEL: &str = "LINERATE";
 
 /// Why a device could not be opened.
@@ -333,7 +334,7 @@ pub enum OpenError {
     /// The interface cannot be used.
     #[display("{_0}")]
     Interface(io::Error),
-    /// There is no reply.
+    /// The device did not respond.
     #[display("no AoE device {address} responded on {interface} within {} s", timeout.as_secs_f64())]
     Silent {
         /// The device.
@@ -349,7 +350,7 @@ pub enum OpenError {
     /// The device has failed IDENTIFY DEVICE.
     #[display("AoE device {_0} rejected IDENTIFY DEVICE: error register 0x{_1:02x}")]
     Unidentified(Address, u8),
-    /// It has no sectors.
+    /// The device has no sectors.
     #[display("AoE device {_0} has no sectors")]
     Empty(Address),
 }
@@ -435,7 +436,7 @@ pub async fn open(url: &Url) -> Result<RemoteAoe, OpenError> {
         session.server_remembers();
     }
     if sectors > SECTORS_USUAL && identity.sectors >= u64::from(sectors) {
-        // Both ends support such frames; switches in between may drop them silently.
+        // Both hosts support long frames, but switches between them may drop these frames silently.
         let probe = asked(Ata::read(0, sectors), usize::from(sectors) * SECTOR_BYTES, reactor::now() + PROBE);
         if session.ask(probe).await == Err(Failed::TimedOut) {
             tracing::warn!(device = %url, sectors, "frames of this length get no response; using shorter ones");

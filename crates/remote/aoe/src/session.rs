@@ -14,13 +14,14 @@
 //! minute.
 //!
 //! A server may report lost writes only once, in the reply to the flush that detected the loss. That reply is
-//! counted as one loss when it arrives, even if the requester was dropped. A flush that is answered earlier
-//! does not have this report: its success is returned only after all abandoned flushes have ended.
+//! counted as one loss when it arrives, even if the requester of the flush was dropped. If another flush
+//! succeeds before that reply arrives, its success says nothing about the loss. It is therefore returned only
+//! after all abandoned flushes have ended.
 //!
-//! After some seconds without a reply, the client searches the Ethernet for the device; it reopens an
-//! interface that has failed. If a different MAC address has the same device, that address replaces the old
-//! one. Commands sent to the old address may still be executed, so claims of changes that may have arrived
-//! there end one quarantine after their replies.
+//! After some seconds without a reply, the client searches the Ethernet for the device, and reopens the
+//! interface if it has failed. If the same device responds at a different MAC address, that address replaces
+//! the old one. Commands sent to the old address may still be executed, so claims of changes that may have
+//! arrived there end one quarantine after their replies.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -45,13 +46,14 @@ use reactor::{
 
 /// Maximum number of frames sent in one call.
 const BATCH: usize = 64;
-/// A flush takes as long as its disk needs: a late reply is not a sign of loss.
+/// Minimum time before a flush is resent. A flush takes as long as its disk needs, so a late reply does not
+/// indicate a lost frame.
 const SLOW: Duration = Duration::from_secs(1);
-/// Pause after an error of the interface.
+/// Pause after a network interface error.
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long an abandoned change or flush without a reply is kept.
+/// How long the session keeps an abandoned change or flush that has no reply.
 const KEPT: Duration = Duration::from_secs(60);
-/// Maximum travel time of a frame for which copies of a write are recognised: a Linerate server keeps the
+/// Maximum quarantine for which a Linerate server recognises every copy of a write: the server keeps the
 /// record of a write for 5 s.
 const REMEMBERED: Duration = Duration::from_secs(2);
 /// If a device has not answered for this long, the client searches for it, repeatedly if necessary.
@@ -72,7 +74,7 @@ pub(crate) struct Session {
     inner: RefCell<Inner>,
 }
 
-/// The path to a device.
+/// The interface, the address and the socket over which a device is reached.
 pub(crate) struct Route {
     pub(crate) interface: String,
     pub(crate) address: Address,
@@ -83,19 +85,20 @@ pub(crate) struct Route {
 struct Inner {
     datagrams: Rc<dyn Datagrams>,
     station: MacAddress,
-    /// The last call to the interface failed.
+    /// Whether the last call to the interface failed.
     is_down: bool,
-    /// The interface was reopened.
+    /// Whether the interface was reopened.
     is_new: bool,
     /// The device's identity, once it is known.
     identity: Option<Identity>,
-    /// Start of the current time without replies: when a command was sent, or when the last search started.
+    /// When the current period without replies started: the time at which a command was sent, or the last
+    /// search started.
     silent_since: Option<Instant>,
     is_searching: bool,
     tasks: BTreeMap<u32, Task>,
-    /// Not sent yet, in sending order.
+    /// Tags of commands that were not sent yet, in sending order.
     waiting: VecDeque<u32>,
-    /// Waiting for space in the interface.
+    /// Tags of commands in the window that wait for space in the interface's send queue.
     sending: VecDeque<u32>,
     /// Number of commands sent and not answered.
     outstanding: usize,
@@ -108,14 +111,14 @@ struct Inner {
     counters: Counters,
 }
 
-/// Counts since the start.
+/// Counters since the session started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Commands answered.
     pub answered: u64,
     /// Frames retransmitted.
     pub retransmissions: u64,
-    /// Frames that matched no command, or had the wrong form for theirs.
+    /// Frames that matched no outstanding command, or were malformed for the command that they matched.
     pub stray: u64,
 }
 
@@ -129,13 +132,13 @@ struct Task {
     losses: Option<LossCounter>,
     is_slow: bool,
     deadline: Instant,
-    /// The requester has gone.
+    /// Whether the requester has dropped the command.
     is_given_up: bool,
-    /// When it was sent last, and how often it was sent.
+    /// When the command was last sent. `times` is the number of transmissions.
     sent: Option<Instant>,
     times: u32,
     is_queued: bool,
-    /// Copies of it were sent to another station.
+    /// Whether copies of the command were sent to more than one station.
     has_moved: bool,
     answer: Option<Answer>,
     waker: Option<Waker>,
@@ -146,11 +149,11 @@ type Answer = Result<Vec<u8>, Failed>;
 /// Why a command has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failed {
-    /// The server rejected it.
+    /// The server rejected the command.
     Refused(ErrorCode),
-    /// The device reported an error: its error register.
+    /// The device reported an error. The value is its error register.
     Device(u8),
-    /// No answer.
+    /// No reply arrived before the deadline.
     TimedOut,
 }
 
@@ -158,8 +161,8 @@ impl Failed {
     /// The error of a flush that failed for this reason.
     pub(crate) fn of_flush(self) -> DeviceError {
         match self {
-            // This does not concern writes: their data is still in the cache, and a later flush reports its
-            // loss.
+            // Neither error means that writes are lost: their data is still in the cache, and a later flush
+            // reports its loss.
             Failed::TimedOut | Failed::Refused(ErrorCode::Unavailable) => DeviceError::NotReady,
             Failed::Refused(ErrorCode::Reserved) => DeviceError::Reserved,
             Failed::Refused(_) | Failed::Device(_) => DeviceError::WritesLost,
@@ -171,7 +174,7 @@ impl Failed {
 pub(crate) struct Asked {
     pub(crate) ata: Ata,
     pub(crate) data: Option<Slice>,
-    /// Number of bytes that it returns.
+    /// Number of data bytes in the reply.
     pub(crate) returns: usize,
     pub(crate) claim: Option<Claim>,
     /// For a flush: counts the loss that the flush's reply reports.
@@ -180,8 +183,8 @@ pub(crate) struct Asked {
     pub(crate) deadline: Instant,
 }
 
-/// An outstanding command. If it is dropped early, the command is abandoned, but the server may still execute
-/// it.
+/// An outstanding command, as a future. If the future is dropped before it completes, the command is
+/// abandoned, but the server may still execute it.
 pub(crate) struct Exchange {
     session: Rc<Session>,
     tag: u32,
@@ -220,7 +223,7 @@ impl Session {
         session
     }
 
-    /// Records the device's identity: only a device with the same identity may replace it.
+    /// Records the device's identity. A search then accepts only a device with the same identity.
     pub(crate) fn identified(&self, identity: Identity) {
         self.inner.borrow_mut().identity = Some(identity);
     }
@@ -351,7 +354,7 @@ impl Session {
         Poll::Pending
     }
 
-    /// Searches for the device at any station.
+    /// Searches for the device at all MAC addresses.
     async fn search(&self) {
         let Ok(datagrams) = endpoint(&self.interface) else { return };
         let datagrams: Rc<dyn Datagrams> = datagrams.into();
@@ -364,7 +367,8 @@ impl Session {
             let mut all = Vec::new();
             let is_before = |found: &Found| found.address == self.address && found.station == before;
             let _ = reactor::timeout(AGAIN, query(&*datagrams, self.address, &mut all, is_before)).await;
-            // Prefer the old station if it answers: it may have received many changes.
+            // Prefer the old MAC address if the device responds there: that server may have received many
+            // changes.
             let found = all.iter().find(|found| is_before(found)).or(all.first());
             if let Some(found) = found {
                 break found.station;
@@ -375,7 +379,7 @@ impl Session {
                 let asked = identify(&*datagrams, self.address, station);
                 match reactor::timeout(AGAIN, asked).await {
                     Ok(Ok(found)) => break found,
-                    // The interface has failed again.
+                    // The interface has failed again. Wait before the next search.
                     Ok(Err(_)) => reactor::sleep(AGAIN).await,
                     Err(_) => {}
                 }
@@ -389,7 +393,7 @@ impl Session {
         }
         let inner = &mut *self.inner.borrow_mut();
         if station == before && !inner.is_down {
-            return; // it is only busy
+            return; // the interface is only busy
         }
         tracing::info!(device = %self.address, %station, "the device responds again");
         (inner.datagrams, inner.station) = (datagrams, station);
@@ -444,7 +448,7 @@ impl Session {
         }
         let (times, is_slow, sent, has_moved) = (task.times, task.is_slow, task.sent, task.has_moved);
         if let Some(claim) = task.claim.take() {
-            // The server does not remember rejected writes.
+            // The server remembers only writes that it has executed, not those that it has rejected.
             let is_remembered = self.remembers.get() && self.quarantine <= REMEMBERED;
             match is_done && !has_moved && (times == 1 || is_remembered) {
                 true => drop(claim),
@@ -518,7 +522,7 @@ impl Session {
     }
 }
 
-/// Delays newer changes to the same sectors for this long.
+/// Keeps the claim for the quarantine, so that newer changes to the same sectors wait.
 fn hold(claim: Claim, quarantine: Duration) {
     drop(reactor::spawn(async move {
         reactor::sleep(quarantine).await;
@@ -537,7 +541,7 @@ impl Inner {
         std::mem::take(&mut self.flush_wakers).into_iter().for_each(Waker::wake);
     }
 
-    /// Moves waiting commands into the window. Returns whether there is nothing to send.
+    /// Moves waiting commands into the window. Returns true if there is nothing to send.
     fn fill_window(&mut self, now: Instant) -> bool {
         while self.outstanding < self.flow.window()
             && let Some(tag) = self.waiting.pop_front()
@@ -575,7 +579,7 @@ impl Inner {
         self.outstanding > 0 && self.silent_since.is_some_and(is_long)
     }
 
-    /// Removes a command, which is then neither sent nor awaited.
+    /// Removes a command: it is not sent any more, and a reply to it is ignored.
     fn forget(&mut self, tag: u32) -> Option<Task> {
         let task = self.tasks.remove(&tag)?;
         self.waiting.retain(|waiting| *waiting != tag);
@@ -587,7 +591,7 @@ impl Inner {
         Some(task)
     }
 
-    /// The interface failed: treats queued frames as sent now, and lost.
+    /// After a failure of the interface, treats all queued frames as sent now and lost.
     fn sending_failed(&mut self, now: Instant) {
         for tag in std::mem::take(&mut self.sending) {
             if let Some(task) = self.tasks.get_mut(&tag) {
@@ -596,8 +600,8 @@ impl Inner {
         }
     }
 
-    /// Resends unanswered commands that are due. Wakes commands past their deadline, or removes them if they
-    /// were abandoned.
+    /// Resends unanswered commands that are due. For commands past their deadline, wakes the requester, or
+    /// removes the command if it was abandoned.
     fn look_for_late_ones(&mut self, now: Instant, quarantine: Duration) {
         let (mut late, mut over) = (Vec::new(), Vec::new());
         for (tag, task) in self.tasks.iter_mut().filter(|(_, task)| task.answer.is_none()) {
@@ -632,7 +636,7 @@ impl Inner {
 }
 
 impl Task {
-    /// When it must be resent.
+    /// When the command must be resent.
     fn due(&self, flow: &Flow) -> Option<Instant> {
         let sent = self.sent.filter(|_| !self.is_queued)?;
         let patience = flow.patience(self.times);
@@ -671,26 +675,28 @@ impl Drop for Exchange {
 // window grows by one per reply up to a threshold, and then by one per window. A loss halves the threshold
 // and resets the window to one.
 
-/// Timeout before there is an estimate.
+/// Timeout until a round-trip time was measured.
 const INITIAL: Duration = Duration::from_millis(250);
-/// Minimum timeout: the estimate for a path without deviation does not cover a briefly busy server.
+/// Minimum timeout. On a path with constant round-trip times, the estimate alone would be too short for a
+/// server that is briefly busy.
 const LEAST: Duration = Duration::from_millis(10);
 const MOST: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flow {
-    /// In seconds, once measured.
+    /// Mean round-trip time in seconds, once measured.
     mean: Option<f64>,
     deviation: f64,
     window: f64,
     threshold: f64,
     most: f64,
-    /// The last loss that reduced the window: further losses within one round trip do not reduce it again.
+    /// Time of the last loss that reduced the window. Further losses within one round trip do not reduce it
+    /// again.
     loss: Option<Instant>,
 }
 
 impl Flow {
-    /// Creates a flow for up to `most` outstanding commands, the server's limit.
+    /// Creates a flow for up to `most` outstanding commands, which is the server's limit.
     pub(crate) fn new(most: u16) -> Flow {
         let most = f64::from(most.max(1));
         Flow { mean: None, deviation: 0.0, window: most.min(4.0), threshold: most, most, loss: None }
@@ -747,10 +753,10 @@ impl Flow {
 
 /// Interval between queries.
 pub(crate) const AGAIN: Duration = Duration::from_millis(250);
-/// Room for the replies to a whole window of jumbo frames.
+/// Size of the receive buffer: enough for the replies to a full window of jumbo frames.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
-/// A device that has answered.
+/// A device that has responded to a query.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Found {
     /// Shelf and slot.
@@ -794,7 +800,7 @@ pub(crate) async fn query(
     let header = Header { is_response: false, error: None, address, tag };
     let frame = Frame { header, body: Body::Config(Config::query(ConfigCommand::Read, &[])) }.write();
     let to = DatagramAddress::Ethernet(MacAddress::BROADCAST);
-    // A query that could not be sent is not answered, and is sent again.
+    // Ignore a failure: the query then gets no reply, and the caller repeats it.
     let _ = datagrams.try_send(&[OutDatagram { to, payload: &[OutSlice::Bytes(&frame)] }]);
     let mut batch = DatagramBatch::new(64, datagrams.payload_bytes_max());
     loop {
@@ -826,7 +832,7 @@ pub(crate) async fn query(
     }
 }
 
-/// Sends one request for a device's identity to a station.
+/// Requests the identity of the device at a station, once.
 pub(crate) async fn identify(
     datagrams: &dyn Datagrams,
     address: Address,

@@ -15,7 +15,7 @@ pub const KEYS: [&str; 4] = ["cache-loss-unseen", "quarantine", "sectors", "time
 /// A device on the Ethernet of an interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// The interface of this machine.
+    /// The local network interface.
     pub interface: String,
     /// Shelf and slot.
     pub address: Address,
@@ -26,13 +26,14 @@ pub struct Url {
 /// The settings of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Time limit of a command, and of the first reply.
+    /// Time limit of a command, and of the first reply of the device.
     pub timeout: Duration,
     /// How long copies of a retransmitted write may still arrive. Newer writes to its sectors wait this long.
     pub quarantine: Duration,
-    /// Maximum sectors per frame; `None` for the maximum of both ends' interfaces.
+    /// Maximum number of sectors per frame; `None` for the maximum that both hosts' interfaces support.
     pub sectors: Option<u8>,
-    /// Whether a RAID set accepts it as a member although a loss of the server's cache would be undetected.
+    /// Whether a RAID set accepts the device as a member although a loss of the server's cache would be
+    /// undetected.
     pub cache_loss_unseen: bool,
 }
 
@@ -50,13 +51,13 @@ impl Default for Options {
 /// Why a text is not the URL of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
 pub enum UrlError {
-    /// Its beginning is wrong.
+    /// The text does not have the form of an AoE URL.
     #[display("the URL of an AoE device is aoe://INTERFACE/SHELF.SLOT, such as aoe://eth0/7.1")]
     Form,
     /// The address is invalid.
     #[display("{_0}")]
     Address(NotAnAddress),
-    /// An unknown key.
+    /// The key does not exist.
     #[display("`{_0}` is not a key of an aoe:// URL; the keys are {}", KEYS.join(", "))]
     UnknownKey(#[error(not(source))] String),
     /// A value is not valid for its key.

@@ -1,4 +1,4 @@
-//! Our server, tested frame by frame.
+//! Tests of Linerate's server that send and receive individual frames.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use testkit::{Ethernet, Random, TestDisk};
 use crate::servers::{DEVICE, endpoint, ours, served, slots, slow_disk};
 use crate::{GOOD, SECTOR, SECTORS, opened};
 
-/// A host, with its own tag and frame for each command.
+/// A host that sends each command with its own tag, in its own frame.
 struct Host(Box<dyn Datagrams>);
 
-/// The reply to an ATA command: the data of a read.
+/// The reply to an ATA command. `Done` contains the data of a read.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     Done(Vec<u8>),
@@ -130,7 +130,7 @@ fn a_repeated_change_is_answered_while_the_medium_holds_it_and_carried_out_when_
     });
 }
 
-/// A host with few tags: each is reused within milliseconds.
+/// The host has few tags, so that each is reused within milliseconds.
 #[test]
 fn a_host_that_reuses_its_tags_reads_what_it_wrote() {
     block_on(Ethernet::new(1, GOOD, 1500).world(), async {
@@ -262,7 +262,8 @@ fn a_flush_fails_for_the_reason_that_the_server_gives() {
     });
 }
 
-/// A server reports a loss once to a station: here to a flush, which covered the first frames of the write.
+/// A server reports a loss only once to each station. Here, it reports the loss to a flush that covered the
+/// first frames of the write.
 #[test]
 fn a_stable_write_fails_if_another_flush_got_the_report_of_its_loss() {
     block_on(Ethernet::new(1, GOOD, 1500).world(), async {
@@ -280,7 +281,7 @@ fn a_stable_write_fails_if_another_flush_got_the_report_of_its_loss() {
     });
 }
 
-/// A server reports a loss once to a station, in the reply to the flush that detected it.
+/// A server reports a loss only once to each station, in the reply to the flush that detected the loss.
 #[test]
 fn a_loss_is_counted_once_even_if_the_requester_of_its_flush_has_gone() {
     let ethernet = Ethernet::new(1, GOOD, 1500);

@@ -1,6 +1,6 @@
-//! Client and server on an Ethernet that loses, duplicates, delays and reorders frames. A model of each
-//! sector's content checks that acknowledged data is read, and that no older write returns, however late its
-//! copies arrive.
+//! Client and server on an Ethernet that loses, duplicates, delays and reorders frames. The tests keep a
+//! model of each sector's content. They check that reads return the acknowledged data, and that no older
+//! write overwrites it, however late copies of that write arrive.
 
 mod frames;
 mod servers;
@@ -37,8 +37,8 @@ const GOOD: Conditions = Conditions {
     carried_bytes: usize::MAX,
 };
 
-/// Frames are as late as the default quarantine assumes. Many replies are lost, so that copies arrive long
-/// after the original.
+/// Frames are delayed up to the time that the default quarantine allows for. Many replies are lost, so that
+/// copies of a command arrive long after the original.
 const LATE: Conditions = Conditions {
     lost_percent: 40,
     doubled_percent: 0,
@@ -62,7 +62,8 @@ struct Model {
     used: Vec<bool>,
 }
 
-/// Several tasks read and write sectors at random, and check the data. No two use a sector at the same time.
+/// Reads and writes random sectors from several tasks, and checks the data. No two tasks use a sector at the
+/// same time.
 async fn work(device: &Rc<RemoteAoe>, seed: u64, tasks: u64, requests: u64) {
     let model = Rc::new(RefCell::new(Model { versions: vec![0; SECTORS], used: vec![false; SECTORS] }));
     let all: Vec<_> = (0..tasks)
@@ -166,7 +167,7 @@ async fn write(device: &RemoteAoe, version: u8) {
     device.write(Extent::new(0, 1), data.share(), Durability::Cached).await.expect("written");
 }
 
-/// The content of the first sector.
+/// Reads the version in the first sector.
 async fn version(device: &RemoteAoe) -> u8 {
     let read = device.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await.expect("read");
     assert!(read.iter().all(|byte| *byte == read[0]));
@@ -196,7 +197,7 @@ fn a_copy_of_a_write_whose_answers_were_lost_for_seconds_does_not_replace_a_newe
         let (writer, begin) = (Rc::clone(&device), now());
         ethernet.mute(Some("server"));
         let first = spawn(async move { write(&writer, 1).await });
-        // It is sent after 10 ms, 30 ms, and so on, up to 630 ms, 1270 ms and 2550 ms.
+        // The client sends the write again after 10 ms, 30 ms, and so on, up to 630 ms, 1270 ms and 2550 ms.
         sleep(Duration::from_secs(1)).await;
         ethernet.hold_next(Duration::from_millis(1800));
         sleep(Duration::from_secs(1)).await;
@@ -378,7 +379,7 @@ fn a_flood_of_nonsense_leaves_others_their_turns() {
     }
 }
 
-/// A RAID set refuses a member by this. The protocol does not report that a server was restarted.
+/// A RAID set refuses a member with this property. AoE does not report that a server was restarted.
 #[test]
 fn a_device_may_lose_its_cache_unseen_unless_that_is_off_or_its_user_takes_the_risk() {
     for (is_volatile, options, expected) in [

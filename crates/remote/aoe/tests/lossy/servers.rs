@@ -1,4 +1,5 @@
-//! Servers with one memory disk: ours, and one that executes retransmissions again, like `vblade`.
+//! Two servers with one RAM disk each: Linerate's, and one that executes retransmitted commands again, like
+//! `vblade`.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -32,19 +33,20 @@ pub(crate) fn slow_disk(seed: u64, sectors: usize, block_size: BlockSize) -> Arc
     Arc::new(TestDisk::new(block_size, blocks).slow(seed, Duration::from_millis(3)))
 }
 
-/// Our server, as a task.
+/// Runs Linerate's server as a task.
 pub(crate) fn ours(disk: Arc<TestDisk>, interface: &str) -> Arc<Server> {
     served(disk, interface).0
 }
 
-/// Its slots: a device with this deadline.
+/// A configuration with one slot, whose device has this deadline.
 pub(crate) fn slots(volume: &Arc<Volume>, deadline: Duration) -> aoe_server::Config {
     let volume = Arc::clone(volume);
     let slot = Slot { address: DEVICE, volume, read_only: false, stations: None, deadline };
     aoe_server::Config { slots: vec![Arc::new(slot)], limits: Limits::default() }
 }
 
-/// The same, to be reconfigured.
+/// Like [`ours`], but also returns the front end and its configuration, so that a test can reconfigure the
+/// server.
 pub(crate) fn served(
     disk: Arc<TestDisk>,
     interface: &str,
@@ -74,7 +76,7 @@ pub(crate) fn served(
     (server, front_end, config)
 }
 
-/// The other server, as a task.
+/// Runs the server that executes retransmitted commands again, as a task.
 pub(crate) fn forgetful(disk: Arc<TestDisk>, interface: &str) {
     let datagrams = reactor::world().datagrams(&endpoint(interface)).expect("an endpoint");
     drop(reactor::spawn(async move {
