@@ -1,8 +1,9 @@
 //! A block device addressed by bytes, like a file.
 //!
-//! Whole blocks go to the device unchanged. A block that is written in part is read, changed and written back
-//! under a lock: writers of whole blocks share [`RangeLocks`], a writer of a part locks its range
-//! exclusively. Readers take no lock, since a read concurrent with a write may return either content.
+//! Whole blocks are written to the device directly. A block that is written in part is read, changed and
+//! written back under a lock in [`RangeLocks`]: writers of whole blocks share the lock of their range, and a
+//! writer of part of a block takes it exclusively. Readers take no lock, because a read that is concurrent
+//! with a write may return the old or the new content.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -19,14 +20,15 @@ pub struct Disk {
     device: Arc<dyn BlockDevice>,
     read_only: bool,
     locks: Arc<RangeLocks>,
-    /// There are writes since the last flush.
+    /// Whether there are writes since the last flush.
     unflushed: Cell<bool>,
     losses: RefCell<Losses>,
     looked: Cell<Option<Instant>>,
 }
 
-/// Lost writes found by flushes. Each open file description gets one error from `fsync`, as for Linux files
-/// (errseq_t). A loss not yet reported to any is reported to the next one to be opened.
+/// Lost writes that flushes have detected. As for Linux files (errseq_t), `fsync` reports each loss once to
+/// each open file description. A loss that was not reported to any of them is reported to the next one to be
+/// opened.
 #[derive(Debug, Default)]
 struct Losses {
     count: u64,
@@ -66,7 +68,7 @@ pub enum Clearing {
     Zero,
 }
 
-/// Interval and timeout of size queries: a target reports growth only on request.
+/// Interval and timeout of size queries. Queries are needed because a target reports growth only on request.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Maximum runs per query in a search for data or a hole.
@@ -86,12 +88,12 @@ impl Disk {
         }
     }
 
-    /// Its geometry at the last query.
+    /// The device's geometry at the last query.
     pub fn geometry(&self) -> Geometry {
         self.device.geometry()
     }
 
-    /// Its length in bytes at the last query: the last block may end early.
+    /// The device's length in bytes at the last query. The last block may be incomplete.
     pub fn bytes(&self) -> u64 {
         self.device.length_bytes()
     }
@@ -105,9 +107,10 @@ impl Disk {
         if self.read_only { Err(DeviceError::ReadOnly) } else { Ok(()) }
     }
 
-    /// Its current geometry. If the target does not answer in time, the geometry from the last query.
+    /// Queries and returns the current geometry. If the target does not respond in time, returns the geometry
+    /// from the last query.
     pub async fn measured(&self) -> Geometry {
-        // If the target is unavailable, the last known size remains.
+        // If the target is unavailable, the last known size is used.
         let _ = self.look().await;
         self.geometry()
     }
@@ -169,7 +172,7 @@ impl Disk {
         Ok(written)
     }
 
-    /// Writes parts of blocks.
+    /// Writes parts of blocks: reads the blocks, changes them, and writes them back.
     async fn patch(
         &self,
         geometry: Geometry,
@@ -194,7 +197,7 @@ impl Disk {
         self.device.write(extent, data, durability).await
     }
 
-    /// Zeroes bytes; there is nothing to do beyond the end.
+    /// Zeroes bytes. Bytes beyond the end of the device are ignored.
     ///
     /// # Errors
     /// Errors of the device.
@@ -245,8 +248,8 @@ impl Disk {
         self.losses.borrow_mut().told.remove(&opening);
     }
 
-    /// Flushes writes to stable storage. Fails if any were lost and this open file description has had no
-    /// error for it yet.
+    /// Flushes writes to stable storage. Fails if writes were lost and this open file description has not yet
+    /// received an error for that loss.
     ///
     /// # Errors
     /// Errors of the device.
@@ -265,7 +268,7 @@ impl Disk {
         if self.unflushed.get() { self.flush_device().await } else { Ok(()) }
     }
 
-    /// The last flush. Also fails if an earlier loss was never reported.
+    /// Flushes for the last time. Also fails if an earlier loss was never reported.
     pub async fn finish(&self) -> Result<(), DeviceError> {
         self.flush_if_written().await?;
         let Losses { count, reported, .. } = *self.losses.borrow();
@@ -276,7 +279,7 @@ impl Disk {
         let unflushed = self.unflushed.replace(false);
         let losses = self.losses.borrow().count;
         let flushed = self.device.flush().await;
-        // Writes of a failed flush are still unflushed.
+        // After a failed flush, its writes are still unflushed.
         self.unflushed.set(self.unflushed.get() || (unflushed && flushed.is_err()));
         if matches!(flushed, Err(DeviceError::WritesLost | DeviceError::Unwritable(_) | DeviceError::NoSpace))
         {
@@ -287,8 +290,9 @@ impl Disk {
         flushed
     }
 
-    /// Where the next data or the next hole begins, from `offset` on (lseek(2), `SEEK_DATA` and `SEEK_HOLE`).
-    /// `None` if `offset` is beyond the end, or no more data follows. A hole follows the last byte.
+    /// Returns where the next data or the next hole begins, at or after `offset` (lseek(2), `SEEK_DATA` and
+    /// `SEEK_HOLE`). `None` if `offset` is beyond the end, or no more data follows. There is always a hole
+    /// after the last byte.
     pub async fn seek(&self, offset: u64, wanted: Allocation) -> Result<Option<u64>, DeviceError> {
         let geometry = self.geometry();
         let end = self.bytes();
@@ -312,7 +316,7 @@ impl Disk {
     }
 }
 
-/// The part within the device.
+/// The part of the range that lies within the device.
 fn clipped(bytes: u64, offset: u64, length: u64) -> Range<u64> {
     let start = offset.min(bytes);
     start..offset.saturating_add(length).clamp(start, bytes)
@@ -326,7 +330,7 @@ struct Span {
 }
 
 impl Span {
-    /// For bytes within the device.
+    /// Computes the span of bytes, all of which must be within the device.
     fn over(geometry: Geometry, bytes: &Range<u64>) -> Span {
         let shift = geometry.block_size.shift();
         let first = bytes.start >> shift;

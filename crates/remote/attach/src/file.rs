@@ -1,9 +1,9 @@
-//! A file system that consists of one file: its root. This module decodes the kernel's requests;
-//! [`super::request`] executes them.
+//! A FUSE file system whose root is a regular file, and its only file. This module decodes the kernel's
+//! requests; [`super::request`] executes them.
 //!
 //! Every open uses `FOPEN_DIRECT_IO`: the kernel caches no page of the file. A completed write has therefore
-//! reached the device, and another initiator's writes are visible. A file system on a loop device has its
-//! page cache above this.
+//! reached the device, and another initiator's writes are visible. A file system on a loop device still uses
+//! the page cache of that loop device.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -25,21 +25,21 @@ use crate::disk::{Clearing, Disk};
 use crate::file;
 use crate::record::LiveRecord;
 
-/// Attributes are requested each time, because a LUN may grow.
+/// How long the kernel may cache the file's attributes: not at all, because a LUN may grow.
 pub(crate) const ATTRIBUTES_LAST: Duration = Duration::ZERO;
 
 /// Maximum size of a kernel request: 256 pages, the kernel's limit.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
-/// Asynchronous requests that the kernel sends before it waits for replies. Its default of 12 would limit the
-/// queue depth of the loop device.
+/// Maximum number of asynchronous requests that the kernel has outstanding. The kernel's default of 12 would
+/// limit the queue depth of the loop device.
 const REQUESTS_MAX: u16 = 256;
 
 /// How the kernel treats an open file.
 pub(crate) const OPEN_FLAGS: FopenFlags = FopenFlags::FOPEN_DIRECT_IO
     .union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES)
-    // A forked child closes inherited files: this must neither cost a flush nor wait for an absent target.
-    // The last close flushes, see `release`.
+    // A forked child closes the files that it has inherited. These closes must not cause a flush, and must
+    // not wait for an unavailable target. The last close flushes: see `release`.
     .union(FopenFlags::FOPEN_NOFLUSH);
 
 /// The kernel-facing side of the file.
@@ -53,7 +53,7 @@ impl File {
     }
 
     fn send(&self, request: Request) {
-        // Dropping the reply answers EIO.
+        // If the request could not be sent, its reply handle is dropped, which returns EIO to the kernel.
         let (Ok(()) | Err(Closed(_))) = self.requests.send(request);
     }
 }
@@ -102,7 +102,7 @@ fn allocated(bytes: u64) -> u64 {
 
 impl Filesystem for File {
     fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Each of them is optional: old kernels do not support all.
+        // These capabilities are optional. Old kernels do not support all of them.
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
         let _ = config.set_max_background(REQUESTS_MAX);
@@ -132,7 +132,7 @@ impl Filesystem for File {
         reply: ReplyAttr,
     ) {
         match (mode, uid, gid, size) {
-            // Times are ignored, so that `touch` succeeds.
+            // Requests that set times succeed without effect, so that `touch` succeeds.
             (None, None, None, None) => self.send(Request::Measure(reply)),
             (None, None, None, Some(bytes)) => self.send(Request::Resize { bytes, reply }),
             _ => reply.error(Errno::EPERM),
@@ -219,7 +219,7 @@ impl Filesystem for File {
         match whence {
             SEEK_DATA => self.send(Request::Seek { offset, wanted: Allocation::Mapped, reply }),
             SEEK_HOLE => self.send(Request::Seek { offset, wanted: Allocation::Deallocated, reply }),
-            _ => reply.error(Errno::EINVAL), // the others are handled by the kernel
+            _ => reply.error(Errno::EINVAL), // the kernel handles all other types
         }
     }
 
@@ -228,7 +228,8 @@ impl Filesystem for File {
         reply.statfs(0, 0, 0, 1, 0, 4096, 255, 4096);
     }
 
-    /// After this error the kernel does not ask again; otherwise it would ask before every write.
+    /// After this error the kernel sends no more of these requests. Otherwise it would send one before every
+    /// write.
     fn getxattr(&self, _: &fuser::Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
         reply.error(Errno::ENOSYS);
     }
@@ -242,7 +243,7 @@ impl Filesystem for File {
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
-/// The kernel adds the flag to the writes of a descriptor with `O_SYNC` or `O_DSYNC`, and to those with
+/// The kernel sets these flags on the writes of a descriptor with `O_SYNC` or `O_DSYNC`, and on writes with
 /// `RWF_DSYNC`.
 fn durability(flags: OpenFlags) -> Durability {
     let sync = OFlags::from_bits_retain(flags.0.cast_unsigned()).intersects(OFlags::SYNC | OFlags::DSYNC);
@@ -259,8 +260,8 @@ fn clearing(mode: i32) -> Option<Clearing> {
     }
 }
 
-// Kernel requests for the file, passed from the FUSE threads to the device's thread. Each request is a task
-// there, and is answered when it ends.
+// Kernel requests for the file, passed from the FUSE threads to the device's thread. There, a task executes
+// each request, and replies when it ends.
 
 /// A request and its reply handle.
 pub(crate) enum Request {
@@ -287,7 +288,7 @@ pub(crate) enum Request {
         file: FileHandle,
         reply: ReplyEmpty,
     },
-    /// The last close of an open file description. Its caller does not wait for it.
+    /// The last close of an open file description. The caller of close(2) does not wait for it.
     Close {
         file: FileHandle,
         reply: ReplyEmpty,
@@ -322,14 +323,14 @@ pub(crate) async fn carry_out(
         });
     }
     drop(under_way);
-    let None = over.recv().await; // once the last request has dropped its sender
+    let None = over.recv().await; // returns when the last request has dropped its sender
 }
 
 async fn answer(disk: &Disk, request: Request, health: &Health, owner: file::Owner) {
     match request {
         Request::Measure(reply) => {
             if let Some(looked) = disk.look().await {
-                // The last known size remains if this fails.
+                // If the query fails, the last known size is used.
                 let _ = health.note(looked, "query the size", 0);
             }
             health.record.set_bytes(disk.bytes());
@@ -360,7 +361,7 @@ async fn answer(disk: &Disk, request: Request, health: &Health, owner: file::Own
         Request::Close { file, reply } => {
             disk.close(file.0);
             if disk.is_flushed() {
-                return reply.ok(); // the device was not used: that is no success
+                return reply.ok(); // the device was not used, so this does not count as a success
             }
             end(reply, health.note(disk.flush_if_written().await, "flush", 0));
         }
@@ -388,7 +389,7 @@ fn end(reply: ReplyEmpty, outcome: Result<(), Errno>) {
     }
 }
 
-/// Whether requests succeed: of consecutive failures, only the first is logged and recorded.
+/// Tracks whether requests succeed. Of consecutive failures, only the first is logged and recorded.
 struct Health {
     fails: Cell<bool>,
     record: LiveRecord,
@@ -404,7 +405,7 @@ impl Health {
                 }
                 Ok(value)
             }
-            // Reported to the caller only; not logged.
+            // These errors are reported to the caller only, and are not logged.
             Err(error @ (DeviceError::Unsupported | DeviceError::OutOfRange)) => Err(errno(error)),
             Err(error) => {
                 if !self.fails.replace(true) {
@@ -420,7 +421,7 @@ impl Health {
 /// The errno of a device error.
 fn errno(error: DeviceError) -> Errno {
     match error {
-        // Only writes can be out of range; a block device returns this error at its end.
+        // Only writes can be out of range. A Linux block device returns ENOSPC for a write beyond its end.
         DeviceError::OutOfRange | DeviceError::NoSpace => Errno::ENOSPC,
         DeviceError::ReadOnly => Errno::EROFS,
         DeviceError::Unsupported => Errno::EOPNOTSUPP,

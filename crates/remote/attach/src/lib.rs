@@ -75,8 +75,8 @@ pub struct RecordPaths<'a> {
 /// called when the file is mounted, before any request is executed. If it fails, the file is unmounted again.
 ///
 /// # Errors
-/// Why it could not be attached, or a warning that recent writes may be lost. After that warning the record
-/// remains, with the reason.
+/// The reason why the volume could not be attached, or a warning that recent writes may be lost. After such a
+/// warning, the record is kept, with the reason.
 pub async fn attach(
     volume: Volume,
     mut at: MountPoint,
@@ -117,7 +117,7 @@ pub async fn attach(
     if let Some(lun) = volume.lun {
         lun.target().close().await;
     }
-    drop(session); // already unmounted; only its thread still has to end
+    drop(session); // the file is already unmounted; only the session's thread still has to end
     drop(at);
     ended(kept, flushed)
 }
@@ -134,10 +134,10 @@ fn ended(kept: OwnRecord, flushed: Result<(), DeviceError>) -> Result<(), Failur
     Err(failure)
 }
 
-/// When memory is short, the kernel writes pages out, perhaps to the very file system that waits for this
-/// process. After this call, the process's own allocations never wait for that (prctl(2),
-/// `PR_SET_IO_FLUSHER`). It applies to this thread and to threads started later, so call it first. Without
-/// CAP_SYS_RESOURCE it has no effect.
+/// Marks this process as an I/O flusher (prctl(2), `PR_SET_IO_FLUSHER`). When memory is short, the kernel
+/// writes pages out, possibly to the file system that this process serves. After this call, the process's own
+/// allocations never wait for such writes, which would be a deadlock. The mark applies to this thread and to
+/// threads started later, so call this function first. Without CAP_SYS_RESOURCE it has no effect.
 pub fn be_behind_a_disk() {
     if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
         // Without CAP_SYS_RESOURCE, the process cannot mount the file system on the file either.
@@ -155,7 +155,8 @@ pub enum NamedVolume {
     Local(Spec),
 }
 
-/// Attempts per command that times out, unless the URL sets `command-tries`. Linux disk drivers make as many.
+/// Number of attempts for a command that times out, unless the URL sets `command-tries`. Linux disk drivers
+/// make the same number.
 const TRIES: u32 = 5;
 
 impl NamedVolume {
@@ -169,19 +170,19 @@ impl NamedVolume {
             return backends::parse(text).map(NamedVolume::Local).map_err(Failure::refused);
         }
         let mut url = remote::url(text)?;
-        // They are read again at every login.
+        // The secret files are read again at every login.
         make_absolute(url.settings.secret_file.as_mut())?;
         make_absolute(url.settings.target_secret_file.as_mut())?;
-        // A file system treats a disk with one late command as broken.
+        // After a single failed command, a file system treats the disk as broken.
         url.settings.command_tries.get_or_insert(TRIES);
         Ok(NamedVolume::Remote(Box::new(url)))
     }
 
-    /// Opens it. With `read_only`, a volume of this machine is opened read-only, and a missing file is not
-    /// created. No effect on a LUN: [`attach()`] enforces it there.
+    /// Opens the volume. With `read_only`, a volume of this machine is opened read-only, and a missing file
+    /// is not created. For a LUN, `read_only` has no effect here: [`attach()`] enforces it.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// The reason why the volume cannot be used.
     pub async fn open(&self, read_only: bool) -> Result<Volume, Failure> {
         match self {
             NamedVolume::Local(spec) => {

@@ -14,7 +14,7 @@ use crate::mount_point;
 use crate::mounts::{self, UnmountMode};
 use crate::record::FoundRecord;
 
-/// A path that can be mounted on. A file created for it is removed at the end.
+/// A path that can be mounted on. If the file was created for this, it is removed at the end.
 #[derive(Debug)]
 pub struct MountPoint {
     path: PathBuf,
@@ -23,9 +23,9 @@ pub struct MountPoint {
 
 /// Access rights of the mounted file.
 pub struct Terms {
-    /// Writes are rejected.
+    /// Whether writes are rejected.
     pub read_only: bool,
-    /// Root also has access if another user attaches.
+    /// Whether root also has access if another user attaches the volume.
     pub allow_root: bool,
 }
 
@@ -34,10 +34,10 @@ pub struct Terms {
 const READERS: usize = 2;
 
 impl MountPoint {
-    /// Checks that the path can be mounted on; cleans up after a killed process.
+    /// Checks that the path can be mounted on, and removes the leftovers of a killed process.
     ///
     /// # Errors
-    /// Why the path cannot be mounted on.
+    /// The reason why the path cannot be mounted on.
     pub fn prepare(path: &Path, records: &Path) -> Result<MountPoint, Failure> {
         let path = resolved(path)?;
         if mounts::is_ours(&path) {
@@ -57,12 +57,12 @@ impl MountPoint {
         Ok(MountPoint { path, made: false })
     }
 
-    /// Without links.
+    /// The absolute path, without symbolic links.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether the file was created.
+    /// Whether [`MountPoint::mount`] created the file.
     pub fn is_made(&self) -> bool {
         self.made
     }
@@ -93,7 +93,7 @@ impl Drop for MountPoint {
     }
 }
 
-/// Removes a file created by [`MountPoint::mount`], and nothing else.
+/// Removes a file created by [`MountPoint::mount`]. Leaves a file with content, and anything else, unchanged.
 pub(crate) fn remove_empty(path: &Path) {
     let is_empty = fs::symlink_metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0);
     if let Some(Err(error)) = is_empty.then(|| fs::remove_file(path)) {
@@ -101,7 +101,7 @@ pub(crate) fn remove_empty(path: &Path) {
     }
 }
 
-/// The path without links; its last part need not exist or respond.
+/// Resolves symbolic links. The last component need not exist, and may be an unresponsive mount.
 pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Failure> {
     if let Ok(path) = fs::canonicalize(path) {
         return Ok(path);
@@ -112,7 +112,7 @@ pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Failure> {
     Ok(fs::canonicalize(folder).map_err(|error| refused(&error))?.join(name))
 }
 
-/// Handles an existing mount of ours: if its process is dead, removes it.
+/// Removes an existing Linerate mount at the path if its process has terminated.
 fn clear(path: &Path, records: &Path) -> Result<(), Failure> {
     let record = FoundRecord::at(records, path).map_err(Failure::failed)?;
     let shown = path.display();
@@ -134,7 +134,7 @@ fn clear(path: &Path, records: &Path) -> Result<(), Failure> {
 
 const DEVICE: &str = "/dev/fuse";
 
-/// fuser's own message about this does not suggest a solution.
+/// Checks that FUSE is available. If not, the error names the remedy, which fuser's own message does not.
 fn can_be_mounted() -> Result<(), String> {
     match OpenOptions::new().read(true).write(true).open(DEVICE) {
         Ok(_) => Ok(()),
@@ -148,7 +148,8 @@ fn can_be_mounted() -> Result<(), String> {
 
 fn in_words(error: &io::Error) -> String {
     match error.kind() {
-        // Everything else was found before: the setuid helper for users other than root is missing.
+        // All other causes were excluded before: the setuid helper, which users other than root need, is
+        // missing.
         io::ErrorKind::NotFound => "fusermount3 is missing; install the package fuse3".to_owned(),
         _ => error.to_string().trim().to_owned(),
     }
@@ -178,7 +179,7 @@ impl Terms {
 /// ended, except with [`UnmountMode::Lazy`]. `records` is the directory of all records.
 ///
 /// # Errors
-/// Why it stays attached, or a warning that data may be lost.
+/// The reason why the volume stays attached, or a warning that data may be lost.
 pub fn detach(records: &Path, path: &Path, way: UnmountMode) -> Result<(), Failure> {
     let path = mount_point::resolved(path)?;
     let found = FoundRecord::at(records, &path).map_err(Failure::failed)?;
@@ -197,7 +198,7 @@ pub fn detach(records: &Path, path: &Path, way: UnmountMode) -> Result<(), Failu
     if way == UnmountMode::Force {
         kill(&found)?;
     } else if found.is_alive() && mounts::is_ours_elsewhere(&path, found.record.pid) {
-        // This would wait for its process until someone detaches it there.
+        // Waiting here for the process would not end until someone detaches the volume in that namespace.
         return Err(Failure::refused(format!(
             "{path} stays attached: it is mounted in another mount namespace, that of process {pid}; to \
              detach it there, use `nsenter --target {pid} --mount linerate detach {path}`; to end its \
@@ -237,14 +238,15 @@ fn stays(path: &Path, error: &io::Error) -> Failure {
 fn kill(found: &FoundRecord) -> Result<(), Failure> {
     let process = Pid::from_raw(found.record.pid.cast_signed());
     let Some(Ok(process)) = process.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return Ok(()) };
-    // Checked after the descriptor was opened: the PID still belongs to the same process.
+    // This check follows the opening of the descriptor, so it proves that the PID still belongs to the same
+    // process.
     if !found.is_alive() {
         return Ok(());
     }
     pidfd_send_signal(process, Signal::KILL).map_err(|error| Failure::failed(io::Error::from(error)))
 }
 
-/// Waits for the end, and removes the leftovers of a killed process.
+/// Waits until the process has ended, and removes the leftovers of a killed process.
 fn tidy(mut found: FoundRecord) -> Result<(), Failure> {
     let failure = found.wait().map_err(Failure::failed)?;
     if found.record.made_file {

@@ -11,7 +11,7 @@ use rustix::mount::UnmountFlags;
 
 use crate::mounts;
 
-/// The source that identifies our mounts.
+/// The mount source that identifies Linerate's mounts.
 pub const SOURCE: &str = "linerate";
 
 /// A line of the mount table.
@@ -34,12 +34,12 @@ fn table_of(process: &str) -> Vec<Mount> {
     text.split(|&byte| byte == b'\n').filter_map(parse).collect()
 }
 
-/// Whether the topmost mount on `point` is ours.
+/// Whether the topmost mount on `point` is Linerate's.
 pub fn is_ours(point: &Path) -> bool {
     is_ours_in(point, &table())
 }
 
-/// Whether a process in another mount namespace sees one of our mounts there.
+/// Whether a process in another mount namespace sees one of Linerate's mounts at `point`.
 pub(crate) fn is_ours_elsewhere(point: &Path, pid: u32) -> bool {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
     let process = pid.to_string();
@@ -51,7 +51,7 @@ fn is_ours_in(point: &Path, table: &[Mount]) -> bool {
     table.iter().rev().find(|mount| mount.point == point).is_some_and(|mount| mount.source == SOURCE)
 }
 
-/// `36 35 98:0 /root /mount\040point options … - type source options`.
+/// Parses a line such as `36 35 98:0 /root /mount\040point options … - type source options`.
 fn parse(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&byte| byte == b' ');
     let point = OsString::from_vec(unescaped(fields.nth(4)?)).into();
@@ -60,7 +60,7 @@ fn parse(line: &[u8]) -> Option<Mount> {
     Some(Mount { point, source })
 }
 
-/// Whitespace is written as a backslash and three octal digits.
+/// Decodes whitespace, which the kernel writes as a backslash and three octal digits.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -79,15 +79,15 @@ fn octal(digits: &[u8; 3]) -> Option<u8> {
 /// How to unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UnmountMode {
-    /// Only if it is not in use.
+    /// Unmount only if the mount is not in use.
     IfUnused,
-    /// Detached from the tree immediately; current users keep it (MNT_DETACH).
+    /// Detach the mount from the tree immediately; current users can continue to use it (MNT_DETACH).
     Lazy,
-    /// Current users get errors from now on (MNT_FORCE).
+    /// Unmount even if the mount is in use: current users get errors from now on (MNT_FORCE).
     Force,
 }
 
-/// Unmounts; `ResourceBusy` if it is in use.
+/// Unmounts. Returns `ResourceBusy` if the mount is in use.
 ///
 /// # Errors
 /// The system's.
@@ -96,7 +96,7 @@ pub fn unmount(point: &Path, way: UnmountMode) -> io::Result<()> {
         UnmountMode::IfUnused => unmount_with(point, UnmountFlags::empty()),
         UnmountMode::Lazy => unmount_with(point, UnmountFlags::DETACH),
         UnmountMode::Force => {
-            // Aborts outstanding requests; succeeds only if no user is left.
+            // MNT_FORCE aborts outstanding requests, but fails while the mount still has users.
             unmount_with(point, UnmountFlags::FORCE).or_else(|_| unmount_with(point, UnmountFlags::DETACH))
         }
     }
@@ -109,7 +109,7 @@ fn unmount_with(point: &Path, flags: UnmountFlags) -> io::Result<()> {
     }
 }
 
-/// Users other than root need a setuid helper.
+/// Unmounts with the setuid helper that users other than root need.
 fn helped(point: &Path, flags: UnmountFlags) -> io::Result<()> {
     let mut command = Command::new("fusermount3");
     command.arg("-u").args(flags.contains(UnmountFlags::DETACH).then_some("-z")).arg("--").arg(point);
@@ -165,7 +165,7 @@ fn name(pid: u32) -> String {
         .map_or_else(|_| "gone".to_owned(), |name| name.trim().to_owned())
 }
 
-/// Empty if the directory cannot be read.
+/// The entries of a directory; empty if it cannot be read.
 fn entries(folder: impl AsRef<Path>) -> impl Iterator<Item = fs::DirEntry> {
     fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok)
 }

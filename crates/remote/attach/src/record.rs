@@ -18,19 +18,19 @@ pub struct Record {
     pub path: PathBuf,
     /// The attached volume: a URL without secrets, or a volume specification.
     pub volume: String,
-    /// The process that serves it.
+    /// The process that serves the volume.
     pub pid: u32,
-    /// Its size at the last query.
+    /// The volume's size at the last query.
     pub bytes: u64,
-    /// Writes are rejected.
+    /// Whether writes are rejected.
     pub read_only: bool,
-    /// The empty file under the mount is ours to remove.
+    /// Whether Linerate created the empty file under the mount, and must remove it.
     pub made_file: bool,
     /// The log file of the process; `None` if it runs in the foreground.
     pub log: Option<PathBuf>,
     /// Why data may be lost although the process has ended normally.
     pub failure: Option<String>,
-    /// Why the last request failed, while requests fail.
+    /// The error of the first of the current consecutive failures; `None` if the last request succeeded.
     #[serde(default)]
     pub error: Option<String>,
 }
@@ -81,7 +81,7 @@ impl OwnRecord {
     pub(crate) fn begin(directory: &Path, record: Record) -> io::Result<OwnRecord> {
         let at = directory.join(format!("{}.json", record.pid));
         let unfinished = at.with_extension("new");
-        let _ = fs::remove_file(live(&at)); // a killed process may have had the same number
+        let _ = fs::remove_file(live(&at)); // a killed process may have had the same PID
         let mut file = File::create(&unfinished)?;
         file.lock()?;
         serde_json::to_writer(&mut file, &record)?;
@@ -144,7 +144,7 @@ fn live(record: &Path) -> PathBuf {
 }
 
 impl FoundRecord {
-    /// All records, except records that are removed during the call.
+    /// Returns all records, except records that are removed during the call.
     ///
     /// # Errors
     /// The system's.
@@ -156,8 +156,8 @@ impl FoundRecord {
         Ok(all)
     }
 
-    /// The record of the attachment at a path. If a killed process has also left a record, the record of the
-    /// live process.
+    /// Returns the record of the attachment at a path. If a killed process has also left a record for this
+    /// path, returns the record of the live process.
     ///
     /// # Errors
     /// The system's.
@@ -182,7 +182,7 @@ impl FoundRecord {
     pub fn is_alive(&self) -> bool {
         match self.file.try_lock_shared() {
             Ok(()) => {
-                let _ = self.file.unlock(); // so that only the process is waited for
+                let _ = self.file.unlock(); // so that others wait only for the process, not for this lock
                 false
             }
             Err(TryLockError::WouldBlock) => true,
@@ -233,7 +233,7 @@ fn read(file: &mut File) -> io::Result<Record> {
 
 fn remove(record: &Path, log: Option<&Path>) {
     for path in [Some(record), Some(&*live(record)), log].into_iter().flatten() {
-        // A missing file is no error.
+        // A missing file is not an error.
         let _ = fs::remove_file(path);
     }
 }
