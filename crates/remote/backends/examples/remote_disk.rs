@@ -18,7 +18,7 @@ use block::{BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Lba};
 use host::{Epoll, EpollOptions};
 use iscsi_client::{RemoteLun, Url};
 
-/// The error of any outcome.
+/// Any error of this program.
 type Anything = Box<dyn Error + Send + Sync>;
 
 fn main() -> ExitCode {
@@ -37,7 +37,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// All futures need a runtime environment: this thread's sockets, clock and timers.
+/// Runs the example in a runtime environment, which provides sockets, a clock and timers to the futures of
+/// this thread.
 fn run(url: &str, overwrite: Option<&str>) -> Result<(), Anything> {
     let url: Url = Url::parse(url)?; // its error names the column
     let overwrite: Option<u64> = overwrite.map(str::parse).transpose()?;
@@ -62,7 +63,7 @@ async fn use_disk(url: &Url, overwrite: Option<u64>) -> Result<(), Anything> {
     Ok(())
 }
 
-/// Counts from the beginning of the session, including the inquiry of the LUN.
+/// Prints the session's counters. They include the commands that queried the LUN's properties at login.
 async fn tell_what_was_done(disk: &RemoteLun) {
     let Some(statistics) = disk.target().statistics().await else { return };
     let (read, write) = (&statistics.read, &statistics.write);
@@ -83,8 +84,9 @@ fn describe(disk: &RemoteLun) {
     println!("digests agreed on: {:?}", disk.target().parameters().header_digest);
 }
 
-/// A custom deadline is a timeout around the request. When it expires, the request is dropped, and the target
-/// is asked to abort the command: dropping means cancelling, and is safe at any time.
+/// Reads one block, with a deadline. The deadline is a timeout around the request: when it expires, the
+/// request is dropped, which asks the target to abort the command. Dropping a request cancels it, and is safe
+/// at any time.
 async fn read_block(disk: &dyn BlockDevice, lba: Lba) -> Result<Buffer, Anything> {
     let extent = Extent { lba, blocks: Blocks(1) };
     let buffer = Buffer::zeroed(disk.geometry().length(extent) as usize);
@@ -102,7 +104,7 @@ async fn read_from_another_thread(disk: Arc<RemoteLun>) -> Result<(), Anything> 
             .map_err(Anything::from)
             .and_then(|world| reactor::block_on(world, read_block(&*disk, Lba(0))));
         drop(disk);
-        let _ = answer.send(read.map(|block| block.len())); // there is no receiver only if this program is ending
+        let _ = answer.send(read.map(|block| block.len())); // fails only if this program is ending
     });
     let length = answers.recv().await.ok_or("the other thread has no answer")??;
     other.join().map_err(|_| "the other thread failed")?;
@@ -114,9 +116,9 @@ async fn overwrite_block(disk: &RemoteLun, lba: Lba) -> Result<(), Anything> {
     let extent = Extent { lba, blocks: Blocks(1) };
     let mut block = Buffer::zeroed(disk.geometry().length(extent) as usize);
     random(&mut block);
-    let block = block.share(); // now any number of requests can share it, and none can change it
+    let block = block.share(); // any number of requests can now share the block, and none can change it
     match disk.write(extent, block.clone(), Durability::Cached).await {
-        Ok(()) => disk.flush().await?, // on stable storage from here on, if the target reports the truth
+        Ok(()) => disk.flush().await?, // the block is now on stable storage, if the target's report is true
         Err(DeviceError::Reserved) => return Err("another initiator has reserved the disk".into()),
         Err(error) => return Err(error.into()),
     }
@@ -128,7 +130,7 @@ async fn overwrite_block(disk: &RemoteLun, lba: Lba) -> Result<(), Anything> {
     Ok(())
 }
 
-/// For the session identifier and CHAP challenges.
+/// Fills `bytes` with random numbers, for the session identifier and CHAP challenges.
 fn random(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the system has random numbers once it has started");
 }

@@ -32,12 +32,12 @@ pub fn is_url(text: &str) -> bool {
 /// Opens a device, as [`aoe_client::open`] does.
 ///
 /// # Errors
-/// Why it could not be opened.
+/// The reason why the device could not be opened.
 pub async fn open(url: &Url) -> Result<RemoteAoe, Failure> {
     Ok(peers::announced(url, ("timeout", url.options.timeout), aoe_client::open(url)).await?)
 }
 
-/// The devices on the Ethernet of an interface.
+/// Discovers the devices on the Ethernet of an interface.
 ///
 /// # Errors
 /// The interface cannot be used.
@@ -45,7 +45,8 @@ pub async fn discover(interface: &str) -> Result<Vec<Found>, Failure> {
     Ok(aoe_client::discover(interface, LISTEN).await?)
 }
 
-/// Servers respond immediately, and a lost query is repeated.
+/// How long discovery waits for replies. One second is enough: servers respond immediately, and the query is
+/// repeated in case it is lost.
 const LISTEN: Duration = Duration::from_secs(1);
 
 impl From<OpenError> for Failure {

@@ -20,7 +20,7 @@ use crate::secrets;
 pub struct Failure {
     kind: FailureKind,
     sentence: String,
-    /// Another user has the object that was to be opened.
+    /// Whether the failure is that another user has the object open.
     is_in_use: bool,
 }
 
@@ -35,7 +35,7 @@ pub enum FailureKind {
     Unreachable,
     /// The login was refused.
     LoginRefused,
-    /// A wrong secret, or none, on either side.
+    /// The secret of the initiator or of the target is wrong or missing.
     Authentication,
     /// No such target, or no such LUN.
     NotFound,
@@ -45,7 +45,7 @@ pub enum FailureKind {
     WriteProtected,
     /// The medium or the device failed.
     Device,
-    /// Data check failed.
+    /// The data check failed.
     Mismatch,
     /// No space is left.
     NoSpace,
@@ -55,7 +55,7 @@ pub enum FailureKind {
     HeldBack,
     /// An import omitted something.
     Incomplete,
-    /// Ended by a signal or by the caller.
+    /// The command was ended by a signal or by the caller.
     Interrupted,
 }
 
@@ -78,7 +78,7 @@ impl FailureKind {
         FailureKind::Interrupted,
     ];
 
-    /// The kind with this exit code; `Failed` for an unknown code.
+    /// Returns the kind with this exit code; `Failed` for an unknown code.
     pub fn of_code(code: u8) -> FailureKind {
         FailureKind::ALL.into_iter().find(|kind| kind.code().0 == code).unwrap_or(FailureKind::Failed)
     }
@@ -104,7 +104,7 @@ impl FailureKind {
             FailureKind::Worse => (12, "a comparison found a statistically significant regression"),
             FailureKind::HeldBack => (13, "a diagnosis with --check found a bottleneck"),
             FailureKind::Incomplete => (14, "an import was incomplete; its output can be used"),
-            // As a shell reports a command ended by SIGINT: 128 plus the signal number.
+            // Shells report a command that was ended by SIGINT with this code: 128 plus the signal number.
             FailureKind::Interrupted => (130, "interrupted"),
         }
     }
@@ -118,22 +118,22 @@ pub fn exit_codes() -> String {
 }
 
 impl Failure {
-    /// The request cannot be executed as given; the sentence names the remedy.
+    /// Creates the failure of a request that cannot be executed as given. The sentence must name the remedy.
     pub fn refused(why: impl Display) -> Failure {
         Failure::new(FailureKind::Refused, why)
     }
 
-    /// The request is refused because the object is in use.
+    /// Creates the failure of a request that is refused because the object is in use.
     pub fn in_use(why: impl Display) -> Failure {
         Failure { is_in_use: true, ..Failure::refused(why) }
     }
 
-    /// A failure during execution without a specific exit code.
+    /// Creates a failure during execution that has no specific exit code.
     pub fn failed(why: impl Display) -> Failure {
         Failure::new(FailureKind::Failed, why)
     }
 
-    /// Creates a failure. Secrets are masked in its sentence, whatever its source.
+    /// Creates a failure of this kind. Secrets in its sentence are masked, whatever the sentence's source.
     pub fn new(kind: FailureKind, why: impl Display) -> Failure {
         Failure {
             kind,
@@ -142,7 +142,7 @@ impl Failure {
         }
     }
 
-    /// Output could not be written to standard output or to a file.
+    /// Creates the failure for output that could not be written to standard output or to a file.
     pub fn unwritten(to: impl Display, error: &io::Error) -> Failure {
         let kind = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
@@ -153,12 +153,12 @@ impl Failure {
         Failure::new(kind, format_args!("cannot write to {to}: {error}"))
     }
 
-    /// A device operation failed: "cannot read block 7: …".
+    /// Creates the failure of a device operation, such as "cannot read block 7: …".
     pub fn device(doing: impl Display, error: DeviceError) -> Failure {
         Failure::new(of_device(error), format_args!("{doing}: {error}"))
     }
 
-    /// Puts the object concerned in front of the sentence.
+    /// Puts the name of the object concerned in front of the sentence.
     pub fn context(mut self, what: impl Display) -> Failure {
         self.sentence = format!("{what}: {}", self.sentence);
         self
@@ -195,12 +195,12 @@ impl Failure {
         self.kind == FailureKind::Unreachable
     }
 
-    /// Whether it is a reservation conflict.
+    /// Whether the failure is a reservation conflict.
     pub fn is_conflict(&self) -> bool {
         self.kind == FailureKind::Reserved
     }
 
-    /// Whether the object is in use by another host, which has locked or reserved it, or by a process.
+    /// Whether the object is in use: by another host, which has locked or reserved it, or by a process.
     pub fn is_in_use(&self) -> bool {
         self.is_in_use
     }
@@ -219,8 +219,8 @@ impl Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// The kind of an error of a network interface: one that is down can come up again, any other error is one of
-/// the arguments.
+/// The kind of a network interface error. An interface that is down can come up again; every other error is
+/// an error in the arguments.
 pub(crate) fn of_interface(error: &io::Error) -> FailureKind {
     match error.kind() {
         ErrorKind::NetworkDown => FailureKind::Unreachable,
@@ -228,7 +228,7 @@ pub(crate) fn of_interface(error: &io::Error) -> FailureKind {
     }
 }
 
-/// A back end's error, which may be a failure of this crate.
+/// Converts a back end's error, which may contain a failure of this crate.
 impl From<volume::backend::OpenError> for Failure {
     fn from(error: volume::backend::OpenError) -> Failure {
         let is_in_use = matches!(error.downcast_ref(), Some(host::OpenError::AlreadyInUse { .. }));
@@ -284,7 +284,7 @@ pub(crate) fn of_open(error: &OpenError) -> FailureKind {
         | OpenError::Secret { .. }
         | OpenError::SecretWithoutUser(_)
         | OpenError::SeveralPaths => FailureKind::Refused,
-        // An unknown congestion control: an address is never "not found".
+        // The congestion control algorithm is unknown: connecting to an address never returns "not found".
         OpenError::Connect { error, .. } if error.kind() == io::ErrorKind::NotFound => FailureKind::Refused,
         OpenError::Resolve { .. }
         | OpenError::NoAddress(_)
@@ -306,7 +306,7 @@ pub(crate) fn of_open(error: &OpenError) -> FailureKind {
     }
 }
 
-/// The device rejected a replay, or the file cannot be used.
+/// The kind of a journal file error: the device rejected the replay, or the file cannot be used.
 pub(crate) fn of_journal_file(error: &JournalFileError) -> FailureKind {
     match error {
         JournalFileError::Device(_, error, _) => of_device(*error),
@@ -314,8 +314,8 @@ pub(crate) fn of_journal_file(error: &JournalFileError) -> FailureKind {
     }
 }
 
-/// A broken network cannot be distinguished from an absent peer; a peer that violates the protocol is
-/// present.
+/// The kind of the reason why a connection ended. A network failure cannot be distinguished from an
+/// unavailable peer, so both have the same kind. A protocol error proves that the peer is reachable.
 fn of_ending(ending: &Ending) -> FailureKind {
     match ending {
         Ending::LoggedOut | Ending::Closed | Ending::Silent | Ending::Unresponsive | Ending::Io(_) => {

@@ -1,4 +1,4 @@
-//! `file:/data/vm1.img?size=50GiB`.
+//! A file or block device, such as `file:/data/vm1.img?size=50GiB`.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -24,14 +24,14 @@ pub(crate) static FILE: Kind = Kind {
 #[derive(Debug)]
 struct File {
     path: PathBuf,
-    /// Its capacity; `None` for the whole file.
+    /// The volume's capacity; `None` for the whole file.
     size: Option<Bytes>,
     blocks: BlockShape,
-    /// Bypasses the page cache (O_DIRECT).
+    /// Whether to bypass the page cache (O_DIRECT).
     direct: bool,
-    /// Created if it is missing, even if its volume was served before.
+    /// Whether to create a missing file even if its volume was served before.
     create: bool,
-    /// For a volume without a stored identity.
+    /// The identity to use if the volume has no stored identity.
     identity: Option<WhichIdentity>,
 }
 

@@ -37,7 +37,7 @@ static URL: UrlKind = UrlKind {
     close: Some(|| Box::pin(hyperscsi_client::closed())),
 };
 
-/// The URL of a volume that is only a LUN: no layer over it, and not read-only.
+/// The URL of a volume that consists only of a LUN: it has no layers, and is not read-only.
 pub fn url_of(spec: &Spec) -> Option<Url> {
     let text = peers::url_of(&*spec.backend, &SCHEMES).filter(|_| !spec.readonly)?;
     Url::parse(&text).ok()
@@ -51,7 +51,7 @@ pub fn is_url(text: &str) -> bool {
 /// Parses the URL of a target, or of one of its LUNs.
 ///
 /// # Errors
-/// The error in it.
+/// The error in the text.
 pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
     Url::of_target(text).map_err(|error| Failure::refused(format!("{}: {error}", secrets::masked_url(text))))
 }
@@ -59,12 +59,12 @@ pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
 /// Opens a LUN, as [`hyperscsi_client::open`] does.
 ///
 /// # Errors
-/// Why it could not be opened.
+/// The reason why the LUN could not be opened.
 pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
     open_with_session(url).await.map(|(lun, _)| lun)
 }
 
-/// The same, also returns the session.
+/// Like [`open`], but also returns the session.
 ///
 /// # Errors
 /// As [`open`].
@@ -73,7 +73,7 @@ pub async fn open_with_session(url: &Url) -> Result<(RemoteLun, SessionHandle), 
     Ok(peers::announced(url, ("timeout", url.options.timeout), opened).await?)
 }
 
-/// Logs in, for any of the target's LUNs.
+/// Logs in to a target, without opening a LUN.
 ///
 /// # Errors
 /// As [`open`].
@@ -82,7 +82,8 @@ pub async fn open_target(url: &Url) -> Result<Target, Failure> {
     Ok(peers::announced(url, ("timeout", url.options.timeout), opened).await?)
 }
 
-/// The targets that respond at a place: `INTERFACE`, several joined by `+`, or `hyperscsi+udp://HOST[:PORT]`.
+/// Discovers the targets at a place: one `INTERFACE`, several interfaces joined by `+`, or
+/// `hyperscsi+udp://HOST[:PORT]`.
 ///
 /// # Errors
 /// The text is invalid, or the place cannot be used.
@@ -97,7 +98,8 @@ pub async fn discover(text: &str) -> Result<(Place, Vec<Found>), Failure> {
     Ok((place, found))
 }
 
-/// Targets respond immediately, and a lost query is repeated.
+/// How long discovery waits for replies. One second is enough: targets respond immediately, and the query is
+/// repeated in case it is lost.
 const LISTEN: Duration = Duration::from_secs(1);
 
 impl From<OpenError> for Failure {

@@ -1,4 +1,5 @@
-//! The open layers with a state for users, programs and monitoring. Each is a line of the table below.
+//! The states of open layers, for users, programs and monitoring. Each kind of layer with a state has a row
+//! in the table below.
 
 use std::fmt::Display;
 
@@ -9,13 +10,13 @@ use crate::raid;
 
 /// Receives the figure tables of all layers.
 pub trait Tables {
-    /// One layer table, and the positions of its layers in a volume.
+    /// Receives the figure table of one kind of layer. `of` returns the states of these layers in a volume.
     fn table<S>(&mut self, figures: &'static [Figure<S>], of: fn(&LayerStates) -> &[S]);
 }
 
 macro_rules! layers {
     ($($key:ident: $state:ty, |$layers:ident| $of:expr, $figures:expr;)*) => {
-        /// The states of a volume's layers by kind; for each kind from the outermost.
+        /// The states of a volume's layers, by kind. Within a kind, the outermost layer is first.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub struct LayerStates {
             $(
@@ -26,7 +27,7 @@ macro_rules! layers {
         }
 
         impl LayerStates {
-            /// The current states.
+            /// Returns the current states of a volume's layers.
             pub fn of(layers: &Layers) -> LayerStates {
                 LayerStates {
                     $($key: {
@@ -36,7 +37,7 @@ macro_rules! layers {
                 }
             }
 
-            /// A paragraph for each layer of a volume with this name.
+            /// Returns one paragraph for each layer of the volume with this name.
             pub fn paragraphs(&self, volume: &str) -> String {
                 [$(paragraphs(&self.$key, volume)),*].concat()
             }
@@ -49,8 +50,8 @@ macro_rules! layers {
     };
 }
 
-// Each line: the key in the JSON of a volume, the state, which prints as a paragraph, the states of open
-// layers, and their figures.
+// Each row contains: the key in the JSON of a volume; the type of the state, which prints as a paragraph; a
+// function that returns the states of the open layers; and their figures.
 layers! {
     raid: raid::SetState, |layers| raid::sets(layers).iter().map(|set| set.status()).collect(), raid::FIGURES;
 }

@@ -1,18 +1,18 @@
-//! Opens any storage by name: the table of all kinds of volumes, including those that need an operating
-//! system or a network; URLs with their secrets; errors. `linerate`, tests and other programs use it to open
-//! storage.
+//! Opens any storage by name. This crate has the table of all kinds of volumes, including those that need an
+//! operating system or a network. It also parses URLs, looks up their secrets, and defines the errors of
+//! storage commands. `linerate`, tests and other programs use it to open storage.
 //!
 //! Reading order:
 //!
 //! - [`GRAMMAR`] and [`open`]: from a specification to a device
-//! - [`location`] - also URLs and paths, as commands name storage
+//! - [`location`] - all names of storage on a command line: URLs, specifications and paths
 //! - [`remote`] - sessions with a target
 //! - [`peers`] - code shared by storage at peers
 //! - [`secrets`], [`reservation`], [`failure`]
 //!
-//! It prints nothing and parses no arguments. Secrets come from files and the environment.
-//! [`secrets::ask_by`] sets another source, [`secrets::mask_words`] the words of the command line that
-//! messages must not repeat, and [`peers::announce_waits_by`] the function that announces an unresponsive
+//! This crate prints nothing and parses no arguments. Secrets come from files and the environment;
+//! [`secrets::ask_by`] sets another source. [`secrets::mask_words`] sets the words of the command line that
+//! messages must not repeat. [`peers::announce_waits_by`] sets the function that announces an unresponsive
 //! peer.
 //!
 //! ```
@@ -52,16 +52,16 @@
 //! (`BlockPlaces`). `volume::spec` parses the nesting and locates errors. `Kind::read` checks the text
 //! without any access to storage. `Backend::open` is asynchronous and opens the members with `Spec::open`.
 //!
-//! All programs open volumes through this crate, so only `remote` turns a name into a device: one kind is a
-//! session with a target, and `storage` imports no network. `copy` and `attach` are in `remote` for the same
-//! reason.
+//! All programs open volumes through this crate. It is in the directory `remote`, not in `storage`, because
+//! some kinds of volumes are sessions with a target, and `storage` does not depend on the network. `copy` and
+//! `attach` are in `remote` for the same reason.
 //!
 //! `Kind::blocks` determines whether a file may be marked, grown and shrunk as if it were the volume.
 //!
 //! A back end that `opens_later` has tasks or sessions. They run on the reactor that opens the back end: a
 //! command's reactor, or one of a server's cores, chosen round-robin. A back end that `is_remote` has
-//! sessions. Requests from other cores are passed to that core. Opening must not block: `reactor::resolve`
-//! looks names up.
+//! sessions; requests from other cores are passed to the core that opened it. Opening must not block, so use
+//! `reactor::resolve` to look up names.
 
 pub mod aoe;
 pub mod failure;
@@ -113,10 +113,10 @@ const OWN: &[&backend::Kind] = &[
     &raid::RAID10,
 ];
 
-/// Parses a volume specification.
+/// Parses a volume specification, such as `512e:[ram:1MiB?block=4096]`.
 ///
 /// # Errors
-/// The first error, with its position; it shows no secrets.
+/// The first error, with its position. The message contains no secrets.
 pub fn parse(text: &str) -> Result<Spec, SpecError> {
     GRAMMAR.parse(text).map_err(|error| error.masked(secrets::masked_url))
 }
@@ -138,11 +138,12 @@ pub async fn open_by_bytes(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenErro
     Ok(Arc::new(SingleUser::new(spec.open(&opening).await?)))
 }
 
-/// Like [`Spec::open`], on a thread without a reactor, where the device must be open at the first poll. For
-/// serving, so not restricted to one user: a logical unit reports lost writes to each of its users.
+/// Like [`Spec::open`], but on a thread without a reactor, so the device must be open at the first poll.
+/// Servers use it: the device is not restricted to one user, because a logical unit reports lost writes to
+/// each of its users.
 ///
 /// # Errors
-/// As for [`open`]; also if it [opens later](backend::Backend::opens_later).
+/// As for [`open`]; also if the volume [opens later](backend::Backend::opens_later).
 pub fn open_local(spec: &Spec, opening: &Opening) -> Result<Arc<dyn BlockDevice>, OpenError> {
     match pin!(spec.open(opening)).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(opened) => opened,
@@ -165,7 +166,7 @@ pub fn opening() -> Opening {
     }
 }
 
-/// A private volume for a test, for one user.
+/// Opens a volume for a test, for one user.
 #[cfg(test)]
 fn memory(text: &str) -> Arc<dyn BlockDevice> {
     let spec = parse(text).unwrap_or_else(|error| panic!("{error}"));

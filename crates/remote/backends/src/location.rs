@@ -31,14 +31,15 @@ pub enum Location {
 pub struct Opened {
     /// The device.
     pub device: Arc<dyn BlockDevice>,
-    /// The LUN, if it is one: its session must be closed, and it has more functions than other block devices.
+    /// The LUN, if the storage is one. Its session must be closed, and it has more functions than other block
+    /// devices.
     lun: Option<Arc<RemoteLun>>,
-    /// The volume, if it is one.
+    /// The specification, if the storage is a volume.
     volume: Option<Spec>,
     /// The underlying device with channels, if there is one.
     channels: Option<Arc<dyn Channelled>>,
-    /// An identity that distinguishes it from other storage; `None` if its data is lost when this process
-    /// ends.
+    /// An identity that distinguishes this storage from other storage; `None` if its data is lost when this
+    /// process ends.
     pub identity: Option<String>,
 }
 
@@ -63,10 +64,11 @@ impl Location {
         Ok(Location::Path(PathBuf::from(text)))
     }
 
-    /// Sets the number of connections per session and the congestion control of our sockets, for a LUN.
+    /// Sets the number of connections per session and the congestion control of the local sockets. Applies to
+    /// a LUN only.
     ///
     /// # Errors
-    /// It is not a LUN and has no connections.
+    /// The storage is not a LUN, so it has no connections.
     pub fn reached_by(self, connections: Option<u16>, congestion: Option<&str>) -> Result<Location, Failure> {
         match self {
             Location::Lun(mut url) => {
@@ -82,8 +84,8 @@ impl Location {
         }
     }
 
-    /// Whether its data is lost when this process ends. A path is persistent, even if no file exists there
-    /// yet.
+    /// Whether the data is lost when this process ends. A path is always persistent, even if no file exists
+    /// there yet.
     pub fn is_fleeting(&self) -> bool {
         match self {
             Location::Volume(spec) => !spec.keeps_data(),
@@ -97,16 +99,16 @@ impl Location {
         spec.store().makes_file()
     }
 
-    /// Opens it for reading and, unless `read_only`, for writing.
+    /// Opens the storage for reading and, unless `read_only`, for writing.
     ///
     /// # Errors
-    /// Why it cannot be used.
+    /// The reason why the storage cannot be used.
     pub async fn open(&self, read_only: bool) -> Result<Opened, Failure> {
         self.opened(read_only, false).await
     }
 
-    /// The same for a caller that addresses bytes and uses [`BlockDevice::length_bytes`]: an NBD export need
-    /// not end with a whole block.
+    /// Like [`Location::open`], for a caller that addresses bytes and uses [`BlockDevice::length_bytes`]. The
+    /// length of an NBD export need not be a multiple of the block size.
     ///
     /// # Errors
     /// As [`Location::open`].
@@ -133,8 +135,8 @@ impl Location {
     }
 }
 
-/// Whether a text is the URL of a LUN, rather than of a volume. URLs of some schemes are always volumes, for
-/// instance that of a LUN over several sessions.
+/// Whether a text is the URL of a LUN, and not of a volume. Some URLs are always volumes, for instance the
+/// URL of a LUN over several sessions.
 pub fn is_url(text: &str) -> bool {
     let scheme = text.split_once("://").map(|(scheme, _)| scheme);
     let Some(scheme) = scheme.filter(|scheme| !scheme.contains(['[', ':', '/'])) else { return false };
@@ -142,7 +144,7 @@ pub fn is_url(text: &str) -> bool {
     kind.is_none_or(|kind| kind.name == remote::ISCSI.name && !remote::has_paths(text))
 }
 
-/// A file or block device.
+/// Opens a file or block device.
 ///
 /// # Errors
 /// The system's.
@@ -160,7 +162,8 @@ async fn lun(url: &Url) -> Result<Opened, Failure> {
     Ok(Opened { device: lun.clone(), lun: Some(lun), volume: None, channels: None, identity })
 }
 
-/// The Unit Serial Number page (SPC-4 7.8.17); a target without it is identified by name only.
+/// Reads the Unit Serial Number page (SPC-4 7.8.17). A target without this page is identified by its name
+/// only.
 async fn serial_number(lun: &RemoteLun) -> String {
     let transfer = Transfer::into_all_of(block::Buffer::zeroed(252));
     let answer = lun.command(cdb::inquiry(Some(0x80), 252), transfer).await;
@@ -169,8 +172,8 @@ async fn serial_number(lun: &RemoteLun) -> String {
     String::from_utf8_lossy(page).trim_matches(['\0', ' ']).to_owned()
 }
 
-/// The identity of a file or block device. A file keeps it when renamed; a replacement under the same name
-/// has another.
+/// The identity of a file or block device. A file keeps its identity when it is renamed; another file under
+/// the same name has a different one.
 pub fn file_identity(path: &Path) -> Option<String> {
     let metadata = path.metadata().ok()?;
     Some(match metadata.file_type().is_block_device() {
@@ -185,12 +188,12 @@ impl Opened {
         Opened { device, lun: None, volume: None, channels: None, identity }
     }
 
-    /// The LUN, if it is one.
+    /// The LUN, if the storage is one.
     pub fn lun(&self) -> Option<Arc<RemoteLun>> {
         self.lun.clone()
     }
 
-    /// Explains a failure of work on this device, if its target or server can no longer be reached.
+    /// Adds the reason to a failure of work on this device, if its target or server can no longer be reached.
     ///
     /// # Errors
     /// Errors of the work.
@@ -213,20 +216,20 @@ impl Opened {
         })
     }
 
-    /// Logs out of its session, if it has one.
+    /// Logs out of the session, if the storage has one.
     pub async fn close(&self) {
         if let Some(lun) = &self.lun {
             lun.target().close().await;
         }
     }
 
-    /// The logical unit, if it is one, and the address of its target.
+    /// The logical unit and the address of its target, if the storage is a LUN.
     pub fn unit(&self) -> Option<(Unit, SocketAddr)> {
         self.lun.as_ref().map(|lun| (lun.unit(), lun.target().nexus().address))
     }
 }
 
-/// Without the user name, which is confidential.
+/// Prints the name of the storage without the user name, which is confidential.
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -71,14 +71,14 @@ pub fn url_of(spec: &Spec) -> Option<Url> {
 /// Connects to an export, as [`nbd_client::open`] does, with the certificates of its URL.
 ///
 /// # Errors
-/// Why it could not be opened.
+/// The reason why the export could not be opened.
 pub async fn open(url: &Url) -> Result<RemoteExport, Failure> {
     let credentials = url.tls.as_ref().map(credentials).transpose()?;
     let opened = nbd_client::open(url, credentials.as_ref(), random);
     Ok(peers::announced(url, timeout(url), opened).await?)
 }
 
-/// The same over TLS to a server in this process, by [`tls::loopback`].
+/// Connects to an export of a server in this process, with TLS by [`tls::loopback`].
 ///
 /// # Errors
 /// As [`open`].
@@ -87,8 +87,8 @@ pub async fn open_over_loopback_tls(url: &Url) -> Result<RemoteExport, Failure> 
     Ok(nbd_client::open(url, Some(&credentials), random).await?)
 }
 
-/// The same export without its journal file, which another process may be using. For connections that write
-/// nothing.
+/// The URL of the same export without its journal file, which another process may be using. Use it only for
+/// connections that write nothing.
 pub fn beside(url: &Url) -> Url {
     let mut url = url.clone();
     url.options.journal_file = None;
@@ -107,10 +107,11 @@ pub async fn unreachable(url: &Url) -> Option<Failure> {
     }
 }
 
-/// A server that has let requests time out gets only a short time.
+/// Time limit for opening a probe connection. It is short because requests to this server have already timed
+/// out.
 const PROBE: Duration = Duration::from_secs(3);
 
-/// The names and descriptions of the exports that a server lists.
+/// Queries the names and descriptions of a server's exports.
 ///
 /// # Errors
 /// As [`open`].

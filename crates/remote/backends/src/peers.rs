@@ -1,9 +1,10 @@
-//! Common parts of back ends whose storage is at a peer. They are written as URLs and share one type; a
-//! [`UrlKind`] has the specifics of each kind. Their channels are found here, whatever layers lie above them.
+//! Common parts of back ends whose storage is on another host (a peer). These back ends are written as URLs
+//! and share one type; a [`UrlKind`] has the specifics of each kind. [`channels`] finds the channels of an
+//! open device, whatever layers are above it.
 //!
-//! If a peer accepts a connection and then does not respond, the wait is announced once, since a login may
-//! take as long as its time limit. Flight recorders keep the recent PDUs of all iSCSI sessions, for
-//! Wireshark.
+//! If a peer accepts a connection and then does not respond, the wait is announced once, because a login may
+//! take as long as its time limit. Flight recorders keep the recent PDUs of all iSCSI sessions, for analysis
+//! with Wireshark.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -21,7 +22,7 @@ use crate::secrets::masked_url;
 
 pub use failover::{ChannelStatus, Channelled, Status};
 
-/// A kind of back end that is written as a URL.
+/// Creates a kind of back end that is written as a URL.
 pub(crate) const fn kind(
     name: &'static str,
     usage: &'static str,
@@ -31,7 +32,7 @@ pub(crate) const fn kind(
     Kind { name, usage, about, blocks: BlockPlaces::Store, options: Options::Url(url), read }
 }
 
-/// Storage at a peer, by its URL.
+/// Storage on another host, by its URL.
 #[derive(Debug)]
 struct RemoteBackend {
     kind: &'static Kind,
@@ -66,7 +67,7 @@ impl Backend for RemoteBackend {
         self.argument.clone()
     }
 
-    /// The URL has no host if a Unix socket or an Ethernet station is an option.
+    /// Includes the options `socket` and `station`, because a URL with one of these has no host.
     fn place(&self) -> String {
         place_with(self, &["socket", "station"])
     }
@@ -88,7 +89,7 @@ impl Backend for RemoteBackend {
     }
 }
 
-/// The argument of a back end, with its options that have these keys.
+/// The argument of a back end, followed by its options with these keys.
 pub(crate) fn place_with(backend: &dyn Backend, keys: &[&str]) -> String {
     let options = backend.options().into_iter();
     let selecting =
@@ -99,7 +100,8 @@ pub(crate) fn place_with(backend: &dyn Backend, keys: &[&str]) -> String {
     parts.join(" ")
 }
 
-/// The text of a back end without the options common to all volumes: the URL, if it is written as one.
+/// The text of a back end without the options common to all volumes. If the back end is written as a URL,
+/// this is the URL.
 pub(crate) fn text_of(backend: &dyn Backend) -> String {
     let options = backend.options();
     let mark = if options.is_empty() { "" } else { "?" };
@@ -116,7 +118,7 @@ pub(crate) fn has_scheme(text: &str, schemes: &[&str]) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| schemes.contains(&scheme))
 }
 
-/// Rejects a URL of this kind without its slashes, such as `iscsi:/HOST/IQN/0`.
+/// Rejects a URL of this kind in which slashes are missing, such as `iscsi:/HOST/IQN/0`.
 ///
 /// # Errors
 /// A message that suggests the correct URL.
@@ -157,21 +159,23 @@ pub async fn unreachable(device: &dyn Channelled) -> Option<Failure> {
     Some(Failure::new(FailureKind::Unreachable, format_args!("no path is available: {why}")))
 }
 
-/// Shorter waits are normal, for instance while a server starts or a path fails over.
+/// Wait before an announcement. Shorter waits are normal, for instance while a server starts or a path fails
+/// over.
 const ANNOUNCED_AFTER: Duration = Duration::from_secs(2);
 
 static ANNOUNCE: OnceLock<fn(&str)> = OnceLock::new();
 static IS_ANNOUNCED: AtomicBool = AtomicBool::new(false);
 
-/// Sets the function that announces a wait to the user, once per process. Without it, none is announced.
+/// Sets the function that announces a wait to the user, once per process. Without it, waits are not
+/// announced.
 pub fn announce_waits_by(announce: fn(&str)) {
-    let _ = ANNOUNCE.set(announce); // the first one stays
+    let _ = ANNOUNCE.set(announce); // later calls have no effect
 }
 
-// Peers that accept a connection and do not respond. The wait is announced once, since a login may take as
-// long as its time limit without any output.
+// Announcements of peers that accept a connection and do not respond. Each wait is announced once, because a
+// login may take as long as its time limit without any output.
 
-/// Awaits the response of a peer, which may take `limit`, the value of the URL's key of this name.
+/// Awaits the response of a peer. `limit` is the URL key that limits the wait, with its value.
 pub(crate) async fn announced<T>(
     peer: impl Display,
     (key, limit): (&str, Duration),
@@ -217,10 +221,10 @@ pub fn recordings() -> Vec<u8> {
     iscsi_client::pcapng(RECORDERS.lock().unwrap_or_else(PoisonError::into_inner).iter())
 }
 
-/// Fresh random numbers, for session identifiers and CHAP challenges.
+/// Fills `bytes` with random numbers, for session identifiers and CHAP challenges.
 ///
 /// # Panics
-/// If the system has none.
+/// If the system cannot provide random numbers.
 pub fn random(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the system has random numbers once it has started");
 }

@@ -1,4 +1,4 @@
-//! `ram:1GiB?block=4096`.
+//! RAM volumes, such as `ram:1GiB?block=4096`.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use host::{RamDevice, RamOptions};
 use volume::backend::{Backend, BlockPlaces, Kind, Opened, Opening, Options};
 use volume::spec::{BlockShape, Bytes, Problem, Written};
 
-/// Memory, allocated when it is written.
+/// A volume in memory, which is allocated when it is first written.
 pub(crate) static RAM: Kind = Kind {
     name: "ram",
     usage: "ram:SIZE",
@@ -21,7 +21,7 @@ pub(crate) static RAM: Kind = Kind {
 struct Ram {
     size: Bytes,
     blocks: BlockShape,
-    /// Only 4-KiB pages: slower, but takes no more memory than was written.
+    /// Use 4 KiB pages only. This is slower, but takes no more memory than was written.
     small_pages: bool,
 }
 

@@ -1,4 +1,4 @@
-//! `rbd:pool/image?size=50GiB`: an image of a Ceph cluster, or a snapshot of one.
+//! Images of a Ceph cluster, or snapshots of images: `rbd:pool/image?size=50GiB`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,15 +41,15 @@ struct Rbd {
 
 const CLUSTER: &str = "ceph";
 const USER: &str = "admin";
-/// The number of commands that `linerate serve` allows one session to have outstanding.
+/// Default queue depth: the number of commands that `linerate serve` allows one session to have outstanding.
 const QUEUE: usize = 128;
 /// The maximum of librbd's own throttle (`objecter_inflight_ops`).
 const QUEUE_MAX: usize = 1024;
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Longer than the time after which a cluster considers a crashed client dead (`osd_client_watch_timeout`, 30
-/// s).
+/// Default time to wait for the image's lock. It exceeds the time after which a cluster considers a crashed
+/// client dead (`osd_client_watch_timeout`, 30 s).
 const LOCK_WAIT: Duration = Duration::from_secs(40);
-/// The maximum of both.
+/// The maximum that can be configured for either time.
 const WAIT_MAX: Duration = Duration::from_hours(1);
 
 fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
@@ -135,7 +135,8 @@ impl Backend for Rbd {
         format!("{}/{}{snapshot}", name(pool), name(image))
     }
 
-    /// Equal names may be in another cluster or namespace.
+    /// Includes the options `conf`, `cluster` and `namespace`: another cluster or namespace may have images
+    /// of the same name.
     fn place(&self) -> String {
         peers::place_with(self, &["conf", "cluster", "namespace"])
     }
@@ -167,7 +168,7 @@ impl Backend for Rbd {
         true
     }
 
-    /// Acknowledged data is on the cluster.
+    /// Acknowledged data is in the cluster, and survives the end of this process.
     fn cache_outlives_process(&self) -> bool {
         true
     }

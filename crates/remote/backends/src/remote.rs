@@ -71,8 +71,8 @@ pub fn url(text: &str) -> Result<Url, Failure> {
     Ok(url)
 }
 
-/// Why the session with a LUN's target has ended for good, if it has. A LUN without a session is not ready,
-/// whatever the reason; the session provides the reason.
+/// Why the session with a LUN's target is permanently lost, if it is. A request to such a LUN only returns
+/// "not ready"; the session has the reason.
 pub async fn lost(unit: &Unit) -> Option<Failure> {
     match unit.test_unit_ready().await {
         Err(VerbError::Lost(lost)) => Some(Failure::from(lost)),
@@ -86,7 +86,7 @@ fn require_slashes(text: &str) -> Result<(), Failure> {
     kind.map_or(Ok(()), |kind| peers::require_slashes(text, kind)).map_err(Failure::refused)
 }
 
-/// The error in the URL of a LUN, in one sentence. Does not look for secrets.
+/// Checks the URL of a LUN without looking up its secrets. The error is one sentence.
 fn check(text: &str) -> Result<(), String> {
     if secrets::is_in(text) {
         return Err(format!(
@@ -111,7 +111,7 @@ pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
     Ok((url, Some(lun)))
 }
 
-/// Whether this names a portal, in the form of [`portal`], and no target.
+/// Whether a text names only a portal, in a form that [`portal`] accepts, and no target.
 pub fn is_portal(text: &str) -> bool {
     !text.contains("://") || matches!(Url::parse(text), Err(UrlError { problem: UrlProblem::NoTarget, .. }))
 }
@@ -170,7 +170,7 @@ pub fn has_paths(text: &str) -> bool {
     Url::parse(text).is_ok_and(|url| url.settings.paths.are_several())
 }
 
-/// Logs in, for any of the target's LUNs.
+/// Logs in to a target, without attaching a LUN.
 ///
 /// # Errors
 /// As for [`open`].
@@ -178,7 +178,7 @@ pub async fn open_target(url: &Url) -> Result<Arc<RemoteTarget>, Failure> {
     log_in(&url.portal, &url.target, &url.settings).await
 }
 
-/// The same without a URL.
+/// Like [`open_target`], without a URL.
 ///
 /// # Errors
 /// As for [`open`].
@@ -192,7 +192,7 @@ pub async fn log_in(
     opened.map_err(|error| refused(error, settings))
 }
 
-/// The targets that a portal reports.
+/// Queries the targets that a portal reports.
 ///
 /// # Errors
 /// As for [`open`].
@@ -207,7 +207,8 @@ fn login_time(settings: &Settings) -> (&'static str, Duration) {
     ("login-time", settings.login_time)
 }
 
-/// If a login without a user name was rejected, adds how to specify one.
+/// Converts an error of opening. If a login without a user name was rejected, the failure explains how to
+/// specify one.
 fn refused(error: OpenError, settings: &Settings) -> Failure {
     let failure = Failure::from(error);
     if failure.is_about_secrets() && settings.account.is_none() {
@@ -227,19 +228,19 @@ pub async fn disk(unit: &Unit) -> Result<RemoteLun, Failure> {
     }
 }
 
-/// The same limit as in URLs: the maximum of flat space addressing (SAM-5 4.7.7.4).
+/// Maximum LUN: the maximum of flat space addressing (SAM-5 4.7.7.4), as in URLs.
 const LUN_MAX: u64 = 16_383;
 
-/// Time limit for closing the RAID sets that the work has opened, which may require a long flush of a page
-/// cache. Sets that are not closed are resynchronised, or replay their journal, when they are next opened.
+/// Time limit for closing the RAID sets that the work has opened. Closing may have to flush a large page
+/// cache. A set that is not closed is resynchronised, or replays its journal, when it is next opened.
 const CLOSE_TIME: Duration = Duration::from_mins(1);
-/// Time limit for notifying peers of the end of sessions, which they would otherwise keep for a minute.
+/// Time limit for logging out of sessions. Without a logout, peers would keep the sessions for a minute.
 const FAREWELL_TIME: Duration = Duration::from_secs(10);
 
 /// Runs the work in a runtime environment and an executor on this thread.
 ///
 /// # Errors
-/// As for the work, or a runtime environment cannot be created.
+/// The work failed, or a runtime environment could not be created.
 pub fn run<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let world = Epoll::shared(EpollOptions::default()).map_err(Failure::failed)?;
     reactor::block_on(world, async {
@@ -269,7 +270,7 @@ fn pointed_at(text: &str, error: &UrlError) -> Failure {
 
 fn sentence(problem: &UrlProblem) -> String {
     match problem {
-        // The rest of a password that contains a `?`.
+        // This key is the rest of a password that contains a `?`.
         UrlProblem::Setting(SettingError::Unknown(key)) if key.contains('@') => {
             "not a key of an iSCSI URL; if it belongs to a secret, put that into a file (secret-file=PATH)"
                 .to_owned()
@@ -301,7 +302,8 @@ fn find_secrets(settings: &mut Settings) -> Result<(), Failure> {
     find_secret(settings.target_account.as_mut(), settings.target_secret_file.as_deref(), TARGET_SECRET)
 }
 
-/// Does nothing if there is a secret file, which is read at every login.
+/// Finds the secret of one account. Does nothing if there is a secret file, because that is read at every
+/// login.
 fn find_secret(
     account: Option<&mut Credentials>,
     file: Option<&Path>,

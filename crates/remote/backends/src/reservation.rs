@@ -1,7 +1,8 @@
 //! Checks before storage is overwritten or used: reservations of other initiators, then its content.
 //!
-//! A session of ours is a new nexus without a registration, so every reservation belongs to another nexus. A
-//! reservation by RESERVE(6) cannot be queried; it appears as a RESERVATION CONFLICT.
+//! The session of this command is a new nexus without a registration, so every reservation belongs to another
+//! nexus. A reservation by RESERVE(6) cannot be queried: it is detected when a read ends with RESERVATION
+//! CONFLICT.
 
 use std::fmt::Display;
 
@@ -16,20 +17,20 @@ use crate::failure::{Failure, FailureKind};
 pub struct Overwritten<'a> {
     /// The device.
     pub device: &'a dyn BlockDevice,
-    /// Its name for messages.
+    /// The storage's name for messages.
     pub name: &'a dyn Display,
-    /// The written part for messages; `None` for all of it.
+    /// The part that is overwritten, for messages; `None` for the whole device.
     pub part: Option<String>,
     /// The LUN, if reservations of other initiators must be checked first.
     pub lun: Option<&'a RemoteLun>,
 }
 
 impl Overwritten<'_> {
-    /// Checks that it is not write-protected, not reserved, and empty, or that there is consent to lose its
-    /// content.
+    /// Checks that the storage is neither write-protected nor reserved, and that it is empty or there is
+    /// consent to lose its content.
     ///
     /// # Errors
-    /// Why it must not be overwritten.
+    /// The reason why the storage must not be overwritten.
     pub async fn consent(&self, consent: Consent<'_>) -> Result<(), Failure> {
         let Overwritten { device, name, ref part, lun } = *self;
         if let Some(lun) = lun.filter(|_| !device.profile().read_only) {
@@ -48,7 +49,7 @@ impl Overwritten<'_> {
 pub async fn check(lun: &RemoteLun, read_only: bool, instead: &str) -> Result<(), Failure> {
     match lun.unit().reservation().await {
         Ok(Some(held)) if !(read_only && held.kind.others_may_read()) => {
-            // The holder is only additional information.
+            // The registrations only add the holder to the message, so an error of this query is ignored.
             let registrations = lun.unit().registrations().await.unwrap_or_default();
             Err(refusal(held, &registrations, instead))
         }
@@ -58,7 +59,8 @@ pub async fn check(lun: &RemoteLun, read_only: bool, instead: &str) -> Result<()
     }
 }
 
-/// "another initiator has reserved the LUN: write-exclusive, key 0x…, held by iqn.…; --read-only is allowed".
+/// The failure "another initiator has reserved the LUN: write-exclusive, key 0x…, held by iqn.…; --read-only
+/// is allowed".
 fn refusal(held: Reservation, registrations: &[Registration], instead: &str) -> Failure {
     let Reservation { key, kind } = held;
     let holder = registrations.iter().find(|registration| registration.holds.is_some());
@@ -69,7 +71,7 @@ fn refusal(held: Reservation, registrations: &[Registration], instead: &str) -> 
     Failure::new(FailureKind::Reserved, sentence)
 }
 
-/// Checks by a read that the LUN is readable.
+/// Checks that the LUN is readable, by reading its first block.
 async fn readable(lun: &RemoteLun) -> Result<(), Failure> {
     let first = Extent::new(0, 1);
     let buffer = Buffer::zeroed(lun.geometry().block_size.bytes() as usize);

@@ -1,8 +1,8 @@
 //! Handling of secrets:
 //!
-//! - reading them from files that only their owner can access
-//! - finding them in URLs on the command line, which other users can list
-//! - masking them in messages, which end up in terminals, logs and bug reports
+//! - reads secrets from files that only their owner can access
+//! - finds secrets in URLs on the command line, which other users can list
+//! - masks secrets in messages, which end up in terminals, logs and bug reports
 
 use std::ffi::OsString;
 use std::io;
@@ -25,15 +25,15 @@ static ASK: OnceLock<Ask> = OnceLock::new();
 /// Sets the function that prompts for secrets which are neither in a file nor in the environment; once per
 /// process.
 pub fn ask_by(ask: Ask) {
-    let _ = ASK.set(ask); // the first one set stays
+    let _ = ASK.set(ask); // later calls have no effect
 }
 
 static WORDS: OnceLock<Vec<String>> = OnceLock::new();
 
-/// Sets the words of the command line, in which URLs end at the end of a word; once per process.
+/// Sets the words of the command line; once per process. A URL in such a word ends at the end of the word.
 pub fn mask_words(words: impl Iterator<Item = OsString>) {
     let words = words.map(|word| word.to_string_lossy().into_owned());
-    let _ = WORDS.set(words.collect()); // the first ones set stay
+    let _ = WORDS.set(words.collect()); // later calls have no effect
 }
 
 /// Prompts for a secret; `None` if there is no terminal.
@@ -47,8 +47,8 @@ pub fn ask(question: &str) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     Ok(answer.map(|answer| without_line_end(Zeroizing::new(answer.into_bytes()))))
 }
 
-/// Whether a URL contains a secret: `user%secret@`, as in libiscsi's URLs, `user:password@`, as in web URLs,
-/// or the target's.
+/// Whether a URL contains a secret: `user%secret@`, as in libiscsi's URLs; `user:password@`, as in web URLs;
+/// or the secret of the target.
 pub fn is_in(url: &str) -> bool {
     let begin = authority(url);
     let end = url[begin..].find(['/', '?']).map_or(url.len(), |length| begin + length);
@@ -57,11 +57,11 @@ pub fn is_in(url: &str) -> bool {
     user.is_some_and(|user| user.contains(SEPARATORS)) || target
 }
 
-/// The URL with an asterisk for every character of a secret, or of a possible secret in a malformed URL.
-/// Columns stay the same.
+/// Replaces every character of a secret, or of a possible secret in a malformed URL, with an asterisk. The
+/// columns of the URL do not change.
 pub fn masked_url(url: &str) -> String {
     let values = query(url).filter_map(|(key, value)| match is_secret(key) {
-        true => Some(value.start..url.len()), // it may contain a & as well
+        true => Some(value.start..url.len()), // the secret may contain a &
         false => (!is_known(key)).then_some(value),
     });
     let secrets: Vec<Range<usize>> = account_secret(url).into_iter().chain(values).collect();
@@ -115,9 +115,9 @@ fn masked_part(part: &str) -> String {
     part.split_inclusive(char::is_whitespace).map(masked).collect()
 }
 
-/// Whether an account's secret starts in a URL and may continue after a space: up to an `@`, or, since a host
-/// contains no `%`, even without one. A secret that has been masked does not continue, and neither does a
-/// port that is followed by a path.
+/// Whether an account's secret starts in a URL and may continue after a space. It continues up to an `@`, or
+/// even without one if there is a `%`, because a host contains none. A secret that has been masked does not
+/// continue, and neither does a port that is followed by a path.
 fn has_open_account(url: &str, rest: &str) -> bool {
     let front = &url[authority(url)..];
     let front = &front[..front.find(['/', '?', '[']).unwrap_or(front.len())];
@@ -139,7 +139,7 @@ fn has_open_value(url: &str) -> bool {
     query(url).any(|(key, value)| is_secret(key) && !value.is_empty() && !url[value].starts_with('*'))
 }
 
-/// Separates a user name from the secret.
+/// The characters that separate a user name from the secret.
 const SEPARATORS: [char; 2] = ['%', ':'];
 
 /// The start of user, host and port.
@@ -147,8 +147,9 @@ fn authority(url: &str) -> usize {
     url.find("://").map_or(0, |at| at + 3)
 }
 
-/// The part after the user name. A secret may contain any character, so the last `@` counts, wherever it is.
-/// Without one, a host contains no `%` outside of brackets, so the rest of the text is suspect.
+/// The part of a URL after the user name. A secret may contain any character, so it ends at the last `@`,
+/// wherever that is. If there is no `@` but a `%` outside of brackets, the rest of the text may be a secret,
+/// because a host contains no `%`.
 fn account_secret(url: &str) -> Option<Range<usize>> {
     let begin = authority(url);
     if let Some(end) = url.rfind('@') {
@@ -269,8 +270,8 @@ mod tests {
         }
     }
 
-    /// In a text, the end of such a secret cannot be determined; on the command line, it is the end of the
-    /// word.
+    /// In other texts, the end of a secret that contains spaces cannot be determined. On the command line,
+    /// the secret ends at the end of the word.
     #[test]
     fn a_word_of_the_command_line_is_masked_wherever_it_is_shown() {
         let words = ["--volume=disk=iscsi://a/b/0?target-secret=correct horse", "é=nbd://joe%a:b c@x"];

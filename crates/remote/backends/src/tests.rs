@@ -10,7 +10,7 @@ fn spec(text: &str) -> Spec {
     parse(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The error message for `text`, and the part of it that is marked.
+/// The error message for `text`, and the part of `text` that it marks.
 fn refusal(text: &str) -> (String, String) {
     let error = parse(text).expect_err(text);
     (error.sentence().to_owned(), text[error.at()].to_owned())
@@ -89,7 +89,7 @@ fn a_mistake_shows_the_column() {
     assert!(shown.contains("(column 16)\n  delay:5ms:[ram:1gb]\n                 ^^^"), "{shown}");
 }
 
-/// Printing returns the parsed text, except for defaults.
+/// Printing a parsed specification returns the text, except for defaults.
 #[test]
 fn the_examples_of_the_documents_are_understood() {
     for text in [
@@ -190,7 +190,7 @@ fn a_file_has_the_blocks_of_the_layers_over_it_and_not_of_a_set() {
     assert_eq!(of_set.cannot_shrink(), Some("a RAID set cannot be shrunk"));
 }
 
-/// Each kind's line of the table is its row in the document. Files with a length have another one.
+/// The document's table must have a row for each kind. Files with a size have an additional row.
 #[test]
 fn the_document_has_every_kind_of_volume() {
     const SIZED_FILE: &str = "| `file:PATH?size=SIZE` | a file, created sparse at the volume's \

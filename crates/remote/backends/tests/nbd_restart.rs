@@ -25,7 +25,7 @@ impl Nbdkit {
 
 impl Drop for Nbdkit {
     fn drop(&mut self) {
-        let _ = self.0.kill(); // it may have ended
+        let _ = self.0.kill(); // fails if it has ended
         let _ = self.0.wait();
     }
 }
@@ -39,8 +39,8 @@ fn a_restarted_server_gets_back_what_it_has_acknowledged() {
     let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
     let port = free.expect("a free port").port();
     let lost = Err(DeviceError::WritesLost);
-    // It reports nothing about its cache: only a client that is the only writer treats differences as lost
-    // writes.
+    // nbdkit reports nothing about its cache. Therefore only a client that is the only writer treats
+    // differences as lost writes.
     for (connections, options, flushed) in [
         (1, "writers=one", Ok(())),
         (4, "writers=one", Ok(())),

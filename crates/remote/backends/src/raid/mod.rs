@@ -1,8 +1,8 @@
-//! `raid5:64KiB:[…]`: a RAID set of other volumes.
+//! RAID sets of other volumes, such as `raid5:64KiB:[…]`.
 //!
-//! Members with persistent storage identify their set in their superblocks, so they may be named in any
-//! order; [`create`] creates a set of them. A set of volatile members, such as RAM volumes, is recreated
-//! whenever it is opened: nothing is recorded on it, and a crash leaves nothing to repair.
+//! Members with persistent storage identify their set in their superblocks, so a specification may list them
+//! in any order; [`create`] creates a set of them. A set of volatile members, such as RAM volumes, is
+//! recreated whenever it is opened: nothing is recorded on its members, and a crash leaves nothing to repair.
 //!
 //! Reading order: the kinds (this file), `open`, `running` (sets in use), `upkeep` (rebuilding sets in use),
 //! [`create`], [`status`], [`scrub`].
@@ -39,7 +39,7 @@ const LOST: &str = "missing-are-lost";
 /// Option: start a set without a journal that is degraded after a crash, although reconstructed data may be
 /// wrong.
 const WRONG: &str = "data-may-be-wrong";
-/// Option: the rate at which a member is rebuilt, with users and without.
+/// Option: the rate at which a member is rebuilt, whether or not the set has users.
 const REBUILD: &str = "rebuild";
 
 /// Option: how long a starting server waits for members.
@@ -58,7 +58,7 @@ macro_rules! kinds {
             read: |written| read(&$static, $level, written),
         };)*
 
-        /// All kinds.
+        /// All kinds of RAID sets.
         const KINDS: &[(&Kind, Level)] = &[$((&$static, $level)),*];
     };
 }
@@ -93,24 +93,24 @@ fn check_losses_are_seen(level: Level, name: &impl Display, device: &dyn BlockDe
 struct Raid {
     kind: &'static Kind,
     level: Level,
-    /// As in the specification; the superblocks record it too.
+    /// The strip length in the specification. The superblocks also record it.
     strip: Option<Bytes>,
     members: Vec<Spec>,
     missing_are_lost: bool,
     data_may_be_wrong: bool,
-    /// Bytes per second.
+    /// The rebuild rate in bytes per second.
     rebuild: Option<Bytes>,
     assemble_wait: Option<Time>,
 }
 
-/// The specification up to its closing bracket.
+/// Prints the specification up to its closing bracket.
 impl fmt::Display for Raid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&written(self))
     }
 }
 
-/// The specification of a set up to its closing bracket.
+/// Returns the specification of a set up to its closing bracket.
 pub(super) fn written(backend: &dyn Backend) -> String {
     let members = backend.members().iter().map(ToString::to_string).collect::<Vec<_>>();
     written_with(backend.kind().name, &backend.argument(), &members)
@@ -173,7 +173,7 @@ impl Backend for Raid {
         self.members.iter().all(|member| member.keeps_data())
     }
 
-    /// It reads its members before it is open, and rebuilds them while it is in use.
+    /// A set reads its members before it is open, and rebuilds them while it is in use.
     fn opens_later(&self) -> bool {
         true
     }
@@ -183,8 +183,8 @@ impl Backend for Raid {
     }
 }
 
-/// Removes the options that overrule a refusal. After one start with these options, they are no longer
-/// needed. If they remained, they would override the next refusal.
+/// Removes the options that override a refusal to start. They are needed for one start only. If they
+/// remained, they would also override the next refusal.
 pub fn without_overruling(specification: &str) -> String {
     [LOST, WRONG].iter().fold(specification.to_owned(), |text, option| {
         text.replace(&format!("?{option}&"), "?")

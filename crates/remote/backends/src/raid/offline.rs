@@ -1,4 +1,4 @@
-//! Operations on sets that are not in use, such as creating one: superblocks on its members.
+//! Operations on sets that are not in use, such as creating a set by writing superblocks to its members.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -30,17 +30,18 @@ use crate::reservation::Overwritten;
 /// The parameters of a new set.
 #[derive(Clone, Debug, Default)]
 pub struct Creation {
-    /// Its display name.
+    /// The set's display name.
     pub name: String,
     /// Journal size on each member with a copy; RAID 5 and 6 only. 0 selects a write-intent bitmap instead,
     /// which does not close the write hole. [default: 32 MiB, for RAID 5 and 6]
     pub journal: Option<Bytes>,
-    /// Checksums of all blocks, which identify the member with a corrupt block. RAID 1 and 10, and RAID 5 and
-    /// 6 with a journal.
+    /// Whether to keep checksums of all blocks, which identify the member with a corrupt block. Available for
+    /// RAID 1 and 10, and for RAID 5 and 6 with a journal.
     pub checksums: bool,
     /// Volumes that can replace a member.
     pub spares: Vec<Spec>,
-    /// A separate volume for the journal. The members still reserve space for it, in case the volume fails.
+    /// A separate volume for the journal. The members still reserve space for the journal, in case the volume
+    /// fails.
     pub journal_on: Option<Spec>,
 }
 
@@ -59,7 +60,7 @@ const REGION_BYTES: u64 = 64 << 20;
 /// is created first, with default options.
 ///
 /// # Errors
-/// Such a set is not possible; or a volume has content without consent to lose it, or fails.
+/// Such a set is not possible; or a volume fails, or has content and there is no consent to lose it.
 pub async fn create(spec: &Spec, creation: &Creation, consent: Consent<'_>) -> Result<SetRecord, Failure> {
     let opening = opening();
     let created = created(spec, creation, consent, &opening).await;
@@ -114,7 +115,7 @@ async fn created(
 /// Creates a set that becomes a member.
 async fn create_inner(spec: &Spec, consent: Consent<'_>, opening: &Opening) -> Result<(), Failure> {
     let files = files_to_make(spec);
-    // Undoing a file's creation keeps the file open, but the set must open it again.
+    // The undo record of a file's creation keeps the file open, but the set must open the file again.
     let inner = Opening { undo: Undo::default(), ..opening.clone() };
     let created = Box::pin(created(spec, &Creation::default(), consent, &inner)).await;
     created.inspect_err(|_| inner.undo.take_back())?;
@@ -134,8 +135,8 @@ fn files_to_make(spec: &Spec) -> Vec<PathBuf> {
     }
 }
 
-/// Detects two names for one disk over a network: a mark is written through one name and searched for through
-/// the others. Afterwards the first block is restored.
+/// Detects two names for one network disk: writes a mark through one name, and searches for it through the
+/// others. Afterwards, the first block is restored.
 async fn all_are_different(disks: &[Disk]) -> Result<(), Failure> {
     let block_bytes = disks[0].device.geometry().block_size.bytes() as usize;
     let first = Extent::new(0, 1);
@@ -231,8 +232,8 @@ async fn record(
         "each region has a bit in the bitmap"
     );
     let are_zero = all_are_zero(&disks[..members], areas).await;
-    // With a bitmap, the whole set is resynchronised while the members are read. A journal has no regions, so
-    // a set with a journal starts degraded.
+    // A set with a bitmap starts with all members in sync, and is resynchronised while in use. A journal has
+    // no regions to resynchronise, so a set with a journal starts degraded and is rebuilt.
     let begins_degraded = !are_zero && has_journal;
     let states = match begins_degraded {
         true => MemberStates::of_new_set(&layout),
@@ -261,12 +262,13 @@ async fn record(
     })
 }
 
-/// Replaces member number `member` of a set that is not in use with `with`; the member is missing or has
-/// failed. The next time the set is opened with that volume among its members, the volume is rebuilt.
+/// Replaces member number `member` with `with`, in a set that is not in use. The member must be missing or
+/// have failed. The next time the set is opened with the new volume among its members, that volume is
+/// rebuilt.
 ///
 /// # Errors
-/// The set does not start, or still has that member; or the volume is too small, fails, or has content
-/// without consent to lose it.
+/// The set does not start, or still has that member. Or the volume is too small, fails, or has content and
+/// there is no consent to lose it.
 pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'_>) -> Result<(), Failure> {
     let set = named(spec)?;
     if let Some(named) = set.members.iter().find(|named| are_one_store(named, with)) {
@@ -332,12 +334,12 @@ pub(crate) async fn new_member(
     Ok(device)
 }
 
-/// A bitmap has at least two blocks.
+/// The minimum size of a bitmap, which is two blocks.
 fn bitmap_min(block_size: BlockSize) -> u64 {
     2 * u64::from(block_size.bytes())
 }
 
-/// Whether the members were never written, so that they are consistent.
+/// Whether the members contain only zeros, so that they are consistent.
 async fn all_are_zero(disks: &[Disk], areas: Areas) -> bool {
     for Disk { device, .. } in disks {
         if !is_zero(device, areas).await {
@@ -363,33 +365,34 @@ pub(crate) fn uuid() -> Uuid {
     Uuid(bytes)
 }
 
-// The sets recorded on the members of a specification.
+// Status of the sets that are recorded on the members of a specification.
 
 /// A set as recorded on its members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SetStatus {
-    /// Its UUID.
+    /// The set's UUID.
     pub uuid: String,
-    /// Its name; empty without one.
+    /// The set's name; empty if it has none.
     pub name: String,
-    /// `RAID 5`.
+    /// The RAID level, such as `RAID 5`.
     pub level: String,
-    /// Its condition.
+    /// The set's condition.
     pub state: Condition,
     /// Length of a strip in bytes.
     pub strip_bytes: u64,
     /// Capacity in bytes.
     pub bytes: u64,
-    /// Generation of its newest record.
+    /// Generation of the newest superblock.
     pub generation: u64,
-    /// It was closed cleanly, so no stripe is incomplete. False while it is in use and after a crash.
+    /// Whether the set was closed cleanly, so that no stripe is incomplete. False while the set is in use,
+    /// and after a crash.
     pub closed: bool,
-    /// Its disks had content when it was created. Until its first use, copies may differ or parity may be
-    /// wrong.
+    /// Whether the disks had content when the set was created, and the set was not used since. Until its
+    /// first use, copies may differ or parity may be wrong.
     pub unsynchronised: bool,
-    /// In the order of the layout.
+    /// The members, in the order of the layout.
     pub members: Vec<MemberStatus>,
-    /// Its journal, if that is on a separate volume.
+    /// The set's journal, if it is on a separate volume.
     pub journal: Option<JournalStatus>,
     /// Names of the volumes that can replace a member.
     pub spares: Vec<String>,
@@ -397,30 +400,30 @@ pub struct SetStatus {
     pub left_out: Vec<String>,
     /// The latest recorded scrub of the set in use.
     pub scrub: Option<ScrubStatus>,
-    /// Why it does not start; `None` if it does.
+    /// Why the set cannot start; `None` if it can.
     pub refusal: Option<String>,
-    /// A specification that opens it, as far as its volumes are known.
+    /// A specification that opens the set, as far as its volumes are known.
     pub specification: String,
 }
 
 impl SetStatus {
-    /// Whether its condition is good and no block is lost.
+    /// Whether the set's condition is good and no block is lost.
     pub fn is_healthy(&self) -> bool {
         self.state.is_well() && self.members.iter().all(|member| member.lost_blocks == 0)
     }
 }
 
-/// The sets that the volumes of `spec` belong to, as they would start with it, and a line for each volume
-/// that belongs to no set. Nothing is written.
+/// Returns the sets that the volumes of `spec` belong to, in the state in which `spec` would start them, and
+/// a line for each volume that belongs to no set. Writes nothing.
 ///
 /// # Errors
-/// It names no set.
+/// `spec` is not the specification of a set.
 pub async fn status(spec: &Spec) -> Result<(Vec<SetStatus>, Vec<String>), Failure> {
     let named = named(spec)?;
     look_with(&named.members, &named.overruled()).await
 }
 
-/// Like [`status`], for volumes of any sets.
+/// Like [`status`], for a list of volumes, which may belong to several sets.
 ///
 /// # Errors
 /// A volume cannot be read without modifying it.
@@ -428,7 +431,7 @@ pub async fn look(volumes: &[Spec]) -> Result<(Vec<SetStatus>, Vec<String>), Fai
     look_with(volumes, &Overruled::default()).await
 }
 
-/// The refusals that a specification overrules.
+/// The refusals to start that a specification overrides.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overruled {
     pub(crate) missing_are_lost: bool,
@@ -476,7 +479,7 @@ async fn look_with(
     Ok((statuses, others.chain(members.absent.iter().map(ToString::to_string)).collect()))
 }
 
-/// Why the journal or the bitmap of a set prevents it from starting.
+/// Why the journal or the bitmap of a set prevents the set from starting.
 async fn not_started(
     set: &FoundSet,
     disks: &[Disk],
@@ -562,12 +565,12 @@ fn of_set(set: &FoundSet, name: &dyn Fn(usize) -> String, refusal: Option<String
     }
 }
 
-/// Whether it was never started.
+/// Whether the set was never started.
 fn is_new(record: &SetRecord) -> bool {
     record.generation == disks::FIRST_GENERATION
 }
 
-/// Whether its strips are consistent, like those of a set created on zeroed members.
+/// Whether the set's strips are consistent, as in a set that was created on zeroed members.
 fn fits(record: &SetRecord) -> bool {
     record.clean && record.members.iter().all(|member| member.state == MemberState::InSync)
 }
@@ -614,33 +617,33 @@ impl fmt::Display for SetStatus {
     }
 }
 
-// Scrubbing: reading and comparing a whole set.
+// Scrubbing: reads and compares all strips of a set.
 
-/// Reads all stripes of a set that is not in use. With `repairs` it makes strips consistent: it keeps the
-/// data, and rewrites parity and second copies. Calls `tells` with the number of completed stripes and the
-/// total.
+/// Reads and compares all stripes of a set that is not in use. With `repairs`, makes inconsistent strips
+/// consistent: keeps the data, and rewrites parity and second copies. Calls `tells` with the number of
+/// completed stripes and the total.
 ///
 /// # Errors
 /// The set does not start, or a request fails.
 pub async fn scrub(spec: &Spec, repairs: bool, tells: &mut dyn FnMut(u64, u64)) -> Result<Scrub, Failure> {
-    // The set must not repair anything itself, and must not write unless `repairs` is set.
+    // The set must not repair anything automatically, and must not write at all unless `repairs` is set.
     let opening = Opening { read_only: !repairs, ..opening() };
     let assembled = named(spec)?.assembled(&opening).await?;
     scrubbed(assembled, repairs, false, tells).await
 }
 
-/// The consequences of losing the journal with both its headers or its device.
+/// The consequences of a lost journal: both of its headers, or its device, are lost.
 const LOST_WITH_JOURNAL: &str = "the journal is not replayed: writes acknowledged shortly before the set stopped, \
                                  and blocks being written then, may have their old content, or be corrupted; if a \
                                  member is missing, so may its other blocks in these stripes. With checksums, data \
                                  that cannot be verified otherwise is accepted unchanged. All other data is intact";
 
 /// Replaces an unreadable journal with a new one, starts the set, and rewrites parity wherever it does not
-/// match its data. If interrupted, this resumes the next time the set is opened. Without consent nothing is
-/// changed.
+/// match the data. If this is interrupted, it resumes the next time the set is opened. Without consent,
+/// nothing is changed.
 ///
 /// # Errors
-/// It has a valid journal, or does not start for another reason; or a request fails.
+/// The set has a valid journal, or cannot start for another reason; or a request fails.
 pub async fn discard_journal(
     spec: &Spec,
     has_consent: bool,
@@ -654,8 +657,8 @@ pub async fn discard_journal(
             let ProtectionAreas::Journal(copies) = parts.protection() else {
                 return Err(Failure::refused("the set has no journal"));
             };
-            // If its device is lost, the journal is lost whatever the members contain: an unrecorded fallback
-            // leaves an empty one there.
+            // If the journal's device is lost, the journal is lost, even if the members contain one: a
+            // fallback to the members that was not yet recorded leaves an empty journal there.
             let has_area = !parts.is_journal_lost;
             if has_area && let Some(version) = newer_journal(&copies).await {
                 return Err(Failure::refused(AssemblyError::NewerJournal { version }));

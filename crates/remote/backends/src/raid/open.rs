@@ -1,4 +1,4 @@
-//! Opening a set: from a specification to a set in use.
+//! Opens a set: assembles it from the members in its specification.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,16 +26,16 @@ use crate::peers::random;
 use crate::raid::running::{self, Names, Running};
 use crate::raid::{LOST, Raid, STRIP, WRONG, check_losses_are_seen, has_set};
 
-/// Memory of a set for buffers of outstanding stripes.
+/// Maximum memory of a set for the buffers of outstanding stripes.
 const MEMORY_BYTES: u64 = 64 << 20;
 
-/// How long a starting server waits for members without `assemble-wait`: disks and other hosts that start at
-/// the same time are available sooner.
+/// How long a starting server waits for members, unless `assemble-wait` is set. Disks and other hosts that
+/// start at the same time are available sooner.
 const ASSEMBLE_WAIT: Time = Time(Duration::from_secs(30));
-/// Polling interval for members.
+/// Interval at which the server checks whether awaited members have become available.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The disks that could be opened, and why others could not.
+/// The disks that could be opened, and the members that could not, with the reasons.
 #[derive(Default)]
 pub(crate) struct Members {
     pub(crate) disks: Vec<Disk>,
@@ -54,14 +54,13 @@ impl fmt::Display for Absent {
     }
 }
 
-/// Devices of a stopped set, by the names of their volumes: those that respond again are members of the next
-/// assembly.
+/// Devices of a stopped set, by the names of their volumes. The next assembly uses those that respond again.
 #[derive(Default)]
 pub(crate) struct Kept(pub(crate) Vec<Disk>);
 
 impl Kept {
-    /// The device of a volume, if it responds. If it does not, files and disks are closed, because their
-    /// paths may now refer to others.
+    /// Returns the device of a volume, if it responds. If it does not, a file or disk is closed, because its
+    /// path may now refer to another file or disk.
     async fn device(&mut self, spec: &Spec) -> Option<Result<Arc<dyn BlockDevice>, Absent>> {
         let name = spec.to_string();
         let at = self.0.iter().position(|kept| kept.name == name)?;
@@ -72,7 +71,7 @@ impl Kept {
                 failure: Failure::device("cannot read the superblock", error),
             })),
             Err(NoSuperblock::Unreadable(_)) => {
-                // A session may recover together with its acknowledged writes.
+                // A session is kept open, because it may recover, and with it its acknowledged writes.
                 if !spec.is_remote() {
                     self.0.remove(at);
                 }
@@ -84,9 +83,9 @@ impl Kept {
 }
 
 impl Members {
-    /// A member that cannot be opened is missing; the set may start without it. A member that is present, but
-    /// read-only or in use elsewhere, is an error: leaving it out would be permanent, and its other user may
-    /// run the set.
+    /// Opens the members. A member that cannot be opened counts as missing, and the set may start without it.
+    /// A member that is present, but read-only or in use elsewhere, is an error: starting without it would
+    /// exclude it permanently, and its other user may be running the set.
     pub(crate) async fn open(specs: &[Spec], opening: &Opening) -> Result<Members, Failure> {
         let mut members = Members::default();
         members.add(specs, opening, &mut Kept::default()).await?;
@@ -107,7 +106,7 @@ impl Members {
                 }
                 None => {}
             }
-            // A file created now would not complete a set.
+            // Do not create a missing file: an empty file is not a member of the set.
             if let Some(path) = spec.file().filter(|path| !path.exists()) {
                 let why = format_args!("{} does not exist", path.display());
                 self.absent.push(absent(Failure::refused(why)));
@@ -138,13 +137,13 @@ impl Members {
         !self.absent.is_empty() || candidates.iter().any(is_unreadable)
     }
 
-    /// Appends the members that could not be opened to a sentence.
+    /// Appends the reasons why members could not be opened to a sentence.
     pub(crate) fn and_absent(&self, sentence: String) -> String {
         self.absent.iter().fold(sentence, |all, absent| format!("{all}; {absent}"))
     }
 
-    /// The failure of a set that cannot start because members are absent. It has their kind, so that a caller
-    /// that retries when a server is unreachable also retries for a set.
+    /// The failure of a set that cannot start because members are absent. It has the kind of the members'
+    /// failures, so that a caller that retries while a server is unreachable also retries for a set.
     fn too_few(&self, sentence: String) -> Failure {
         let kinds = self.absent.iter().map(|absent| absent.failure.kind());
         let kind = kinds.min_by_key(|kind| *kind != FailureKind::Unreachable).unwrap_or(FailureKind::Refused);
@@ -170,7 +169,7 @@ fn check_ownership(disks: &[Disk], candidates: &[Candidate]) -> Result<(), Failu
     Ok(())
 }
 
-/// Processes the parts of a set whose journal is lost.
+/// Receives the parts of a set whose journal is lost, before the set starts with a new journal.
 pub(crate) type LostJournal = dyn Fn(&OpenSet) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + '_>>;
 
 /// A set, and the state needed for its upkeep.
@@ -190,12 +189,12 @@ pub(crate) struct Spare {
     pub(crate) disk: Arc<dyn BlockDevice>,
 }
 
-/// The options of an assembly.
+/// How a set is assembled.
 #[derive(Default)]
 pub(crate) struct Manner<'a> {
     /// Checks a set whose journal is lost before it starts with a new one.
     pub(crate) lost_journal: Option<&'a LostJournal>,
-    /// Set if a stopped set restarts; `None` if it is opened.
+    /// The stopped set to restart; `None` if the set is being opened.
     pub(crate) again: Option<Again<'a>>,
 }
 
@@ -203,7 +202,7 @@ pub(crate) struct Manner<'a> {
 pub(crate) struct Again<'a> {
     pub(crate) running: &'a Running,
     pub(crate) kept: &'a mut Kept,
-    /// It restarts automatically: only with all of its former members.
+    /// Whether the restart is automatic. An automatic restart requires all of the set's former members.
     pub(crate) is_by_itself: bool,
 }
 
@@ -213,7 +212,7 @@ impl Raid {
         self.assembled_so(opening, Manner::default()).await
     }
 
-    /// The same, with these options.
+    /// Like [`Raid::assembled`], with options.
     pub(crate) async fn assembled_so(
         &self,
         opening: &Opening,
@@ -279,7 +278,7 @@ impl Raid {
         Ok(Assembled { set: Arc::new(set), records: Some(parts.records), spares, names })
     }
 
-    /// The parts of the set. Nothing is written.
+    /// Finds and opens the parts of the set. Nothing is written.
     pub(crate) async fn parts(&self, opening: &Opening) -> Result<OpenSet, Failure> {
         self.found(opening, &mut Manner::default()).await.map(|(parts, ..)| parts)
     }
@@ -388,7 +387,7 @@ impl Raid {
     }
 }
 
-/// Whether a missing member would improve the set.
+/// Whether the set is incomplete, so that an additional member would improve it.
 fn wants_more(found: &Result<FoundSet, Refusal>) -> bool {
     match found {
         Ok(found) => found.is_missing_a_member(),
@@ -403,7 +402,7 @@ fn wants_more(found: &Result<FoundSet, Refusal>) -> bool {
     }
 }
 
-/// Why the parts that were found cannot be assembled, with the remedy.
+/// The sentence for an assembly that failed, with the remedy.
 pub(crate) fn not_assembled(error: &AssemblyError) -> String {
     match error {
         AssemblyError::NoJournal => format!(
@@ -417,7 +416,7 @@ pub(crate) fn not_assembled(error: &AssemblyError) -> String {
     }
 }
 
-/// The sentence of a refusal, with the option that overrules it.
+/// The sentence for a refusal, with the option that overrides it.
 pub(crate) fn said(refusal: &Refusal) -> String {
     match refusal {
         Refusal::NoDisks => "no member of the set can be opened".to_owned(),
@@ -457,7 +456,7 @@ fn assembly(
     }
 }
 
-/// Records nothing: the set ends with the process, or is read-only.
+/// The record store of a set that is volatile or read-only: it stores nothing.
 struct Forgetful;
 
 impl MetadataStore for Forgetful {
@@ -470,17 +469,18 @@ impl MetadataStore for Forgetful {
     }
 }
 
-// A member of a set that is only read: the writes of assembling it, above all those of a journal replay, stay
-// in memory.
+// Read-only members. The writes that assembling the set causes, mainly by the journal replay, are kept in
+// memory.
 
-/// More than a journal contains, so that a damaged one cannot take more memory.
+/// Maximum memory for these writes. It exceeds the size of any valid journal, and limits the memory that a
+/// damaged journal can take.
 const BYTES_MAX: usize = 512 << 20;
 
 fn blocks_of(extent: Extent) -> Range<u64> {
     extent.lba.0..extent.lba.0.saturating_add(extent.blocks.0)
 }
 
-/// Written blocks, over a device that is not modified.
+/// Keeps written blocks in memory, on top of a device that is not modified.
 pub(crate) struct Overlay {
     below: Arc<dyn BlockDevice>,
     written: Lock<BTreeMap<u64, Box<[u8]>>>,

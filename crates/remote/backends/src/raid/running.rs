@@ -1,5 +1,5 @@
-//! Sets in use: their state, and orders to them, from any thread. A set is found here by its specification,
-//! whatever layers are above it. Its upkeep, on the thread that opened it, executes the orders.
+//! Sets in use: their state, and orders to them, from any thread. A set can be found even if layers are above
+//! it. The set's upkeep task, on the thread that opened the set, executes the orders.
 
 use std::collections::VecDeque;
 use std::future::{poll_fn, ready};
@@ -26,12 +26,13 @@ use crate::raid::{named, written_with};
 
 static SETS: Mutex<Vec<Weak<Running>>> = Mutex::new(Vec::new());
 
-/// The sets of a volume, starting with the outermost. `layers` are those found while opening the volume.
+/// The sets of a volume, starting with the outermost. `layers` are the layers that registered when the volume
+/// was opened.
 pub fn sets(layers: &Layers) -> Vec<Arc<Running>> {
     layers.of::<Running>().into_iter().filter(|set| set.is_used() || !set.state().has_ended).collect()
 }
 
-/// Opens a set for one user, which is responsible for it.
+/// Opens a set for one user. Also returns the open sets within it, so that the user can give them orders.
 ///
 /// # Errors
 /// The set cannot start.
@@ -54,11 +55,11 @@ pub async fn closed() {
     }
 }
 
-/// Waits until a set without users is closed. Members on other hosts have no locks to exclude a second user
-/// in this process. `stopped` is the set itself, when it restarts.
+/// Waits until a set without users is closed. This check is necessary because members on other hosts have no
+/// locks that exclude a second user in this process. `stopped` is the set itself, when it restarts.
 ///
 /// # Errors
-/// It is in use.
+/// The set is in use.
 pub(super) async fn unused(uuid: &str, stopped: Option<&Running>) -> Result<(), Failure> {
     loop {
         let found = {
@@ -104,15 +105,15 @@ pub async fn alone(spec: &Spec, order: Order) -> Result<String, Failure> {
     }
 }
 
-/// How often long operations are polled.
+/// Interval at which the progress of long operations is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Orders to a set in use.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// Mark a member failed and stop using it.
+    /// Mark a member as failed, and stop using it.
     Fail {
-        /// Its number.
+        /// The member's number.
         member: usize,
     },
     /// Replace a failed member, and rebuild it.
@@ -121,14 +122,14 @@ pub enum Order {
         member: usize,
         /// The volume.
         with: Spec,
-        /// The content of the volume may be overwritten.
+        /// Whether the content of the volume may be overwritten.
         overwrites: bool,
     },
     /// Add a spare.
     Add {
         /// The volume.
         spare: Spec,
-        /// The content of the volume may be overwritten.
+        /// Whether the content of the volume may be overwritten.
         overwrites: bool,
     },
     /// Read and compare the whole set while it is in use.
@@ -142,12 +143,12 @@ pub enum Order {
     Grow,
     /// Restart the set, if it has stopped.
     Assemble,
-    /// Close the set: its record states that no stripe is incomplete. Later requests fail.
+    /// Close the set, and record that no stripe is incomplete. Later requests fail.
     Close,
 }
 
 impl Order {
-    /// The member that the order concerns.
+    /// The member that the order concerns, if it concerns one.
     fn member(&self) -> Option<usize> {
         match self {
             Order::Fail { member } | Order::Replace { member, .. } => Some(*member),
@@ -165,7 +166,7 @@ impl Order {
 pub struct Running {
     pub(super) facts: Facts,
     current: Weak<Current>,
-    /// Whether an upkeep executes orders.
+    /// Whether the set has an upkeep task, which executes orders.
     takes_orders: bool,
     /// Number of user requests started.
     requests: AtomicU64,
@@ -184,11 +185,11 @@ pub(super) struct Facts {
 /// The names of the volumes of a set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
-    /// All names in the specification, as written there.
+    /// The names of all volumes in the specification, as written there.
     pub(super) written: Vec<String>,
-    /// By member.
+    /// The names of the members' volumes, by member number.
     pub(super) members: Vec<Option<String>>,
-    /// Of the journal, if it is on a separate volume.
+    /// The name of the journal's volume, if the journal is on a separate volume.
     pub(super) journal: Option<String>,
     pub(super) spares: Vec<String>,
     /// Replaced volumes that are still in the specification.
@@ -203,8 +204,8 @@ impl Names {
         }
     }
 
-    /// Puts `new` into the specification and removes replaced volumes, each only once, because RAM volumes
-    /// can have equal specifications.
+    /// Puts `new` into the specification, and removes replaced volumes. Removes only one occurrence of each,
+    /// because RAM volumes can have equal specifications.
     pub(super) fn write(&mut self, new: &str) {
         let mut place = self.written.len();
         for replaced in std::mem::take(&mut self.replaced) {
@@ -220,7 +221,7 @@ impl Names {
     }
 }
 
-/// A set, and its record if it has one.
+/// A set, and its records if it has any.
 #[derive(Clone)]
 pub(super) struct Parts {
     pub(super) set: Arc<RaidDevice>,
@@ -228,17 +229,18 @@ pub(super) struct Parts {
     pub(super) records: Option<Arc<Records>>,
 }
 
-/// The set as its users see it. While the set is stopped there is none; another assembly of its members
-/// replaces it.
+/// The assembly that serves the set's users. While the set is stopped, there is none. When the set restarts,
+/// the new assembly replaces the old one.
 pub(super) struct Current(RwLock<Now>);
 
 struct Now {
     parts: Option<Parts>,
-    /// A stopped set, until none of its requests can still reach a member.
+    /// The assembly that was stopped, until none of its requests can still reach a member.
     ending: Option<Arc<RaidDevice>>,
     geometry: Geometry,
     profile: Profile,
-    /// Number of earlier assemblies: each may have lost acknowledged writes that were not flushed.
+    /// Number of earlier assemblies. Each may have lost acknowledged writes that were not flushed, so each
+    /// counts as a loss.
     losses: u64,
 }
 
@@ -255,7 +257,7 @@ impl Current {
         self.now().parts.as_ref().map(|parts| Arc::clone(&parts.set)).ok_or(DeviceError::NotReady)
     }
 
-    /// Detaches a stopped set from its users. No new request of theirs starts on it.
+    /// Detaches a stopped assembly from the set's users: no new request starts on it.
     pub(super) fn stop(&self) {
         let mut now = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(Parts { set, .. }) = now.parts.take() {
@@ -266,12 +268,12 @@ impl Current {
         }
     }
 
-    /// The stopped set has ended; its members may be used again.
+    /// Records that no request of the stopped assembly is outstanding, so that its members may be used again.
     pub(super) fn stopped(&self) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).ending = None;
     }
 
-    /// Attaches the next assembly.
+    /// Attaches the next assembly to the set's users.
     ///
     /// # Errors
     /// The assembly does not match the device that users have.
@@ -298,22 +300,22 @@ pub(super) struct Stopped {
 }
 
 pub(super) struct State {
-    /// Its display name.
+    /// The set's display name.
     label: String,
     pub(super) names: Names,
-    /// All names in the specification that the configuration has.
+    /// The names of all volumes in the configuration's specification.
     configured: Vec<String>,
     pub(super) working: Option<Working>,
     pub(super) scrubbing: Option<Scrubbing>,
     pub(super) is_growing: bool,
     /// Why the last round of upkeep stopped.
     pub(super) trouble: Option<String>,
-    /// The set's device is in use.
+    /// Whether the set's device has users.
     is_used: bool,
     has_ended: bool,
     pub(super) stopped: Option<Stopped>,
     orders: VecDeque<Ordered>,
-    /// The upkeep has pending work.
+    /// Whether the upkeep has pending work.
     is_woken: bool,
     upkeep: Option<Waker>,
     /// Wakes the task that removes members, even while the upkeep waits.
@@ -321,13 +323,13 @@ pub(super) struct State {
     waiting_for_end: Vec<Waker>,
 }
 
-/// An order and its outcome, which the requester waits for.
+/// An order, and the channel for its outcome, for which the requester waits.
 pub(super) struct Ordered {
     pub(super) order: Order,
     outcome: Arc<Mutex<Outcome>>,
 }
 
-/// An order, until its outcome. If this is dropped, an order that has not started is withdrawn.
+/// An order whose outcome is pending. Dropping it withdraws the order, unless the order has started.
 pub struct PendingOrder {
     set: Arc<Running>,
     outcome: Arc<Mutex<Outcome>>,
@@ -389,7 +391,7 @@ impl Drop for Ordered {
 }
 
 impl Running {
-    /// Creates a set in use, and its device for users.
+    /// Creates the state of a set in use, and the device for its users.
     pub(super) fn new(
         facts: Facts,
         names: Names,
@@ -453,13 +455,15 @@ impl Running {
         name.unwrap_or_else(|| "missing".to_owned())
     }
 
-    /// The specification of the set up to its closing bracket, with its current volumes, for the next start.
+    /// The specification of the set up to its closing bracket, with its current volumes. The next start needs
+    /// it.
     pub(super) fn written(&self) -> String {
         written_with(self.facts.kind, &self.facts.argument, &self.state().names.written)
     }
 
-    /// The specifications up to the closing bracket, before and after the orders since the last call or since
-    /// the set was opened. `None` if they are equal. The caller replaces the former one in the configuration.
+    /// If orders have changed the specification since the last call (or since the set was opened), returns
+    /// the old and the new specification up to the closing bracket. The caller replaces the old one in the
+    /// configuration.
     pub fn rewritten(&self) -> Option<[String; 2]> {
         let mut state = self.state();
         let after = state.names.written.clone();
@@ -468,7 +472,7 @@ impl Running {
         (before != after).then(|| [text(&before), text(&after)])
     }
 
-    /// Its status.
+    /// The set's status.
     pub fn status(&self) -> SetState {
         let device = self.current.upgrade().and_then(|current| current.set().ok());
         let status = device.as_ref().map(|device| device.status());
@@ -524,7 +528,8 @@ impl Running {
         }
     }
 
-    /// Executes an order. Resolves when it is complete; for a rebuild or a scrub, when it has started.
+    /// Executes an order. Resolves when the order is complete, or, for a rebuild or a scrub, when it has
+    /// started.
     ///
     /// # Errors
     /// Why the order cannot be executed.
@@ -532,7 +537,7 @@ impl Running {
         self.order(order)?.await
     }
 
-    /// The same, for a requester that may stop waiting.
+    /// Like [`Running::ask`], for a requester that may stop waiting.
     ///
     /// # Errors
     /// The set takes no orders.
@@ -553,10 +558,10 @@ impl Running {
         Ok(PendingOrder { set: Arc::clone(self), outcome })
     }
 
-    /// Closes the set ([`Order::Close`]), unless it is closed.
+    /// Closes the set ([`Order::Close`]), unless it is already closed.
     ///
     /// # Errors
-    /// A member fails. The set then resynchronises or replays its journal when it is next opened.
+    /// A member fails. When the set is next opened, it then resynchronises or replays its journal.
     pub async fn close(self: &Arc<Self>) -> Result<(), Failure> {
         match self.takes_orders && !self.state().has_ended {
             true => self.ask(Order::Close).await.map(drop),
@@ -564,7 +569,7 @@ impl Running {
         }
     }
 
-    /// The findings of the scrub requested last, once it has completed.
+    /// The findings of the scrub that was requested last, once it has completed.
     pub fn scrubbed(&self) -> Option<Scrub> {
         self.state()
             .scrubbing
@@ -622,7 +627,7 @@ impl Running {
         .await
     }
 
-    /// Resolves after this time, when an order arrives, or when the last user is dropped.
+    /// Resolves after this time, or earlier if an order arrives or the last user is dropped.
     pub(super) async fn woken(&self, sleeper: &dyn block::Sleeper, time: Duration) {
         let mut sleep = sleeper.sleep(time);
         poll_fn(|cx| {
@@ -650,7 +655,7 @@ impl Running {
         .await;
     }
 
-    /// The upkeep has ended.
+    /// Records that the upkeep has ended, and fails outstanding orders.
     pub(super) fn end(&self) {
         let (orders, waiting) = {
             let mut state = self.state();
@@ -663,7 +668,7 @@ impl Running {
     }
 }
 
-/// A set with its users; dropping it notifies the upkeep.
+/// The device that users of the set have. Dropping it notifies the upkeep.
 struct InUse {
     current: Arc<Current>,
     running: Arc<Running>,
@@ -680,13 +685,14 @@ impl Drop for InUse {
 }
 
 impl InUse {
-    /// The set, for a request that moves data: upkeep slows down while such requests run.
+    /// Returns the current assembly for a request that moves data, and counts the request. Upkeep slows down
+    /// while such requests start.
     fn counted(&self) -> Result<Arc<RaidDevice>, DeviceError> {
         self.running.requests.fetch_add(1, Ordering::Relaxed);
         self.current.set()
     }
 
-    /// A request to the current set.
+    /// A request to the current assembly.
     fn asked<'a, T: 'a>(
         set: Result<Arc<RaidDevice>, DeviceError>,
         request: impl for<'b> FnOnce(&'b RaidDevice) -> Pending<'b, T> + 'a,

@@ -1,7 +1,7 @@
-//! Opening a set for use, its upkeep task, and restarting a set that has stopped. Once none of its requests
-//! can reach a member, the set is assembled again, as when the server starts. Attempts repeat until one
-//! succeeds. Automatic attempts require all former members; an order to assemble the set does not. Neither
-//! overrules a refusal.
+//! Opens a set for use, runs its upkeep task, and restarts a set that has stopped. Once none of its requests
+//! can reach a member, the set is assembled again, in the same way as when the server starts. Attempts repeat
+//! until one succeeds. Automatic attempts require all former members; an order to assemble the set does not.
+//! Neither overrides a refusal to start.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -39,7 +39,8 @@ impl Raid {
         opening.layers.put(place, &running);
         // A set opened read-only has no upkeep.
         if !opening.read_only {
-            // Devices that are opened later do not wait, and are not undone together with the set.
+            // Devices that the upkeep opens later are not waited for, and their creation is not undone
+            // together with that of the set.
             let opening = Opening { start: None, undo: Undo::default(), ..opening.clone() };
             let throttle = Throttle::new(self.rebuild.map(|rate| rate.0));
             let upkeep = Upkeep::new(parts, running, Arc::downgrade(&current), spares, throttle, opening);
@@ -49,8 +50,8 @@ impl Raid {
     }
 }
 
-/// The upkeep task. Resolves after the set's last user is dropped, or after an order closed the set. A step
-/// can wait for a hanging member, so orders to remove members are executed concurrently.
+/// The upkeep task. Ends after the set's last user is dropped, or after an order closes the set. A step of
+/// the upkeep can wait for an unresponsive member, so orders to remove members are executed concurrently.
 pub(super) async fn run(upkeep: Upkeep) {
     let exit = upkeep.exit();
     let (mut keeping, mut taking_out) = (pin!(keep(upkeep)), pin!(take_out(exit)));
@@ -91,11 +92,11 @@ async fn keep(mut upkeep: Upkeep) {
     }
 }
 
-/// If a set has run for longer than this when it stops, the pauses start from the shortest again.
+/// If a set has run for longer than this when it stops, the pauses start again with the shortest.
 const WELL_AGAIN: Duration = Duration::from_mins(5);
 
-/// When dropped, marks the set as ended and fails its outstanding orders. Also applies if the upkeep task is
-/// dropped.
+/// A guard: when it is dropped, it marks the set as ended and fails the set's outstanding orders. This works
+/// even if the upkeep task is dropped.
 struct Ending(Arc<Running>);
 
 impl Drop for Ending {
@@ -104,7 +105,8 @@ impl Drop for Ending {
     }
 }
 
-/// Pauses between attempts, doubled each time, so that a set that stops repeatedly is not read all the time.
+/// Pauses between attempts, doubled each time, so that the members of a set that stops repeatedly are not
+/// read continuously.
 pub(super) struct Pauses(Duration);
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -128,14 +130,15 @@ impl Pauses {
 /// the next one waits for them again.
 const END_TIME: Duration = Duration::from_secs(10);
 
-/// Stops the set, repeats attempts to assemble it, and returns the upkeep of the next assembly. `None` if its
-/// last user was dropped, or the set was closed. An order to assemble it skips the pause, and receives the
-/// outcome of the next attempt. [`take_out`] handles orders to remove members, and other orders fail.
+/// Stops the set, attempts to assemble it until this succeeds, and returns the upkeep of the next assembly.
+/// Returns `None` if the last user was dropped, or the set was closed. An order to assemble the set skips the
+/// pause, and receives the outcome of the next attempt. [`take_out`] handles orders to remove members, and
+/// other orders fail.
 pub(super) async fn assembled_again(upkeep: Upkeep, pauses: &mut Pauses) -> Option<Upkeep> {
     let mut kept = Kept(devices(&upkeep));
     let Upkeep { set, running, throttle, opening, current, .. } = upkeep;
-    // Otherwise a flush or read that ends later would overwrite the next assembly's record with this
-    // assembly's states.
+    // Without this call, a flush or read that ends later would overwrite the next assembly's record with this
+    // assembly's member states.
     set.retire();
     current.upgrade()?.stop();
     let mut ending = Some(set);
@@ -214,17 +217,18 @@ pub(super) async fn assembled_again(upkeep: Upkeep, pauses: &mut Pauses) -> Opti
     }
 }
 
-/// Resolves once no request of the set can reach a member: another assembly may use them then. Has no time
-/// limit.
+/// Resolves once no request of the set can reach a member, so that another assembly may use the members.
+/// There is no time limit.
 async fn ended(set: Option<&RaidDevice>) {
     if let Some(set) = set {
-        // Fails for a member that cannot report this; nothing more can be determined.
+        // Ignore an error: a member that cannot report the end of its requests offers no other way to
+        // determine it.
         let _ = set.quiesced().await;
     }
 }
 
-/// The devices of the set (members, journal, spares) that are still open, with the names of their volumes.
-/// Empty for a set without records.
+/// The open devices of the set (members, journal, spares), with the names of their volumes. Empty for a set
+/// without records.
 fn devices(upkeep: &Upkeep) -> Vec<Disk> {
     let Some(records) = &upkeep.records else { return Vec::new() };
     let (record, state) = (records.set(), upkeep.running.state());
@@ -236,7 +240,7 @@ fn devices(upkeep: &Upkeep) -> Vec<Disk> {
     members.chain(journal).chain(beside).filter_map(disk).collect()
 }
 
-/// The result of a future, unless it takes longer than this time.
+/// The result of a future; `None` if it takes longer than this time.
 async fn first<T>(future: impl Future<Output = T>, sleeper: &dyn Sleeper, time: Duration) -> Option<T> {
     let (mut future, mut sleep) = (pin!(future), sleeper.sleep(time));
     poll_fn(|cx| match future.as_mut().poll(cx) {

@@ -1,4 +1,4 @@
-//! Progress, rate and remaining time of long operations.
+//! The status of sets, and the progress, rate and remaining time of long operations.
 
 use std::cell::Cell;
 use std::fmt;
@@ -31,7 +31,7 @@ impl Progress {
     }
 }
 
-/// A rate is measured since the last sample but one.
+/// Interval between samples. The rate is measured since the last sample but one.
 const SAMPLE: Duration = Duration::from_secs(5);
 
 /// Measures the rate of a long operation.
@@ -69,18 +69,20 @@ impl Pace {
     }
 }
 
-/// Default rate per member while the set has users, in bytes per second: 4 % of a 1 Gbit/s link. On a disk,
-/// the transfers cost less than the seeks between them and user I/O. Without users the rate is not limited.
+/// Default rate per member while the set has users, in bytes per second: 4 % of a 1 Gbit/s link. On a hard
+/// disk, the cost of this work is mainly the seeks between it and user I/O, not the transfers. Without users,
+/// the rate is not limited.
 const BESIDE_USERS_BYTES: u64 = 5 << 20;
-/// Users count as present for this long after a request starts.
+/// The set counts as in use for this long after a user request starts.
 const USERS_STAY: Duration = Duration::from_secs(1);
 
 /// Limits the rate at which a set rebuilds, synchronises, scrubs and grows: user I/O has priority.
 #[derive(Debug)]
 pub(crate) struct Throttle {
-    /// Bytes per second and member, with or without users.
+    /// The configured rate in bytes per second and member, with or without users; `None` for the default.
     configured: Option<u64>,
-    /// User requests started by the last check, and the time of the last check that found new ones.
+    /// The number of user requests started, at the last check, and the time of the last check that found new
+    /// requests.
     known: Cell<(u64, Option<Instant>)>,
 }
 
@@ -111,7 +113,7 @@ impl Throttle {
     }
 }
 
-/// Internal work of a set.
+/// A rebuild, a resync, or the zeroing of new space.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Working {
     /// The member being rebuilt; `None` while synchronising or zeroing.
@@ -146,14 +148,14 @@ pub struct ScrubStatus {
     pub repairs: bool,
     /// Whether it has completed.
     pub has_ended: bool,
-    /// Its progress.
+    /// The scrub's progress.
     pub progress: Progress,
-    /// Its findings so far.
+    /// The scrub's findings so far.
     pub found: Scrub,
 }
 
 impl ScrubStatus {
-    /// The recorded scrub of a set that is not in use.
+    /// Creates the status from the recorded scrub of a set that is not in use.
     pub(crate) fn recorded(record: &ScrubRecord, stripes: u64) -> ScrubStatus {
         let (done, total) = (record.stripes.min(stripes), stripes);
         ScrubStatus {
@@ -165,13 +167,15 @@ impl ScrubStatus {
     }
 }
 
-/// Interval at which a scrub is recorded. After an unclean shutdown, the set repeats up to this much of it.
+/// Interval at which the progress of a scrub is recorded. After an unclean shutdown, the scrub repeats up to
+/// this much work.
 const RECORD_EVERY: Duration = Duration::from_secs(10);
-/// A repairing scrub finds an error only once, so its findings are recorded sooner.
+/// The interval if a repairing scrub has new findings. It is shorter because such a scrub finds an error only
+/// once.
 const RECORD_FOUND_EVERY: Duration = Duration::from_secs(1);
 
 impl Scrubbing {
-    /// Starts, or resumes after the recorded stripe.
+    /// Starts a scrub, or resumes one after the recorded stripe.
     pub(crate) fn new(record: ScrubRecord, now: Instant, stripes: u64, stripe_bytes: u64) -> Scrubbing {
         Scrubbing {
             repairs: record.repairs,
@@ -183,7 +187,8 @@ impl Scrubbing {
         }
     }
 
-    /// Adds checksum mismatches, given each member's counter since it joined the set.
+    /// Adds new checksum mismatches to the findings. `counts` contains each member's mismatches since it
+    /// joined the set.
     pub(crate) fn add_wrong(&mut self, counts: Vec<u64>) {
         self.found.wrong_blocks.resize(counts.len(), 0);
         for (member, (total, count)) in self.found.wrong_blocks.iter_mut().zip(&counts).enumerate() {
@@ -257,7 +262,7 @@ impl From<&ScrubRecord> for Scrub {
 }
 
 impl Scrub {
-    /// The record of a scrub that is still running and does not repair.
+    /// Creates the record of a running scrub that does not repair.
     pub(crate) fn record(&self) -> ScrubRecord {
         let Scrub { stripes, degraded, unreadable, mismatches, repaired, ref wrong_blocks, .. } = *self;
         let wrong = |blocks: &u64| u32::try_from(*blocks).unwrap_or(u32::MAX);
@@ -336,7 +341,8 @@ impl fmt::Display for Scrub {
 pub struct JournalStatus {
     /// The volume; `None` if it is missing.
     pub volume: Option<String>,
-    /// It is missing or has failed. A set in use has since kept its journal on the members.
+    /// Whether the journal's volume is missing or has failed. A set in use then keeps its journal on the
+    /// members.
     pub has_failed: bool,
 }
 
@@ -365,7 +371,8 @@ pub struct MemberStatus {
     /// no other member can supply them, they are unreadable until they are written.
     #[serde(default)]
     pub lost_blocks: u64,
-    /// It is not in sync, but the regions that it missed are recorded: if it returns, only these are rebuilt.
+    /// The member is not in sync, but the regions that it missed are recorded: if it returns, only these
+    /// regions are rebuilt.
     #[serde(default)]
     pub missed_regions_recorded: bool,
 }
@@ -373,16 +380,16 @@ pub struct MemberStatus {
 /// The condition of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemberCondition {
-    /// All of its data is current.
+    /// All data of the member is current.
     #[serde(rename = "in sync")]
     InSync,
-    /// Part of its data is current.
+    /// Part of the member's data is current.
     #[serde(rename = "rebuilding")]
     Rebuilding,
-    /// It is no longer used.
+    /// The member is no longer used.
     #[serde(rename = "failed")]
     Failed,
-    /// It is not available.
+    /// The member is not available.
     #[serde(rename = "missing")]
     Missing,
 }
@@ -411,29 +418,29 @@ impl MemberCondition {
 /// A set in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetState {
-    /// Its UUID; `None` if its members are volatile.
+    /// The set's UUID; `None` if its members are volatile.
     pub uuid: Option<String>,
-    /// Its name; empty without one.
+    /// The set's name; empty if it has none.
     pub name: String,
-    /// `RAID 5`.
+    /// The RAID level, such as `RAID 5`.
     pub level: String,
     /// Its condition.
     pub state: Condition,
     /// Progress of a rebuild or resync.
     pub work: Option<Progress>,
-    /// In the order of the layout.
+    /// The members, in the order of the layout.
     pub members: Vec<MemberStatus>,
-    /// Its journal's volume, current or failed, if the journal is on a separate volume.
+    /// The journal's volume, even if it has failed; `None` if the journal is on the members.
     #[serde(default)]
     pub journal: Option<JournalStatus>,
     /// Names of the volumes that can replace a member.
     pub spares: Vec<String>,
-    /// Why it has stopped, and what restarts it.
+    /// Why the set has stopped, and how to restart it.
     #[serde(default)]
     pub why: Option<String>,
     /// The scrub that was requested last.
     pub scrub: Option<ScrubStatus>,
-    /// Why a rebuild, resync or scrub stopped; it is retried.
+    /// Why a rebuild, resync or scrub stopped. It will be retried.
     #[serde(default)]
     pub trouble: Option<String>,
 }
@@ -444,12 +451,12 @@ impl SetState {
         self.members.iter().filter(|member| member.state != MemberCondition::InSync).count()
     }
 
-    /// Missing blocks of members that are in sync.
+    /// The number of lost blocks on all members.
     pub fn lost_blocks(&self) -> u64 {
         self.members.iter().map(|member| member.lost_blocks).sum()
     }
 
-    /// Whether its condition is good and no block is lost.
+    /// Whether the set's condition is good and no block is lost.
     pub fn is_healthy(&self) -> bool {
         self.state.is_well() && self.lost_blocks() == 0
     }
@@ -525,7 +532,8 @@ impl fmt::Display for Progress {
     }
 }
 
-// The condition of a set: one model for its status, its refusals and the table in docs/raid.md.
+// The condition of a set: one model for the status of a set, the refusals to start it, and the table in
+// docs/raid.md.
 
 /// The condition of a set, in use or not. If several apply, the one furthest down the table is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

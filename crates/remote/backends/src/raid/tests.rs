@@ -82,7 +82,8 @@ fn a_set_is_found_by_content_in_any_order_and_survives_a_member() {
         assert_filled(&set(folder.path(), level, &turned), 0x5a);
         std::fs::remove_file(folder.path().join("disk1")).expect("a dead disk");
         if level == "raid1" {
-            // Either of two copies could have been used without the other.
+            // Each of two copies could have been used without the other, so the set must not start with only
+            // one.
             assert!(refusal(&set(folder.path(), level, &all)).contains("confirm that they are lost"));
             let confirmed = parse(&format!("{}?missing-are-lost", set(folder.path(), level, &all)));
             assert_filled(&confirmed.expect("a specification"), 0x5a);
@@ -99,7 +100,7 @@ fn what_cannot_be_right_is_refused_and_nothing_is_made_for_it() {
     let of = |level: &str, members: &[usize]| set(folder.path(), level, members);
     assert!(refusal(&of("raid5:64KiB", &[0, 1, 2])).contains("does not exist"));
     assert!(!folder.path().join("disk0").exists());
-    // Layers hide the file, but not that it is a member: it is not to be created.
+    // A layer above a member's file must not cause the file to be created when it is missing.
     let layered = |member: usize| {
         let file = member_of(folder.path(), member);
         format!("delay:0ms:[{}]", file.strip_suffix("?size=96MiB").expect("its size"))
@@ -122,7 +123,7 @@ fn what_cannot_be_right_is_refused_and_nothing_is_made_for_it() {
     assert!(refused.to_string().contains("RAID 1 has no journal"), "{refused}");
     let memory = parse("raid1:[ram:96MiB, ram:96MiB]").expect("a specification");
     assert!(made(&memory, &Creation::default()).is_err());
-    // The size that a refusal names is enough, and less is not.
+    // The minimum size that the refusal names is sufficient, and a smaller size is not.
     for level in ["raid1", "raid5:64KiB", "raid6:16KiB"] {
         let of_size = |size: &str| {
             let folder = tempfile::tempdir().expect("a folder");
@@ -154,7 +155,7 @@ fn a_set_of_memory_needs_no_creation() {
     .expect("memory");
 }
 
-/// Hosts align their requests to them.
+/// Hosts align their requests to the reported strip and stripe.
 #[test]
 fn a_set_reports_its_strip_and_its_stripe_through_layers() {
     let reported = |text: &str| {
@@ -198,7 +199,7 @@ fn members_with_old_data_are_made_to_fit() {
         let creation = Creation { journal, ..Creation::default() };
         remote::run(async { create(&spec, &creation, Consent::Given).await }).expect("a set");
         let (sets, _) = remote::run(status(&spec)).expect("a set");
-        // A set with a bitmap is read from all members from the start.
+        // A set with a bitmap reads from all members from the start.
         let has_copies = matches!(level, "raid1" | "raid10:64KiB");
         let (has_bitmap, said) = (has_copies || journal.is_some(), sets[0].to_string());
         assert!(sets[0].unsynchronised && !sets[0].is_healthy());
@@ -273,7 +274,7 @@ fn a_scrub_without_repair_and_a_refused_replacement_change_nothing() {
     assert!(found.degraded > 0);
     assert!(before == [read(0), read(1)], "something was written");
     assert_filled(&spec, 0x33);
-    // A member that is present but read-only, or belongs to another set, is not left out.
+    // The set must not start without a member that is present but read-only, or that belongs to another set.
     let read_only = parse(&format!("{}", spec).replacen("96MiB", "96MiB&read-only", 1));
     let read_only = read_only.expect("a specification");
     assert!(refusal(&read_only).contains("is not writable"));
@@ -307,7 +308,7 @@ fn a_scrub_in_use_resumes_where_it_was_and_can_be_cancelled() {
     made(&spec, &Creation::default()).expect("a set");
     fill(&spec, 0x77);
     let disk = std::fs::File::options().write(true).open(folder.path().join("disk2")).expect("a disk");
-    // In one of the first stripes.
+    // Corrupt one of the first stripes.
     disk.write_all_at(b"unexpected bytes!", 34 << 20).expect("written");
     let at_rate = |rate: &str| parse(&format!("{spec}?rebuild={rate}")).expect("a specification");
     // Returns the findings of a scrub that has reached `stripes` or the end.
@@ -337,7 +338,7 @@ fn a_scrub_in_use_resumes_where_it_was_and_can_be_cancelled() {
     let kept = recorded().expect("a scrub");
     assert!(!kept.has_ended && kept.repairs && kept.found.stripes >= 60, "{kept:?}");
     assert_eq!(kept.found.repaired, 1);
-    // It resumes after those stripes: later changes to them are not found.
+    // The scrub resumes after the stripes that it has completed, so later corruption of these is not found.
     disk.write_all_at(b"something else", 34 << 20).expect("written");
     let (ended, _) = used(&at_rate("4GiB"), None, u64::MAX).expect("resumed");
     let ended = ended.expect("a scrub");
@@ -404,7 +405,7 @@ fn a_set_whose_journal_is_destroyed_starts_without_it_when_that_is_accepted() {
         if !checksums {
             disk(2).write_all_at(b"stale parity of the first stripe", 33 << 20).expect("written");
         } else {
-            // Data and parity whose checksums were still only in memory.
+            // Change data and parity whose checksums were still only in memory.
             for member in [0, 2] {
                 disk(member).write_all_at(b"the last write", (33 << 20) + 512).expect("written");
             }
@@ -493,7 +494,8 @@ fn a_lost_journal_and_lost_members_can_be_given_up_together() {
     assert_filled(&left, 0x5a);
 }
 
-/// As after a crash during a fallback: members have an empty journal, and this is not recorded yet.
+/// The state after a crash during a fallback: the members have an empty journal, and the superblocks do not
+/// record the fallback yet.
 #[test]
 fn a_lost_journal_can_be_given_up_whatever_the_members_have_in_reserve() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -505,7 +507,7 @@ fn a_lost_journal_can_be_given_up_whatever_the_members_have_in_reserve() {
     fill(&other, 1);
     let names: Vec<String> = (0..3).map(|member| member_of(folder.path(), member)).collect();
     fill(&parse(&format!("raid5:[{journal_on}, {}]", names.join(", "))).expect("a set"), 0x5a);
-    // After the superblocks, and before the data.
+    // The journal's position: after the superblocks, and before the data.
     let (start, bytes) = (192 << 10, 32 << 20);
     for member in 0..2 {
         let mut area = vec![0; bytes];
@@ -630,7 +632,7 @@ fn a_set_without_a_journal_that_is_refused_for_a_member_starts_once_that_is_back
     remote::run(async { open(&spec).await.map(drop).map_err(Failure::from) }).expect("all are there");
     let (sets, _) = remote::run(status(&spec)).expect("a set");
     assert!(sets[0].state.is_well(), "{}", sets[0]);
-    // Also one whose journal is lost.
+    // The same applies to a set whose journal is lost.
     let (degraded, lost) = (tempfile::tempdir().expect("a folder"), 2);
     let spec = set(folder.path(), "raid5:64KiB", &[0, 1, 2]);
     remote::run(async {
@@ -650,7 +652,7 @@ fn a_set_without_a_journal_that_is_refused_for_a_member_starts_once_that_is_back
     remote::run(async { open(&overruled).await.map(drop).map_err(Failure::from) }).expect("overruled");
 }
 
-/// A rebuild continues at its position when the set was closed.
+/// Checks that a rebuild resumes at the position that it had when the set was closed.
 fn assert_rebuilt(spec: &Spec) {
     let in_sync = || {
         let (sets, others) = remote::run(status(spec)).expect("a set");
@@ -706,7 +708,8 @@ fn a_set_does_not_grow_while_a_member_is_replaced() {
         again.fill(0x21);
         let write = device.write(Extent::new(0, 1), again.share(), Durability::Stable);
         write.await.map_err(|error| Failure::device("write", error))?;
-        // Members on other hosts have no locks, so a set is not opened twice here, whatever its members are.
+        // Members on other hosts have no locks, so this process must not open a set twice, whatever its
+        // members are.
         assert!(
             crate::raid::running::unused(&running.status().uuid.expect("it has one"), None).await.is_err()
         );
@@ -720,7 +723,7 @@ fn a_set_does_not_grow_while_a_member_is_replaced() {
     assert!(found.is_right() && found.degraded == 0, "{found}");
 }
 
-/// A clock that only sleeps advance, and they take no time.
+/// A clock that only sleeps advance. A sleep returns immediately.
 struct Slept {
     begun: Instant,
     milliseconds: AtomicU64,
@@ -773,7 +776,7 @@ fn a_server_that_starts_waits_for_members() {
     assert_eq!(late, Condition::Healthy);
     std::fs::rename(&disk, &away).expect("a disk that is lost");
     assert_eq!(states(&waits("0s")), Condition::Degraded);
-    // A member recorded as failed is not waited for.
+    // The set does not wait for a member that is recorded as failed.
     assert_eq!(states(&waits("10min")), Condition::Degraded);
 }
 
@@ -788,7 +791,8 @@ fn status_and_opening_agree_on_what_is_lost() {
     assert_eq!(looked(&one).state, Condition::Refused);
     assert_eq!(looked(&lost).state, Condition::Degraded);
     assert!(looked(&lost).specification.ends_with("?missing-are-lost"), "{}", looked(&lost));
-    // A scrub without repairs writes nothing; one that repairs records the loss, like each other start.
+    // A scrub without repairs writes nothing. A scrub with repairs records the loss, like every other start
+    // of the set.
     let scrubbed = |spec: &Spec, repairs| {
         remote::run(async { scrub(spec, repairs, &mut |_, _| {}).await }).expect("scrubbed")
     };

@@ -19,15 +19,15 @@ use crate::raid::open::Spare;
 use crate::raid::running::{Current, Order, Parts, Running, Stopped};
 use crate::raid::state::{Pace, Scrubbing, Throttle, Working};
 
-/// How often it looks for work.
+/// Interval at which the upkeep looks for work.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Pause after an error, so that a failing set is not retried all the time.
+/// Pause after an error, so that a failing set is not retried continuously.
 const PAUSE: Duration = Duration::from_secs(10);
-/// A spare that could not be used is retried after this time, and other spares earlier. Regions that could
-/// not be resynchronised are retried after the same time.
+/// Time after which a spare that could not be used is retried. Other spares are tried earlier. Regions that
+/// could not be resynchronised are retried after the same time.
 const AGAIN_PAUSE: Duration = Duration::from_mins(5);
 
-/// Approximate size of a growth step's zeroing, per member.
+/// Approximate number of bytes that a growth step zeroes on each member.
 const GROWN_BYTES: u64 = 8 << 20;
 
 /// A set and the state needed for its upkeep.
@@ -39,13 +39,13 @@ pub(super) struct Upkeep {
     pub(super) spares: Vec<Spare>,
     /// Spares that could not be used, until the given time.
     pub(super) refused_spares: Vec<(Uuid, Instant)>,
-    /// Regions with an unreadable sector are not resynchronised before this time.
+    /// When to retry the regions that have an unreadable sector.
     pub(super) stuck_until: Instant,
-    /// Limits reads and writes of a rebuild.
+    /// Limits the rate of rebuilds, resyncs, scrubs and growth.
     pub(super) throttle: Throttle,
     pub(super) opening: Opening,
     pub(super) growing: Option<Growth>,
-    /// Its journal is on a separate volume, according to the last report.
+    /// Whether the journal was on a separate volume when this was last logged.
     pub(super) has_journal_device: bool,
     pub(super) current: Weak<Current>,
 }
@@ -138,7 +138,7 @@ impl Upkeep {
                 }
             }
             if !self.running.is_used() {
-                // Users have already seen any error.
+                // Ignore an error of this close: users have already received the errors of their requests.
                 let _ = self.close().await;
                 return UpkeepEnd::Ended;
             }
@@ -151,8 +151,9 @@ impl Upkeep {
                 if !std::mem::replace(&mut is_told, true) {
                     self.tell_of_stop(is_taken_over);
                 }
-                // Members taken over by another host are not touched, and volatile members have no record to
-                // restart from.
+                // The set does not restart if another host has taken over a member, because that host's
+                // members must not be modified, or if the members are volatile, because then there is no
+                // record to restart from.
                 if !is_taken_over && self.records.is_some() {
                     return UpkeepEnd::Stopped;
                 }
@@ -179,7 +180,7 @@ impl Upkeep {
         }
     }
 
-    /// Logs one line when the set's requests start to fail: its members, and the remedy.
+    /// Logs one line when the set's requests start to fail, with the members' states and the remedy.
     fn tell_of_stop(&self, is_taken_over: bool) {
         let (set, status) = (self.running.label(), self.running.status());
         let members = status.members.iter().enumerate().map(|(number, member)| {
@@ -318,7 +319,8 @@ impl Upkeep {
         result
     }
 
-    /// Long operations, until there is other work. `failed` is the number of failed members known.
+    /// Runs long operations until there is other work. `failed` is the number of failed members that the
+    /// caller has already handled.
     async fn long_work(&mut self, failed: usize) -> Result<(), DeviceError> {
         let is_to_stop = |upkeep: &Upkeep| {
             upkeep.running.is_interrupted() || upkeep.failed() > failed || upkeep.has_lost_journal()
@@ -454,7 +456,7 @@ impl Upkeep {
         name: String,
     ) -> Result<(), DeviceError> {
         let vacancy = self.set.vacancy(member)?;
-        // A new member's space has not been zeroed.
+        // Growing would skip the new member's space, which has not been zeroed.
         self.stop_growing("a member is replaced").await;
         let put = async {
             let Some(records) = &self.records else { return self.set.replace(vacancy, disk, None).await };
@@ -468,11 +470,12 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Releases a member that could not be replaced: it is no longer in the set, its disk is closed, and no
-    /// superblock records a rebuild.
+    /// If a member could not be replaced, releases it: the member is no longer in the set, its disk is
+    /// closed, and no superblock records a rebuild.
     async fn unless_released(&self, member: usize, put: Result<(), DeviceError>) -> Result<(), DeviceError> {
         if put.is_err() {
-            // If a set cannot record this, it is out of service, and that is logged.
+            // Ignore an error: if the release cannot be recorded, the set is out of service, which is logged
+            // elsewhere.
             let _ = self.release(member).await;
         }
         put
@@ -487,7 +490,7 @@ impl Upkeep {
         Ok(())
     }
 
-    /// Cancels growing: it uses the devices that were members when it started.
+    /// Cancels growing, because it uses the devices that were members when it started.
     async fn stop_growing(&mut self, why: &str) {
         let (Some(growing), Some(records)) = (self.growing.take(), &self.records) else { return };
         growing.cancel(records, &self.set).await;
@@ -532,7 +535,8 @@ impl Upkeep {
         Ok(!scrubbing.has_ended)
     }
 
-    /// Repairs reach stable storage before they are recorded, so they are valid after a crash.
+    /// Records the progress of a scrub. The repairs reach stable storage first, so a recorded repair is not
+    /// lost in a crash.
     async fn record_scrub(&self, scrubbing: &mut Scrubbing, record: ScrubRecord) -> Result<(), DeviceError> {
         let Some(records) = &self.records else { return Ok(()) };
         if record.repaired > scrubbing.recorded.1.repaired {
@@ -543,7 +547,7 @@ impl Upkeep {
         Ok(())
     }
 
-    /// A scrub that was interrupted when the set was last in use resumes at the recorded stripe.
+    /// Resumes a scrub that was interrupted when the set was last in use, at the recorded stripe.
     fn resume_scrub(&self) {
         let Some(record) = self.records.as_ref().and_then(|records| records.set().scrub) else { return };
         let (now, stripes) = (self.opening.sleeper.now(), self.set.layout().stripes());
@@ -556,8 +560,8 @@ impl Upkeep {
         self.running.state().scrubbing = Some(scrubbing);
     }
 
-    /// Whether another host has taken over a member. That host may be running the set, so this host no longer
-    /// writes to a member or records anything.
+    /// Whether another host has taken over a member. That host may be running the set. If so, this call also
+    /// makes this host stop writing superblocks.
     fn is_taken_over(&self) -> bool {
         let is_known = self.records.as_ref().is_some_and(|records| records.is_taken_over());
         let is = is_known || self.set.status().is_taken_over;
@@ -661,7 +665,8 @@ impl Upkeep {
         Ok(format!("{with} is now member {member}, and is being rebuilt"))
     }
 
-    /// Adds a former member again, if its missed regions are recorded. Nothing is written to other volumes.
+    /// Adds a former member again, if the regions that it missed are recorded. Returns false, and writes
+    /// nothing to `with`, if `with` is not that member.
     async fn readd(&mut self, member: usize, with: &Spec) -> Result<bool, Failure> {
         let Some(records) = self.records.clone().filter(|records| records.set().missed_from > 0) else {
             return Ok(false);
@@ -715,7 +720,7 @@ impl Upkeep {
     /// Opens a volume that is to become part of the set.
     async fn opened(&self, spec: &Spec, overwrites: bool) -> Result<Arc<dyn BlockDevice>, Failure> {
         self.check_not_used(spec)?;
-        // This is an order, so a missing file is created.
+        // An administrator has requested this volume, so a missing file is created.
         let opening = Opening { creation: Creation::Free, undo: Undo::default(), ..self.opening.clone() };
         let consent = if overwrites { Consent::Given } else { Consent::Ask(&|_| false) };
         let opened = match &self.records {
@@ -723,7 +728,7 @@ impl Upkeep {
             None => spec.open(&opening).await.map_err(Failure::from),
         };
         let device = opened.inspect_err(|_| opening.undo.take_back())?;
-        // Exports and LUNs have no locks, and a disk may have two names.
+        // Check the superblock also, because exports and LUNs have no locks, and a disk may have two names.
         if let Some(records) = &self.records
             && let Ok((found, _)) = superblock::read(device.as_ref()).await
         {
@@ -738,7 +743,7 @@ impl Upkeep {
         Ok(device)
     }
 
-    /// Refuses a volume that the set has open: opening it would wait until the set releases it.
+    /// Rejects a volume that the set has open. Opening it again would wait until the set releases it.
     fn check_not_used(&self, spec: &Spec) -> Result<(), Failure> {
         if !spec.keeps_data() {
             return Ok(());
@@ -874,7 +879,7 @@ impl Upkeep {
         }
         match &self.records {
             Some(records) if self.set.status().unsynced_regions == 0 => records.close().await.map_err(failed),
-            // The bitmap records the regions that may still differ.
+            // The close is clean even if regions may still differ: the bitmap records them.
             Some(_) | None => Ok(()),
         }
     }

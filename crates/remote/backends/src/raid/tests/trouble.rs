@@ -13,21 +13,21 @@ struct Tampered {
 }
 
 const NONE: u8 = 0;
-/// Another host has locked its image.
+/// Another host has locked the volume's image.
 const LOCKED: u8 = 1;
-/// Another host has reserved it.
+/// Another host has reserved the volume.
 const RESERVED: u8 = 2;
-/// It does not respond until this value changes.
+/// The volume does not respond until this value changes.
 const HANGS: u8 = 3;
-/// The same, after a request was made.
+/// Like [`HANGS`]; the volume has received at least one request since.
 const HANGS_ASKED: u8 = 4;
-/// Its writes fail.
+/// Writes to the volume fail.
 const UNWRITABLE: u8 = 5;
-/// Its server may lose its cache undetected.
+/// The volume's server may lose its cache undetected.
 const LOSES_UNSEEN: u8 = 6;
-/// One of its sectors cannot be read until it is written.
+/// One sector of the volume cannot be read until it is written.
 const BAD_SECTOR: u8 = 7;
-/// That sector, in the middle of a member's data.
+/// The unreadable sector, in the middle of a member's data.
 const BAD: u64 = (64 << 20) / 512;
 
 fn has_bad(extent: Extent) -> bool {
@@ -130,7 +130,7 @@ impl Scene {
     }
 }
 
-/// The set, with `count` of its last members tampered with.
+/// Returns the specification of the set with its last `count` members tampered with.
 fn with_tampered(plain: &Spec, count: usize) -> (Spec, Arc<AtomicU8>) {
     let trouble: Arc<AtomicU8> = Arc::default();
     let mut raid = named(plain).expect("a set");
@@ -142,7 +142,8 @@ fn with_tampered(plain: &Spec, count: usize) -> (Spec, Arc<AtomicU8>) {
     (Spec { backend: Arc::new(raid), ..plain.clone() }, trouble)
 }
 
-/// The other user may be running the set; without that member this would become a different set.
+/// The other user may be running the set. If this host started the set without that member, there would be
+/// two diverging sets.
 #[test]
 fn a_set_is_not_started_without_a_member_that_somebody_else_uses() {
     let scene = Scene::raid5();
@@ -153,13 +154,13 @@ fn a_set_is_not_started_without_a_member_that_somebody_else_uses() {
     scene.has(RESERVED);
     let refused = refusal(&scene.spec);
     assert!(refused.contains("disk2") && refused.contains("reserved by another initiator"), "{refused}");
-    // A set that has this set as a member is not started without it either.
+    // A set that has this set as a member must not start without it either.
     let backend = Arc::clone(&scene.spec.backend);
     let mut outer = named(&parse("raid1:[ram:8MiB, ram:8MiB]").expect("a set")).expect("a set");
     outer.members = vec![Spec { backend, ..scene.plain.clone() }, scene.plain.clone()];
     let refused = refusal(&Spec { backend: Arc::new(outer), ..scene.plain.clone() });
     assert!(refused.contains("reserved by another initiator"), "{refused}");
-    // Nothing was recorded, and leaving out the member is explicit.
+    // Nothing was recorded. Excluding the member requires an explicit specification without it.
     scene.has(NONE);
     let (sets, _) = remote::run(status(&scene.plain)).expect("a set");
     assert!(sets[0].state.is_well(), "{}", sets[0]);
@@ -241,7 +242,7 @@ fn a_set_that_has_stopped_starts_again_with_its_members() {
         assert_eq!((running.status().state, running.status().why), (Condition::Degraded, None));
         let read = device.read(Extent::new(64, 8), Buffer::zeroed(4096)).await.expect("it serves");
         assert!(read.iter().all(|byte| *byte == 1 || *byte == 2));
-        // And automatically.
+        // The set also restarts automatically.
         scene.has(UNWRITABLE);
         written(&*device, 3).await.expect_err("one of three");
         scene.has(NONE);
@@ -263,7 +264,8 @@ fn a_set_that_has_stopped_starts_again_with_its_members() {
     }
 }
 
-/// Regression: the rebuild failed at the sector again and again, and the scrub behind it never started.
+/// Regression: the rebuild failed repeatedly at the unreadable sector, and the scrub queued after it never
+/// started.
 #[test]
 fn a_scrub_follows_a_rebuild_with_a_bad_sector_and_the_lost_blocks_are_reported() {
     let scene = Scene::raid5();
@@ -322,8 +324,8 @@ fn a_scrub_follows_a_rebuild_with_a_bad_sector_and_the_lost_blocks_are_reported(
     assert!(looked().is_healthy(), "{}", looked());
 }
 
-/// Writes that a mirror had acknowledged and not flushed may be lost with its members' caches: its users get
-/// an error.
+/// Writes that a mirror has acknowledged but not flushed may be lost with its members' caches. The users of
+/// the mirror must get an error.
 #[test]
 fn a_mirror_that_starts_again_counts_a_loss() {
     let scene = Scene::new("raid1", &[0, 1], 2);
@@ -358,7 +360,7 @@ fn a_member_whose_protocol_does_not_show_the_loss_of_its_cache_is_refused() {
                 && refused.contains("?cache-loss-unseen"),
             "{level}: {refused}"
         );
-        // The user has accepted the risk, and the profile no longer reports it.
+        // If the user has accepted the risk, the profile no longer reports it.
         scene.has(NONE);
         remote::run(async { in_use(&scene.spec).await.map(drop) }).expect("a set");
     }
@@ -392,7 +394,7 @@ fn a_spare_that_cannot_be_used_is_in_nobodys_way() {
     std::fs::remove_file(folder.path().join("disk0")).expect("a dead disk");
     let with_spares = parse(&format!("{}?missing-are-lost", set(folder.path(), "raid1", &[1, 2, 3])));
     let with_spares = with_spares.expect("a specification");
-    // The last one is tried first.
+    // The set tries the last spare first.
     let (spec, trouble) = with_tampered(&with_spares, 1);
     trouble.store(UNWRITABLE, Ordering::Relaxed);
     remote::run(async {
@@ -406,7 +408,7 @@ fn a_spare_that_cannot_be_used_is_in_nobodys_way() {
     assert_filled(&set(folder.path(), "raid1", &[1, 2]), 0x19);
 }
 
-/// Regression: the superblocks named it as a member being rebuilt, but the set did not.
+/// Regression: the superblocks recorded the volume as a member being rebuilt, but the set did not use it.
 #[test]
 fn a_member_that_cannot_be_put_back_is_released_and_can_be_tried_again() {
     let scene = Scene::new("raid1", &[0, 1], 1);
