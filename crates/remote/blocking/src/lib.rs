@@ -1,9 +1,9 @@
 //! A remote LUN for programs with another async runtime, or with none.
 //!
 //! `iscsi_client` runs in a runtime environment of `reactor`, which belongs to one thread. This crate starts
-//! such a thread for each session: [`Lun::open`] logs in on it, and every request is sent to it and back. The
-//! result is a [`Request`]: a future that any executor may poll, and that a thread without one may
-//! [wait](Request::wait) for. A [`Lun`] is `Clone`, `Send` and `Sync`; any number of requests may be
+//! such a thread for each session: [`Lun::open`] logs in on that thread, and every request is passed to it.
+//! The result is a [`Request`]: a future that any executor may poll, and that a thread without an executor
+//! may [wait](Request::wait) for. A [`Lun`] is `Clone`, `Send` and `Sync`; any number of requests may be
 //! outstanding.
 //!
 //! ```text
@@ -12,8 +12,8 @@
 //!   Request ◄── outcome, waker ◄────────┘
 //! ```
 //!
-//! The cost is a wake-up in each direction. A program that can run a `reactor` environment itself uses
-//! `iscsi_client` directly.
+//! Each request costs a thread wake-up in each direction. A program that can run a `reactor` environment
+//! itself should use `iscsi_client` directly.
 //!
 //! With the feature `tokio`, [`TokioLun`] is a LUN with tokio's file traits `AsyncRead`, `AsyncWrite` and
 //! `AsyncSeek`. Everything else works in tokio without it.

@@ -26,7 +26,7 @@ use reactor::{Receiver, Sender};
 pub struct Lun {
     orders: Sender<Order>,
     device: Arc<RemoteLun>,
-    /// Locked while a block is written in part.
+    /// Locks of the blocks that are being written in part.
     locks: Arc<RangeLocks>,
 }
 
@@ -65,7 +65,7 @@ impl Lun {
         self.device.profile()
     }
 
-    /// The LUN in its session, for operations without a method here. Its futures make progress only on the
+    /// The LUN in its session, for operations that have no method here. Its futures make progress only on the
     /// session's thread: see [`Lun::run`].
     pub fn remote(&self) -> &RemoteLun {
         &self.device
@@ -124,7 +124,7 @@ impl Lun {
         })
     }
 
-    /// Zeroes the blocks, by deallocating them where possible if `may_unmap`.
+    /// Zeroes the blocks. If `may_unmap` is set, deallocates them where possible.
     pub fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Request<(), DeviceError> {
         let locks = Arc::clone(&self.locks);
         self.run(move |device| async move {
@@ -138,12 +138,13 @@ impl Lun {
         self.run(|device| async move { device.refresh().await })
     }
 
-    /// Sends a command unchanged and returns the target's response, whatever its status. Nothing is retried.
+    /// Sends a command unchanged, and returns the target's response, whatever its status. The command is not
+    /// retried.
     pub fn command(&self, cdb: Cdb, transfer: Transfer) -> Request<CommandResult, CommandError> {
         self.run(move |device| async move { device.command(cdb, transfer).await })
     }
 
-    /// The statistics of the session; `None` if it is lost for good.
+    /// The statistics of the session; `None` if the session is permanently lost.
     pub fn statistics(&self) -> Request<Option<Statistics>, Ended> {
         self.run(|device| async move { Ok(device.target().statistics().await) })
     }
@@ -157,7 +158,7 @@ impl Lun {
         F: Future<Output = Result<T, E>> + 'static,
     {
         let (request, completer) = request();
-        let lun = self.clone(); // keeps the session until the request has ended
+        let lun = self.clone(); // keeps the session open until the request has ended
         let order = Order::Run(Box::new(move || {
             let device = Arc::clone(&lun.device);
             reactor::spawn(async move {
@@ -170,10 +171,11 @@ impl Lun {
         request
     }
 
-    /// Ends outstanding requests with [`Ended`], logs out, and waits for the target's confirmation or the timeout.
+    /// Closes the LUN: ends outstanding requests with [`Ended`], logs out, and waits for the target's
+    /// confirmation or the timeout.
     pub fn close(&self) -> Request<(), Ended> {
         let (request, completer) = request();
-        let _ = self.orders.send(Order::Close(completer)); // if it is closed already, the request fails
+        let _ = self.orders.send(Order::Close(completer)); // if the LUN is already closed, the request fails
         request
     }
 }
@@ -216,7 +218,7 @@ where
     }
 }
 
-/// Executes orders until the last [`Lun`] is dropped, or one is closed.
+/// Executes orders until the last [`Lun`] is dropped, or one of them is closed.
 async fn serve(device: Arc<RemoteLun>, mut orders: Receiver<Order>) {
     let closed = loop {
         match orders.recv().await {
@@ -232,12 +234,12 @@ async fn serve(device: Arc<RemoteLun>, mut orders: Receiver<Order>) {
     }
 }
 
-/// For session identifiers and CHAP challenges.
+/// Fills `bytes` with random numbers, for session identifiers and CHAP challenges.
 fn random(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the system has random numbers once it has started");
 }
 
-// Errors that exist because a session has its own thread.
+// Errors of the session's thread.
 
 /// The session's thread has ended: the LUN was closed, or the thread has panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -304,8 +306,8 @@ impl From<io::Error> for OpenError {
     }
 }
 
-// A request as its requester and the session's thread share it: a slot for the outcome, with a waker on
-// either side.
+// A request is a slot for the outcome, which the requester and the session's thread share. Each of the two
+// has a waker in the slot.
 
 /// An outstanding request. It is executed even if it is not polled. Dropping it cancels it, like a request of
 /// a [`block::BlockDevice`].
@@ -323,9 +325,9 @@ struct Slot<T, E> {
 
 struct State<T, E> {
     outcome: Option<Result<T, E>>,
-    /// Waits for the outcome.
+    /// Wakes the requester, which waits for the outcome.
     requester: Option<Waker>,
-    /// The task that executes the request.
+    /// Wakes the task that executes the request.
     worker: Option<Waker>,
     /// The requester has dropped the request.
     is_abandoned: bool,
@@ -337,7 +339,7 @@ impl<T, E> Slot<T, E> {
     }
 }
 
-/// A request, and the completer that ends it.
+/// Creates a request, and the completer that ends it.
 pub(crate) fn request<T, E: From<Ended>>() -> (Request<T, E>, Completer<T, E>) {
     let state = State { outcome: None, requester: None, worker: None, is_abandoned: false };
     let slot = Arc::new(Slot { state: Mutex::new(state), has_ended: Condvar::new() });
@@ -360,10 +362,11 @@ impl<T, E> Request<T, E> {
         }
     }
 
-    /// The same for at most `time`; after that it returns the request, which is still outstanding.
+    /// Like [`Request::wait`], but waits for at most `time`. After that, returns the request, which is still
+    /// outstanding.
     ///
     /// # Errors
-    /// The request itself, if it has not ended.
+    /// The request itself, if it is still outstanding.
     pub fn wait_for(self, time: Duration) -> Result<Result<T, E>, Request<T, E>> {
         let until = Instant::now() + time;
         let mut state = self.slot.lock();
@@ -488,7 +491,8 @@ mod tests {
     fn a_task_of_any_executor_is_woken_by_the_outcome() {
         let (request, completer) = request::<u32, Ended>();
         let other = thread::spawn(move || completer.complete(Ok(7)));
-        // `reactor` represents any executor here: the waker is its only contact with requests.
+        // This test uses `reactor` in place of any other executor: an executor interacts with a request only
+        // through the waker.
         assert_eq!(block_on(Alone::real_time(), request), Ok(7));
         other.join().expect("no panic");
     }

@@ -1,4 +1,5 @@
-//! A LUN with the interface of tokio's files: bytes at a position that reads, writes and seeks move.
+//! A LUN with the interface of tokio's files: it has a position in bytes, which reads, writes and seeks
+//! advance.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, SeekFrom};
@@ -17,7 +18,7 @@ use crate::lun::{Ended, Lun, Request};
 /// - One request is outstanding at a time. For more, use the [`Lun`], whose [`Request`]s tokio polls like any
 ///   future.
 /// - Positions are in bytes. Blocks that are written in part are read first ([`Lun::write_bytes`]).
-/// - Reads end at the LUN's end; a write beyond it fails with `StorageFull`.
+/// - Reads stop at the end of the LUN. A write beyond the end fails with `StorageFull`.
 /// - As with `tokio::fs::File`, a write copies its data and returns, and the next call reports its error.
 ///   Call `flush` before dropping the `TokioLun`, which cancels an outstanding write.
 /// - `flush` and `shutdown` flush earlier writes to stable storage. The session is closed when its last
@@ -30,9 +31,9 @@ pub struct TokioLun {
 
 enum Outstanding {
     None,
-    /// From the position on; the number of bytes.
+    /// A read at the position, and its number of bytes.
     Read(Request<Slice, DeviceError>, usize),
-    /// The position is already after it.
+    /// A write. The position is already after the end of the write.
     Write(Request<(), DeviceError>),
     Flush(Request<(), DeviceError>),
 }
@@ -89,7 +90,8 @@ impl AsyncRead for TokioLun {
         if length == 0 {
             return Poll::Ready(Ok(()));
         }
-        // A read that the caller dropped is continued by the next one, whose buffer may be shorter.
+        // If the caller has dropped a read, the next read continues it. The buffer of that next read may be
+        // shorter.
         let (mut request, asked) = match mem::replace(&mut this.outstanding, Outstanding::None) {
             Outstanding::Read(request, asked) if asked <= length => (request, asked),
             _ => (this.lun.read_bytes(this.position..this.position + length as u64), length),
@@ -154,7 +156,7 @@ impl AsyncSeek for TokioLun {
     }
 }
 
-/// The error kind that a file would report; the device's error is the source.
+/// Converts a device error to the error kind that a file would report, with the device error as its source.
 fn io_error(error: DeviceError) -> io::Error {
     let kind = match error {
         DeviceError::OutOfRange => ErrorKind::InvalidInput,
