@@ -1,5 +1,6 @@
-//! Job files as fio itself reads them: its output for random job files before it starts them, and its parsing
-//! of sizes and times. Without fio, these tests are skipped with a message.
+//! Compares the parser of job files with fio itself: the description of the jobs that fio prints before it
+//! starts random job files, and its parsing of sizes and times. Without fio, these tests are skipped with a
+//! message.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +9,7 @@ use bench::fio_job::{self, Job, Jobs};
 use bench::plan::Workload;
 use block::Random;
 
-/// The output of fio, or `None` if there is no fio.
+/// Runs fio and returns its output, or `None` if fio is not installed.
 fn fio(arguments: &[&str], text: &str) -> Option<String> {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{:p}.fio", std::process::id(), text));
     std::fs::write(&path, text).expect("a file");
@@ -32,8 +33,8 @@ fn parsed(text: &str) -> Jobs {
     fio_job::parse(text, &[]).unwrap_or_else(|mistakes| panic!("{text}\n{mistakes:?}"))
 }
 
-/// A job according to fio's first line about it: name, phase, pattern, shortest and longest read and write,
-/// depth.
+/// The first line that fio prints about a job: name, phase, pattern, shortest and longest read and write, and
+/// queue depth.
 #[derive(Debug, PartialEq)]
 struct Line {
     name: String,
@@ -45,7 +46,7 @@ struct Line {
 }
 
 impl Line {
-    /// Whether the other is the same, except for differences below one percent in its lengths.
+    /// Whether the lines are equal, except for differences below one percent in the lengths.
     fn is_about(&self, other: &Line) -> bool {
         let near = |one: u64, other: u64| one.abs_diff(other) * 100 < one;
         let near = |one: (u64, u64), other: (u64, u64)| near(one.0, other.0) && near(one.1, other.1);
@@ -56,7 +57,8 @@ impl Line {
     }
 }
 
-/// `a: (g=0): rw=read, bs=(R) 4096B-16.0KiB, (W) 4096B-4096B, (T) …, ioengine=null, iodepth=8`
+/// Parses a line such as `a: (g=0): rw=read, bs=(R) 4096B-16.0KiB, (W) 4096B-4096B, (T) …, ioengine=null,
+/// iodepth=8`.
 fn told(line: &str) -> Option<Line> {
     let (name, rest) = line.split_once(": (g=")?;
     let (phase, rest) = rest.split_once("): rw=")?;
@@ -75,7 +77,7 @@ fn told(line: &str) -> Option<Line> {
     })
 }
 
-/// `16.0KiB`; lengths in the model are printed exactly.
+/// Parses a length such as `16.0KiB`. fio prints the lengths used in this test exactly.
 fn bytes(text: &str) -> u64 {
     let end = text.find(|letter: char| letter.is_alphabetic()).expect(text);
     let unit = match &text[end..] {
@@ -89,7 +91,8 @@ fn bytes(text: &str) -> u64 {
     (text[..end].parse::<f64>().expect(text) * unit) as u64
 }
 
-/// The same for our job; a direction that it does not have is copied from fio's line.
+/// Describes our job in the same way. The lengths of a direction that the job does not use are copied from
+/// fio's line.
 fn ours(job: &Job, phase: usize, fios: &Line) -> Line {
     let Workload { accesses, depth, .. } = &job.workload;
     let range = |reads: bool, otherwise: (u64, u64)| {
@@ -117,7 +120,8 @@ fn ours(job: &Job, phase: usize, fios: &Line) -> Line {
     }
 }
 
-/// Files with ranges or with splits of lengths: where a job has both, fio prints one and uses the other.
+/// Generates job files with either ranges or splits of lengths. If a job has both, fio prints one of them and
+/// uses the other.
 struct Model(Random, bool);
 
 impl Model {
@@ -125,7 +129,7 @@ impl Model {
         of[self.0.below(of.len() as u64) as usize]
     }
 
-    /// Some options that both must understand alike.
+    /// Returns random options that both parsers must interpret in the same way.
     fn options(&mut self) -> String {
         const CHOICES: &[&[&str]] = &[
             &[
@@ -159,10 +163,10 @@ impl Model {
             &["; a comment", "", "  # another", "\tthread ; behind"],
             &["kb_base=1000", "kb_base=1024"],
         ];
-        // Lengths are frequent, the base is rare.
+        // Options for lengths are frequent; `kb_base` is rare.
         let weights = [5, 5, 2, 2, 5, 3, 3, 2, 2, 3, 1];
         let mut options = String::new();
-        // Ranges with ends that are not powers of two have no common multiples.
+        // Lengths in a range whose ends are not powers of two have no common multiples.
         let unused: &[&str] = if self.1 { &["bsrange"] } else { &["bssplit", "kb_base"] };
         for (choices, weight) in CHOICES.iter().zip(weights) {
             if self.0.below(10) < weight && !unused.iter().any(|name| choices[0].starts_with(name)) {
@@ -175,7 +179,7 @@ impl Model {
 
     fn file(&mut self) -> String {
         self.1 = !self.1;
-        // Ends after one request; there is no device.
+        // Each job ends after one request, since there is no device.
         let mut text = "[global]\nioengine=null\nfilesize=1g\nnumber_ios=1\nthread\n".to_owned();
         for number in 0..2 + self.0.below(4) {
             if self.0.below(4) == 0 {
@@ -205,7 +209,7 @@ fn random_job_files_mean_what_they_mean_to_fio() {
         assert_eq!(fios.len(), jobs.len(), "seed {seed}\n{text}\n{said}");
         for (line, (phase, job)) in fios.iter().zip(&jobs) {
             let ours = ours(job, *phase, line);
-            // fio rounds its output in units of 1,000.
+            // fio rounds the lengths that it prints in units of 1,000.
             let rounded = line.is_about(&ours) && text.contains("kb_base=1000");
             assert!(rounded || *line == ours, "seed {seed}\n{line:?}\n{ours:?}\n{text}\n{said}");
         }
@@ -267,7 +271,7 @@ fn help(argument: &str) -> Option<String> {
     output.ok().map(|output| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// `iodepth_low             : Low water mark for queuing depth`
+/// Parses the name from a line such as `iodepth_low             : Low water mark for queuing depth`.
 fn name(line: &str) -> Option<String> {
     let name = line.split_whitespace().next()?.trim_end_matches(':');
     line.contains(": ").then(|| name.to_owned())

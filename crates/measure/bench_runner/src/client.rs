@@ -1,8 +1,8 @@
-//! A client: a thread with its own world and its own paths to the storage, which runs one role at a time.
+//! A client: a thread with its own reactor and its own paths to the storage, which runs one role at a time.
 //!
-//! On one machine it stands for an initiator: clients share only the machine. An agent has clients too, in
-//! another process. The owner of a client sends it orders and receives every sample; the client itself
-//! decides nothing except when its orders are complete.
+//! On one machine, a client stands for an initiator; clients share only the machine. An agent also has
+//! clients, in its own process. The owner of a client sends it orders and receives every sample. The client
+//! decides only when a run has completed its own limits of time, bytes or requests.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::client_paths::{Source, StoragePaths, settle};
 use crate::costs::{Cost, Costs};
 use crate::storage::journal_of_run;
 
-/// The handle of a client, which logs out and ends when this handle is dropped.
+/// The handle of a client. When the handle is dropped, the client logs out and ends.
 pub struct Client {
     name: String,
     orders: Sender<Order>,
@@ -33,34 +33,34 @@ pub struct Client {
 
 /// Options of a client.
 pub struct ClientOptions {
-    /// Its name in the record: `client 1`.
+    /// The name in the record: `client 1`.
     pub name: String,
-    /// The storage that it measures.
+    /// The storage to measure.
     pub source: Source,
-    /// The busy-poll time of its thread.
+    /// The time for which the client's thread polls before it sleeps.
     pub spin: Duration,
-    /// On which network.
+    /// The network on which the client runs.
     pub site: Site,
     /// The journal file of acknowledged writes, for a verified workload.
     pub log: Option<PathBuf>,
 }
 
-/// A task of a client.
+/// One run of a role.
 pub struct Task {
-    /// Its role in the cell.
+    /// The role in the cell.
     pub role: Role,
-    /// The time of its regular end.
+    /// The condition that ends the run.
     pub stop: Stop,
-    /// The time of the first request; now, if that is past.
+    /// The time of the first request. If it is in the past, the run starts immediately.
     pub start: Instant,
-    /// Ends it early.
+    /// Ends the run early.
     pub end: StopFlag,
-    /// Whether this is the process's only activity. All CPU time is then this client's, including that of the
-    /// threads which serve files where io_uring is forbidden.
+    /// Whether nothing else runs in this process. All CPU time of the process is then counted for this
+    /// client, including threads that perform file I/O where io_uring is forbidden.
     pub alone: bool,
 }
 
-/// A shared flag that asks clients to end.
+/// A shared flag that requests the end of a run.
 #[derive(Clone, Default)]
 pub struct StopFlag(Arc<AtomicBool>);
 
@@ -70,15 +70,15 @@ pub enum Report {
     Counting,
     /// The sample of a short interval.
     Sample(Sample),
-    /// The run has ended. No more notifications follow.
+    /// The run has ended. No further reports follow.
     Ended(Box<Result<RoleResult, Failure>>),
 }
 
 /// The result of a role.
 pub struct RoleResult {
-    /// The part for the record.
+    /// The result for the record.
     pub run: ClientRun,
-    /// The statistics of its sessions as text.
+    /// The statistics of the client's sessions, as text.
     pub tables: Vec<String>,
     /// The actual start time.
     pub started: Instant,
@@ -91,7 +91,7 @@ enum Order {
 }
 
 impl Client {
-    /// Starts its thread. Nothing is opened yet.
+    /// Starts the client's thread, without opening the storage.
     pub fn start(options: ClientOptions) -> Result<Client, Failure> {
         let (orders, received) = mailbox();
         let (end, ended) = mailbox();
@@ -99,10 +99,10 @@ impl Client {
         let thread = thread::Builder::new().name(name.replace(' ', "-"));
         let started = thread.spawn(move || {
             if let Err(failure) = options.site.run(|| live(&options, received)) {
-                // Senders of orders get an error, because the receiver is dropped.
+                // Dropping the receiver of orders gives their senders an error.
                 tracing::error!(%failure, "a client has no network");
             }
-            // Dropped before the end is announced: afterwards, the storage is no longer in use.
+            // Drop the paths before the end is announced, so that the storage is no longer in use afterwards.
             drop(options);
             // The receiver may have been dropped.
             let _ = end.send(());
@@ -112,27 +112,27 @@ impl Client {
         Ok(Client { name, orders, ended })
     }
 
-    /// Opens paths to the storage until there are `sessions`.
+    /// Opens paths to the storage until there are at least `sessions`.
     pub async fn prepare(&self, sessions: u16) -> Result<(), Failure> {
         self.ask(|done| Order::Prepare { sessions, done }).await
     }
 
-    /// Checks that each of its paths still leads to the storage, with the time that an initiator needs to
+    /// Checks that each path still leads to the storage, allowing the time that an initiator needs to
     /// reconnect.
     pub async fn look_alive(&self) -> Result<(), Failure> {
         self.ask(|done| Order::LookAlive { done }).await
     }
 
-    /// Starts a prepared role. Its reports carry `index`.
+    /// Starts a prepared role. The client's reports carry `index`.
     pub fn begin(&self, task: Task, index: usize, reports: &Sender<(usize, Report)>) {
         let order = Order::Run { task: Box::new(task), index, reports: reports.clone() };
         if self.orders.send(order).is_err() {
-            // The receiver of its reports gets an error.
+            // The receiver of the reports gets an error.
             let _ = reports.send((index, Report::Ended(Box::new(Err(self.gone())))));
         }
     }
 
-    /// Logs out and ends, or gives up after a few seconds.
+    /// Logs out and ends the thread, or gives up after a few seconds.
     pub async fn close(self) {
         let Client { orders, mut ended, .. } = self;
         drop(orders);
@@ -151,26 +151,26 @@ impl Client {
     }
 }
 
-/// A target that does not respond to a logout is abandoned.
+/// Time to wait for the logout. A target that does not respond in this time is abandoned.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl StopFlag {
-    /// Asks for it.
+    /// Requests the end.
     pub fn ask(&self) {
         self.0.store(true, Relaxed);
     }
 
-    /// Whether that was asked for.
+    /// Whether the end has been requested.
     pub fn is_asked(&self) -> bool {
         self.0.load(Relaxed)
     }
 }
 
-/// The thread.
+/// Runs the client's thread.
 fn live(options: &ClientOptions, orders: Receiver<Order>) {
     match Epoll::shared(EpollOptions { spin: options.spin, ..EpollOptions::default() }) {
         Ok(world) => reactor::block_on(world, obey(options, orders)),
-        // Senders of orders get an error, because the receiver is dropped.
+        // Dropping the receiver of orders gives their senders an error.
         Err(error) => tracing::error!(%error, "a client has no epoll set"),
     }
 }
@@ -188,7 +188,7 @@ async fn obey(options: &ClientOptions, mut orders: Receiver<Order>) {
             Order::Run { task, index, reports } => {
                 let told = reports.clone();
                 let tell = move |report| drop(told.send((index, report)));
-                // All clients share the channels: one reports.
+                // All clients share the channels, so only the first client reports them.
                 let channels = paths.channels().filter(|_| index == 0);
                 let outcome = carry_out(options, &paths, channels, &task, tell).await;
                 let _ = reports.send((index, Report::Ended(Box::new(outcome))));
@@ -220,7 +220,7 @@ async fn carry_out(
     };
     let workload = &task.role.workload;
     let run = match (&options.log, devices.first()) {
-        // A fill of a new file is not covered by guarantees.
+        // The journal does not cover the fill of a new file, which is not stamped.
         (Some(log), Some(device)) if workload.data == Data::Stamped => {
             let journal = journal_of_run(log, workload, device.geometry())?;
             bench::run_with_journal(&devices, workload, &orders, &journal, &mut each).await
@@ -237,7 +237,8 @@ async fn carry_out(
     Ok(part(options, &task.role, run, cost, began.await))
 }
 
-/// This thread wakes slightly late, and so does the run, in the same turn of its reactor.
+/// Waits for the start of the run. Returns the actual time: the thread wakes slightly late, and the run
+/// starts in the same turn of its reactor.
 async fn began(start: Instant) -> Instant {
     reactor::sleep_until(start).await;
     Instant::now()
@@ -248,7 +249,7 @@ fn part(options: &ClientOptions, role: &Role, run: Run, cost: Cost, started: Ins
     let tables = statistics.iter().map(ToString::to_string);
     let tables = tables.chain(channels.iter().map(ToString::to_string));
     let tables = tables.chain(frames.iter().map(ToString::to_string)).collect();
-    // Statistics are numbers and names: all of them can be written as JSON.
+    // Statistics consist of numbers and names, so they can always be written as JSON.
     let sessions = statistics.iter().filter_map(|told| serde_json::to_value(told).ok());
     let sessions = sessions.chain(channels.iter().filter_map(|told| serde_json::to_value(told).ok()));
     let sessions = sessions.chain(frames.iter().filter_map(|told| serde_json::to_value(told).ok())).collect();
@@ -257,7 +258,8 @@ fn part(options: &ClientOptions, role: &Role, run: Run, cost: Cost, started: Ins
     RoleResult { run, tables, started }
 }
 
-/// The part of a stop condition that the loop evaluates; the rest is decided by the receiver of all samples.
+/// Returns the part of a stop condition that the client's loop evaluates. The receiver of all samples
+/// evaluates the rest.
 fn orders(stop: &Stop, start: Instant) -> Orders {
     let (bytes, requests) = match stop.rule {
         Rule::Bytes { bytes } => (Some(bytes), None),
@@ -275,29 +277,31 @@ fn orders(stop: &Stop, start: Instant) -> Orders {
     }
 }
 
-/// The length of a sample: some two hundred in a run, as needed for the confidence interval of an
-/// autocorrelated series. Samples are rare enough to cost nothing, and frequent enough for a display.
+/// Returns the length of a sample. A run has about two hundred samples, as the confidence interval of an
+/// autocorrelated series requires. The samples are rare enough to have a negligible cost, and frequent enough
+/// for a display.
 fn interval(stop: &Stop) -> Duration {
     const SAMPLES: f64 = 200.0;
     Duration::from_secs_f64((stop.max_s / SAMPLES).clamp(0.05, 1.0))
 }
 
-/// A network to work on.
+/// The network on which a client runs.
 #[derive(Clone)]
 pub enum Site {
-    /// The one that this process is on.
+    /// The network of this process.
     Here,
-    /// The network of a lab's host, which exists as long as this value.
+    /// The network of a host in a lab. The host exists as long as this value.
     Host {
         /// The lab.
         lab: Arc<Lab>,
-        /// Its host.
+        /// The name of the host.
         name: &'static str,
     },
 }
 
 impl Site {
-    /// Runs `work` there and waits for it; in a separate thread unless it is here.
+    /// Runs `work` on this network and waits for it. On the network of a lab, `work` runs in a separate
+    /// thread.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Failure> {
         match self {
             Site::Here => Ok(work()),
@@ -306,7 +310,7 @@ impl Site {
     }
 }
 
-/// Missing rights of the machine or the user for a lab are a refusal; all other errors are failures.
+/// Converts a lab's error. If the machine or the user lacks a required right, the failure is a refusal.
 pub fn lab_failure(error: LabError) -> Failure {
     match error {
         LabError::Plan(_) | LabError::Missing(_) | LabError::NoSuch(_) => Failure::refused(error),

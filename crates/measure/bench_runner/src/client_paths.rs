@@ -14,32 +14,32 @@ use iscsi_client::{RemoteTarget, Statistics, Url};
 pub enum Source {
     /// A LUN: every session logs in separately.
     Lun(Box<Url>),
-    /// A LUN of a HyperSCSI target, likewise.
+    /// A LUN of a HyperSCSI target; every session logs in separately.
     HyperScsi(Box<hyperscsi::Url>),
-    /// A device of this machine, open once.
+    /// A device of this machine, opened once and shared by all clients.
     Local {
-        /// The NBD export that it is, if it is one.
+        /// The URL of the NBD export, if the device is one.
         export: Option<Box<nbd::Url>>,
         /// The device.
         device: Arc<dyn BlockDevice>,
         /// The device's channels, if it has any.
         channels: Option<Arc<dyn Channelled>>,
-        /// The same through the page cache, if it is a file or a block device opened with direct I/O.
+        /// The same device through the page cache, if it is a file or a block device opened with direct I/O.
         cached: Option<Arc<SingleUser<FileDevice>>>,
     },
 }
 
-/// Open paths. They belong to the thread that opened them.
+/// The open paths of a client. They belong to the thread that opened them.
 pub struct StoragePaths {
     source: Source,
     devices: Vec<Arc<dyn BlockDevice>>,
     targets: Vec<Arc<RemoteTarget>>,
-    /// Of a HyperSCSI target.
+    /// The sessions with a HyperSCSI target.
     sessions: Vec<hyperscsi::SessionHandle>,
 }
 
 impl StoragePaths {
-    /// None yet.
+    /// Creates an empty set of paths.
     pub fn none(source: &Source) -> StoragePaths {
         StoragePaths {
             source: source.clone(),
@@ -49,7 +49,7 @@ impl StoragePaths {
         }
     }
 
-    /// Opens the missing paths. Surplus sessions stay open: the next role may need them.
+    /// Opens the missing paths. Surplus sessions stay open, since the next role may need them.
     pub async fn prepare(&mut self, count: u16) -> Result<(), Failure> {
         while self.devices.len() < usize::from(count) {
             let device = match &self.source {
@@ -71,12 +71,12 @@ impl StoragePaths {
         Ok(())
     }
 
-    /// The first of them.
+    /// Returns the device of the first path.
     pub fn first(&self) -> Option<&Arc<dyn BlockDevice>> {
         self.devices.first()
     }
 
-    /// The devices of a role: direct, or through an empty cache.
+    /// Returns the devices for a role: direct, or each through an empty cache.
     pub async fn devices(&self, role: &Role) -> Result<Vec<Arc<dyn BlockDevice>>, Failure> {
         let count = usize::from(role.sessions).min(self.devices.len());
         let straight = self.devices[..count].iter().map(Arc::clone);
@@ -119,7 +119,7 @@ impl StoragePaths {
         Ok(())
     }
 
-    /// The channels of the device, if it has any.
+    /// Returns the channels of the device, if it has any.
     pub fn channels(&self) -> Option<&Arc<dyn Channelled>> {
         match &self.source {
             Source::Local { channels, .. } => channels.as_ref(),
@@ -127,12 +127,12 @@ impl StoragePaths {
         }
     }
 
-    /// Its sessions, if there are any.
+    /// Returns the targets, one for each session with a LUN.
     pub fn targets(&self) -> &[Arc<RemoteTarget>] {
         &self.targets
     }
 
-    /// Its HyperSCSI sessions, if there are any.
+    /// Returns the HyperSCSI sessions.
     pub fn sessions(&self) -> &[hyperscsi::SessionHandle] {
         &self.sessions
     }
@@ -145,12 +145,12 @@ impl StoragePaths {
     }
 }
 
-/// Flushes caches, which would otherwise write back during the next measurement.
+/// Flushes the device's caches, which would otherwise be written back during the next measurement.
 pub async fn settle(device: &dyn BlockDevice) -> Result<(), Failure> {
     device.flush().await.map_err(|error| Failure::device("cannot flush the written data", error))
 }
 
-/// The statistics of sessions.
+/// Returns the statistics of all sessions.
 pub async fn statistics_of(targets: &[Arc<RemoteTarget>]) -> Vec<Statistics> {
     let mut told = Vec::new();
     for target in targets {

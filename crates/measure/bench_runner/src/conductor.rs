@@ -1,5 +1,5 @@
-//! Runs a suite: one run after the other, each saved as soon as it has ended. [`StopRule`] decides when a run
-//! has measured enough, and [`verdict`] evaluates the whole measurement.
+//! Runs a suite: executes one run after the other, and saves each as soon as it has ended. [`StopRule`]
+//! decides when a run has measured enough, and [`verdict`] evaluates the whole measurement.
 
 use std::time::Instant;
 
@@ -17,8 +17,8 @@ use crate::crew::{CellOutcome, Crew, Progress};
 use crate::folder::{Folder, Keeper};
 use crate::view::{RunStart, View, awaited};
 
-/// Has the crew execute the remaining runs, until they are complete or `asked` to end. `server` is the
-/// storage's server, if known. Returns the outcome, and the session statistics of the last run in
+/// Executes the remaining runs with the crew, until they are complete or `asked` requests the end. `server`
+/// is the server of the storage, if known. Returns the outcome, and the session statistics of the last run in
 /// human-readable form.
 pub async fn conduct(
     mut crew: impl Crew,
@@ -41,7 +41,7 @@ pub async fn conduct(
     (outcome, tables)
 }
 
-/// The environment of a measurement.
+/// The state of a measurement.
 struct Conductor<'a, C> {
     crew: &'a mut C,
     keeper: &'a mut Keeper,
@@ -51,20 +51,20 @@ struct Conductor<'a, C> {
     tables: Vec<String>,
 }
 
-/// The order of repeated cells depends only on the suite.
+/// The seed of the order of repeated cells. It is constant, so the order depends only on the suite.
 const SEED: u64 = 1;
 
-/// The end of a measurement.
+/// How a measurement ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// There is nothing left to do.
+    /// All runs are complete.
     Complete,
-    /// An end was requested.
+    /// The end was requested before all runs were complete.
     Interrupted,
 }
 
 impl<C: Crew> Conductor<'_, C> {
-    /// Executes the remaining runs. Completed runs are kept on a failure.
+    /// Executes the remaining runs. If one fails, the completed runs are kept.
     async fn conduct(&mut self, seed: u64) -> Result<Outcome, Failure> {
         let suite = self.keeper.record().suite.clone();
         let mut schedule = Schedule::new(&suite, &self.keeper.record().runs, seed);
@@ -113,7 +113,7 @@ impl<C: Crew> Conductor<'_, C> {
         self.crew.purge(span, progress).await
     }
 
-    /// The result of a cell, and the reason to stop if a client was lost.
+    /// Runs a cell. Returns its result, and a failure that stops the suite if a client was lost.
     async fn run(
         &mut self,
         cell: &Cell,
@@ -150,7 +150,8 @@ impl<C: Crew> Conductor<'_, C> {
             None => Ok(None),
         };
         let server_cpu = server_cpu.unwrap_or_else(|failure| {
-            // The measurement is good without it, and the next run would fail in the same way.
+            // The measurement is valid without the server's CPU time. The next run would fail in the same
+            // way, so it is no longer requested.
             self.server = None;
             self.view.note(&format!("the CPU load of the server is unknown: {failure}"));
             None
@@ -164,9 +165,9 @@ impl<C: Crew> Conductor<'_, C> {
         Ok((run, lost))
     }
 
-    /// Saves the run. If requests failed, the suite continues only if the storage is still reachable:
-    /// otherwise every further request would time out. The run in which the target was lost is repeated on
-    /// resumption.
+    /// Saves the run. If requests failed, the suite continues only if the storage is still reachable;
+    /// otherwise every further request would time out. The run in which the target was lost is repeated when
+    /// the measurement is resumed.
     async fn keep(&mut self, mut run: CellRun, mut lost: Option<Failure>) -> Result<(), Failure> {
         let failed = run.clients.iter().any(|client| client.run.errors > 0);
         if failed && lost.is_none() && !(self.asked)() {
@@ -191,15 +192,15 @@ fn names(cell: &Cell) -> Vec<String> {
     cell.roles.iter().map(|role| role.name.clone()).collect()
 }
 
-/// The smallest span around all spans of the suite.
+/// Returns the smallest span that contains all spans of the suite.
 fn whole(suite: &bench::plan::Suite) -> Span {
     let workloads = suite.cells().flat_map(|cell| &cell.roles).map(|role| role.workload.span);
-    // Suites are fitted to the device before they run, so every span has an end.
+    // Suites are adapted to the device before they run, so every span has an end.
     let extents = workloads.map(|span| Extent::of(span, u64::MAX));
     extents.reduce(Extent::around).map_or_else(Span::default, Extent::span)
 }
 
-/// A cell that writes the span `passes` times from start to end, for as long as that takes.
+/// Returns a cell that writes the span `passes` times from start to end, with a stop after the last byte.
 fn fill(span: Span, device_bytes: u64, block_bytes: u32, depth: u32, passes: u32) -> (Cell, Stop) {
     let bytes = span.bytes.unwrap_or(device_bytes).saturating_mul(u64::from(passes));
     let simple = Workload::simple(block_bytes, depth, Percent::NONE, Percent::NONE);
@@ -213,28 +214,29 @@ fn fill(span: Span, device_bytes: u64, block_bytes: u32, depth: u32, passes: u32
         workload,
     };
     let cell = Cell::new("fill", "fill", vec![role]);
-    // A day: longer fills are unlikely, and a hanging device is given up earlier.
+    // The time limit of a fill is one day. Longer fills are unlikely, and a hanging device is detected
+    // earlier.
     const DAY_S: f64 = 86_400.0;
     (cell, Stop { warm_up_s: 0.0, min_s: 0.0, max_s: DAY_S, rule: Rule::Bytes { bytes } })
 }
 
-/// The stop rule of a run, which gets all samples.
+/// Decides from all samples when a run ends.
 pub(crate) struct StopRule {
     stop: Stop,
-    /// For each role, requests a second in each interval.
+    /// The requests per second in each interval, for each role.
     rates: Vec<Vec<f64>>,
-    /// The number of intervals reported by all roles at the last check.
+    /// The number of intervals that all roles had reported at the last check.
     judged: usize,
     known: bool,
 }
 
 impl StopRule {
-    /// Of a run by so many roles.
+    /// Creates the stop rule of a run with this number of roles.
     pub(crate) fn new(stop: Stop, roles: usize) -> StopRule {
         StopRule { stop, rates: vec![Vec::new(); roles], judged: 0, known: false }
     }
 
-    /// Adds a sample of a role. Stops when the total rate is known well enough.
+    /// Adds a sample of a role. Stops the run when the total rate is precise enough.
     pub(crate) fn heard(&mut self, role: usize, sample: &Sample) -> Go {
         let Rule::Confidence { percent } = self.stop.rule else { return Go::On };
         if let Some(rates) = self.rates.get_mut(role) {
@@ -252,11 +254,11 @@ impl StopRule {
         (0..intervals).map(|at| self.rates.iter().map(|rates| rates[at]).sum()).collect()
     }
 
-    /// The reason that ended a run with these results.
+    /// Returns the reason why a run with these results ended.
     pub(crate) fn ended<'a>(&self, runs: impl Iterator<Item = &'a Run> + Clone, interrupted: bool) -> Ended {
         let failures = runs.clone().map(|run| run.errors + run.mismatches).max().unwrap_or(0);
         let shortest = runs.map(|run| run.seconds).fold(f64::INFINITY, f64::min);
-        // A loop that stops by its clock stops slightly early or late.
+        // A loop that stops by its clock may stop slightly early or late.
         let is_short = shortest < self.stop.max_s * 0.99;
         match self.stop.rule {
             _ if interrupted => Ended::Interrupted,
@@ -269,7 +271,8 @@ impl StopRule {
     }
 }
 
-/// Options of `bench` for access to the storage and for consent: a measurement is resumed with the same ones.
+/// Options of `bench` that control access to the storage and consent. A measurement must be resumed with the
+/// same values.
 const KEPT: [&str; 7] = [
     "--span",
     "--connections",
@@ -279,11 +282,11 @@ const KEPT: [&str; 7] = [
     "--server-agent",
     "--agent-secret-file",
 ];
-/// The kept options that take no value.
+/// Options in this list that take no value.
 const KEPT_ALONE: [&str; 2] = ["--allow-write", "--yes"];
 
-/// The arguments with which `bench` resumes a measurement, before `--resume`: the storage (`subject`), and
-/// the options of the command line that are needed again.
+/// Returns the arguments with which `bench` resumes a measurement, up to `--resume`: the storage (`subject`),
+/// and the options that are needed again.
 pub fn again(subject: &[&str], mut line: impl Iterator<Item = String>) -> String {
     let mut words: Vec<String> = subject.iter().map(|&word| word.to_owned()).collect();
     while let Some(word) = line.next() {
@@ -298,11 +301,12 @@ pub fn again(subject: &[&str], mut line: impl Iterator<Item = String>) -> String
     words.join(" ")
 }
 
-/// Whether every request has succeeded, and every run had some. `lost` is the reason why the directory does
-/// not have all of the record, and `again` the arguments with which `bench` resumes it.
+/// Returns whether every request succeeded and every run completed some. `lost` is the reason why the
+/// directory does not contain the whole record. `again` is the list of arguments with which `bench` resumes
+/// the measurement.
 ///
 /// # Errors
-/// The failure that ended it, or else `lost`.
+/// Returns the failure that ended the measurement, or else `lost`.
 pub fn verdict(
     record: &Record,
     outcome: Result<Outcome, Failure>,
@@ -314,7 +318,7 @@ pub fn verdict(
         1 => "1 run".to_owned(),
         runs => format!("{runs} runs"),
     };
-    // A full disk has a separate message.
+    // If the record could not be saved, do not mention the directory; `lost` has its own message.
     let kept = folder.filter(|_| lost.is_none());
     let then = kept.map(|folder| {
         let directory = folder.path().display().to_string();
@@ -339,8 +343,8 @@ pub fn verdict(
     }
 }
 
-/// The failure of runs in which nothing completed, with the cause if a request reported one: not every user
-/// reads the tables.
+/// Returns the failure of runs in which nothing completed, with the cause if a request reported one. The
+/// cause is in the message because not every user reads the tables.
 fn silent(runs: &[CellRun]) -> Option<Failure> {
     let is_silent = |run: &&CellRun| run.clients.iter().all(|client| client.run.ios() == 0);
     let silent: Vec<&CellRun> = runs.iter().filter(is_silent).collect();
@@ -426,7 +430,7 @@ mod tests {
         );
     }
 
-    /// Regression: such a run ended with exit code 1 and no reason.
+    /// Regression test: a run in which no request completed ended with exit code 1 and without a reason.
     #[test]
     fn runs_in_which_no_request_completes_fail_with_the_reason() {
         let cell = |runs: Vec<Run>| CellRun {

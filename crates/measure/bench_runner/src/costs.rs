@@ -1,5 +1,6 @@
-//! The cost of a run for its client, from the end of the warm-up to the last sample: CPU time, and statistics of its sessions, of
-//! the channels of the device ([`ChannelFigures`]) or of HyperSCSI's frames ([`FrameFigures`]).
+//! The cost of a run for its client, from the end of the warm-up to the last sample: CPU time, and the
+//! statistics of the client's sessions, of the device's channels ([`ChannelFigures`]), or of HyperSCSI frames
+//! ([`FrameFigures`]).
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,12 +20,13 @@ use serde::Serialize;
 
 use crate::client_paths::{StoragePaths, statistics_of};
 
-/// Under way.
+/// The cost of a run in progress.
 pub(crate) struct Costs {
     alone: bool,
-    /// The counters when counting began.
+    /// The counters at the start of counting.
     before: JoinHandle<Before>,
-    /// The clocks at the last sample: later work (completion of outstanding requests) is not counted.
+    /// The clocks at the last sample. CPU time after this sample, for the completion of outstanding requests,
+    /// is not counted.
     last: Cell<Option<Clocks>>,
     channels: Option<Arc<dyn Channelled>>,
 }
@@ -36,12 +38,12 @@ struct Before {
     frames: Vec<Option<FrameFigures>>,
 }
 
-/// The cost of a run.
+/// The complete cost of a run.
 pub(crate) struct Cost {
     pub cpu: Cpu,
     pub statistics: Vec<Statistics>,
     pub channels: Option<ChannelFigures>,
-    /// Of each HyperSCSI session.
+    /// The statistics of each HyperSCSI session.
     pub frames: Vec<FrameFigures>,
 }
 
@@ -54,7 +56,7 @@ struct Clocks {
 }
 
 impl Costs {
-    /// Reads the clocks when counting begins, and reports that.
+    /// Starts a task that calls `say` and reads the counters at the time `counting`.
     pub(crate) fn begin(
         alone: bool,
         counting: Instant,
@@ -76,12 +78,12 @@ impl Costs {
         Costs { alone, before, last: Cell::new(None), channels }
     }
 
-    /// A sample has ended.
+    /// Records the clocks at the end of a sample.
     pub(crate) fn note(&self) {
         self.last.set(Some(Clocks::now()));
     }
 
-    /// The complete cost. Empty if the run ended before anything was counted.
+    /// Returns the complete cost. It is empty if the run ended before counting started.
     pub(crate) async fn end(self, paths: &StoragePaths) -> Cost {
         let after = self.last.get().unwrap_or_else(Clocks::now);
         if !self.before.is_finished() {
@@ -126,12 +128,12 @@ impl Clocks {
     }
 }
 
-/// CPUs that this process may use.
+/// Returns the number of CPUs that this process may use.
 pub(crate) fn cpus() -> u32 {
     u32::try_from(threads::available().get()).unwrap_or(u32::MAX)
 }
 
-/// The state of all channels, and the start of their counters.
+/// The state of all channels and their counters, with the time that the counters cover.
 pub(crate) struct ChannelFigures {
     status: Status,
     at: Instant,
@@ -139,12 +141,12 @@ pub(crate) struct ChannelFigures {
 }
 
 impl ChannelFigures {
-    /// Until now.
+    /// Reads the counters from the start until now.
     pub(crate) async fn of(device: Option<&Arc<dyn Channelled>>) -> Option<ChannelFigures> {
         Some(ChannelFigures { status: device?.status().await?, at: Instant::now(), seconds: 0.0 })
     }
 
-    /// Since then.
+    /// Returns the difference to earlier counters.
     pub(crate) fn since(self, before: &ChannelFigures) -> ChannelFigures {
         let seconds = self.at.saturating_duration_since(before.at).as_secs_f64();
         ChannelFigures { status: self.status.since(&before.status), seconds, ..self }
@@ -159,7 +161,8 @@ struct ChannelsRecord<'a> {
     longest_stall_us: f64,
     replays: u64,
     journal_bytes: usize,
-    /// The server terminates named lost connections: fencing does not rely on time.
+    /// Whether the server terminates lost connections that the client names, so that fencing does not rely on
+    /// timeouts.
     fences: bool,
 }
 
@@ -170,11 +173,11 @@ struct ChannelRecord<'a> {
     requests: u64,
     bytes: u64,
     mb_per_s: f64,
-    /// From sending to the reply; `None` without replies.
+    /// The average time from sending a request to its reply; `None` without replies.
     service_us_mean: Option<f64>,
-    /// Requests outstanding, on average.
+    /// The average number of outstanding requests.
     outstanding_mean: f64,
-    /// At the end of the run: data and overhead.
+    /// Outstanding bytes at the end of the run, including overhead.
     outstanding_bytes: u64,
     reconnects: u64,
     longest_outage_us: f64,
@@ -192,7 +195,7 @@ impl<'a> ChannelRecord<'a> {
             bytes: channel.bytes,
             mb_per_s: of_time(channel.bytes as f64 / 1e6),
             service_us_mean: (channel.requests > 0).then(|| service * 1e6 / channel.requests as f64),
-            // Little's law.
+            // By Little's law.
             outstanding_mean: of_time(service),
             outstanding_bytes: channel.outstanding_bytes,
             reconnects: channel.reconnects,
@@ -223,7 +226,7 @@ impl Serialize for ChannelFigures {
     }
 }
 
-/// A line for each channel, and one for the events of all of them.
+/// Prints a line for each channel, and one for the events of all channels.
 impl fmt::Display for ChannelFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let record = self.record();
@@ -241,7 +244,7 @@ impl fmt::Display for ChannelFigures {
         let mut rows = vec![heads.map(str::to_owned)];
         rows.extend(record.channels.iter().enumerate().map(|(number, channel)| {
             let state = if channel.connected { "" } else { "not connected: " };
-            // Contains text from the server.
+            // The text may come from the server, so escape control characters.
             let error = channel
                 .last_error
                 .map_or_else(|| "none".to_owned(), |why| format!("{state}{}", printable(why)));
@@ -280,7 +283,7 @@ impl fmt::Display for ChannelFigures {
 
 // The HyperSCSI statistics of a run: frames, losses, and the state of the paths at the end.
 
-/// The state of a session, and the start of its counters.
+/// The state of a session and its counters, with the time that the counters cover.
 pub(crate) struct FrameFigures {
     status: SessionStatus,
     at: Instant,
@@ -288,7 +291,7 @@ pub(crate) struct FrameFigures {
 }
 
 impl FrameFigures {
-    /// Up to now, for each session that is logged in.
+    /// Reads the counters from the start until now, for each session that is logged in.
     pub(crate) async fn of(sessions: &[SessionHandle]) -> Vec<Option<FrameFigures>> {
         let mut figures = Vec::new();
         for session in sessions {
@@ -298,7 +301,7 @@ impl FrameFigures {
         figures
     }
 
-    /// Since then.
+    /// Returns the difference to earlier counters.
     pub(crate) fn since(self, before: &FrameFigures) -> FrameFigures {
         let seconds = self.at.saturating_duration_since(before.at).as_secs_f64();
         let status = SessionStatus {
@@ -368,13 +371,13 @@ struct FramesRecord {
 struct Frames {
     sent: u64,
     received: u64,
-    /// Received before.
+    /// Frames that had already been received.
     repeated: u64,
-    /// With a wrong checksum or authentication tag.
+    /// Frames with a wrong checksum or authentication tag.
     damaged: u64,
     /// Fragments that violated the protocol.
     refused: u64,
-    /// Fragments of ours that were sent again.
+    /// Fragments that this side had to send again.
     lost: u64,
 }
 
@@ -382,7 +385,7 @@ struct Frames {
 struct Messages {
     sent: u64,
     received: u64,
-    /// Received in an earlier epoch, and not executed again.
+    /// Commands that were received in an earlier epoch, and not executed again.
     repeated: u64,
 }
 
@@ -401,7 +404,7 @@ impl Serialize for FrameFigures {
     }
 }
 
-/// A line for frames, one for each path, and one for errors.
+/// Prints a line for frames, one for each path, and one for errors.
 impl fmt::Display for FrameFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let FramesRecord { frames, paths, reinstatements, replays, frame_bytes, .. } = self.record();

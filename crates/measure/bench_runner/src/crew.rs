@@ -20,11 +20,11 @@ use crate::view::{Purged, Silence, TOLD_EVERY, awaited};
 // The conductor and its crew run on one thread, so their futures need not be Send.
 #[allow(async_fn_in_trait)]
 pub trait Crew {
-    /// Runs all roles of a cell concurrently, from the same start, until the stop rule or `progress` ends
-    /// them. Returns the result of each role, in order.
+    /// Runs all roles of a cell concurrently, with the same start time, until the stop rule or `progress`
+    /// ends them. Returns the result of each role, in order.
     ///
-    /// Fails if the cell could not be started. Failed requests are not an error of this function, and neither
-    /// is the loss of a client during the run.
+    /// Fails if the cell could not be started. Failed requests, or the loss of a client during the run, are
+    /// part of the result.
     async fn run(
         &mut self,
         cell: &Cell,
@@ -32,15 +32,15 @@ pub trait Crew {
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
     ) -> Result<CellOutcome, Failure>;
 
-    /// Deallocates the blocks of a span, or zeros them where that is not possible; the first client does
-    /// this.
+    /// Deallocates the blocks of a span, or writes zeros where deallocation is not possible. Only the first
+    /// client does this.
     async fn purge(&mut self, span: Span, progress: &mut dyn FnMut(Purged) -> Go) -> Result<(), Failure>;
 
-    /// Checks that all clients can still reach the storage, with the time that their initiators need to
+    /// Checks that all clients can still reach the storage, allowing the time that their initiators need to
     /// reconnect.
     async fn look_alive(&mut self) -> Result<(), Failure>;
 
-    /// Remarks on how the cells were run, for readers of the record; requested at the end.
+    /// Returns remarks on how the cells were run, for readers of the record. Called at the end.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
@@ -51,30 +51,30 @@ pub trait Crew {
 
 /// The result of a cell.
 pub struct CellOutcome {
-    /// Of each role.
+    /// The result of each role.
     pub parts: Vec<RoleResult>,
-    /// The loss of a client. Only the samples received from it are known; the cell ended with the loss, and
-    /// no other can start.
+    /// The failure if a client was lost. Only the samples received from it are known. The loss ended the
+    /// cell, and no other cell can start.
     pub lost: Option<Failure>,
 }
 
 /// The progress of a cell.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress<'a> {
-    /// The warm-up is over: requests are counted from now on.
+    /// The warm-up is over; requests are counted from now on.
     Counting,
     /// The sample of one client.
     Sample {
-        /// Its role in the cell.
+        /// The role in the cell.
         role: usize,
-        /// The client's sample.
+        /// The sample of this role.
         sample: &'a Sample,
     },
     /// The storage has not responded for this long; reported about every second.
     Waiting(Duration),
 }
 
-/// A thread for each role; threads of earlier cells are kept for later ones.
+/// A crew of one thread for each role. Threads of earlier cells are kept for later ones.
 pub struct LocalCrew {
     source: Source,
     spin: Duration,
@@ -83,28 +83,29 @@ pub struct LocalCrew {
     alone: bool,
     /// The journal file of the storage's guarantees.
     log: Option<PathBuf>,
-    /// By the client's number and, if it has several concurrent roles, the role's index among them.
+    /// The clients by client number. If a client has several concurrent roles, each role has a separate
+    /// thread; the second number is the role's index among them.
     clients: BTreeMap<(u16, usize), Client>,
 }
 
 impl LocalCrew {
-    /// A crew without clients, which are started with the roles.
+    /// Creates a crew without clients. They are started with their roles.
     pub fn new(source: Source, spin: Duration) -> LocalCrew {
         LocalCrew { source, spin, site: Site::Here, alone: true, log: None, clients: BTreeMap::new() }
     }
 
-    /// The same in a process that also serves the storage: the CPU time of a client is that of its thread
-    /// alone.
+    /// Sets up the crew for a process that also serves the storage: a client's CPU time is then only that of
+    /// its own thread.
     pub fn beside_its_server(self) -> LocalCrew {
         LocalCrew { alone: false, ..self }
     }
 
-    /// The same on another network.
+    /// Sets the network on which the clients run.
     pub fn at(self, site: Site) -> LocalCrew {
         LocalCrew { site, ..self }
     }
 
-    /// The same, with one client that records the storage's guarantees.
+    /// Sets the journal file. The crew then has one client, which records the storage's guarantees.
     pub fn with_log(self, log: Option<PathBuf>) -> LocalCrew {
         LocalCrew { log, ..self }
     }
@@ -127,7 +128,7 @@ impl LocalCrew {
         Ok(())
     }
 
-    /// Runs a prepared cell, starting at this time.
+    /// Runs a prepared cell with this start time.
     pub async fn run_at(
         &mut self,
         cell: &Cell,
@@ -150,19 +151,19 @@ impl LocalCrew {
             let late = part.started.saturating_duration_since(first.unwrap_or(part.started));
             part.run.late_us = late.as_secs_f64() * 1e6;
         }
-        // All of them are on this machine, whose CPU time is counted once.
+        // All clients are on this machine, whose CPU time must be counted only once.
         parts.iter_mut().skip(1).for_each(|part| part.run.cpu.machine_s = None);
         Ok(parts)
     }
 }
 
-/// The client of each role.
+/// Returns the key of each role's client.
 fn keys(cell: &Cell) -> Vec<(u16, usize)> {
     let before = |at: usize, client| cell.roles[..at].iter().filter(|role| role.client == client).count();
     cell.roles.iter().enumerate().map(|(at, role)| (role.client, before(at, role.client))).collect()
 }
 
-/// Long enough for all clients to receive the order.
+/// Time between the order and the start: long enough for all clients to receive the order.
 const BEFORE_THE_START: Duration = Duration::from_millis(5);
 
 impl Crew for LocalCrew {
@@ -205,7 +206,7 @@ impl Crew for LocalCrew {
     }
 }
 
-/// Receives all reports until all clients have ended. If one fails, the others are asked to end.
+/// Receives reports until all clients have ended the run. If one fails, the others are asked to end.
 pub async fn gather(
     roles: usize,
     mut reports: Receiver<(usize, Report)>,

@@ -1,33 +1,33 @@
-//! Adapts a suite: to the storage and to permissions (cells that cannot or must not be measured are removed and listed), and to
-//! less time ([`Shorten`]).
+//! Adapts a suite to the storage and to the permissions: removes and lists the cells that cannot or must not
+//! be measured. Also limits the time of a suite ([`Shorten`]).
 
 use backends::Failure;
 use bench::Extent;
 use bench::plan::{Cell, Order, Role, Step, Stop, Suite};
 
-/// The capacity and the permissions.
+/// The capacity of the storage, and the permissions.
 pub struct Limits {
-    /// The storage's capacity.
+    /// The capacity of the storage, in bytes.
     pub device_bytes: u64,
-    /// Its logical block.
+    /// The length of a logical block, in bytes.
     pub block_bytes: u32,
     /// Whether writes are allowed.
     pub writes: bool,
-    /// Nothing goes beyond this.
+    /// The part of the storage that the suite may access.
     pub part: Extent,
-    /// The available machines; unlimited if `None`.
+    /// The number of available machines; `None` means no limit.
     pub clients: Option<usize>,
 }
 
-/// A suite that fits.
+/// A suite adapted to the limits.
 pub struct Fitted {
     /// The suite.
     pub suite: Suite,
-    /// The omitted or shortened parts, one sentence each.
+    /// The parts that were omitted or shortened, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Fits `suite` to the limits. Fails if nothing is left of it.
+/// Adapts `suite` to the limits. Fails if no cell remains.
 pub fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> {
     if limits.part.exceeds(limits.device_bytes) {
         let bytes = limits.device_bytes;
@@ -79,8 +79,8 @@ pub fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> {
     Ok(Fitted { suite, notes })
 }
 
-/// Removes cells, and returns their names. A step whose end depends on a removed cell has no end, and is
-/// removed as well.
+/// Removes cells, and returns their names. A step that ends by the results of a removed cell could not end,
+/// so it is removed as well.
 fn leave_out(suite: &mut Suite, is_out: impl Fn(&Cell) -> bool) -> Vec<String> {
     let mut left_out = Vec::new();
     for step in &mut suite.steps {
@@ -102,7 +102,8 @@ fn leave_out(suite: &mut Suite, is_out: impl Fn(&Cell) -> bool) -> Vec<String> {
     left_out
 }
 
-/// Limits every workload's span to the part. Returns whether one was longer than the device.
+/// Limits the span of every workload to the permitted part. Returns whether a span was longer than the
+/// device.
 fn cut(suite: &mut Suite, limits: &Limits) -> Result<bool, Failure> {
     let mut is_longer = false;
     for step in &mut suite.steps {
@@ -125,7 +126,7 @@ fn cut(suite: &mut Suite, limits: &Limits) -> Result<bool, Failure> {
     Ok(is_longer)
 }
 
-/// "read-4KiB, read-8KiB and 14 more were omitted".
+/// Formats names: "read-4KiB, read-8KiB and 14 more were omitted".
 fn named(names: &[String]) -> String {
     const NAMED: usize = 4;
     match names {
@@ -141,7 +142,7 @@ fn named(names: &[String]) -> String {
     }
 }
 
-/// Limits that shorten a suite.
+/// Limits on the time of a suite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shorten {
     /// The maximum counted time of a run.
@@ -151,7 +152,7 @@ pub struct Shorten {
 }
 
 impl Shorten {
-    /// The suite with these limits applied.
+    /// Returns the suite with these limits applied.
     pub fn apply(self, mut suite: Suite) -> Suite {
         let before = suite.clone();
         for step in &mut suite.steps {

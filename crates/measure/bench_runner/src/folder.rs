@@ -1,6 +1,6 @@
 //! A result on disk. `result.json` is replaced as a whole after each run. After a crash, the directory
-//! therefore has the state after a complete run, and the measurement can be resumed ([`Keeper`]). The reports
-//! are in the same directory.
+//! therefore contains the record of all completed runs, and the measurement can be resumed ([`Keeper`]). The
+//! reports are in the same directory.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -15,7 +15,7 @@ use report::{Report, Reports, read_diagnosis};
 const RESULT: &str = "result.json";
 /// The file that `linerate diagnose` writes for programs.
 pub const DIAGNOSIS: &str = "diagnosis.json";
-/// The maximum size of a result file; larger than any that this program writes.
+/// Maximum size of a result file. This program writes only smaller files.
 const RESULT_BYTES_MAX: u64 = 2 << 30;
 
 /// A directory for results.
@@ -24,7 +24,7 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Creates it. Fails if it contains a result, a diagnosis, or the report of one.
+    /// Creates the directory. Fails if it contains a result, a diagnosis or a report.
     pub fn create(path: &Path) -> Result<Folder, Failure> {
         let folder = Folder { path: path.to_owned() };
         let holds = |name: &str| folder.file(name).exists();
@@ -37,14 +37,14 @@ impl Folder {
         Err(Failure::refused(format!("{} holds {held}", path.display())))
     }
 
-    /// Creates it, or replaces a result that is not worth keeping.
+    /// Creates the directory. If it exists, its files may be overwritten.
     pub fn replace(path: &Path) -> Result<Folder, Failure> {
         let folder = Folder { path: path.to_owned() };
         fs::create_dir_all(path).map_err(|error| folder.failed(&error))?;
         Ok(folder)
     }
 
-    /// A directory with a result.
+    /// Names a directory that contains a result.
     pub fn open(path: &Path) -> Folder {
         Folder { path: path.to_owned() }
     }
@@ -54,7 +54,7 @@ impl Folder {
         &self.path
     }
 
-    /// The path of one of its files.
+    /// Returns the path of a file in the directory.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -78,7 +78,7 @@ impl Folder {
             .and_then(|()| fs::rename(&temporary, &path))
             .and_then(|()| File::open(&self.path)?.sync_all());
         written.map_err(|error| {
-            // An incomplete file only takes the space that is missing.
+            // An incomplete file would only take up space, which may be why the write failed.
             let _ = fs::remove_file(&temporary);
             self.failed(&error)
         })
@@ -89,8 +89,8 @@ impl Folder {
     }
 }
 
-/// Directories with a result: this one and its subdirectories, in order of their names, up to [`DEPTH_MAX`]
-/// levels below it. Symbolic links are not followed.
+/// Returns the directories that contain a result: `path` and its subdirectories up to [`DEPTH_MAX`] levels
+/// below it, in order of their names. Symbolic links are not followed.
 ///
 /// # Errors
 /// A directory cannot be read.
@@ -100,8 +100,8 @@ pub fn with_results(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     Ok(found)
 }
 
-/// All directories with results in these, each once. A directory without any is included, so that it can be
-/// rejected by name.
+/// Returns all directories with results in these directories, without duplicates. A directory without any
+/// result is included itself, so that the caller can name it in an error.
 ///
 /// # Errors
 /// A directory cannot be read.
@@ -118,7 +118,7 @@ pub fn with_results_in(directories: &[PathBuf]) -> Result<Vec<PathBuf>, Failure>
     Ok(folders)
 }
 
-/// A tree of results is two or three levels deep: by host, by day, by suite.
+/// Maximum depth of a search. A tree of results has two or three levels: host, day and suite.
 const DEPTH_MAX: usize = 8;
 
 fn look(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
@@ -142,7 +142,7 @@ fn look(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Failu
     }
 }
 
-/// Reads a result: from its directory, or from a file of any name.
+/// Reads a result from its directory, or from a file of any name.
 pub fn read_result(path: &Path) -> Result<Record, Failure> {
     let path = if path.is_dir() { path.join(RESULT) } else { path.to_owned() };
     let shown = path.display();
@@ -150,7 +150,7 @@ pub fn read_result(path: &Path) -> Result<Record, Failure> {
     let mut text = String::new();
     let file = File::open(&path).map_err(unread)?;
     file.take(RESULT_BYTES_MAX).read_to_string(&mut text).map_err(unread)?;
-    // The version first: a later format may lack a field of this one.
+    // Check the version first: a later format may not have all fields of this one.
     let version: Version = parsed(&text, &path)?;
     if version.format != FORMAT {
         let sentence = format!("{shown} has format {}, but this program supports {FORMAT}", version.format);
@@ -174,15 +174,16 @@ fn parsed<T: serde::de::DeserializeOwned>(text: &str, path: &Path) -> Result<T, 
 pub struct Keeper {
     record: Record,
     folder: Option<Folder>,
-    /// The start of the record, on this machine's clock: a resumed record began before this program.
+    /// The start of the program, and the age of the record at that time: a resumed record began in an earlier
+    /// program.
     begun: Instant,
     before: Duration,
-    /// The reason why the directory does not have all of it.
+    /// The reason why the directory does not contain the whole record.
     lost: Option<Failure>,
 }
 
 impl Keeper {
-    /// Saves the existing record, so that a directory that is not writable is detected before the
+    /// Saves the record immediately, so that a directory that is not writable is detected before the
     /// measurement.
     pub fn new(record: Record, folder: Option<Folder>) -> Result<Keeper, Failure> {
         if let Some(folder) = &folder {
@@ -198,22 +199,22 @@ impl Keeper {
         })
     }
 
-    /// The record so far.
+    /// Returns the record so far.
     pub fn record(&self) -> &Record {
         &self.record
     }
 
-    /// Its directory, if it has one.
+    /// Returns the directory of the record, if it has one.
     pub fn folder(&self) -> Option<&Folder> {
         self.folder.as_ref()
     }
 
-    /// Seconds since the record began.
+    /// Returns the seconds since the start of the record.
     pub fn seconds_at(&self, instant: Instant) -> f64 {
         (self.before + instant.saturating_duration_since(self.begun)).as_secs_f64()
     }
 
-    /// Adds a run. Returns a message for users if the record could not be saved.
+    /// Adds a run and saves the record. Returns a message for users if the record could not be saved.
     pub fn keep(&mut self, run: CellRun) -> Option<String> {
         self.record.runs.push(run);
         self.save()
@@ -224,12 +225,13 @@ impl Keeper {
         self.record.notes.push(sentence);
     }
 
-    /// All has been measured.
+    /// Marks the record as complete.
     pub fn complete(&mut self) {
         self.record.ended = Some(timestamp());
     }
 
-    /// Saves the record. Returns a message the first time that this fails; space may become available again.
+    /// Saves the record. Returns a message the first time that this fails. Later attempts may succeed, since
+    /// space may become available.
     pub fn save(&mut self) -> Option<String> {
         let saved = self.folder.as_ref()?.save(&self.record);
         let Err(failure) = saved else {
@@ -241,7 +243,8 @@ impl Keeper {
         sentence
     }
 
-    /// Saves the record a last time. Returns it, and the reason if the directory does not have all of it.
+    /// Saves the record for the last time. Returns the record, and the reason if the directory does not
+    /// contain all of it.
     pub fn end(mut self) -> (Record, Option<Folder>, Option<Failure>) {
         self.save();
         (self.record, self.folder, self.lost)
@@ -252,7 +255,8 @@ fn longest(run: &CellRun) -> f64 {
     run.clients.iter().map(|client| client.run.seconds).fold(0.0, f64::max)
 }
 
-/// Writes the reports of the record, for people and for other programs, including the given curves.
+/// Writes the reports of the record, in human-readable form and for other programs, including the given
+/// curves.
 ///
 /// # Errors
 /// A file cannot be written, or the diagnosis in the directory cannot be read.
@@ -264,7 +268,7 @@ pub fn write_report(folder: &Folder, record: &Record, beside: Vec<Curve>) -> Res
     folder.write("report.html", report.html().as_bytes())
 }
 
-/// The report of a record, with the name of its directory and the diagnosis in it.
+/// Returns the report of a record, with the name of its directory and the diagnosis in it.
 ///
 /// # Errors
 /// The diagnosis cannot be read.
@@ -277,7 +281,7 @@ pub fn report_of<'a>(folder: &Folder, record: &'a Record, beside: Vec<Curve>) ->
     read_diagnosis(&text).map(|diagnosis| report.with_diagnosis(diagnosis)).map_err(refused)
 }
 
-// The files next to a record: those of its report, and the page of the reports of several directories.
+// Report files: those next to a record, and the page of the reports of several directories.
 
 /// Calls `then` with the reports of these directories.
 ///
@@ -298,7 +302,7 @@ pub fn together<T>(
 /// Writes the page of several results, and returns its path.
 ///
 /// # Errors
-/// As [`together`]; or `out` cannot be written.
+/// Fails as [`together`] does, or if `out` cannot be written.
 pub fn write_together(folders: &[PathBuf], beside: &[Curve], out: &Path) -> Result<PathBuf, Failure> {
     let out = Folder::replace(out)?;
     together(folders, beside, |reports| {
@@ -308,7 +312,7 @@ pub fn write_together(folders: &[PathBuf], beside: &[Curve], out: &Path) -> Resu
     Ok(out.file("reports.html"))
 }
 
-/// The current time: RFC 3339, UTC, to the second.
+/// Returns the current time in UTC, to the second (RFC 3339).
 pub fn timestamp() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

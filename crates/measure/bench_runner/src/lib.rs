@@ -1,4 +1,4 @@
-//! Running a suite on any kind of storage, and saving the results.
+//! Runs a suite on any kind of storage, and saves the results.
 //!
 //! ```text
 //!   a suite ── fit ── prepare ─► conductor ──► crew ──► client ──► bench::run, on a thread of its own
@@ -11,8 +11,8 @@
 //! Reading order: [`conductor`] (the order and end of runs, and the verdict); [`prepare`], [`fit`],
 //! [`storage`] (the storage and the permitted operations). Then [`client`], [`client_paths`], [`crew`],
 //! [`agents`], `costs` (the clients and their costs); [`folder`] (results and reports); [`suites`]; [`view`]
-//! and [`progress`] (observers); [`selftest`]. This crate neither reads arguments nor prints: consent to
-//! overwrite is a value.
+//! and [`progress`] (observers); [`selftest`]. This crate does not parse arguments or print. The caller
+//! passes the user's consent to overwrite as a value.
 //!
 //! ```
 //! use backends::{location::Location, remote};
@@ -51,14 +51,14 @@
 //! assert!(record.expect("memory is there").runs[0].iops() > 0.0);
 //! ```
 //!
-//! One thread decides, the others measure. A client is a thread with its own world and sessions; it runs one
-//! role and reports each sample. The conductor gets the next run from the schedule, stops all clients when
-//! the samples meet the stop criterion, and passes the run to the keeper. The keeper replaces `result.json`
-//! before the next run starts. Views only watch. `bench` is separate because it opens nothing and names no
-//! remote.
+//! One thread makes the decisions, and the others measure. A client is a thread with its own reactor and
+//! sessions; it runs one role and reports each sample. The conductor gets the next run from the schedule,
+//! stops all clients when the samples meet the stop criterion, and passes the run to the keeper. The keeper
+//! replaces `result.json` before the next run starts. Views only observe. `bench` is a separate crate, which
+//! opens no storage and does not depend on any protocol.
 //!
-//! With several machines, the coordinator's crew is [`agents`]; an agent uses the crew of a local bench.
-//! Their messages are `agent::wire`, which does no I/O.
+//! With several machines, the coordinator's crew is [`agents`]. An agent uses the same crew as a local bench.
+//! `agent::wire` defines their messages, and performs no I/O.
 
 pub mod agents;
 pub mod client;

@@ -1,6 +1,6 @@
-//! From a plan to a measurement that may begin: a new record or a resumed one. All refusals happen here,
-//! before anything is measured, including those for missing consent to overwrite. Blocks that were never
-//! written are also detected here.
+//! Prepares a measurement: a plan becomes a new record or a resumed one. All refusals happen here, before
+//! anything is measured, including those for missing consent to overwrite. This module also detects blocks
+//! that were never written.
 
 use std::path::Path;
 
@@ -29,11 +29,11 @@ pub struct Terms<'a> {
     pub agents: Option<(&'a Agents, Open)>,
     /// Whether existing content may be overwritten.
     pub allow_write: bool,
-    /// The part of the storage that may be used.
+    /// The part of the storage that the measurement may access.
     pub part: Extent,
     /// The size of the file, if it has to be created.
     pub size: Option<Bytes>,
-    /// The source of consent to overwrite.
+    /// How the user gives consent to overwrite.
     pub consent: Consent<'a>,
 }
 
@@ -45,7 +45,7 @@ pub enum Plan {
     Resumed(Box<Record>, Folder),
 }
 
-/// A suite, or a source of one that needs the capacity.
+/// A suite, or jobs that become a suite once the capacity is known.
 pub enum Wanted {
     /// A suite.
     Suite(Suite),
@@ -53,26 +53,26 @@ pub enum Wanted {
     Jobs(String, Jobs, Shorten),
 }
 
-/// A measurement that may begin.
+/// A measurement that is ready to start.
 pub struct Prepared {
-    /// Its record.
+    /// The keeper of the record.
     pub keeper: Keeper,
     /// The measuring clients.
     pub hands: Hands,
-    /// The storage's server, if known.
+    /// The server of the storage, if known.
     pub server: Option<Serving>,
 }
 
 /// The measuring clients: threads of this process, or agents.
 pub enum Hands {
-    /// This machine.
+    /// Threads of this process.
     Here(Source),
-    /// Others.
+    /// Agents on other machines.
     Agents(AgentCrew),
 }
 
-/// The plans of these suites, in this order. The results of a single suite go to `out`, those of several to
-/// subdirectories with their names.
+/// Returns the plans of these suites, in this order. The results of a single suite are written to `out`, the
+/// results of several to subdirectories with the suites' names.
 ///
 /// # Errors
 /// Two suites have the same name, or a directory cannot be created or contains a result.
@@ -102,11 +102,11 @@ impl Plan {
         }
     }
 
-    /// Opens and inspects the storage, and fits the suite to it. `made` is true if an earlier measurement of
-    /// the same program has created the file.
+    /// Opens and inspects the storage, and adapts the suite to it. `made` is true if an earlier measurement
+    /// of the same program has created the file.
     ///
     /// # Errors
-    /// The reason why it cannot be measured.
+    /// Returns the reason why the storage cannot be measured.
     pub async fn prepare(self, terms: &Terms<'_>, made: &mut bool) -> Result<Prepared, Failure> {
         let may_write = terms.allow_write || *made;
         let writes = may_write && (self.writes() || terms.place.new_file().is_some());
@@ -135,14 +135,14 @@ impl Plan {
                 if storage.is_new {
                     fitted.suite.steps.insert(0, FILL);
                 }
-                // Memory of this process has never been written, which is expected.
+                // Memory of this process has never been written, so its unwritten blocks need no note.
                 let holes =
                     if storage.keeps { note_holes(&*storage.device, &fitted.suite).await } else { None };
                 let notes = said.into_iter().chain(storage.notes.iter().cloned());
                 let notes = notes.chain(fitted.notes).chain(holes).collect();
                 let limits = match agents {
                     None => storage.ceilings(&fitted.suite).await,
-                    // Each agent has its own link.
+                    // Each agent has its own link, so no limit is known.
                     Some(_) => Vec::new(),
                 };
                 let record = new_record(storage.subject.clone(), fitted.suite, environment, notes);
@@ -161,8 +161,7 @@ impl Plan {
         if record.suite.writes() && !is_ours {
             consent(storage, &limits, terms.consent).await?;
         }
-        // After the prompt for consent: otherwise an agent would wait for a coordinator that waits for a
-        // user.
+        // Connect to the agents only after the user has given consent, so that they do not wait for a user.
         let hands = match &terms.agents {
             None => Hands::Here(storage.source.clone()),
             Some((agents, _)) if agents.count() == 0 => Hands::Here(storage.source.clone()),
@@ -184,7 +183,7 @@ impl Plan {
 }
 
 impl Wanted {
-    /// The suite for storage with this capacity, and its notes.
+    /// Returns the suite for storage with this capacity, and notes about it.
     fn suite(self, device_bytes: u64) -> Result<(Suite, Vec<String>), Failure> {
         match self {
             Wanted::Suite(suite) => Ok((suite, Vec::new())),
@@ -196,11 +195,11 @@ impl Wanted {
     }
 }
 
-/// Fills a file created for the measurement: reading holes would measure nothing.
+/// Fills a file that was created for the measurement. Reads of its holes would not access the storage.
 const FILL: Step = Step::Fill { block_bytes: 1 << 20, depth: 8, passes: 1 };
 
-/// Checks that the storage may be overwritten within its limits: writing was allowed, it is neither reserved
-/// nor write-protected, and it is empty or the user has given consent.
+/// Checks that the storage may be overwritten within the limits: writing was allowed, the storage is neither
+/// reserved nor write-protected, and it is empty or the user has given consent.
 pub async fn consent(storage: &Storage, limits: &Limits, consent: Consent<'_>) -> Result<(), Failure> {
     if !limits.writes {
         return Err(Failure::refused("the suite overwrites the storage; to permit this, use --allow-write"));
@@ -212,7 +211,7 @@ pub async fn consent(storage: &Storage, limits: &Limits, consent: Consent<'_>) -
         .await
 }
 
-/// An empty record.
+/// Creates a record without runs.
 pub fn new_record(subject: Subject, suite: Suite, environment: Facts, notes: Vec<String>) -> Record {
     Record {
         format: FORMAT,
@@ -229,10 +228,11 @@ pub fn new_record(subject: Subject, suite: Suite, environment: Facts, notes: Vec
     }
 }
 
-/// The argument without user name and possible secret, if it is a URL: records are shown to other people.
+/// Removes the user name and any secret from an argument that is a URL, since records are shown to other
+/// people.
 fn without_user(argument: &str) -> String {
     match argument.split_once("://") {
-        // A secret may contain an @, so the last one before the path counts; a target's name has none.
+        // A secret may contain an @, but the address and the target's name do not, so the last @ counts.
         Some((scheme, rest)) => match rest.rsplit_once('@') {
             Some((_, behind)) => format!("{scheme}://{behind}"),
             None => argument.to_owned(),
@@ -241,7 +241,7 @@ fn without_user(argument: &str) -> String {
     }
 }
 
-/// The record of an interrupted measurement, to be resumed on the opened storage.
+/// Returns the record of an interrupted measurement, ready to be resumed on the opened storage.
 pub fn resumed(mut record: Record, subject: &Subject) -> Result<Record, Failure> {
     if let Some(ended) = &record.ended {
         return Err(Failure::refused(format!("the measurement was already completed at {ended}")));
@@ -267,16 +267,17 @@ fn described(subject: &Subject) -> String {
     format!("{} ({identity}) of {} bytes", subject.place, subject.bytes)
 }
 
-// Blocks that were never written: reading them does not access the medium, since zeros are returned from
-// metadata. Thin storage consists of them before its first use.
+// Blocks that were never written. The storage returns zeros for them from its metadata, without accessing the
+// medium. Before its first use, thin storage consists entirely of such blocks.
 
-/// The limit of allocation queries: for a fragmented device its beginning is sufficient.
+/// Maximum number of allocation queries. On a fragmented device, they cover only its first part, which is
+/// sufficient.
 const QUESTIONS_MAX: usize = 64;
-/// The number of extents in a response.
+/// Maximum number of extents in a reply.
 const RUNS: usize = 256;
 
-/// A note for the record if a tenth or more of the data that `suite` reads is not allocated. `None` if the
-/// device does not report allocation, or the suite fills it first.
+/// Returns a note for the record if at least a tenth of the data that `suite` reads is not allocated. Returns
+/// `None` if the device does not report allocation, or if the suite fills it first.
 pub async fn note_holes(device: &dyn BlockDevice, suite: &Suite) -> Option<String> {
     let reads = suite.cells().flat_map(|cell| &cell.roles).any(|role| role.workload.reads());
     let fills = suite.steps.iter().any(|step| matches!(step, bench::plan::Step::Fill { .. }));
@@ -300,7 +301,8 @@ pub async fn note_holes(device: &dyn BlockDevice, suite: &Suite) -> Option<Strin
     })
 }
 
-/// Deallocated blocks, and all blocks that the device reported on; `None` if it fails.
+/// Counts the deallocated blocks, and all blocks for which the device reported a state. Returns `None` if a
+/// query fails.
 async fn counted(device: &dyn BlockDevice, first: u64, blocks: u64) -> Option<(u64, u64)> {
     let (mut holes, mut seen) = (0, 0);
     for _ in 0..QUESTIONS_MAX {
@@ -314,7 +316,7 @@ async fn counted(device: &dyn BlockDevice, first: u64, blocks: u64) -> Option<(u
             seen += run.extent.blocks.0;
             holes += if run.allocation == Allocation::Deallocated { run.extent.blocks.0 } else { 0 };
         }
-        // A device that reports nothing gets no further queries.
+        // The device reported nothing, so stop.
         if seen == before {
             break;
         }
@@ -388,7 +390,7 @@ mod tests {
         Suite { name, title, about, document: None, assumed: Vec::new(), steps }
     }
 
-    /// The note about a MiB of which this much has been written.
+    /// Returns the note about 1 MiB of memory of which `written` bytes have been written.
     fn said(written: usize, suite: &Suite) -> Option<String> {
         let device = Arc::new(RamDevice::new(RamOptions::new(1 << 20)).expect("memory"));
         let said = remote::run(async {

@@ -1,6 +1,8 @@
-//! Progress without a terminal: lines at a low rate, for people who read a log or for programs (JSON lines).
+//! Prints progress without a terminal: lines at a low rate, either for people who read a log, or for programs
+//! (JSON lines).
 //!
-//! The output depends only on the times passed in; the caller determines its destination.
+//! The output depends only on the times that the caller passes in. The caller also determines its
+//! destination.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -11,12 +13,12 @@ use serde::Serialize;
 
 use crate::view::{LiveState, Purged, RunStart, View, sentence};
 
-/// For whom lines are.
+/// The audience of the lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// For people: a line every five seconds, and none for shorter operations.
+    /// For people: a line every five seconds. Shorter operations print none.
     Plain,
-    /// For programs: a JSON object every second, and one at each start.
+    /// For programs: a JSON object every second, and one at the start of each operation.
     Json,
 }
 
@@ -25,28 +27,28 @@ pub enum Form {
 pub struct Moment {
     /// The operation: `read-4KiB`, `copied`.
     pub doing: String,
-    /// The step, from 1 to `steps_max`.
+    /// The number of the step, from 1 to `steps_max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<u64>,
-    /// See `step`.
+    /// The number of steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps_max: Option<u64>,
-    /// The completed part of the step.
+    /// The completed part of the step, in percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub done_percent: Option<f64>,
-    /// Requests a second, now.
+    /// Current requests per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iops: Option<f64>,
-    /// Current throughput in megabytes (10^6) a second.
+    /// Current throughput, in megabytes (10^6 bytes) per second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mb_per_s: Option<f64>,
-    /// The current 99th percentile of the latency.
+    /// Current 99th percentile of the latency, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_us: Option<f64>,
-    /// Time since a request last completed, from three seconds on.
+    /// Seconds since a request last completed, if three or more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_s: Option<f64>,
-    /// The maximum remaining time of all steps.
+    /// The maximum remaining time of all steps, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_max_s: Option<f64>,
 }
@@ -61,7 +63,7 @@ struct Line<'a> {
     note: Option<&'a str>,
 }
 
-/// The version of the JSON. It changes if a name is removed or changes its meaning.
+/// The version of the JSON format. It changes if a name is removed or changes its meaning.
 const VERSION: u32 = 1;
 
 /// Progress lines of an operation.
@@ -69,25 +71,25 @@ pub struct Progress<F> {
     form: Form,
     say: F,
     next: Instant,
-    /// The current state, for [`View`].
+    /// The current state, when this is used as a [`View`].
     moment: Moment,
     length_s: f64,
     now: LiveState,
 }
 
 impl<F: FnMut(&str)> Progress<F> {
-    /// Starts at this time; `say` writes the lines.
+    /// Starts at this time. `say` receives the lines.
     pub fn new(form: Form, begun: Instant, say: F) -> Progress<F> {
         let next = if form == Form::Json { begun } else { begun + form.interval() };
         Progress { form, say, next, moment: Moment::default(), length_s: 0.0, now: LiveState::default() }
     }
 
-    /// The same for a named operation.
+    /// Sets the name of the operation.
     pub fn about(self, doing: &str) -> Progress<F> {
         Progress { moment: Moment { doing: doing.to_owned(), ..Moment::default() }, ..self }
     }
 
-    /// Writes the progress, if a line is due.
+    /// Writes the progress if a line is due.
     pub fn at(&mut self, now: Instant, moment: impl FnOnce() -> Moment) {
         if now >= self.next {
             self.next = now + self.form.interval();
@@ -95,7 +97,7 @@ impl<F: FnMut(&str)> Progress<F> {
         }
     }
 
-    /// A remark, which is always written.
+    /// Writes a remark immediately.
     pub fn remark(&mut self, sentence: &str) {
         match self.form {
             Form::Plain => (self.say)(sentence),
@@ -124,7 +126,7 @@ impl Form {
     }
 }
 
-/// `[3/24] read-4KiB: 42 %, 12,345 IOPS, 50.6 MB/s, p99 120 µs, at most 12 s left`.
+/// Formats the progress: `[3/24] read-4KiB: 42 %, 12,345 IOPS, 50.6 MB/s, p99 120 µs, at most 12 s left`.
 impl fmt::Display for Moment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let (Some(step), Some(most)) = (self.step, self.steps_max) {
@@ -144,7 +146,7 @@ impl fmt::Display for Moment {
     }
 }
 
-/// The progress of a measurement.
+/// Prints the progress of a measurement.
 impl<F: FnMut(&str)> View for Progress<F> {
     fn begins(&mut self, doing: &RunStart<'_>) {
         self.moment = Moment {
@@ -178,7 +180,7 @@ impl<F: FnMut(&str)> View for Progress<F> {
         });
     }
 
-    /// The first time immediately, to explain the delay.
+    /// The first report of a wait is written immediately, to explain the delay.
     fn waiting(&mut self, waited: Duration) {
         if self.now.waited().is_none() {
             self.next = Instant::now();
@@ -211,7 +213,7 @@ mod tests {
         Moment { doing, step, steps_max, done_percent, iops: Some(12_345.0), ..Moment::default() }
     }
 
-    /// The output for a hundred updates, a quarter second apart.
+    /// Returns the output for a hundred updates at intervals of a quarter second.
     fn said(form: Form) -> Vec<String> {
         let (begun, mut lines) = (Instant::now(), Vec::new());
         let mut progress = Progress::new(form, begun, |line: &str| lines.push(line.to_owned()));

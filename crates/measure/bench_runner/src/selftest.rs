@@ -28,10 +28,10 @@ use crate::prepare::new_record;
 use crate::storage::Storage;
 use crate::view::View;
 
-// Measuring storage that this process itself serves, as `linerate selftest` does: no consent is needed, its
-// content need not be kept, and an earlier report may be replaced.
+// Measures storage that this process itself serves, as `linerate selftest` does. Such storage needs no
+// consent, its content does not have to be kept, and an earlier report may be replaced.
 
-/// A LUN of this process, and the parameters of its measurement.
+/// A LUN that this process serves, and the parameters of its measurement.
 pub struct OwnStorage<'a> {
     /// The LUN.
     pub url: Url,
@@ -39,9 +39,9 @@ pub struct OwnStorage<'a> {
     pub spin: Duration,
     /// The directory of the result.
     pub out: &'a Path,
-    /// The known ceilings.
+    /// The known limits.
     pub limits: Vec<Limit>,
-    /// The thread that serves it.
+    /// The thread that serves the LUN.
     pub server: Server,
 }
 
@@ -50,7 +50,7 @@ impl OwnStorage<'_> {
     /// --out`.
     ///
     /// # Errors
-    /// The suite could not be completed. Failed requests are in the record.
+    /// Fails if the suite could not be completed. Failed requests are part of the record.
     pub async fn measure(
         self,
         suite: Suite,
@@ -77,20 +77,21 @@ impl OwnStorage<'_> {
     }
 }
 
-// The maximum TCP throughput of this machine: the same requests and replies as the cells of a suite, but
-// without a protocol and without storage. A target is compared with this limit.
+// Measures the maximum TCP throughput of this machine, with the same requests and replies as the cells of a
+// suite, but without a protocol and without storage. A target is compared with this limit.
 
-/// The duration of each measurement: the rate is steady from the first milliseconds on.
+/// The duration of each measurement. The rate is steady after a few milliseconds.
 const TIME: Duration = Duration::from_millis(100);
-/// Bytes of a system call, each measured over a separate connection. The best result counts, because the
-/// causes of slower ones are not limits: other load on the machine, or two ends that waited for each other.
+/// The bytes of a system call; each size is measured over a separate connection. The best result counts,
+/// because a slower result has causes that are not limits: other load on the machine, or two ends that waited
+/// for each other.
 const CALLS_BYTES: [usize; 4] = [64 << 10, 256 << 10, 64 << 10, 256 << 10];
 
-/// The ceilings for all cells that only read or only write, measured one after the other: for each direction
-/// and depth, a curve over its lengths. The server's data comes from `memory_bytes` of memory.
+/// Measures the limits for all cells that only read or only write, one after the other. Returns a curve over
+/// the request lengths for each direction and depth. The server's data is in `memory_bytes` of memory.
 ///
 /// # Errors
-/// Loopback does not work.
+/// Fails if the loopback interface does not work.
 pub async fn measure_ceiling(
     suite: &Suite,
     memory_bytes: usize,
@@ -120,9 +121,10 @@ pub async fn measure_ceiling(
     Ok(limits)
 }
 
-/// Raises each point to the ceiling: the highest request rate of any length, and the highest byte rate. A
-/// single length is not a bound, because two ends that wait for each other in step are slower than a target
-/// that does more work and waits less. Example: 64 KiB writes reach 4.9 GB/s plain, and 7.7 GB/s with iSCSI.
+/// Raises each point to the highest values of the curve: the highest request rate of any length, and the
+/// highest byte rate. The result of a single length is not a limit: two ends that wait for each other in
+/// lockstep can be slower than a target that does more work and waits less. For example, 64 KiB writes reach
+/// 4.9 GB/s over plain TCP, and 7.7 GB/s with iSCSI.
 fn raise_to_ceiling(points: &mut [(u32, f64)]) {
     let bytes = points.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     let requests = points.iter().map(|(block, rate)| rate / f64::from(*block)).fold(0.0, f64::max);
@@ -168,7 +170,7 @@ async fn answer(
     while served < connections && poll_fn(|cx| listener.poll_acceptable(cx)).await.is_ok() {
         // The client may already have disconnected.
         let Ok(stream) = listener.try_accept() else { continue };
-        // A client that is done disconnects in the middle, which is not a failure.
+        // A client disconnects while requests are outstanding, which is not a failure.
         let _ = serve(&*stream, &mut memory).await;
         served += 1;
     }
@@ -187,10 +189,10 @@ async fn answered(
     Ok(answered.per_second())
 }
 
-/// One path for data.
+/// One path over which data is checked.
 struct Way {
     name: &'static str,
-    /// As keys of a URL.
+    /// The settings of the path, as keys of a URL.
     settings: &'static [(&'static str, &'static str)],
 }
 
@@ -239,8 +241,8 @@ const WAYS: &[Way] = &[
     },
 ];
 
-/// Lengths of requests in blocks of 512 bytes, and the bytes to write with each: from one block to one MiB,
-/// including odd lengths, to find off-by-one errors at the end of a burst.
+/// Lengths of requests in blocks of 512 bytes, each with the number of bytes to write: from one block to 1
+/// MiB. They include odd lengths, to find off-by-one errors at the end of a burst.
 const REQUESTS: &[(u64, u64)] = &[
     (1, 256 << 10),
     (3, 768 << 10),
@@ -253,31 +255,32 @@ const REQUESTS: &[(u64, u64)] = &[
 
 const DEPTH: u32 = 16;
 
-/// The minimum size of the LUN.
+/// Minimum size of the LUN.
 pub const LUN_BYTES: u64 = 39 << 20;
 
-/// The same over NBD: options of a URL, and whether to use TLS.
+/// Paths over NBD: the name, the options of the URL, and whether to use TLS.
 const NBD_WAYS: &[(&str, &str, bool)] = &[
     ("NBD", "", false),
     ("NBD, four connections", "?connections=4", false),
     ("NBD over TLS 1.3, two connections", "?connections=2", true),
 ];
 
-/// URLs of the same volume over other protocols, on an [own target](nbd::open_over_loopback_tls); `None` where it has none.
+/// URLs of the same volume over other protocols, on a [target of this process](nbd::open_over_loopback_tls).
+/// `None` if the target does not serve that protocol.
 #[derive(Clone, Debug, Default)]
 pub struct Others {
-    /// Over NBD.
+    /// The URL over NBD.
     pub nbd: Option<String>,
-    /// Over HyperSCSI.
+    /// The URL over HyperSCSI.
     pub hyperscsi: Option<String>,
 }
 
-/// Writes and reads back data over every path and over the other protocols: `share` of the data, in (0, 1],
-/// but at least one request of each length. `tell` gets the name and result of each: the bytes verified, or
-/// the failure. Returns whether all data was intact.
+/// Writes and reads back data over every path and over the other protocols. `share`, in (0, 1], is the share
+/// of the data to check; at least one request of each length is checked. `tell` receives the name and result
+/// of each path: the number of verified bytes, or the failure. Returns whether all data was intact.
 ///
 /// # Errors
-/// The LUN cannot be opened.
+/// Fails if the LUN cannot be opened.
 pub async fn check_integrity(
     url: &Url,
     others: &Others,
@@ -311,7 +314,7 @@ pub async fn check_integrity(
         sound &= outcome.is_ok();
         tell("HyperSCSI over UDP", &outcome);
     }
-    // Everything that the last path wrote, over a session of another kind, in requests of another length.
+    // Read all data that the last path wrote, over a new session and with a different request length.
     let outcome = travel(url, share, generation, Some(Blocks(100))).await?;
     tell("read again, over another session", &outcome);
     Ok(sound && outcome.is_ok())
@@ -329,7 +332,8 @@ fn set(settings: &mut Settings, key: &str, value: &str) {
     settings.set(key, value).expect("the table above has keys and values that settings take");
 }
 
-/// The verified bytes, or the failure. If a request length is given, the data is only read back.
+/// Returns the number of verified bytes, or the failure. If `read` sets a request length, the data is only
+/// read back.
 async fn travel(
     url: &Url,
     share: f64,
@@ -361,7 +365,7 @@ async fn made(
     outcome
 }
 
-/// One after the other over the volume.
+/// Returns the round trips, whose extents follow each other on the volume.
 fn trips(share: f64, generation: u64) -> impl Iterator<Item = RoundTrip> {
     let mut lba = 0;
     REQUESTS.iter().map(move |&(request, bytes)| {

@@ -1,5 +1,5 @@
-//! The measured storage: opening, inspection, description for the record, purging, and the journal file of
-//! its guarantees.
+//! The measured storage: opens, inspects and purges it, and describes it for the record. Also opens the
+//! journal file of its guarantees.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -25,25 +25,26 @@ use crate::view::Purged;
 
 /// The opened storage.
 pub struct Storage {
-    /// Its name and size, for the record.
+    /// Name and size of the storage, for the record.
     pub subject: Subject,
     /// The clients' access to the storage.
     pub source: Source,
-    /// The opened storage.
+    /// The device.
     pub device: Arc<dyn BlockDevice>,
-    /// The LUN, if it is one.
+    /// The LUN, if the storage is a LUN.
     pub lun: Option<Arc<RemoteLun>>,
-    /// Whether it may have content worth keeping: not memory, and not a new file.
+    /// Whether the storage may have content worth keeping. It has none if it is memory or a new file.
     pub keeps: bool,
-    /// A file created by this command: all holes.
+    /// Whether this command created the file, so that it consists of holes.
     pub is_new: bool,
-    /// Notes on how it was opened, for readers of the result.
+    /// Notes on how the storage was opened, for readers of the result.
     pub notes: Vec<String>,
 }
 
 impl Storage {
-    /// Opens it, read-only unless writes are planned. A missing file is created if its size is known: from an
-    /// option for a path, which also allows it, or from the volume's specification, if writes are planned.
+    /// Opens the storage, read-only unless writes are planned. A missing file is created if its size is
+    /// known: for a path, from an option, which also permits the creation; for a volume, from its
+    /// specification if writes are planned.
     pub async fn open(place: &Location, writes: bool, size: Option<Bytes>) -> Result<Storage, Failure> {
         let mut notes = Vec::new();
         let new_file = place.new_file();
@@ -89,13 +90,13 @@ impl Storage {
         Ok(Storage { subject, source, device: opened.device, lun, keeps, is_new, notes })
     }
 
-    /// Facts about this machine, the path to the storage, and the storage.
+    /// Returns facts about this machine, the path to the storage, and the storage.
     pub async fn facts(&self, place: &Location) -> Facts {
         let unit = self.lun.as_ref().map(|lun| lun.unit());
         environment::facts(place, &*self.device, unit.as_ref()).await
     }
 
-    /// The maximum throughput of the link to it, for the requests of a suite.
+    /// Returns the limits of the link to the storage, for the requests of a suite.
     pub async fn ceilings(&self, suite: &Suite) -> Vec<Limit> {
         let Some(lun) = &self.lun else { return Vec::new() };
         let workloads = suite.cells().flat_map(|cell| &cell.roles).map(|role| &role.workload);
@@ -104,7 +105,7 @@ impl Storage {
         environment::ceilings(&lun.unit(), &lengths.into_iter().collect::<Vec<_>>()).await
     }
 
-    /// The process that serves it, if that is on this machine.
+    /// Returns the process that serves the storage, if it runs on this machine.
     pub async fn server(&self, place: &Location) -> Option<Server> {
         if let Some(lun) = &self.lun {
             return Server::serving(lun.target()).await;
@@ -117,7 +118,7 @@ impl Storage {
         }
     }
 
-    /// Logs out: clients have their own sessions.
+    /// Logs out. Clients have their own sessions.
     pub async fn close(self) {
         if let Some(lun) = self.lun {
             lun.target().close().await;
@@ -125,7 +126,7 @@ impl Storage {
     }
 }
 
-/// The kind of storage, in one or two words.
+/// Returns the kind of storage, in one or two words.
 fn kind(place: &Location) -> &'static str {
     match place {
         Location::Lun(_) => "iscsi",
@@ -140,7 +141,7 @@ fn path_kind(path: &Path) -> &'static str {
     if is_device { "block device" } else { "file" }
 }
 
-/// A path is measured without the page cache if possible: with it, memory would respond.
+/// Opens a path, without the page cache if possible: otherwise the measurement would include memory accesses.
 fn path_opened(
     path: &Path,
     read_only: bool,
@@ -178,11 +179,11 @@ fn unopened(path: &Path, read_only: bool, error: OpenError) -> Failure {
     }
 }
 
-/// The size of one step: small enough for a smooth display and a prompt end.
+/// The number of bytes purged in one step: small enough for frequent progress reports and a prompt end.
 const PIECE_BYTES: u64 = 64 << 20;
 
-/// Makes all whole blocks of the span read as zeros: by deallocating them (UNMAP) where the device supports
-/// it, otherwise by writing zeros (WRITE SAME, or as the device prefers).
+/// Makes all whole blocks of the span read as zeros: deallocates them (UNMAP) if the device supports this,
+/// and otherwise writes zeros (with WRITE SAME, or as the device prefers).
 pub(crate) async fn purge(
     device: &dyn BlockDevice,
     span: Span,
@@ -207,13 +208,13 @@ pub(crate) async fn purge(
     device.flush().await.map_err(|error| Failure::device("cannot flush after the purge", error))
 }
 
-/// The journal of a completed run.
+/// Opens the journal of a completed run.
 pub fn open_journal(path: &Path) -> Result<Journal, Failure> {
     let words = MappedWords::open(path).map_err(|error| unusable(path, &error))?;
     Journal::open(Rc::new(words)).map_err(|error| Failure::refused(about_journal(path, error)))
 }
 
-/// The journal of a run: the existing file, or a new one.
+/// Opens the journal of a run, or creates it if the file does not exist.
 pub(crate) fn journal_of_run(
     path: &Path,
     workload: &Workload,
@@ -232,13 +233,13 @@ pub(crate) fn journal_of_run(
     Ok(Rc::new(journal))
 }
 
-/// A message about a journal.
+/// Formats a message about a journal.
 pub fn about_journal(path: &Path, what: impl Display) -> String {
     format!("{}: {what}", path.display())
 }
 
-// The journal file of a run, which records acknowledged writes: a mapped file ([`host::MappedWords`]) with
-// the format of [`bench::journal`].
+// The journal file of a run, which records acknowledged writes. It is a mapped file ([`host::MappedWords`])
+// in the format of [`bench::journal`].
 
 fn unusable(path: &Path, error: &io::Error) -> Failure {
     match error.kind() {

@@ -1,4 +1,4 @@
-//! Suites by name or file.
+//! Loads suites by name or from a file.
 
 use std::fs::File;
 use std::io::Read;
@@ -12,10 +12,10 @@ use bench::suite::{self, wan};
 use readable::table::hanging;
 use volume::spec::hint;
 
-/// A longer file is not a suite: the longest preset has a few thousand bytes.
+/// Maximum length of a file. The longest preset has a few thousand bytes, so a longer file is not a suite.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// The suite of this name, or in this file.
+/// Returns the suite with this name, or in this file.
 pub fn suite(name: &str) -> Result<Suite, Failure> {
     let path = Path::new(name);
     match path.extension().and_then(|extension| extension.to_str()) {
@@ -32,7 +32,7 @@ pub fn suite(name: &str) -> Result<Suite, Failure> {
     }
 }
 
-/// The jobs of a fio file without these options, and the name of their suite.
+/// Parses a fio file, ignoring the options in `without`. Returns its jobs, and a name for their suite.
 pub fn jobs(path: &Path, without: &[String]) -> Result<(String, Jobs), Failure> {
     let jobs = fio_job::parse(&text(path)?, without).map_err(|mistakes| {
         let lines: Vec<String> =
@@ -42,7 +42,7 @@ pub fn jobs(path: &Path, without: &[String]) -> Result<(String, Jobs), Failure> 
     Ok((named_after(path), jobs))
 }
 
-/// The suite name for a file without one: the file's name, in the syntax of suite names.
+/// Returns a suite name for a file without one: the file's name, in the syntax of suite names.
 fn named_after(path: &Path) -> String {
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_lowercase();
     let dashed: String = stem
@@ -72,7 +72,7 @@ fn text(path: &Path) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|_| unread("the file is not valid UTF-8".to_owned()))
 }
 
-/// The output of `--list`, in lines of up to `width` letters.
+/// Returns the output of `--list`, in lines of up to `width` letters.
 pub fn listed(width: usize) -> String {
     let lines = |name: &str, title: &str| hanging(&format!("{name:<16} "), title, width).join("\n") + "\n";
     let suite = |suite: &Suite| {

@@ -1,4 +1,4 @@
-//! The observer of a measurement ([`View`]), and what it can show: the rates of the last second
+//! Observes a measurement ([`View`]), and computes what can be displayed: the rates of the last second
 //! ([`LiveState`]), unresponsive storage, and the whole screen ([`Watched`]).
 
 use std::collections::VecDeque;
@@ -10,10 +10,10 @@ use bench::record::{CellRun, Histogram, Record, Sample};
 use bench::schedule::Left;
 use readable::figures::{grouped, significant};
 
-/// An observer of the progress. It writes to standard error or to the whole screen; standard output is for
-/// results. Methods have empty defaults; `()` observes nothing.
+/// An observer of the progress. It writes to standard error or to the whole screen, since standard output is
+/// for results. By default, methods do nothing; `()` is an observer without output.
 pub trait View {
-    /// A run begins.
+    /// A run starts.
     fn begins(&mut self, _doing: &RunStart<'_>) {}
 
     /// The warm-up is over.
@@ -31,7 +31,7 @@ pub trait View {
     /// A run has ended.
     fn ended(&mut self, _run: &CellRun) {}
 
-    /// A remark.
+    /// A remark for the user.
     fn note(&mut self, _sentence: &str) {}
 }
 
@@ -46,9 +46,9 @@ pub struct Purged {
     pub of_bytes: u64,
 }
 
-/// A run that begins.
+/// A run that starts.
 pub struct RunStart<'a> {
-    /// `read-4KiB`, or `fill`.
+    /// The name of the cell (`read-4KiB`), or `fill`.
     pub name: &'a str,
     /// The number of the run, from 1.
     pub number: u64,
@@ -56,17 +56,17 @@ pub struct RunStart<'a> {
     pub roles: Vec<String>,
     /// The condition that ends the run.
     pub stop: Stop,
-    /// The remaining runs and time, this run included.
+    /// The remaining runs and time, including this run.
     pub left: Left,
 }
 
 impl RunStart<'_> {
-    /// The largest number of runs in total.
+    /// Returns the maximum total number of runs.
     pub fn runs_max(&self) -> u64 {
         (self.number - 1 + self.left.runs_max).max(self.number)
     }
 
-    /// "12 s left", "1 to 4 min left".
+    /// Formats the remaining time: "12 s left", "1 to 4 min left".
     pub fn time_left(&self) -> String {
         let unit = |seconds: u64| match seconds {
             0..120 => (1, "s"),
@@ -80,36 +80,38 @@ impl RunStart<'_> {
     }
 }
 
-/// The samples of the last second, of each client.
+/// The samples of each client in the last second.
 #[derive(Default)]
 pub struct LiveState {
     clients: Vec<VecDeque<Sample>>,
     waited: Option<Duration>,
 }
 
-/// The rates of the samples.
+/// The rates during the last second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
     /// Requests a second.
     pub iops: f64,
     /// Bytes a second, both directions.
     pub bytes_per_s: f64,
-    /// Weighted by request counts: accurate enough for a display, but not for publication.
+    /// The median latency in microseconds: the average of the samples' medians, weighted by request counts.
+    /// It is accurate enough for a display, but not for publication.
     pub p50_us: f64,
-    /// The worst of any client.
+    /// The highest 99th percentile of any client, in microseconds.
     pub p99_us: f64,
 }
 
-/// Shorter windows give unreadable numbers, and longer ones outdated numbers.
+/// The time over which rates are averaged. A shorter time produces unreadable numbers, and a longer one
+/// outdated numbers.
 const WINDOW_S: f64 = 1.0;
 
 impl LiveState {
-    /// Nothing yet, of this many clients.
+    /// Creates an empty state for this number of clients.
     pub fn of(clients: usize) -> LiveState {
         LiveState { clients: vec![VecDeque::new(); clients], waited: None }
     }
 
-    /// Adds a sample, and drops those older than the window.
+    /// Adds a sample, and removes samples that are older than the window.
     pub fn add(&mut self, role: usize, sample: &Sample) {
         if !is_silent(sample) {
             self.waited = None;
@@ -121,17 +123,17 @@ impl LiveState {
         }
     }
 
-    /// No request has completed for this long.
+    /// Records that no request has completed for this long.
     pub fn wait(&mut self, waited: Duration) {
         self.waited = Some(waited);
     }
 
-    /// The time since a request last completed, if long enough to report.
+    /// Returns the time since a request last completed, if it is long enough to report.
     pub fn waited(&self) -> Option<Duration> {
         self.waited
     }
 
-    /// "12,345 IOPS  50.6 MB/s  p99 120 µs", or the time since a request last completed.
+    /// Formats the rates: "12,345 IOPS  50.6 MB/s  p99 120 µs", or the time since a request last completed.
     pub fn line(&self) -> String {
         let Rates { iops, bytes_per_s, p99_us, .. } = self.all();
         self.waited.map_or_else(
@@ -143,12 +145,12 @@ impl LiveState {
         )
     }
 
-    /// Of one client.
+    /// Returns the rates of one client.
     pub fn client(&self, role: usize) -> Rates {
         self.clients.get(role).map_or_else(Rates::default, rates)
     }
 
-    /// Of all together.
+    /// Returns the rates of all clients together.
     pub fn all(&self) -> Rates {
         let each = self.clients.iter().map(rates);
         let all = each.fold(Rates::default(), |sum, one| Rates {
@@ -174,15 +176,16 @@ fn rates(samples: &VecDeque<Sample>) -> Rates {
     Rates { iops: requests / seconds, bytes_per_s: bytes / seconds, p50_us: p50 / requests, p99_us }
 }
 
-// Unresponsive storage: reported while requests wait for it, since a device that hangs may be unresponsive
-// until its timeouts expire.
+// Unresponsive storage. A device that hangs may be unresponsive until its timeouts expire, so the wait is
+// reported while requests are outstanding.
 
-/// Shorter waits are ordinary: a disk that spins up, a path that fails over.
+/// The wait after which unresponsive storage is reported. Shorter waits are normal: a disk spins up, or a
+/// path fails over.
 pub(crate) const TOLD_AFTER: Duration = Duration::from_secs(3);
 /// The interval between reports of a longer wait.
 pub(crate) const TOLD_EVERY: Duration = Duration::from_secs(1);
 
-/// Awaits storage work. After three seconds, `tell` gets the waiting time about every second.
+/// Waits for work on the storage. After three seconds, `tell` receives the waiting time about every second.
 pub async fn awaited<T>(work: impl Future<Output = T>, mut tell: impl FnMut(Duration)) -> T {
     let mut work = pin!(work);
     let mut silence = Silence::from(reactor::now());
@@ -194,26 +197,26 @@ pub async fn awaited<T>(work: impl Future<Output = T>, mut tell: impl FnMut(Dura
     }
 }
 
-/// The time in which no request of a run has completed, by its samples.
+/// The time for which no request of a run has completed, according to its samples.
 pub(crate) struct Silence {
     since: Instant,
     next: Instant,
 }
 
 impl Silence {
-    /// Nothing has completed yet.
+    /// Creates the state at the start of a run, before any request has completed.
     pub(crate) fn from(now: Instant) -> Silence {
         Silence { since: now, next: now + TOLD_AFTER }
     }
 
-    /// A sample of any client.
+    /// Records a sample of any client.
     pub(crate) fn heard(&mut self, now: Instant, sample: &Sample) {
         if !is_silent(sample) {
             *self = Silence::from(now);
         }
     }
 
-    /// The duration, if a report is due.
+    /// Returns the waiting time, if a report is due.
     pub(crate) fn due(&mut self, now: Instant) -> Option<Duration> {
         (now >= self.next).then(|| {
             self.next = now + TOLD_EVERY;
@@ -222,26 +225,26 @@ impl Silence {
     }
 }
 
-/// Whether requests were outstanding and none completed.
+/// Whether requests were outstanding, but none completed.
 pub(crate) fn is_silent(sample: &Sample) -> bool {
     sample.reads + sample.writes == 0 && sample.under_way > 0.0
 }
 
-/// The sentence for people.
+/// Returns a sentence for users.
 pub fn sentence(waited: Duration) -> String {
     format!("requests have been waiting for {} s", waited.as_secs())
 }
 
-/// The state of the whole screen, updated as a view.
+/// The state of the full-screen display, which is updated as a view.
 pub struct Watched {
-    /// The suite and the place.
+    /// The names of the suite and of the storage.
     pub title: String,
     begun: Instant,
-    /// `[3/24] read-4KiB`.
+    /// The current run: `[3/24] read-4KiB`.
     pub what: String,
-    /// As `RunStart::time_left` says it.
+    /// The text of `RunStart::time_left`.
     pub time_left: String,
-    /// The progress of this run, from 0 to 1.
+    /// The progress of the current run, from 0 to 1.
     pub done_share: f64,
     run_seconds: f64,
     /// Names of the clients.
@@ -250,13 +253,13 @@ pub struct Watched {
     pub now: LiveState,
     /// The recent rates of all clients.
     pub history: VecDeque<Moment>,
-    /// The newest last.
+    /// The completed runs, the newest last.
     pub ended: Vec<EndedRun>,
     /// The last remark.
     pub note: Option<String>,
 }
 
-/// A point of the curves.
+/// A point of the displayed curves.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// Seconds since the measurement began.
@@ -265,27 +268,27 @@ pub struct Moment {
     pub rates: Rates,
 }
 
-/// A run that is done.
+/// A completed run.
 pub struct EndedRun {
-    /// The cell.
+    /// The name of the cell.
     pub name: String,
     /// Requests a second, of all clients.
     pub iops: f64,
     /// Bytes a second, both directions.
     pub bytes_per_s: f64,
-    /// The median latency.
+    /// The median latency, in microseconds.
     pub p50_us: f64,
-    /// The 99th percentile of the latency.
+    /// The 99th percentile of the latency, in microseconds.
     pub p99_us: f64,
     /// Requests that failed or returned wrong data.
     pub failed: u64,
 }
 
-/// Two minutes of a sample every tenth of a second.
+/// Number of points: two minutes, with a sample every tenth of a second.
 const MOMENTS: usize = 1200;
 
 impl Watched {
-    /// Before anything is done.
+    /// Creates the state before the first run.
     pub fn new(record: &Record) -> Watched {
         Watched {
             title: format!("{} on {}", record.suite.name, record.subject.place),

@@ -1,4 +1,4 @@
-//! Requests follow Iometer's rules: offsets, mix and wrap.
+//! Tests that requests follow Iometer's rules: offsets, mix, and continuation at the start of the span.
 
 use block::{BlockSize, Blocks, Geometry};
 use proptest::prelude::*;
@@ -83,7 +83,7 @@ fn at_sector_boundaries_most_requests_straddle_pages() {
     assert!((8_500..9_000).contains(&straddling), "{straddling} of 10000, not seven of eight");
 }
 
-/// Any line of an access specification that a file may hold.
+/// Any access line that a file may contain.
 fn any_access() -> impl Strategy<Value = Access> {
     let align = prop_oneof![
         Just(Align::Natural),
@@ -103,7 +103,7 @@ fn any_access() -> impl Strategy<Value = Access> {
     })
 }
 
-/// Any workload of two lines.
+/// Any workload with two access lines.
 fn any_workload() -> impl Strategy<Value = Workload> {
     let span = (0u64..2048, 512u64..4096)
         .prop_map(|(start, blocks)| Span { start_bytes: start * 512, bytes: Some(blocks * 512) });
@@ -120,7 +120,7 @@ fn any_workload() -> impl Strategy<Value = Workload> {
 }
 
 proptest! {
-    /// For any file, each request belongs to a line, lies in the span, and starts at the line's alignment.
+    /// For any file, each request belongs to an access line, lies in the span, and has the line's alignment.
     #[test]
     fn every_request_obeys_its_line(workload in any_workload()) {
         let (layout, span_bytes) = (layout(&workload), workload.span.bytes.unwrap_or(0));
@@ -145,7 +145,7 @@ proptest! {
         }
     }
 
-    /// The mix of lines and of directions is the configured one, within five standard deviations.
+    /// The shares of lines and of directions match the configuration within five standard deviations.
     #[test]
     fn the_mix_is_kept(read in 0u8..=100, share in 1u8..100, seed in any::<u64>()) {
         const DRAWS: f64 = 20_000.0;
@@ -198,14 +198,14 @@ fn neighbours_are_parted() {
 
 const DRAWS: usize = 200_000;
 
-/// How often each of `count` ranks is drawn.
+/// Returns the frequency of each of `count` ranks.
 fn ranks(count: u64, mut draw: impl FnMut(&mut Random) -> u64) -> Vec<f64> {
     let (mut random, mut seen) = (Random::new(11), vec![0u32; count as usize]);
     (0..DRAWS).for_each(|_| seen[draw(&mut random) as usize] += 1);
     seen.into_iter().map(|times| f64::from(times) / DRAWS as f64).collect()
 }
 
-/// Whether a share has the expected value, within five standard deviations of a count of draws.
+/// Whether a share differs from the expected value by fewer than five standard deviations.
 fn is_about(share: f64, expected: f64) -> bool {
     (share - expected).abs() < 5.0 * (expected.max(1e-5) / DRAWS as f64).sqrt()
 }

@@ -13,7 +13,7 @@ fn suite(text: &str) -> Suite {
     jobs(text).suite("jobs", 64 * MIB).unwrap_or_else(|why| panic!("{text}: {why}"))
 }
 
-/// The only job.
+/// Parses options into a single job.
 fn job(options: &str) -> Job {
     jobs(&format!("[job]\n{options}")).phases.concat().remove(0)
 }
@@ -54,7 +54,7 @@ fn lengths_and_directions_make_a_mix() {
     assert_eq!(mix("rw=randwrite\nbsrange=4k-8k\nbs=1m"), [(4096, 50, 0), (8192, 50, 0)]);
     let both = mix("rw=randrw\nrwmixread=70\nbssplit=4k/50:8k/50,16k/100");
     assert_eq!(both, [(4096, 35, 100), (8192, 35, 100), (16_384, 30, 0)]);
-    // A third of 50 % is no whole percentage.
+    // A third of 50 % is not a whole percentage.
     let rounded = mix("rw=randrw\nbssplit=4k/33:8k/33:16k/34,16k/100");
     assert_eq!(rounded.iter().map(|(_, share, _)| u32::from(*share)).sum::<u32>(), 100);
     assert_eq!(job("rw=randread\nbssplit=4k/70:64k").workload.accesses[1].align, Align::Bytes(4096));

@@ -1,4 +1,4 @@
-//! Accepted and rejected files, with line and column.
+//! Tests of accepted files, and of rejected files with the line and column of the error.
 
 mod stream;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::plan::{Align, Cell, Percent, Rule, Step, Suite};
 use crate::suite::named;
 
-/// Written by hand from the published grammar: the four patterns of the VMware thread.
+/// The four access patterns of the VMware thread, written manually from the published grammar.
 const VMWARE4: &str = include_str!("../../tests/data/vmware4.icf");
 
 fn setup(text: &str) -> Setup {
@@ -17,7 +17,7 @@ fn mistake(text: &str) -> String {
     parse(text).expect_err("a mistake").to_string()
 }
 
-/// The file with a line changed.
+/// Returns the file with one line changed.
 fn changed(from: &str, to: &str) -> String {
     assert!(VMWARE4.contains(from), "{from}");
     VMWARE4.replacen(from, to, 1)
@@ -164,7 +164,8 @@ fn outstanding_requests_are_stepped_through() {
     assert_eq!(endless.numbers(u32::MAX), [1, 2, 3, 4]);
 }
 
-/// Two machines. One has two workers, the second of which runs another specification and is then idle.
+/// Two machines. One of them has two workers; the second worker runs a different specification first, and is
+/// then idle.
 fn two_managers() -> String {
     let worker = |name: &str, specs: &str| {
         format!(

@@ -1,4 +1,4 @@
-//! Scenes: crashes, and the content that must be found afterwards.
+//! Scenarios: crashes, and the content that must be found afterwards.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use crate::{Failure, Go, Orders, run_with_journal};
 
 const EPOCH: u32 = 77;
 
-/// A disk, the journal of a load on it, and the part that survives a crash of the client: the words.
+/// A disk, the journal of a workload on the disk, and the journal's memory (`words`), which survives a crash
+/// of the client.
 struct Scene {
     disk: Arc<Disk>,
     words: Words,
@@ -29,7 +30,7 @@ impl Scene {
         Scene { disk: Arc::new(disk), words, journal: Rc::new(journal) }
     }
 
-    /// A load that is killed after this many milliseconds of a virtual clock.
+    /// Runs a workload that is killed after this number of milliseconds of a virtual clock.
     fn load_for(&self, ms: u64) {
         let devices: [Arc<dyn BlockDevice>; 1] = [Arc::clone(&self.disk) as Arc<dyn BlockDevice>];
         let orders = Orders::for_time(Duration::from_secs(60));
@@ -41,7 +42,7 @@ impl Scene {
         });
     }
 
-    /// Reopens the journal, as another process would, and checks.
+    /// Reopens the journal, as another process would, and runs the check.
     fn check(&self, crash: Crash) -> Checked {
         let journal = Journal::open(Rc::clone(&self.words)).expect("it is a journal");
         let device: Arc<dyn BlockDevice> = Arc::clone(&self.disk) as Arc<dyn BlockDevice>;
@@ -92,8 +93,8 @@ fn what_was_not_flushed_is_missed_if_the_storage_should_not_have_crashed() {
     assert!(matches!(checked.first_failure, Some(Failure::WrongGeneration { .. } | Failure::NotOurs { .. })));
 }
 
-/// Two sessions with one LUN: when the target restarts, the session that flushes has no information about the
-/// other's losses.
+/// Two sessions access one LUN. When the target restarts, a flush by one session must not make the other
+/// session's writes durable, since it does not report their loss.
 #[test]
 fn a_flush_speaks_for_the_writes_of_its_own_session() {
     let scene = Scene::with(Disk::new());
@@ -113,8 +114,8 @@ fn a_flush_speaks_for_the_writes_of_its_own_session() {
     );
 }
 
-/// The target is killed during a flush, and has acknowledged a write since the flush began: the error is the
-/// only report of its loss.
+/// The target is killed during a flush, and has acknowledged another write since the flush started. The error
+/// of the flush is the only report of that write's loss.
 #[test]
 fn a_flush_that_fails_promises_nothing_of_what_was_acknowledged_until_its_end() {
     let scene = Scene::with(Disk::new());
@@ -159,7 +160,7 @@ fn a_journal_that_was_checked_goes_on() {
         scene.disk.crash();
         let checked = scene.check(Crash::OfStorage);
         assert_eq!((checked.wrong, checked.first_failure), (0, None));
-        // The content found is flushed, and guaranteed from now on.
+        // The check has flushed the content that it found, so the storage must keep it from now on.
         scene.disk.crash();
         assert_eq!(scene.check(Crash::OfClient).wrong, 0);
         let journal = Journal::open(Rc::clone(&scene.words)).expect("it is a journal");
@@ -202,7 +203,7 @@ fn the_upper_half_tells_runs_from_each_other() {
 }
 
 proptest! {
-    /// A file may contain anything: it is rejected, or it is a journal that can be read.
+    /// A file with any content is either rejected, or is a readable journal.
     #[test]
     fn no_file_breaks_it(mut header in prop::collection::vec(any::<u32>(), 0..64), likely: bool) {
         if likely {

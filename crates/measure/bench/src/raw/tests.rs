@@ -1,4 +1,4 @@
-//! Scenes: both ends over a stream in memory that moves a few bytes at a time.
+//! Scenarios with both ends on a stream in memory that transfers a few bytes at a time.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -22,7 +22,7 @@ struct Pipe {
     wakers: Vec<Waker>,
 }
 
-/// One end of a stream, which moves at most `at_once` bytes a call.
+/// One end of a stream, which transfers at most `at_once` bytes per call.
 pub(super) struct End {
     incoming: Rc<RefCell<Pipe>>,
     outgoing: Rc<RefCell<Pipe>>,
@@ -47,7 +47,7 @@ impl Stream for End {
     fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize> {
         let mut pipe = self.incoming.borrow_mut();
         let mut bytes = 0;
-        // Continues from one slice into the next, as a socket does.
+        // Like a socket, continue with the next slice when one is full.
         for slice in into.iter_mut() {
             let room = self.at_once - bytes;
             bytes += match slice {
@@ -179,7 +179,7 @@ fn no_write_is_forgotten_whose_end_comes_with_the_next_header() {
     }
 }
 
-/// Waits until something can be received, or there is space to send.
+/// Waits until data can be received, or until data can be sent if `sends` is set.
 async fn heard(end: &End, sends: bool) {
     std::future::poll_fn(|cx| {
         let room = sends && end.poll_writable(cx).is_ready();

@@ -1,4 +1,4 @@
-//! Scenes: the end of a run, and its counters.
+//! Scenarios for the end of a run and for its counters.
 
 mod known_devices;
 
@@ -54,8 +54,8 @@ fn a_read_only_device_takes_no_writes() {
 
 #[test]
 fn depth_requests_are_under_way_all_the_time() {
-    // One millisecond each, four outstanding, for one second. The virtual clock also advances slightly in
-    // every turn.
+    // Requests take one millisecond each, four are outstanding, and the run takes one second. The virtual
+    // clock also advances slightly in every turn of the reactor.
     let run = measure(Disk::new(), &reads_of_4k());
     assert!((3_800..=4_000).contains(&run.ios()), "{}", run.ios());
     assert!((1_000_000..1_060_000).contains(&run.reads.service.quantile_ns(0.5)));
@@ -82,8 +82,9 @@ fn a_device_that_never_waits_still_lets_every_slot_have_its_turn() {
 
 #[test]
 fn draining_keeps_fewer_under_way_than_the_depth() {
-    // Iometer's "test connection rate" with 500 transactions at a depth of 64, on a device that executes one
-    // request at a time: Q - Q (Q - 1) / 2T = 59.97 on average. 20 rounds of half a second each.
+    // Iometer's "test connection rate" with T = 500 transactions at a depth of Q = 64, on a device that
+    // executes one request at a time. The average queue depth is Q - Q (Q - 1) / 2T = 59.97. The run has 20
+    // rounds of half a second each.
     let workload = Workload { depth: 64, drain_after: Some(500), ..reads_of_4k() };
     let run = measure_for(Duration::from_secs(10), Disk::that(Fault::IsOneByOne), &workload);
     assert!((59.94..59.99).contains(&run.under_way_mean), "{}", run.under_way_mean);
@@ -99,7 +100,8 @@ fn without_draining_it_is_the_depth() {
 
 #[test]
 fn a_pause_between_bursts_is_one_for_all_requests() {
-    // As in Iometer, the pause begins when a slot is free: 4 concurrent requests take 1 ms, then 9 ms pass.
+    // As in Iometer, the pause starts when a slot becomes free: 4 concurrent requests take 1 ms, followed by
+    // 9 ms of pause.
     let mut workload = reads_of_4k();
     workload.accesses[0].burst = 4;
     workload.accesses[0].delay_ms = 9;
@@ -116,8 +118,8 @@ fn a_pause_longer_than_the_run_does_not_keep_it_from_ending() {
     assert!(took < Duration::from_millis(1010), "{took:?}");
 }
 
-/// A closed loop makes no requests while the device stalls, and so measures a few slow requests. An open one
-/// continues, and every request that would have waited is counted.
+/// A closed loop sends no requests while the device stalls, so it measures only a few slow requests. An open
+/// loop continues, and counts every request that has to wait.
 #[test]
 fn a_stall_shows_in_the_response_time_of_an_open_loop_and_not_in_a_closed_one() {
     let three_seconds = Duration::from_secs(3);
@@ -129,8 +131,8 @@ fn a_stall_shows_in_the_response_time_of_an_open_loop_and_not_in_a_closed_one() 
     let pace = Pace::Constant { per_second: 1000.0 };
     let open = measure_for(three_seconds, stalling(), &Workload { pace, ..reads_of_4k() });
     assert!(open.reads.service.quantile_ns(0.99) < 1_100_000, "the device itself answers as fast as ever");
-    // A third of all requests were due in the stall, and the last of them waited for all earlier ones: half a
-    // second on average, and 1000 requests that 4 slots complete in a quarter of a second.
+    // A third of all requests became due during the stall, and the last of them waited for all earlier ones:
+    // half a second on average, plus the time in which 4 slots complete 1000 requests, a quarter of a second.
     assert!(open.reads.response.quantile_ns(0.8) > 200_000_000, "{}", open.reads.response.quantile_ns(0.8));
     assert!(open.reads.response.quantile_ns(0.5) < 100_000_000, "{}", open.reads.response.quantile_ns(0.5));
     assert!((980..=1010).contains(&open.backlog_max), "{}", open.backlog_max);
@@ -153,7 +155,7 @@ fn an_open_loop_keeps_its_rate() {
         let run =
             measure_for(Duration::from_secs(20), Disk::new(), &Workload { depth: 64, pace, ..reads_of_4k() });
         assert!((9_700..=10_300).contains(&run.ios()), "{} at {pace:?}", run.ios());
-        // One millisecond each: Little's law.
+        // By Little's law, since each request takes one millisecond.
         assert!((0.49..0.52).contains(&run.under_way_mean), "{}", run.under_way_mean);
         assert!(run.reads.response.quantile_ns(0.99) < 1_100_000);
     }
@@ -195,8 +197,8 @@ fn the_warm_up_is_not_counted() {
     assert_eq!((run.seconds, run.samples.len()), (1.0, 10));
     assert!((3_800..=4_000).contains(&run.ios()), "{}", run.ios());
     assert!((3.0..3.01).contains(&took.as_secs_f64()), "{took:?}");
-    // Requests made in the warm-up that completed while the run counts are counted with their latency: 4 of
-    // them.
+    // Four requests started during the warm-up and completed while the run was counting. They are counted
+    // with their latency.
     assert!(run.reads.service.quantile_ns(0.99) < 1_100_000);
 }
 
@@ -295,7 +297,7 @@ fn measure_to(orders: &Orders, disk: Disk, workload: &Workload) -> Run {
     timed(orders, disk, workload).0
 }
 
-/// A run, and its duration.
+/// Executes a run. Returns its result and its duration.
 fn timed(orders: &Orders, disk: Disk, workload: &Workload) -> (Run, Duration) {
     let devices: [Arc<dyn BlockDevice>; 1] = [Arc::new(disk)];
     block_on(Alone::virtual_time(), async {

@@ -11,12 +11,12 @@ fn measure(names: &[&str], order: Order) -> Step {
     test_record::measure(order, names.iter().map(|name| cell(name)).collect())
 }
 
-/// A run of a cell at this rate.
+/// Creates a run of a cell with this rate.
 fn run_at(name: &str, round: u32, rate: u64) -> CellRun {
     test_record::run(&cell(name), round, &[rate as f64])
 }
 
-/// Executes all tasks, at rates that depend on cell and round, and returns the order of the runs.
+/// Reports all tasks as done, with rates that depend on cell and round. Returns the order of the runs.
 fn carry_out(schedule: &mut Schedule, rate: impl Fn(&str, u32) -> u64) -> Vec<String> {
     let mut order = Vec::new();
     while let Some(task) = schedule.due() {
@@ -74,8 +74,8 @@ fn a_cell_may_end_by_a_stop_of_its_own() {
 #[test]
 fn rounds_end_when_every_median_is_known() {
     let suite = suite(vec![measure(&["calm", "wild"], interleaved(3, 9))]);
-    // The wild cell becomes calm after the third round: the Student interval of five runs is still too wide,
-    // and the order-statistics interval of six omits none.
+    // The rate of the cell `wild` becomes constant after two rounds. With five runs, the Student interval is
+    // still too wide; with six, the order-statistics interval still contains all runs.
     let rate = |cell: &str, round: u32| if cell == "wild" && round < 2 { 1300 } else { 1000 };
     let order = carry_out(&mut Schedule::new(&suite, &[], 1), rate);
     assert_eq!(order.len(), 2 * 9, "the second smallest and the second largest of nine: {order:?}");
@@ -113,7 +113,7 @@ fn each_round_has_an_order_of_its_own_that_the_seed_decides() {
 fn rounds_that_become_steady_end_with_the_fifth_steady_one() {
     let order = Order::SteadyRounds { tracked: "tracked".into(), rounds_max: 25 };
     let suite = suite(vec![measure(&["other", "tracked"], order)]);
-    // A drive that settles: 8000, 4000, 2000, then 1000 from there on.
+    // A drive that settles: its rates are 8000, 4000, 2000, and then constantly 1000.
     let rate = |_: &str, round: u32| if round < 3 { 8000 >> round } else { 1000 };
     let order = carry_out(&mut Schedule::new(&suite, &[], 1), rate);
     assert_eq!(order.last().unwrap(), "tracked 7");

@@ -1,4 +1,4 @@
-//! The accepted and rejected content of suites, and the correctness of the document about them.
+//! Tests of accepted and rejected suites, and of the document about the presets.
 
 use super::*;
 use crate::plan::{Align, Cell, Data, Distribution, Order, Pace, Percent, Rule, Span, Step};
@@ -12,7 +12,7 @@ fn mistake(text: &str) -> String {
     parse(text).expect_err("a mistake").to_string()
 }
 
-/// The error in a cell with these lines instead of, or after, the usual ones.
+/// Returns the error of a cell in which these lines replace, or follow, the default lines.
 fn mistake_in_cell(lines: &str) -> String {
     let keys = |line: &str| line.split(" =").next().unwrap_or_default().to_owned();
     let said: Vec<String> = lines.lines().map(keys).collect();
@@ -177,7 +177,7 @@ fn quick_takes_about_a_minute() {
     let quick = named("quick").expect("a preset");
     let reading = quick.cells().filter(|cell| !cell.roles[0].workload.writes()).count();
     assert_eq!((reading, quick.cells().count()), (9, 15));
-    // Plus the time for sessions and the first look at the storage.
+    // This time excludes logins and the inspection of the storage.
     assert!((45.0..60.0).contains(&quick.longest_s()), "{}", quick.longest_s());
 }
 
@@ -198,7 +198,7 @@ fn every_example_in_the_document_is_a_suite() {
         page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default()).collect();
     assert_eq!(examples.len(), 2);
     for example in examples {
-        // The second example is a cell, to be placed after a step's heading.
+        // The second example is a cell, which needs the headings of a suite and a step.
         let text = match example.starts_with("name") {
             true => example.to_owned(),
             false => format!("{HEAD}{STEP}{example}"),

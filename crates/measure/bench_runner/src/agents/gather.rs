@@ -1,4 +1,4 @@
-//! A run by agents: collects samples and results until all of them have ended.
+//! Collects the samples and results of a run by agents, until all agents have ended the run.
 
 use std::time::{Duration, Instant};
 
@@ -21,9 +21,9 @@ pub(super) struct Gathering<'a> {
     stop: Stop,
     roles: Vec<RoleProgress>,
     counting: bool,
-    /// Whether all have been asked to end.
+    /// Whether all agents have been asked to end the run.
     ending: bool,
-    /// The first failure.
+    /// The first failure of an agent that is still connected.
     failed: Option<Failure>,
     lost: Option<Failure>,
 }
@@ -32,7 +32,7 @@ pub(super) struct Gathering<'a> {
 struct Share {
     agent: usize,
     clock: Clock,
-    /// Its roles, by their positions in the cell.
+    /// The roles of the agent, as positions in the cell.
     roles: Vec<usize>,
     ended: bool,
 }
@@ -43,17 +43,17 @@ struct RoleProgress {
     agent: usize,
     samples: Vec<Sample>,
     part: Option<RoleResult>,
-    /// The error of the clock of its times.
+    /// The maximum error of the times that the agent's clock reports.
     clock_error: Duration,
 }
 
-/// Time allowed beyond the maximum run time: for hanging requests, and for the network.
+/// Time allowed beyond the maximum run time, for hanging requests and for the network.
 const GRACE: Duration = Duration::from_secs(60);
-/// A week: agents refuse longer runs.
+/// The maximum run time, one week. Agents reject longer runs.
 const LONGEST: Duration = Duration::from_secs(7 * 86_400);
 
 impl<'a> Gathering<'a> {
-    /// A run that these agents have been ordered to start.
+    /// Creates the state of a run that these agents have been ordered to start.
     pub(super) fn new(
         post: &'a mut Post,
         cell: &Cell,
@@ -83,7 +83,7 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// Receives everything until all have ended.
+    /// Receives notifications until all agents have ended the run.
     pub(super) async fn gather(
         mut self,
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
@@ -155,7 +155,7 @@ impl<'a> Gathering<'a> {
         self.fail(agent, failure)
     }
 
-    /// An agent failed to run its share, or is lost: ends the others.
+    /// Handles an agent that failed to run its share, or that was lost: asks the other agents to end the run.
     fn fail(&mut self, agent: usize, failure: Failure) -> Go {
         self.shares.iter_mut().filter(|share| share.agent == agent).for_each(|share| share.ended = true);
         let place = if self.post.is_lost(agent) { &mut self.lost } else { &mut self.failed };
@@ -184,7 +184,7 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// The result of each role; for lost agents, the samples received.
+    /// Returns the result of each role. For a lost agent, it contains only the samples received.
     fn carried(self) -> Result<CellOutcome, Failure> {
         if let Some(failure) = self.failed {
             return Err(failure);
@@ -198,7 +198,7 @@ impl<'a> Gathering<'a> {
             let Some(mut part) = part else { return fragment(name, post.name(agent), samples) };
             if let Some((first, first_agent, first_error)) = first {
                 part.run.late_us = us(part.started.saturating_duration_since(first));
-                // Two times by the same clock need no comparison.
+                // Times of the same clock have no error relative to each other.
                 let error = if agent == first_agent { Duration::ZERO } else { clock_error + first_error };
                 part.run.late_error_us = us(error);
             }
@@ -212,7 +212,8 @@ fn us(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// The known part of a role whose agent was lost: its samples, but neither latencies nor CPU time.
+/// Creates the result of a role whose agent was lost: only its samples are known, not its latencies or CPU
+/// time.
 fn fragment(role: String, client: String, samples: Vec<Sample>) -> RoleResult {
     let sum = |number: fn(&Sample) -> u64| samples.iter().map(number).fold(0, u64::saturating_add);
     let flow = |ios, bytes| Flow { ios, bytes, ..Flow::default() };

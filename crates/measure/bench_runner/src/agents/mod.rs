@@ -1,10 +1,10 @@
-//! Clients on other machines: agents (`linerate bench agent`). Each opens the storage itself and runs its
-//! roles with its own clients.
+//! Clients on other machines: agents (`linerate bench agent`). Each agent opens the storage itself, and runs
+//! its roles with its own clients.
 //!
-//! The coordinator (this side) measures nothing. Before each run it compares clocks (`post`), so that all
-//! agents start at the same time, within the clocks' accuracy. It receives every sample, and ends the run for
-//! all. The loss of an agent also ends the run; the samples received from it are kept (`gather`). The agent's
-//! side is [`work_for`].
+//! The coordinator (this side) does not measure anything. Before each run it compares the clocks (`post`), so
+//! that all agents start at the same time, within the accuracy of the comparison. It receives every sample,
+//! and ends the run on all agents. The loss of an agent also ends the run; the samples received from it are
+//! kept (`gather`). The agent's side is [`work_for`].
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -49,11 +49,11 @@ pub struct Agents {
 }
 
 impl Agents {
-    /// The named agents, and the server's; `None` if no agent is named. Finds the secret as [`find_secret`]
-    /// does, and prompts for it if necessary.
+    /// Returns the named agents and the server's agent, or `None` if no agent is named. Finds the secret as
+    /// [`find_secret`] does, and prompts for the secret if necessary.
     ///
     /// # Errors
-    /// An agent is named twice, there is no secret, or there is a secret but no agent.
+    /// An agent is named twice, the secret is missing, or there is a secret but no agent.
     pub fn named(
         names: &[AgentName],
         server: Option<&AgentName>,
@@ -83,7 +83,6 @@ impl Agents {
         }
     }
 
-    /// The number of agents.
     pub fn count(&self) -> usize {
         self.names.len()
     }
@@ -103,12 +102,12 @@ impl AgentCrew {
         Ok(AgentCrew { post, facts })
     }
 
-    /// The facts that agents reported of their machines and of their paths to the storage.
+    /// Returns the facts that the agents reported about their machines and their paths to the storage.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// The agents with roles in a cell, and their clocks.
+    /// Returns the agents with roles in a cell, each with an estimate of its clock.
     async fn clocks(&mut self, cell: &Cell) -> Result<Vec<(usize, Clock)>, Failure> {
         let agents: BTreeSet<usize> = cell.roles.iter().map(|role| usize::from(role.client)).collect();
         let mut clocks = Vec::new();
@@ -124,8 +123,8 @@ impl AgentCrew {
     }
 }
 
-/// The time between sending the order and the start of the run, so that it arrives before; longer on slow
-/// paths.
+/// Minimum time between sending the order and the start of the run, so that the order arrives before the
+/// start. On slow paths, the time is longer.
 const BEFORE_THE_START: Duration = Duration::from_millis(50);
 
 impl Crew for AgentCrew {
@@ -138,7 +137,7 @@ impl Crew for AgentCrew {
         let clocks = self.clocks(cell).await?;
         let agents: Vec<usize> = clocks.iter().map(|(agent, _)| *agent).collect();
         self.ask(&agents, |agent| Order::Prepare { cell: part(cell, agent) }).await?;
-        // Again, since logging in took time, and clocks drift.
+        // Compare the clocks again, since the logins took time and clocks drift.
         let clocks = self.clocks(cell).await?;
         let way = clocks.iter().map(|(_, clock)| 8 * clock.error).max().unwrap_or_default();
         let start = Instant::now() + BEFORE_THE_START.max(way);
@@ -167,13 +166,13 @@ impl Crew for AgentCrew {
     }
 }
 
-/// An agent's roles.
+/// Returns the cell with the roles of one agent.
 fn part(cell: &Cell, agent: usize) -> Cell {
     let roles = cell.roles.iter().filter(|role| usize::from(role.client) == agent).cloned().collect();
     Cell { roles, ..cell.clone() }
 }
 
-/// The same name may mean different storage on two machines.
+/// Checks that an agent opened the same storage: a name may mean different storage on another machine.
 fn same(agent: &str, opened: &Opened, subject: &Subject) -> Result<(), Failure> {
     let is_lun = subject.kind == "iscsi";
     let place = &subject.place;
@@ -184,7 +183,7 @@ fn same(agent: &str, opened: &Opened, subject: &Subject) -> Result<(), Failure> 
             opened.bytes, opened.block_bytes, subject.bytes, subject.block_bytes
         )));
     }
-    // The identity of a file differs from machine to machine.
+    // The identity of a file depends on the machine, so it cannot be compared.
     if is_lun && opened.identity != subject.identity {
         return Err(Failure::refused(format_args!("{place} is a different LUN on agent {agent} than here")));
     }
@@ -195,17 +194,16 @@ fn named(agent: &str, fact: Fact) -> Fact {
     Fact { name: format!("{agent}: {}", fact.name), ..fact }
 }
 
-// The secret that a coordinator shares with its agents. It comes from a file, from the environment, or from a
-// prompt at the terminal, and never from the command line, where every user who can list processes could read
-// it.
+// The secret that a coordinator shares with its agents. It is read from a file, from the environment, or from
+// a prompt on the terminal. It is never an argument, because every user who can list processes could read it.
 
-/// The environment variable that may contain it.
+/// The environment variable that may contain the secret.
 const VARIABLE: &str = "LINERATE_AGENT_SECRET";
 
 /// Finds the secret. `option` is the command line option for its file.
 ///
 /// # Errors
-/// There is none, it is too short, or other users than its owner may read its file.
+/// The secret is missing or too short, or users other than the owner may read its file.
 pub fn find_secret(file: Option<&Path>, option: &str) -> Result<Secret, Failure> {
     let (text, from) = match (file, secrets::in_environment(VARIABLE)) {
         (Some(file), _) => (of_file(file)?, file.display().to_string()),
@@ -237,11 +235,11 @@ fn asked_for(option: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
 
 // Assignment of roles to agents.
 //
-// A suite that names clients (`clients`, or `--clients` on the command line) runs as written: client 1 is the
-// first agent. Any other suite runs on all agents concurrently, each in a separate part of the span, since
-// machines that read the same blocks would get cache hits from each other's reads.
+// A suite with several clients (`clients`, or `--clients` on the command line) runs unchanged: client 1 is
+// the first agent. Any other suite runs on all agents concurrently, each in a separate part of the span.
+// Otherwise, the storage would serve an agent's reads from a cache that another agent's reads have filled.
 
-/// Assigns roles to each agent.
+/// Assigns the roles of a suite to this number of agents.
 pub(crate) fn spread(mut suite: Suite, agents: usize) -> Suite {
     if suite.clients() > 1 || agents < 2 {
         return suite;
@@ -257,7 +255,7 @@ pub(crate) fn spread(mut suite: Suite, agents: usize) -> Suite {
     suite
 }
 
-/// The same role, in a separate part of the span and with different data.
+/// Returns a copy of the role for an agent, with a separate part of the span and different data.
 fn on(agent: u16, role: &Role) -> Role {
     let mut role =
         Role { client: agent, apart: true, name: format!("{} {}", role.name, agent + 1), ..role.clone() };
@@ -265,12 +263,12 @@ fn on(agent: u16, role: &Role) -> Role {
     role
 }
 
-/// A connection to the agent.
+/// A connection to the agent on the server's machine.
 pub struct ServerAgent {
     post: Post,
 }
 
-/// The counters reported at a point in time.
+/// CPU counters that the agent reported, with their time.
 struct Load {
     at: Duration,
     busy: Duration,
@@ -278,10 +276,10 @@ struct Load {
 }
 
 impl ServerAgent {
-    /// Connects to it.
+    /// Connects to the agent.
     ///
     /// # Errors
-    /// The agent is unreachable, or has another secret or version.
+    /// The agent is unreachable, or has a different secret or version.
     pub async fn connect(name: &AgentName, secret: &Secret) -> Result<ServerAgent, Failure> {
         Ok(ServerAgent { post: Post::connect(std::slice::from_ref(name), secret).await? })
     }
@@ -291,7 +289,7 @@ impl ServerAgent {
         self.post.say(0, &Order::Load);
     }
 
-    /// The machine's CPU time since the previous request.
+    /// Returns the machine's CPU time since the previous request.
     ///
     /// # Errors
     /// The agent was lost, or its kernel does not report CPU time.
@@ -325,7 +323,7 @@ impl ServerAgent {
     }
 }
 
-/// The server whose cost is measured.
+/// The server whose CPU time is measured.
 pub enum Serving {
     /// A process of this machine, or a thread of this process.
     Process(Server),
@@ -336,12 +334,12 @@ pub enum Serving {
 /// The counters before a run.
 pub(crate) enum Before {
     Clocks(ServerClocks),
-    /// The agent's counters were requested and have not arrived.
+    /// The agent's counters have been requested, but have not arrived yet.
     Asked,
 }
 
 impl Serving {
-    /// Reads or requests the counters when counting begins; `None` if the process has ended.
+    /// Reads or requests the counters at the start of counting. Returns `None` if the process has ended.
     pub(crate) fn look(&self) -> Option<Before> {
         match self {
             Serving::Process(server) => server.clocks().ok().map(Before::Clocks),
@@ -352,7 +350,7 @@ impl Serving {
         }
     }
 
-    /// The CPU time since then, for the record.
+    /// Returns the CPU time since `before`, for the record.
     ///
     /// # Errors
     /// The agent was lost.

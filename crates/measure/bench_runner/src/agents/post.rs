@@ -1,5 +1,6 @@
-//! Messages between the coordinator and all agents. Orders are sent to all agents without waiting. A task per
-//! agent receives its notifications and records their time of arrival, however busy the coordinator is.
+//! Messages between the coordinator and all agents. The coordinator sends orders to all agents without
+//! waiting. For each agent, a task receives its notifications and records their time of arrival, so that the
+//! time is correct even if the coordinator is busy.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -26,26 +27,26 @@ struct Agent {
     name: AgentName,
     sender: MessageSender,
     hearing: JoinHandle<()>,
-    /// Why the connection was lost, if it was.
+    /// The reason why the connection was lost, if it was.
     lost: Option<Broken>,
 }
 
-/// A notification of an agent.
+/// A notification from an agent.
 struct Received {
     agent: usize,
     at: Instant,
     news: Result<Notification, Broken>,
 }
 
-/// Timeout for opening the storage and logging in, while the agent sends keepalives: longer than that of an
-/// initiator.
+/// Timeout for an order such as opening the storage and logging in, as long as the agent sends keepalives. It
+/// is longer than the login timeout of an initiator.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Round trips per clock comparison. On a quiet network, one would be enough.
+/// Number of round trips per clock comparison. On a quiet network, one would be enough.
 const ROUND_TRIPS: usize = 16;
 
 impl Post {
-    /// Connects to all of them, one after the other.
+    /// Connects to all agents, one after the other.
     pub(super) async fn connect(names: &[AgentName], secret: &Secret) -> Result<Post, Failure> {
         let (tell, heard) = mailbox();
         let mut agents = Vec::new();
@@ -57,7 +58,6 @@ impl Post {
         Ok(Post { agents, heard })
     }
 
-    /// The number of agents.
     pub(super) fn count(&self) -> usize {
         self.agents.len()
     }
@@ -70,7 +70,7 @@ impl Post {
         self.agents[agent].sender.send(order.text());
     }
 
-    /// The next notification of any agent; `None` after this time.
+    /// Returns the next notification from any agent, or `None` after this time.
     pub(super) async fn hear(
         &mut self,
         patience: Duration,
@@ -79,8 +79,8 @@ impl Post {
         Some((agent, self.judged(agent, news)))
     }
 
-    /// Sends each of these agents an order and waits for all responses. Progress notifications go to `each`,
-    /// which may stop the order.
+    /// Sends an order to each of these agents, and waits for all responses. Progress notifications are passed
+    /// to `each`, which may stop the orders.
     pub(super) async fn ask(
         &mut self,
         orders: Vec<(usize, Order)>,
@@ -113,7 +113,7 @@ impl Post {
         Ok(answers.into_iter().filter_map(|(_, answer)| answer).collect())
     }
 
-    /// Compares an agent's clock with ours.
+    /// Compares the clock of an agent with the local clock.
     pub(super) async fn compare_clocks(&mut self, agent: usize) -> Result<Clock, Failure> {
         self.check(agent)?;
         let mut trips = Vec::with_capacity(ROUND_TRIPS);
@@ -137,7 +137,7 @@ impl Post {
         agent.lost.as_ref().map_or(Ok(()), |why| Err(lost(&agent.name, why)))
     }
 
-    /// The failure of an agent that sent an unexpected notification.
+    /// Returns the failure for an agent that sent an unexpected notification.
     pub(super) fn astray(&self, agent: usize) -> Failure {
         Failure::failed(format_args!("agent {} sent an unexpected message", self.name(agent)))
     }
@@ -146,7 +146,7 @@ impl Post {
         reactor::timeout(patience, self.heard.recv()).await.ok().flatten()
     }
 
-    /// The notification, or a failure: the agent failed, is busy, or was lost.
+    /// Returns the notification, or a failure if the agent failed, is busy or was lost.
     fn judged(&mut self, agent: usize, news: Result<Notification, Broken>) -> Result<Notification, Failure> {
         let Agent { name, lost: is_lost, .. } = &mut self.agents[agent];
         match news {
@@ -199,7 +199,7 @@ fn lost(name: &AgentName, why: &Broken) -> Failure {
     Failure::new(FailureKind::Unreachable, format_args!("the connection to agent {name} was lost: {why}"))
 }
 
-/// Receives until the connection ends, or the coordinator has gone.
+/// Receives messages until the connection ends, or until the coordinator no longer receives them.
 async fn hear(agent: usize, mut receiver: MessageReceiver, tell: Sender<Received>) {
     loop {
         let message = receiver.receive().await;
@@ -224,30 +224,31 @@ async fn hear(agent: usize, mut receiver: MessageReceiver, tell: Sender<Received
 //                                             error of half of the round trip
 // ```
 //
-// Of several round trips the shortest is used: the delay of longer ones may be in one direction only. Both
-// clocks are monotonic and drift by up to some 50 µs a second, so they are compared again before each run.
+// Of several round trips, the shortest is used, because the delay of a longer one may be in one direction
+// only. Both clocks are monotonic and may drift by up to 50 µs per second, so they are compared again before
+// each run.
 
-/// A round trip of a time query.
+/// A round trip of a query for the other machine's time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoundTrip {
     pub(super) sent: Instant,
-    /// Time since the other clock's zero.
+    /// The reply: time since the zero of the other clock.
     pub(super) theirs: Duration,
     pub(super) heard: Instant,
 }
 
-/// The estimated offset of the other clock.
+/// An estimate of the other clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Clock {
-    /// Our time when it was zero.
+    /// The local time at the zero of the other clock.
     zero: Instant,
-    /// The error of our time for one of its times, in either direction.
+    /// The error of a conversion between the clocks, in either direction.
     pub(super) error: Duration,
 }
 
 impl Clock {
-    /// The estimate from the shortest of these trips. `None` without any, or if they contain an impossible
-    /// time.
+    /// Returns the estimate from the shortest of these round trips. Returns `None` if there are none, or if
+    /// they contain an impossible time.
     pub(super) fn compared(trips: &[RoundTrip]) -> Option<Clock> {
         let best = trips.iter().min_by_key(|trip| trip.round())?;
         let error = best.round() / 2;
@@ -255,12 +256,12 @@ impl Clock {
         Some(Clock { zero, error })
     }
 
-    /// Its time at one of our times; zero if that was before its zero.
+    /// Converts a local time to the other clock; zero if it is before the other clock's zero.
     pub(super) fn there(&self, at: Instant) -> Duration {
         at.saturating_duration_since(self.zero)
     }
 
-    /// Our time for one of its times. `None` if it is out of range.
+    /// Converts a time of the other clock to local time. Returns `None` if it is out of range.
     pub(super) fn here(&self, at: Duration) -> Option<Instant> {
         self.zero.checked_add(at)
     }
@@ -280,7 +281,7 @@ pub struct AgentName {
 }
 
 impl AgentName {
-    /// Its first address.
+    /// Returns the first address of the host.
     fn address(&self) -> Result<SocketAddr, Failure> {
         let unreachable = |why: &dyn fmt::Display| {
             Failure::new(FailureKind::Unreachable, format_args!("cannot find agent {self}: {why}"))
@@ -295,7 +296,7 @@ impl FromStr for AgentName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<AgentName, String> {
-        // An unbracketed address has no port.
+        // An IPv6 address without brackets has no port.
         let bare = text.parse::<Ipv6Host>();
         let read = match bare {
             Ok(address) => Ok((address.to_string(), None)),
@@ -334,7 +335,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the delays, the true offset lies within the reported error.
+        /// For any delays, the true offset is within the reported error.
         #[test]
         fn the_error_is_not_larger_than_it_says(
             ways in prop::collection::vec((0u64..9000, 0u64..9000), 1..16)

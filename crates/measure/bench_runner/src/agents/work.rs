@@ -1,8 +1,8 @@
-//! The agent's side: works for the coordinator that has authenticated.
+//! The agent's side: executes the orders of an authenticated coordinator.
 //!
-//! One task receives messages. It answers time queries and applies stop orders immediately, whatever is
-//! running. The other task executes the remaining orders one by one. If the coordinator is lost, the run
-//! stops as if ordered to.
+//! One task receives messages. It answers time queries and applies stop orders immediately, even during a
+//! run. The other task executes the remaining orders one by one. If the coordinator is lost, the run stops as
+//! if by a stop order.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -23,8 +23,8 @@ use crate::storage::Storage;
 use crate::view::Purged;
 use crate::{client, costs};
 
-/// Works for the coordinator until the connection ends; returns the reason. `tell` receives a log line for
-/// each measurement.
+/// Executes orders until the connection ends, and returns the reason. `tell` receives a log line for each
+/// measurement.
 pub async fn work_for(channel: Channel, allow_write: bool, tell: &dyn Fn(&str)) -> Broken {
     let Channel { receiver, sender } = channel;
     let (zero, wishes, sender) = (Instant::now(), Rc::new(Wishes::default()), Rc::new(sender));
@@ -35,11 +35,11 @@ pub async fn work_for(channel: Channel, allow_write: bool, tell: &dyn Fn(&str)) 
     hearing.await
 }
 
-/// The order queue: a coordinator that sends more orders without waiting for the results violates the
-/// protocol.
+/// Maximum length of the order queue. A coordinator that sends more orders without waiting for the results
+/// violates the protocol.
 const ORDERS_MAX: usize = 4;
 
-/// The coordinator's wishes for the current run.
+/// What the coordinator has requested for the current run.
 #[derive(Default)]
 struct Wishes {
     end: Cell<bool>,
@@ -71,7 +71,7 @@ async fn hear(
             Order::Load => sender.send(load(zero.elapsed()).text()),
             Order::Stop => wishes.end.set(true),
             order => {
-                // Earlier wishes were meant for the previous run.
+                // An earlier stop order applied to the previous run.
                 wishes.end.set(false);
                 if orders.try_send(order).is_err() {
                     break Broken::OutOfTurn;
@@ -86,14 +86,14 @@ async fn hear(
 /// The state in which orders are executed.
 struct Desk<'a> {
     allow_write: bool,
-    /// The zero of the agent's clock.
+    /// The zero of the clock that the agent reports.
     zero: Instant,
     wishes: Rc<Wishes>,
     sender: Rc<MessageSender>,
     tell: &'a dyn Fn(&str),
-    /// Clients on the storage, once it is open, and whether it was opened for writing.
+    /// The clients, once the storage is open, and whether it was opened for writing.
     crew: Option<(LocalCrew, bool)>,
-    /// The cell that they are prepared for.
+    /// The cell for which the clients are prepared.
     cell: Option<plan::Cell>,
 }
 
@@ -116,7 +116,7 @@ impl Desk<'_> {
                 self.crew()?.look_alive().await?;
                 Ok(Notification::Done)
             }
-            // The receiving task handles these.
+            // The receiving task handles these orders.
             Order::Time | Order::Load | Order::Stop | Order::Alive => Ok(Notification::Alive),
         }
     }
@@ -124,7 +124,7 @@ impl Desk<'_> {
     async fn open(&mut self, open: Open) -> Result<Notification, Failure> {
         self.leave().await;
         let place = Location::parse(&open.place)?.reached_by(open.connections, open.congestion.as_deref())?;
-        // Memory created for the measurement, which ends with it, contains no data to lose.
+        // Memory that is created for the measurement, and freed afterwards, contains no data to lose.
         if open.write && !self.allow_write && !place.is_fleeting() {
             return Err(Failure::refused("it was started without --allow-write"));
         }
@@ -163,7 +163,7 @@ impl Desk<'_> {
                 Progress::Sample { role, sample } => {
                     sender.send(Notification::Sample { role, sample: *sample }.text());
                 }
-                // The coordinator detects this from the samples.
+                // The coordinator detects the wait from the samples.
                 Progress::Waiting(_) => {}
             }
             wishes.go()
@@ -177,7 +177,7 @@ impl Desk<'_> {
         Ok(Notification::Ended { parts: carried.into_iter().map(told).collect() })
     }
 
-    /// The start: it must be soon, and the run short enough for a clock.
+    /// Returns the start time. Rejects a start that is too late, and a run that is too long.
     fn start(&self, stop: &Stop, start_ns: u64) -> Result<Instant, Failure> {
         let times = [stop.warm_up_s, stop.min_s, stop.max_s];
         let start = self.zero.checked_add(Duration::from_nanos(start_ns));
@@ -206,8 +206,8 @@ impl Desk<'_> {
         crew.ok_or_else(|| Failure::refused("the storage has not been opened"))
     }
 
-    /// Both sides must have allowed writing: the user who started the agent, and the coordinator when it
-    /// opened the storage.
+    /// Checks that both sides have allowed writing: the user who started the agent, and the coordinator when
+    /// it opened the storage.
     fn writable(&self) -> Result<(), Failure> {
         match self.crew {
             Some((_, true)) => Ok(()),
@@ -222,16 +222,16 @@ impl Desk<'_> {
     }
 }
 
-/// Later than any coordinator plans.
+/// Maximum time until the start of a run. Coordinators plan shorter times.
 const START_MAX: Duration = Duration::from_secs(60);
-/// A week.
+/// Maximum time of a run: one week.
 const RUN_S_MAX: f64 = 604_800.0;
-/// The command line's limits, so that no order takes more memory than a local user could request.
+/// The limits of the command line, so that an order cannot take more memory than a local user could request.
 const ROLES_MAX: usize = 256;
 const SESSIONS_MAX: u16 = 1024;
 const DEPTH_MAX: u32 = 65_536;
 
-/// Checks that the workloads themselves do not make before they run.
+/// Checks limits that the workloads do not check themselves.
 fn check(cell: &plan::Cell) -> Result<(), Failure> {
     let roles = 1..=ROLES_MAX;
     let fits =
@@ -251,7 +251,7 @@ fn load(at: Duration) -> Notification {
     Notification::Load { ns: nanoseconds(at), busy_ns, cpus: costs::cpus() }
 }
 
-/// 584 years are enough.
+/// Converts a time to nanoseconds. 64 bits are enough for 584 years.
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

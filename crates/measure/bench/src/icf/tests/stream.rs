@@ -1,15 +1,15 @@
-//! A configuration file results in the same requests as Iometer's documented rules: their offsets, the share
-//! of reads, and the behaviour at the end.
+//! Tests that a configuration file produces the same requests as Iometer's documented rules: the same
+//! offsets, the same share of reads, and the same behaviour at the end of the span.
 //!
-//! [`Rules`] implements the rules a second time, from their description (`IOTargetDisk::Seek`,
-//! `Grunt::Do_IOs`) and not from `crate::access`:
+//! [`Rules`] is a second implementation of the rules, based on their description (`IOTargetDisk::Seek`,
+//! `Grunt::Do_IOs`) and independent of `crate::access`:
 //!
-//! 1. a line is drawn by its share of 100;
-//! 2. with probability "% random", the offset is random from 0 to the length of the span; otherwise it
-//!    advances by the length of the last request;
-//! 3. it is rounded up to the alignment, or to a sector if that is 0;
-//! 4. if the request would pass the end, it goes to the start;
-//! 5. with probability "% reads", it is a read.
+//! 1. A line is drawn by its share of 100.
+//! 2. With probability "% random", the offset is random, from 0 to the length of the span; otherwise it is
+//!    the end of the previous request.
+//! 3. The offset is rounded up to the alignment, or to a sector if the alignment is 0.
+//! 4. If the request would extend past the end of the span, it goes to the start.
+//! 5. With probability "% reads", the request is a read.
 
 use block::{BlockSize, Blocks, Geometry, Random};
 use proptest::prelude::*;
@@ -19,7 +19,7 @@ use crate::plan::Workload;
 
 const SECTOR: u64 = 512;
 
-/// A line of an access specification, as the file has it.
+/// An access line, with the values of the file.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     size: u64,
@@ -29,7 +29,7 @@ struct Line {
     align: u64,
 }
 
-/// What was asked.
+/// The properties of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Request {
     offset: u64,
@@ -37,7 +37,7 @@ struct Request {
     is_read: bool,
 }
 
-/// The rules, with a separate generator.
+/// The rules, with an independent random generator.
 struct Rules<'a> {
     lines: &'a [Line],
     span: u64,
@@ -71,7 +71,7 @@ impl Rules<'_> {
     }
 }
 
-/// The file, by hand.
+/// Writes a configuration file with these lines.
 fn file(lines: &[Line], sectors: u64) -> String {
     let lines: String = lines
         .iter()
@@ -96,7 +96,7 @@ fn workload(text: &str) -> Workload {
     cell.roles[0].workload.clone()
 }
 
-/// The stream of requests of a file, on a disk that is longer than the part used.
+/// Returns the requests that a file produces, on a disk that is longer than the span.
 fn stream(workload: &Workload) -> impl Iterator<Item = Request> + use<> {
     let blocks = Blocks(1 << 24);
     let geometry = Geometry { block_size: BlockSize::B512, blocks, physical_exponent: 3 };
@@ -108,8 +108,8 @@ fn stream(workload: &Workload) -> impl Iterator<Item = Request> + use<> {
     })
 }
 
-/// The class of a request, for counting: its length, whether it reads, whether it is sequential, and its
-/// offset if not.
+/// The counts of both streams for each class of requests. A class is the length, whether the request is a
+/// read, whether it is sequential, and the range of its offset if it is not.
 type Kinds = std::collections::BTreeMap<(u64, bool, bool, u64), (f64, f64)>;
 
 fn count(kinds: &mut Kinds, requests: &[Request], lines: &[Line], span: u64, add: fn(&mut (f64, f64))) {
@@ -117,7 +117,8 @@ fn count(kinds: &mut Kinds, requests: &[Request], lines: &[Line], span: u64, add
     for two in requests.windows(2) {
         let end = two[0].offset + two[0].bytes;
         let follows = lines.iter().any(|line| two[1].offset == end.next_multiple_of(line.align.max(SECTOR)));
-        // The offset of a sequential request adds nothing: only drawn offsets are independent of each other.
+        // Only randomly drawn offsets are independent of each other, so the offset of a sequential request is
+        // ignored.
         let place = if follows { 0 } else { two[1].offset / part };
         let kind = (two[1].bytes, two[1].is_read, follows, place);
         add(kinds.entry(kind).or_default());
@@ -125,14 +126,14 @@ fn count(kinds: &mut Kinds, requests: &[Request], lines: &[Line], span: u64, add
 }
 
 /// Whether two streams of equal length can follow the same rules. The chi-square statistic of their counts
-/// has its degrees of freedom as its mean, and twice that as its variance. It must be within six standard
-/// deviations of the mean (plus 20, since few degrees of freedom have a long tail). Streams of the same rules
-/// fail this once in ten million times.
+/// has a mean equal to its degrees of freedom, and twice that as its variance. It must be within six standard
+/// deviations of the mean (plus 20, since with few degrees of freedom the distribution has a long tail).
+/// Streams of the same rules fail this test once in ten million cases.
 fn same(one: &[Request], other: &[Request], lines: &[Line], span: u64) -> Result<(), String> {
     let mut kinds = Kinds::new();
     count(&mut kinds, one, lines, span, |counts| counts.0 += 1.0);
     count(&mut kinds, other, lines, span, |counts| counts.1 += 1.0);
-    // Rare classes are not significant, and do not follow that distribution.
+    // Ignore rare classes: they are not significant, and do not follow the chi-square distribution.
     let often = kinds.values().filter(|(one, other)| one + other >= 10.0);
     let (mut statistic, mut freedom) = (0.0, 0.0);
     for (one, other) in often {
@@ -143,7 +144,7 @@ fn same(one: &[Request], other: &[Request], lines: &[Line], span: u64) -> Result
     if statistic <= most { Ok(()) } else { Err(format!("{statistic} is more than {most}: {kinds:?}")) }
 }
 
-/// The rules for every single request.
+/// Checks the rules that apply to every single request.
 fn check_each(requests: &[Request], lines: &[Line], span: u64) -> Result<(), String> {
     let mut end: u64 = 0;
     for (index, request) in requests.iter().enumerate() {
@@ -218,21 +219,22 @@ fn the_four_patterns_give_what_the_rules_give() {
     }
 }
 
-/// The surprising rule: a random request that does not fit goes to the start, so the start is hit more often.
+/// An unexpected consequence of the rules: a random request that would extend past the end goes to the start,
+/// so the start is used more often.
 #[test]
 fn the_start_gets_what_does_not_fit() {
     let lines = [Line { size: 1024, share: 100, reads: 100, random: 100, align: 0 }];
     let requests: Vec<Request> = stream(&workload(&file(&lines, 17))).take(170_000).collect();
     let at = |sector: u64| requests.iter().filter(|request| request.offset == sector * SECTOR).count();
-    // 17 sectors are drawn with equal probability; a request of two that starts at the last of them passes
-    // the end.
+    // 17 sectors are drawn with equal probability. A request of two sectors that starts at the last one would
+    // extend past the end.
     assert!((19_000..21_000).contains(&at(0)), "{}", at(0));
     assert!((1..16).all(|sector| (9_400..10_600).contains(&at(sector))));
     assert_eq!(at(16), 0);
 }
 
-/// The comparison itself is sensitive: it detects another mix, another share of random requests and another
-/// wrap.
+/// Tests the comparison itself: it detects a different mix, a different share of random requests, and a
+/// different behaviour at the end of the span.
 #[test]
 fn other_rules_are_told_apart() {
     let lines = |reads, random| [Line { size: 8192, share: 100, reads, random, align: 0 }];

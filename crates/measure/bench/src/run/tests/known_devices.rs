@@ -1,5 +1,5 @@
-//! Scenes with devices of known behaviour, which the measurements must reproduce. The clock stands still
-//! during computation, so that only the device takes time.
+//! Scenarios with devices of known behaviour, which the measurements must reproduce. The clock stands still
+//! during computation, so only the device takes time.
 
 use std::future::Future;
 use std::num::NonZeroU64;
@@ -32,7 +32,7 @@ fn of_a_fixed_rate_the_rate_is_exact_and_latency_is_what_the_queue_makes_of_it()
     for depth in [1u32, 8, 32] {
         let run = measure_for(10, limit(1000, 0), &reads(4096, depth));
         close(run.iops(), 1000.0);
-        // The first few find a shorter queue.
+        // The first few requests find a shorter queue.
         [0.5, 0.99, 0.999]
             .into_iter()
             .for_each(|share| in_bucket(&run.reads.service, share, u64::from(depth) * 1_000_000));
@@ -50,14 +50,14 @@ fn of_a_fixed_rate_of_bytes_longer_requests_take_longer() {
 
 #[test]
 fn of_two_latencies_each_is_at_its_percentiles() {
-    // 2 % of 20 ms: the mean is 1.38 ms, and the slow ones are above p98.
+    // 2 % of the requests take 20 ms: the mean is 1.38 ms, and the slow requests are above p98.
     let run = measure_for(30, tailed(20_000, 1), &reads(4096, 8));
     close(run.iops(), 8.0 / 1.38e-3);
     in_bucket(&run.reads.service, 0.5, 1_000_000);
     in_bucket(&run.reads.service, 0.99, 20_000_000);
     in_bucket(&run.reads.service, 0.999, 20_000_000);
 
-    // 0.5 % of 20 ms: above p99.5.
+    // 0.5 % of the requests take 20 ms: they are above p99.5.
     let run = measure_for(30, tailed(5_000, 1), &reads(4096, 8));
     close(run.iops(), 8.0 / 1.095e-3);
     in_bucket(&run.reads.service, 0.5, 1_000_000);
@@ -74,9 +74,9 @@ fn littles_law_holds_for_all_of_them() {
     }
 }
 
-/// A stall of one second in ten. In an open loop the requests that are due in it wait for the rest of it,
-/// from a second down to zero, and are 10 % of all: p95 is half a second. In a closed loop, only 4 requests
-/// are affected.
+/// The device stalls for one of ten seconds. In an open loop, the requests that become due during the stall
+/// wait for its remaining time, between zero and one second. They are 10 % of all requests, so p95 is half a
+/// second. In a closed loop, only 4 requests are affected.
 #[test]
 fn a_stall_of_a_second_is_in_the_response_times_of_an_open_loop_in_full() {
     let stalls = Stalls::new(Duration::from_secs(1), Duration::from_secs(5));
@@ -93,9 +93,9 @@ fn a_stall_of_a_second_is_in_the_response_times_of_an_open_loop_in_full() {
     close(closed.iops(), 0.9 * 4000.0);
 }
 
-/// Requests that take 1 ms, and 2 % of them 20 ms, end at a rate whose samples of 0.1 s scatter by 23 % about their mean: by
-/// renewal theory sqrt(variance / mean / 0.1 s) = sqrt(7.08 / 1.38 / 100). Half of a 95 % interval is 5 % of the mean after
-/// (1.96 * 0.23 / 0.05)^2 = 79 samples.
+/// Requests take 1 ms, and 2 % of them 20 ms. Their rate in samples of 0.1 s scatters by 23 % about the mean:
+/// by renewal theory, the ratio is sqrt(variance / mean / 0.1 s) = sqrt(7.08 / 1.38 / 100). Half of a 95 %
+/// interval is 5 % of the mean after (1.96 * 0.23 / 0.05)^2 = 79 samples.
 #[test]
 fn a_run_by_confidence_ends_when_its_rate_is_known_and_not_much_later() {
     let (mut covered, mut lengths) = (0, Vec::new());
@@ -109,7 +109,8 @@ fn a_run_by_confidence_ends_when_its_rate_is_known_and_not_much_later() {
     lengths.sort_unstable();
     assert!((50..=110).contains(&lengths[20]), "{lengths:?}");
     assert!(lengths[0] >= 20 && lengths[39] < 200, "{lengths:?}");
-    // A rule that can also stop by luck covers the truth in slightly less than 95 of 100.
+    // The rule can also stop by chance, so its intervals contain the true value in slightly fewer than 95 of
+    // 100 cases.
     assert!(covered >= 34, "{covered} of 40");
 }
 
@@ -120,9 +121,9 @@ fn a_run_by_confidence_of_a_rate_that_never_changes_takes_the_shortest_time() {
     close(run.iops(), 1000.0);
 }
 
-/// A disk that slows down until its cache is full, as in SNIA's test, with these rates per round. By hand:
-/// the window of rounds 4 to 8 has a range of 19.2 % of its mean, and a line that falls by 15.4 % (more than
-/// 10); rounds 5 to 9 are level.
+/// A disk that becomes slower until its cache is full, as in SNIA's test, with these rates per round.
+/// Calculated manually: the window of rounds 4 to 8 has a range of 19.2 % of its mean, and a line that falls
+/// by 15.4 % (more than 10 %). Rounds 5 to 9 are constant.
 #[test]
 fn rounds_end_when_the_last_five_of_them_are_steady() {
     let rates = [4000, 3000, 2000, 1500, 1200, 1000, 1000, 1000, 1000, 1000, 1000, 1000];
@@ -140,7 +141,7 @@ fn rounds_end_when_the_last_five_of_them_are_steady() {
     assert_eq!(rounds, 10);
 }
 
-/// The clock of the test's world.
+/// The clock of the test's runtime environment.
 struct Clock;
 
 impl Sleeper for Clock {
@@ -161,7 +162,7 @@ fn delay(times: ServiceTime) -> Arc<dyn BlockDevice> {
     Arc::new(Delay::new(null(), times, Arc::new(Clock)))
 }
 
-/// 1 ms, and 20 ms for this many of a million.
+/// A device whose requests take 1 ms, except `per_million` of a million requests, which take 20 ms.
 fn tailed(per_million: u32, seed: u64) -> Arc<dyn BlockDevice> {
     let tail = Some(Tail { time: 20 * MS, per_million });
     delay(ServiceTime { tail, seed, ..ServiceTime::fixed(MS) })
@@ -195,13 +196,13 @@ fn measure_until_known(device: Arc<dyn BlockDevice>, workload: &Workload, percen
     run.expect("the workload fits")
 }
 
-/// Within 2 %.
+/// Checks that a value is within 2 % of the expected one.
 #[track_caller]
 fn close(found: f64, expected: f64) {
     assert!((found / expected - 1.0).abs() < 0.02, "{found} is not {expected}");
 }
 
-/// The latency is the expected one, within the histogram's resolution of one part in a thousand.
+/// Checks that the latency is the expected one, within the histogram's resolution of one part in a thousand.
 #[track_caller]
 fn in_bucket(latencies: &Histogram, share: f64, expected_ns: u64) {
     let found = latencies.quantile_ns(share);
