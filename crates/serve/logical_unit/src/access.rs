@@ -39,10 +39,10 @@ pub struct Watch {
 /// An outstanding device request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceRequest {
-    /// Its number among the command's requests: a different number is a different request.
+    /// The number of the request within its command. No two requests of a command have the same number.
     pub number: u32,
-    /// The unit of the device: 0 is the unit that received the command, 1 the first of [`Watch::others`], and
-    /// so on.
+    /// The logical unit whose device has the request: 0 is the unit that received the command, 1 is the first
+    /// of [`Watch::others`], and so on.
     pub unit: usize,
 }
 
@@ -53,8 +53,9 @@ impl Watch {
         self.asked.get().map(|unit| DeviceRequest { number: self.requests.get(), unit })
     }
 
-    /// Whether the command is changing persistent state and its copy in memory. It must then be run to its
-    /// end even if it was aborted, or the two would differ; the effects of its reply must be applied as well.
+    /// Whether the command is changing persistent state and its copy in memory. Such a command must run to
+    /// completion even if it was aborted, because otherwise the copy in memory would differ from the saved
+    /// state. The effects of its reply must be applied as well.
     pub fn is_committed(&self) -> bool {
         self.committed.get()
     }
@@ -65,19 +66,21 @@ impl Watch {
         self.others.get().map_or(&[], |others| others)
     }
 
-    /// Sets the clock of [`Watch::device_time`]. Called before the command is polled for the first time.
+    /// Sets the clock that measures [`Watch::device_time`]. The front end calls this before it polls the
+    /// command for the first time.
     pub fn time_requests(&self, clock: fn() -> Instant) {
         self.clock.set(Some(clock));
     }
 
-    /// Total time that the command's requests spent in devices, excluding those that ended in their first
-    /// poll.
+    /// Total time that the command's requests spent in devices, excluding requests that completed in their
+    /// first poll.
     pub fn device_time(&self) -> Duration {
         self.device_time.get()
     }
 
-    /// The count of lost acknowledged writes that the command's reply reports; 0 if it reports none. It
-    /// counts as reported once [`crate::Nexus::note_told`] was called with it.
+    /// The count of lost acknowledged writes that the command's reply reports; 0 if the reply reports no
+    /// loss. The losses count as reported once the front end has passed this count to
+    /// [`crate::Nexus::note_told`].
     pub fn reported_losses(&self) -> u64 {
         self.reported_losses.get()
     }
@@ -107,12 +110,13 @@ pub(crate) struct DeviceAccess {
 /// An outstanding device request. Dropping it early aborts it.
 pub(crate) struct OutstandingRequest<'a, T> {
     access: &'a DeviceAccess,
-    /// The error, if the medium may no longer be used in this way and the request was not sent.
+    /// The pending request; or an error if the medium no longer permitted a request of this kind, so none was
+    /// sent.
     request: Result<Pending<'a, T>, Condition>,
     kind: RequestKind,
-    /// The blocks that it changes, until it ends.
+    /// The blocks that the request changes; `None` once it has completed.
     changes: Option<Extent>,
-    /// When the request turned out to take time, if that is measured.
+    /// When the request was first found to be pending; `None` if its time is not measured.
     since: Option<Instant>,
 }
 
@@ -149,7 +153,8 @@ impl<T> Drop for OutstandingRequest<'_, T> {
 }
 
 impl DeviceAccess {
-    /// A command's access to the unit that received it from this nexus and accepted it in this generation.
+    /// Creates the access of a command that `unit` received from `nexus` and accepted in generation
+    /// `accepted`.
     pub(crate) fn new(
         unit: Arc<LogicalUnit>,
         nexus: NexusId,
@@ -159,21 +164,22 @@ impl DeviceAccess {
         DeviceAccess { unit, watch, index: 0, accepted, nexus: Some(nexus) }
     }
 
-    /// The access of the same command to another unit (or to its own, among several), with this index in
-    /// [`Watch::request`]. It reports no lost writes. Another unit accepts the command now.
+    /// Returns the same command's access to `unit`, which [`Watch::request`] reports as `index`. Index 0 is
+    /// the command's own unit; any other unit accepts the command now. Requests through this access report no
+    /// lost writes.
     pub(crate) fn to(&self, unit: Arc<LogicalUnit>, index: usize) -> DeviceAccess {
         debug_assert_eq!(index == 0, Arc::ptr_eq(&unit, &self.unit), "0 is the command's own unit");
         let accepted = if Arc::ptr_eq(&unit, &self.unit) { self.accepted } else { unit.generation() };
         DeviceAccess { unit, watch: Rc::clone(&self.watch), index, accepted, nexus: None }
     }
 
-    /// Declares the other units that the command uses; once, before it begins.
+    /// Declares the other units that the command uses. Called once, before the command starts.
     pub(crate) fn uses(&self, others: Vec<Arc<LogicalUnit>>) {
         let told = self.watch.others.set(others.into_boxed_slice());
         debug_assert!(told.is_ok(), "told twice");
     }
 
-    /// Records that the command must be run to its end.
+    /// Records that the command must run to completion.
     pub(crate) fn commit(&self) {
         self.watch.committed.set(true);
     }
@@ -227,7 +233,8 @@ impl DeviceAccess {
         })
     }
 
-    /// Makes the device write `data` if the blocks contain `expected`; `None` if it does not support this.
+    /// Writes `data` if the blocks contain `expected`, as one operation of the device. `None` if the device
+    /// does not support this.
     pub(crate) fn compare_and_store(
         &self,
         extent: Extent,
@@ -260,20 +267,22 @@ impl DeviceAccess {
 
     /// Flushes acknowledged writes to stable storage, and reports lost writes to the nexus.
     pub(crate) fn flush(&self) -> OutstandingRequest<'_, ()> {
-        // Concurrent flushes may be for different writes: each reports a loss that was unreported when it began.
+        // Concurrent flushes may be for different writes, so each reports every loss that was unreported when
+        // it began.
         let told = self.nexus.and_then(|nexus| self.unit.losses_told(nexus));
         self.ask(RequestKind::Flush, None, || {
             Box::pin(async move { self.flushed(told, self.unit.volume().flush().await) })
         })
     }
 
-    /// A flush that does not report lost writes: the initiator would attribute the error to this command.
+    /// Flushes without reporting lost writes, because the initiator would attribute the error to this
+    /// command.
     pub(crate) fn flush_untold(&self) -> OutstandingRequest<'_, ()> {
         self.ask(RequestKind::Flush, None, || Box::pin(self.unit.volume().flush()))
     }
 
-    /// A flush that fails as long as a loss has to be reported to this nexus, and leaves its report to
-    /// SYNCHRONIZE CACHE.
+    /// Flushes, and fails while any loss has not been reported to this nexus. The failure does not count as
+    /// the report, which is left to SYNCHRONIZE CACHE.
     pub(crate) async fn flush_unless_lost(&self) -> Result<(), Failure> {
         self.flush_untold().await?;
         let told = self.nexus.and_then(|nexus| self.unit.losses_told(nexus));
@@ -283,7 +292,8 @@ impl DeviceAccess {
         }
     }
 
-    /// Makes a change durable that started when `before` losses were counted ([`volume::Volume::settle`]).
+    /// Makes a change durable ([`volume::Volume::settle`]); `before` is the count of losses when the change
+    /// started.
     pub(crate) fn settle(&self, before: u64) -> OutstandingRequest<'_, ()> {
         self.ask(RequestKind::Flush, None, || Box::pin(self.unit.volume().settle(before)))
     }
@@ -291,7 +301,8 @@ impl DeviceAccess {
     /// The result of a flush, given the device's result and the losses reported to this nexus when it began.
     fn flushed(&self, told: Option<u64>, ended: Result<(), DeviceError>) -> Result<(), DeviceError> {
         match ended {
-            // Not the report of the loss: hosts wait for space and repeat the flush, which then reports it.
+            // This error does not report the loss: hosts wait for free space and repeat the flush, and that
+            // flush reports it.
             Err(DeviceError::NoSpace) => ended,
             Err(error) if !error.is_loss() => ended,
             Ok(()) => self.report_losses(told),
@@ -299,7 +310,8 @@ impl DeviceAccess {
         }
     }
 
-    /// WRITES LOST, if acknowledged writes were lost and no more than `told` losses were reported to this nexus.
+    /// Returns [`DeviceError::WritesLost`] if the volume has counted more losses than the `told` losses that
+    /// were reported to this nexus.
     fn report_losses(&self, told: Option<u64>) -> Result<(), DeviceError> {
         let losses = self.unit.volume().lost_writes();
         if told.is_none_or(|told| told >= losses) {
@@ -309,12 +321,12 @@ impl DeviceAccess {
         Err(DeviceError::WritesLost)
     }
 
-    /// Which blocks are allocated ([`block::BlockDevice::allocation`]).
+    /// Reports which blocks are allocated ([`block::BlockDevice::allocation`]).
     pub(crate) fn allocation(&self, extent: Extent, runs_max: usize) -> OutstandingRequest<'_, Vec<Run>> {
         self.ask(RequestKind::Read, None, || self.device().allocation(extent, runs_max))
     }
 
-    /// Free and used space ([`block::BlockDevice::space`]), if known.
+    /// Reports free and used space ([`block::BlockDevice::space`]), or `None` if the device does not know it.
     pub(crate) fn space(&self) -> OutstandingRequest<'_, Option<Space>> {
         self.ask(RequestKind::Inspect, None, || Box::pin(async { Ok(self.device().space().await.ok()) }))
     }
@@ -328,8 +340,8 @@ impl DeviceAccess {
         Ok(())
     }
 
-    /// Returns MISCOMPARE unless all of `extent` contains `expected`, repeated. `offset` is the length that
-    /// the command has already compared.
+    /// Returns MISCOMPARE unless `extent` contains `expected`, repeated to its length. `offset` is the number
+    /// of bytes that the command has already compared.
     pub(crate) async fn compare(&self, extent: Extent, expected: &[u8], offset: u64) -> Result<(), Failure> {
         if expected.is_empty() {
             return Ok(());
@@ -337,7 +349,7 @@ impl DeviceAccess {
         let mut at = 0;
         for piece in self.pieces(extent) {
             if at > 0 {
-                give_way().await; // not before COMPARE AND WRITE's only piece
+                give_way().await; // COMPARE AND WRITE has one piece, so it never yields here
             }
             let found = self.fetch(piece).await?;
             if let Some(difference) = first_difference(&found, expected, at) {
@@ -401,8 +413,8 @@ impl LogicalUnit {
     }
 }
 
-// Long operations in pieces of bounded size, so that no command holds much memory or blocks its thread for
-// long.
+// Long operations are split into pieces of bounded size, so that no command holds much memory or blocks its
+// thread for long.
 
 /// Yields to other tasks of this thread between two pieces. A RAM device completes each request immediately.
 /// Without yielding, a command over many pieces would block its reactor, and with it the NOP-Ins of all

@@ -43,7 +43,8 @@ impl LogicalUnit {
     }
 
     fn look_again(&self, nexus: &mut Nexus) {
-        // Read first: a change after this line makes the view stale, never wrong.
+        // Read the generation before the state: a change between the two then makes the view stale, but never
+        // wrong.
         let generation = self.generation();
         let geometry = self.device().geometry();
         let id = nexus.id;
@@ -84,11 +85,12 @@ impl LogicalUnit {
     }
 }
 
-/// Longer requests become tasks, so that others run in between: a copy of 256 KiB takes about 30 µs.
+/// The longest read or write that is completed without a task. Longer ones become tasks, so that other
+/// commands run in between: copying 256 KiB takes about 30 µs.
 pub const AT_ONCE_BYTES_MAX: usize = 256 << 10;
 
 impl LogicalUnit {
-    /// Executes the rest of a command whose plan was to receive or to run.
+    /// Executes the rest of a command whose plan was [`Plan::Receive`] or [`Plan::Run`].
     pub fn finish(self: &Arc<Self>, job: Job, data: Data) -> Step {
         let ended = Ended {
             expected_bytes: job.expected_bytes,
@@ -157,7 +159,7 @@ impl LogicalUnit {
         Step::Later(Running { reply, watch })
     }
 
-    /// Completes a write without a task, if it need not wait. False if it must wait or be rejected.
+    /// Completes a write without a task. Returns false if the write must wait or be rejected.
     fn write_nowait(&self, extent: Extent, data: &[u8], durability: Durability, accepted: u64) -> bool {
         let whole = self.device().geometry().length(extent) == data.len() as u64;
         let is_written = durability == Durability::Cached
@@ -173,7 +175,7 @@ impl LogicalUnit {
         is_written
     }
 
-    /// Completes a read without a task, if it need not wait; `None` if it must wait or be rejected.
+    /// Completes a read without a task. Returns `None` if the read must wait or be rejected.
     fn read_nowait(&self, extent: Extent, bytes: u32, accepted: u64) -> Option<Outcome> {
         let length = usize::try_from(self.device().geometry().length(extent)).ok()?;
         if length > AT_ONCE_BYTES_MAX {
@@ -196,7 +198,8 @@ impl DeviceAccess {
     async fn write(&self, extent: Extent, data: Buffer, durability: Durability) -> Result<Outcome, Failure> {
         let geometry = self.device().geometry();
         let mut data = data;
-        // The initiator may have offered less than the CDB requires: whole blocks of it are written.
+        // The initiator may have offered less data than the CDB requires. Only whole blocks of the received
+        // data are written.
         let blocks = (data.len() as u64 >> geometry.block_size.shift()).min(extent.blocks.0);
         let extent = Extent::new(extent.lba.0, blocks);
         data.truncate(geometry.length(extent) as usize);
@@ -216,7 +219,7 @@ impl DeviceAccess {
     }
 }
 
-/// The received data; empty if it was requested and the front end passed none.
+/// The received data; empty if the front end passed no buffer.
 fn buffer(data: Data) -> Buffer {
     match data {
         Data::Buffer(buffer) => buffer,
@@ -224,24 +227,26 @@ fn buffer(data: Data) -> Buffer {
     }
 }
 
-/// Why the data of a command did not arrive. The sense data is that of RFC 7143 section 11.4.7.2; the sense
-/// key is always ABORTED COMMAND.
+/// Why the data of a command did not arrive. RFC 7143 section 11.4.7.2 defines the sense data; the sense key
+/// is always ABORTED COMMAND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferFault {
     /// A digest did not match.
     Digest,
-    /// Data that was not requested, or not negotiated.
+    /// The initiator sent data that was neither requested nor allowed by the negotiated parameters.
     UnexpectedUnsolicited,
-    /// Less data than announced.
+    /// The initiator sent less unsolicited data than it announced.
     NotEnoughUnsolicited,
 }
 
-/// Errors in the declaration of a command by its transport, regardless of the CDB.
+/// Errors in the direction or task attribute that the transport declares for a command, independent of the
+/// CDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misdeclared {
-    /// It transfers data in both directions: no supported command does.
+    /// The command declares data in both directions; no supported command transfers data in both.
     BothDirections,
-    /// Its task attribute is ACA. There is never an auto contingent allegiance (NORMACA is zero).
+    /// The task attribute is ACA, but Linerate never establishes an auto contingent allegiance (NORMACA is
+    /// zero).
     Aca,
 }
 

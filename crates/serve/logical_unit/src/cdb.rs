@@ -2,8 +2,8 @@
 
 use block::Extent;
 
-/// A CDB as received. Missing bytes read as zero, so that a short one cannot be misread: every reserved field
-/// of a CDB is zero, and its operation code determines which bytes count.
+/// A CDB as received. Missing bytes of a short CDB read as zero, which is also the value of every reserved
+/// field. The operation code determines which bytes are evaluated.
 #[derive(Clone, Copy)]
 pub(crate) struct Cdb<'a>(pub(crate) &'a [u8]);
 
@@ -12,7 +12,7 @@ impl Cdb<'_> {
         self.0.get(at).copied().unwrap_or(0)
     }
 
-    /// The whole CDB, padded to the length of our longest.
+    /// The whole CDB, padded with zeros to 16 bytes, the longest supported CDB.
     pub(crate) fn full(self) -> [u8; 16] {
         std::array::from_fn(|at| self.byte(at))
     }
@@ -75,7 +75,7 @@ impl Cdb<'_> {
     }
 }
 
-/// Where the common fields of a CDB lie.
+/// The positions of the common fields of a CDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Layout {
     Six,

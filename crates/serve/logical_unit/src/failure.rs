@@ -33,9 +33,9 @@ impl From<Unsaved> for Failure {
 
 /// The sense data for a device error.
 ///
-/// A full thin pool is never a medium error: ESXi pauses the virtual machine on 07/27/07, but loses it on 03.
-/// A device that does not respond is reported as "becoming ready", for which initiators wait; with other
-/// qualifiers they give up.
+/// A full thin pool is never reported as a medium error: ESXi pauses the virtual machine on 07/27/07, but the
+/// virtual machine fails on sense key 03. A device that does not respond is reported as "becoming ready", for
+/// which initiators wait; with other qualifiers they give up.
 pub(crate) fn condition(error: DeviceError) -> Condition {
     match error {
         DeviceError::OutOfRange => Condition::new(SenseKey::IllegalRequest, asc::LBA_OUT_OF_RANGE),
@@ -54,14 +54,14 @@ pub(crate) fn condition(error: DeviceError) -> Condition {
         DeviceError::NotReady | DeviceError::Reserved => {
             Condition::new(SenseKey::NotReady, asc::BECOMING_READY)
         }
-        // Waiting does not help: a host with another path uses that.
+        // Waiting does not help. A host with another path fails over to it.
         DeviceError::Fenced => Condition::new(SenseKey::NotReady, asc::MANUAL_INTERVENTION_REQUIRED),
         DeviceError::TimedOut => {
             Condition::new(SenseKey::AbortedCommand, asc::COMMAND_TIMEOUT_DURING_PROCESSING)
         }
         DeviceError::Cancelled => Condition::new(SenseKey::AbortedCommand, asc::IO_PROCESS_TERMINATED),
-        // No block is named, because it is unknown which writes are lost. Linux turns this into EIO, and does
-        // not retry.
+        // The sense data names no block, because it is unknown which writes are lost. Linux turns this error
+        // into EIO and does not retry.
         DeviceError::WritesLost => Condition::new(SenseKey::MediumError, asc::WRITE_ERROR),
         // This must not be retried either: a retry could overwrite a newer write.
         DeviceError::Unsettled => Condition::new(SenseKey::HardwareError, asc::INTERNAL_TARGET_FAILURE),

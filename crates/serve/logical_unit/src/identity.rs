@@ -1,5 +1,6 @@
-//! The identity of a logical unit: names that are stable across restarts and renames. They derive from a
-//! stored UUID, or are specified, such as those of a disk that initiators know from another target.
+//! The identity of a logical unit: names that are stable across restarts and renames. The names are derived
+//! from a stored UUID, or are configured: for example, the names of a disk that was migrated from another
+//! target.
 
 use std::fmt;
 use std::str::FromStr;
@@ -46,13 +47,13 @@ pub struct Naa(Vec<u8>);
 /// Why a text is not a valid name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameError {
-    /// Its length, which is not in the range from the second number to the third.
+    /// The length, and the minimum and maximum length, one of which it violates.
     Length(usize, usize, usize),
-    /// This character is not printable ASCII.
+    /// The name contains this character, which is not printable ASCII.
     Character(char),
-    /// It consists only of spaces.
+    /// The name consists only of spaces.
     Blank,
-    /// Neither 16 digits that start with 2, 3 or 5, nor 32 that start with 6.
+    /// The text has neither 16 hexadecimal digits that start with 2, 3 or 5, nor 32 that start with 6.
     Naa,
 }
 
@@ -97,7 +98,7 @@ impl<const MIN: usize, const MAX: usize> fmt::Display for Ascii<MIN, MAX> {
     }
 }
 
-/// `0x6…` as written by udev, and `naa.6…` as written by ESXi; the digits alone are also accepted.
+/// Parses the form `0x6…` that udev writes, the form `naa.6…` that ESXi writes, or the digits alone.
 impl FromStr for Naa {
     type Err = NameError;
 
@@ -174,14 +175,14 @@ impl Identity {
         [Name::Naa(self.naa()), Name::T10 { vendor, name }]
     }
 
-    /// Whether this is one of the [`Identity::names`] in its encoding of VPD page 83h.
+    /// Whether `designator` is one of the [`Identity::names`], as encoded in VPD page 83h.
     pub fn has_designator(&self, designator: &[u8]) -> bool {
         self.names().iter().any(|name| name.designator() == designator)
     }
 }
 
-/// FNV-1a over the whole UUID, whose version and variant bits are the same in all. It must never change: the
-/// names of existing volumes depend on it.
+/// The FNV-1a hash of a whole UUID. A part of the UUID would not do, because the version and variant bits are
+/// the same in all UUIDs. The hash function must never change: the names of existing volumes depend on it.
 struct Fnv(u64);
 
 impl Fnv {

@@ -12,13 +12,12 @@
 //! An operation is not stopped by aborting its command, by a reset or by the loss of the nexus. While it
 //! runs, all commands except INQUIRY, REPORT LUNS and REQUEST SENSE end with NOT READY and report its
 //! progress. After a failure the medium is inaccessible until another operation succeeds. A restart of the
-//! process ends an operation without a trace: RAM volumes are then empty; for others, the initiator, which
-//! has not received a completion, must start the operation again.
-//! seen it end, must start it again.
+//! process ends an operation, and no record of it remains. RAM volumes are then empty. For other volumes, the
+//! initiator must start the operation again, since it has not received a completion.
 
 use scsi::{Condition, SenseKey, asc};
 
-/// Which operation.
+/// The kind of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OperationKind {
     /// SANITIZE.
@@ -38,7 +37,7 @@ impl OperationKind {
         }
     }
 
-    /// The sense code for its own command if it fails.
+    /// The sense code for the command of this operation, if the operation fails.
     pub(crate) fn failed(self) -> u16 {
         match self {
             OperationKind::Sanitize { .. } => asc::SANITIZE_COMMAND_FAILED,
@@ -46,7 +45,7 @@ impl OperationKind {
         }
     }
 
-    /// The sense code for later commands if it failed.
+    /// The sense code for later commands, if this operation failed.
     fn has_failed(self) -> u16 {
         match self {
             OperationKind::Sanitize { .. } => asc::SANITIZE_COMMAND_FAILED,
@@ -59,23 +58,23 @@ impl OperationKind {
 #[derive(Debug, Default)]
 pub(crate) struct Operations {
     state: OperationState,
-    /// The generation of the unit's state in which the latest one started.
+    /// The generation of the unit's state in which the latest operation started.
     began_in: Option<u64>,
 }
 
 #[derive(Debug, Default)]
 enum OperationState {
-    /// None, or the last one succeeded.
+    /// No operation has run, or the last one succeeded.
     #[default]
     Idle,
     /// An operation is running.
     Running {
         /// Which.
         kind: OperationKind,
-        /// In 65,536ths.
+        /// The completed part, in 65,536ths.
         progress: u16,
     },
-    /// The last one failed.
+    /// The last operation failed.
     Failed {
         /// Which.
         kind: OperationKind,
@@ -83,7 +82,7 @@ enum OperationState {
 }
 
 impl Operations {
-    /// An error while an operation runs, for every command.
+    /// Returns an error if an operation is running.
     pub(crate) fn in_progress(&self) -> Result<(), Condition> {
         match &self.state {
             OperationState::Running { kind, progress } => {
@@ -93,7 +92,7 @@ impl Operations {
         }
     }
 
-    /// An error while an operation runs or after it failed, for commands that need the medium.
+    /// Returns an error if an operation is running or the last one failed, for commands that need the medium.
     pub(crate) fn passable(&self) -> Result<(), Condition> {
         match &self.state {
             OperationState::Idle => Ok(()),
@@ -102,8 +101,9 @@ impl Operations {
         }
     }
 
-    /// An error for a command that would change the medium and was accepted in generation `accepted`, before
-    /// the latest operation: its data would be on a medium that was reported as formatted or sanitized.
+    /// Returns an error if the latest operation started after generation `accepted`. A command that was
+    /// accepted in that generation must not change the medium: its data would be on a medium that was
+    /// reported as formatted or sanitized.
     pub(crate) fn none_since(&self, accepted: u64) -> Result<(), Condition> {
         match self.began_in {
             Some(began_in) if accepted <= began_in => {
@@ -113,7 +113,8 @@ impl Operations {
         }
     }
 
-    /// Starts an operation in this generation. A FORMAT UNIT cannot repair a failed SANITIZE (SBC-4 4.11.4).
+    /// Starts an operation in generation `generation`. A FORMAT UNIT cannot repair a failed SANITIZE (SBC-4
+    /// 4.11.4).
     pub(crate) fn start(&mut self, kind: OperationKind, generation: u64) -> Result<(), Condition> {
         self.in_progress()?;
         if let (OperationKind::Format, OperationState::Failed { kind: OperationKind::Sanitize { .. } }) =

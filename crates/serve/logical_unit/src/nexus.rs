@@ -9,7 +9,8 @@ use scsi::{Condition, SenseFormat, SenseKey, asc};
 pub(crate) use volume::HostPath as NexusName;
 pub use volume::{AttachmentId as NexusId, HostPort as InitiatorPort, ServicePort as TargetPort};
 
-/// The properties of a session that its commands depend on. Its nexus at each LUN has them.
+/// The properties of a session that its commands depend on. The nexuses of the session at all LUNs share
+/// them.
 #[derive(Clone, Debug)]
 pub struct SessionTraits {
     /// The ports of its nexuses.
@@ -17,7 +18,7 @@ pub struct SessionTraits {
 }
 
 impl SessionTraits {
-    /// A session between these ports, which has negotiated nothing else.
+    /// Creates the traits of a session between these ports.
     pub fn new(initiator: InitiatorPort, target_port: TargetPort) -> SessionTraits {
         SessionTraits { ports: NexusName { host: initiator, service: target_port } }
     }
@@ -67,7 +68,7 @@ impl Counters {
     }
 }
 
-/// For a single writer only: a plain addition costs a fraction of an atomic one.
+/// Adds to a counter that has only one writer: a plain addition costs a fraction of an atomic one.
 fn add(counter: &AtomicU64, count: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
 }
@@ -88,9 +89,10 @@ impl Traffic {
 pub(crate) struct View {
     pub(crate) generation: u64,
     pub(crate) geometry: Geometry,
-    /// Reads pass without further checks: no unit attention, no reservation, medium ready, no fence.
+    /// Reads need no further checks: there is no unit attention and no reservation, the medium is ready, and
+    /// the volume is not fenced.
     pub(crate) reads: bool,
-    /// Writes pass without further checks: also no write protection.
+    /// Writes need no further checks: as for reads, and the medium is not write protected.
     pub(crate) writes: bool,
     /// The device has a volatile write cache, so FUA differs from an ordinary write.
     pub(crate) volatile_cache: bool,
@@ -99,11 +101,11 @@ pub(crate) struct View {
     pub(crate) format: SenseFormat,
 }
 
-/// No unit is ever in this generation.
+/// A generation that no unit ever reaches.
 pub(crate) const NO_GENERATION: u64 = u64::MAX;
 
-/// A cause of a unit attention. They are reported in the order of this list, not of their arrival: resets
-/// come before changes of a single property.
+/// A cause of a unit attention. Pending causes are reported in the order of this list, not in the order of
+/// their arrival, so that resets come before changes of a single property.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Attention {
     PowerOn,
@@ -150,7 +152,7 @@ impl Attentions {
         debug_assert!(self.waiting.is_sorted_by(|one, next| one < next), "each cause once, in order");
     }
 
-    /// Takes the next one to report.
+    /// Removes and returns the next cause to report.
     pub(crate) fn take(&mut self) -> Option<Attention> {
         (!self.waiting.is_empty()).then(|| self.waiting.remove(0))
     }

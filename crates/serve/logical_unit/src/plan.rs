@@ -1,5 +1,6 @@
-//! The interface between a logical unit and its front end: a command comes in, a plan goes out, data is
-//! transferred according to the plan, and a reply ends the command.
+//! The interface between a logical unit and its front end. The front end passes a command to the logical unit
+//! and gets a plan. It transfers data according to the plan, and receives the reply that completes the
+//! command.
 //!
 //! ```text
 //!  CommandIn ── begin ──> Plan ─┬─ Reply                                     done
@@ -30,8 +31,8 @@ pub struct CommandIn<'a> {
     pub data_in_bytes: u32,
     /// The other logical units visible to this nexus.
     pub luns: &'a Arc<dyn SiblingUnits>,
-    /// Received data must be checked before it is stored, and data must be copied before it is sent (data
-    /// digests are in use).
+    /// Data digests are in use: the front end must verify received data before it is stored, and must copy
+    /// data before it is sent.
     pub stage: bool,
 }
 
@@ -47,7 +48,7 @@ impl CommandIn<'_> {
     }
 }
 
-/// Access of a logical unit to the others of the same target.
+/// Gives a logical unit access to the other logical units of its target.
 pub trait SiblingUnits: Send + Sync {
     /// The LUNs visible to this nexus, in the eight-byte form of REPORT LUNS (SAM-5 4.7), in ascending order.
     fn luns(&self) -> Vec<u64>;
@@ -55,8 +56,8 @@ pub trait SiblingUnits: Send + Sync {
     /// The logical unit that has this designator (the DESIGNATOR field of VPD page 83h), for EXTENDED COPY.
     fn by_designator(&self, designator: &[u8]) -> Option<Arc<LogicalUnit>>;
 
-    /// Records that this nexus has read the list of its LUNs: none of them needs to report its change any
-    /// more ([`LogicalUnit::luns_reported`]).
+    /// Records that this nexus has read the list of its LUNs. No logical unit then needs to report a change
+    /// of the list ([`LogicalUnit::luns_reported`]).
     fn luns_reported(&self);
 }
 
@@ -72,34 +73,34 @@ pub enum Plan {
 
 /// Data to receive from the initiator.
 pub struct Receive {
-    /// Its length in bytes: at least one, and at most what the initiator offers.
+    /// The length of the data in bytes: at least one, and at most the length that the initiator offers.
     pub bytes: u32,
-    /// Its destination.
+    /// The destination of the data.
     pub place: Landing,
-    /// The job to finish afterwards. Dropping it aborts the command.
+    /// The job to finish once the data has arrived. Dropping the job aborts the command.
     pub job: Job,
 }
 
 /// The destination of data from the initiator.
 pub enum Landing {
-    /// The volume's own memory, exactly this long.
+    /// The blocks in the volume's own memory, as long as the data.
     Memory(WholeBlocks),
-    /// A buffer of exactly this length.
+    /// A buffer as long as the data, which the front end provides.
     Buffer,
 }
 
-/// Data that has arrived.
+/// Data received from the initiator.
 pub enum Data {
-    /// None was requested.
+    /// No data was requested.
     None,
-    /// It was stored in [`Landing::Memory`].
+    /// The data was stored in [`Landing::Memory`].
     Placed,
-    /// It is in this buffer.
+    /// The data is in this buffer.
     Buffer(Buffer),
 }
 
 impl Data {
-    /// Number of bytes that a request will carry.
+    /// The length of the buffer in bytes; 0 without a buffer.
     pub fn buffer_bytes(&self) -> usize {
         match self {
             Data::None | Data::Placed => 0,
@@ -117,9 +118,9 @@ pub enum Step {
     /// The command ends with `reply`, and has started an operation of the logical unit (SANITIZE, SBC-3
     /// 4.11): `work` must be run to its end, even if the command, its task set or its nexus ends.
     Lasting {
-        /// The rest of the command, as with `Later`.
+        /// The rest of the command, as in [`Step::Later`].
         reply: Pin<Box<dyn Future<Output = Reply>>>,
-        /// The operation.
+        /// The operation of the logical unit.
         work: Background,
     },
 }
@@ -130,7 +131,7 @@ pub struct Running {
     /// requires that it be run to its end. [`LogicalUnit::quiesced`] waits for requests that the device can
     /// no longer cancel.
     pub reply: Pin<Box<dyn Future<Output = Reply>>>,
-    /// Its progress.
+    /// The progress of the command.
     pub watch: Rc<Watch>,
 }
 
@@ -140,14 +141,14 @@ pub type Background = Pin<Box<dyn Future<Output = ()>>>;
 /// The end of a command.
 #[derive(Debug)]
 pub struct Reply {
-    /// Its status.
+    /// The SCSI status.
     pub status: Status,
-    /// Its sense data, with CHECK CONDITION.
+    /// The sense data; present with CHECK CONDITION.
     pub sense: Option<SenseData>,
     /// Data for the initiator, no longer than its buffer.
     pub data: DataIn,
-    /// The length that the command requests, regardless of the length that the initiator expects: the
-    /// difference is the residual count.
+    /// The length of data that the CDB requests. The difference from the length that the initiator expects is
+    /// the residual count.
     pub expected_bytes: u64,
     /// What the front end must do before it sends the status.
     pub effects: Option<Box<[Effect]>>,
@@ -163,7 +164,8 @@ pub enum DataIn {
     Bytes(Vec<u8>),
     /// Blocks in a buffer.
     Buffer(Buffer),
-    /// Blocks in the volume's own memory, and their lock against atomic writes until they are sent.
+    /// Blocks in the volume's own memory, with a lock that excludes atomic writes until the blocks have been
+    /// sent.
     Region(Region, Option<Shared>),
 }
 
@@ -172,9 +174,9 @@ pub enum DataIn {
 pub enum Effect {
     /// Abort all other commands of these nexuses (PREEMPT AND ABORT, SPC-4 5.12.11.2.6).
     AbortTasks {
-        /// For this logical unit.
+        /// The logical unit whose commands are aborted.
         unit: Arc<LogicalUnit>,
-        /// Whose.
+        /// The nexuses whose commands are aborted.
         nexuses: Vec<NexusId>,
         /// The nexus that issued the command.
         by: NexusId,
@@ -186,18 +188,18 @@ pub struct Job {
     pub(crate) work: Work,
     /// The nexus that sent the command.
     pub(crate) nexus: NexusId,
-    /// The generation of the unit's state in which it was accepted.
+    /// The generation of the unit's state in which the command was accepted.
     pub(crate) accepted: u64,
-    /// The length that it requests from the initiator, whether or not that is offered.
+    /// The length of data that the command requests from the initiator, even if the initiator offers less.
     pub(crate) expected_bytes: u64,
     pub(crate) data_in_bytes: u32,
     pub(crate) format: SenseFormat,
-    /// Memory needed to finish it, in bytes.
+    /// Memory that finishing the command needs, in bytes.
     pub(crate) working_bytes: usize,
 }
 
 impl Job {
-    /// Memory needed to finish it, in addition to the data from the initiator, in bytes.
+    /// Memory that finishing the command needs in addition to the data from the initiator, in bytes.
     pub fn working_bytes(&self) -> usize {
         self.working_bytes
     }
@@ -207,14 +209,15 @@ impl Job {
         matches!(&self.work, Work::Placed(..) | Work::Write(..))
     }
 
-    /// Whether it is a write into the volume's own memory for whose blocks another command may be waiting.
+    /// Whether this is a write into the volume's own memory, and another command may be waiting for its
+    /// blocks.
     pub fn is_in_the_way(&self) -> bool {
         matches!(&self.work, Work::Placed(_, lock) if lock.is_contended())
     }
 
-    /// Moves a write whose data arrives slowly from the volume's own memory to a buffer, which unlocks its
-    /// range. Blocks stored so far stay; the buffer is for the missing ones. `None`, with no change, for any
-    /// other job.
+    /// Redirects a write whose data arrives slowly from the volume's own memory to a buffer, and unlocks the
+    /// range of the write. Blocks that have been stored stay in memory; the returned buffer receives the
+    /// missing blocks. Any other job is left unchanged, and the result is `None`.
     pub fn withdraw(&mut self, blocks: &WholeBlocks) -> Option<Buffer> {
         let Work::Placed(extent, _) = &self.work else { return None };
         let landed = (blocks.rest_start() / blocks.block_bytes()) as u64;
@@ -232,13 +235,13 @@ impl Job {
 
 /// The work of a job. Reads and writes have their own variants, which need no allocation.
 pub(crate) enum Work {
-    /// The data is received into the medium under this lock; when it is complete, the job is done.
+    /// The data is received into the medium under this lock. The job is done when all data has arrived.
     Placed(Extent, Shared),
     /// Write the data received.
     Write(Extent, Durability),
-    /// Read whole blocks, and return the first `bytes` of them. `flush` first for FUA.
+    /// Read whole blocks, and return their first `bytes` bytes. `flush` before the read, for FUA.
     Read { extent: Extent, bytes: u32, flush: bool },
-    /// Anything else.
+    /// Any other command.
     Other(Deferred),
     /// An operation that outlives the command.
     Lasting(Start),
@@ -247,7 +250,7 @@ pub(crate) enum Work {
 /// The rest of a command: takes data from the initiator (empty if there is none) and returns the outcome.
 pub(crate) type Deferred = Box<dyn FnOnce(DeviceAccess, Buffer) -> Ending + Send>;
 
-/// The same for a command that starts an operation of the logical unit.
+/// The rest of a command that starts an operation of the logical unit.
 pub(crate) type Start =
     Box<dyn FnOnce(Arc<LogicalUnit>, Buffer) -> Result<(Background, Ending), Failure> + Send>;
 
@@ -278,7 +281,7 @@ impl DataIn {
         }
     }
 
-    /// Whether there are none.
+    /// Whether the data is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -306,7 +309,7 @@ impl Reply {
         Reply { status: Status::Good, sense: None, data: DataIn::None, expected_bytes, effects: None }
     }
 
-    /// GOOD, with data, up to `room` bytes of which fit in the initiator's buffer.
+    /// GOOD with `data`, truncated to the `room` bytes of the initiator's buffer.
     pub fn data(mut data: DataIn, room: u32) -> Reply {
         let expected_bytes = data.len() as u64;
         data.truncate(room as usize);
@@ -331,7 +334,7 @@ impl Reply {
         }
     }
 
-    /// The reply of a job. Its expected length is also reported on an error, since data may have been
+    /// The reply of a job. An error reply also reports the expected length, since data may have been
     /// transferred.
     pub(crate) fn from_outcome(result: Result<Outcome, Failure>, ended: Ended) -> Reply {
         match result {

@@ -2,11 +2,11 @@
 //! written unreadable. FORMAT UNIT (SBC-3 5.3) writes zeros to every block, and deallocates the blocks of
 //! thin volumes. Their state is in `medium_operation`.
 //!
-//! CRYPTOGRAPHIC ERASE would change an encryption key, and there is none. It is offered only where
-//! deallocation has the same effect, on RAM volumes. It is rejected for files, whose old blocks may remain on
+//! CRYPTOGRAPHIC ERASE would change an encryption key, but volumes have no key. It is offered only on RAM
+//! volumes, where deallocation has the same effect. It is rejected for files, whose old blocks may remain on
 //! the underlying disk.
 //!
-//! There is neither protection information nor a defect list. Only a plain format is therefore possible: with
+//! Volumes have neither protection information nor a defect list. FORMAT UNIT is therefore accepted only with
 //! FMTDATA zero, or with a parameter list that names no defects. Protection types, defects and initialization
 //! patterns are rejected.
 
@@ -35,7 +35,7 @@ pub(crate) fn plan_overwrite(call: &mut Call<'_>) -> Result<Plan, Failure> {
     permitted(call)?;
     let block_bytes = call.geometry().block_size.bytes();
     let length = u32::from(call.cdb.u16(7));
-    // A header and a pattern of one byte to one block.
+    // The parameter list is a header and a pattern, which is between one byte and one block long.
     if !(HEADER_BYTES as u32 + 1..=HEADER_BYTES as u32 + block_bytes).contains(&length) {
         return Err(Condition::invalid_field(7).into());
     }
@@ -58,7 +58,7 @@ pub(crate) fn plan_exit_failure_mode(call: &mut Call<'_>) -> Result<Plan, Failur
     call.good()
 }
 
-/// A command that destroys all data is rejected if any field of its CDB is not supported.
+/// Rejects a CDB with any unsupported field, because the command destroys all data.
 fn reserved_fields(call: &Call<'_>) -> Result<(), Condition> {
     if call.cdb.bit(1, 6) {
         return Err(Condition::invalid_bit(1, 6));
@@ -139,8 +139,8 @@ pub(crate) fn plan_format(call: &mut Call<'_>) -> Result<Plan, Failure> {
     })
 }
 
-/// The length of the parameter list header. A command that destroys all data is rejected if any field of its
-/// CDB is not supported.
+/// Returns the length of the parameter list header. Rejects a CDB with any unsupported field, because the
+/// command destroys all data.
 fn parameter_list_length(call: &Call<'_>) -> Result<u32, Condition> {
     let cdb = call.cdb;
     if cdb.byte(1) & FMTPINFO != 0 {
@@ -163,7 +163,7 @@ fn parameter_list_length(call: &Call<'_>) -> Result<u32, Condition> {
 }
 
 /// Whether the header (SBC-3 tables 32 and 33) requests an immediate response. DPRY, DCRT and STPF concern
-/// defects and unreadable defect lists, which do not exist here.
+/// defects and unreadable defect lists, which volumes do not have.
 fn immediate(list: &[u8], length: usize) -> Result<bool, Condition> {
     let header = list.get(..length).ok_or(Condition::parameter_list_length())?;
     let flags = header[1];
@@ -225,14 +225,16 @@ pub(crate) fn permitted(call: &Call<'_>) -> Result<(), Condition> {
     call.unit.look(writable)
 }
 
-/// The medium is present and writable. A failed last operation is a reason to start another.
+/// Returns an error unless the medium is present and writable. A failure of the last operation is not an
+/// error here, because another operation can make the medium accessible again.
 fn writable(state: &UnitState) -> Result<(), Condition> {
     state.accessible()?;
     state.writable()
 }
 
 /// Starts an operation for the nexus `by`. Its parameter list may have arrived long after the command, so
-/// every condition is checked again. With `immediate` its command completes immediately.
+/// every condition is checked again. With `immediate`, the command completes without waiting for the
+/// operation.
 pub(crate) fn start(
     unit: Arc<LogicalUnit>,
     by: NexusId,
@@ -278,7 +280,8 @@ impl Completion {
     }
 }
 
-/// A running operation. It ends only when this is dropped; after that another core may start the next one.
+/// A running operation. It ends only when this value is dropped; after that, another core may start the next
+/// operation.
 struct Operation {
     unit: Arc<LogicalUnit>,
     succeeded: bool,
@@ -317,9 +320,9 @@ impl Operation {
         Extent::new(0, geometry.blocks.0).chunks(bytes >> geometry.block_size.shift())
     }
 
-    /// Waits for the commands that hold a range lock on the piece, then overwrites it. A command may have
-    /// been accepted before the operation and take its lock later, because its data is still outstanding. It
-    /// is rejected under that lock ([`Operations::none_since`]).
+    /// Waits for the commands that hold a range lock on the piece, then processes the piece. A command that
+    /// was accepted before the operation may take its lock later, once its data has arrived. Such a command
+    /// is rejected under its lock ([`Operations::none_since`]).
     async fn pass(&self, method: &Method, piece: Extent) -> Result<(), DeviceError> {
         let device = self.unit.device();
         let _alone = self.unit.locks().exclude(piece).await;

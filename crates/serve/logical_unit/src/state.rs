@@ -7,12 +7,13 @@
 //!   Ejected ── START=1 LOEJ=1 ────────────────────► Loaded
 //! ```
 //!
-//! Reports of lost acknowledged writes are kept per nexus ([`Departed`] for those that have detached); the
-//! volume counts the losses. Any nexus may have written the lost data, or read it and relied on it, so a loss
-//! is reported to each: its flushes fail with MEDIUM ERROR, WRITE ERROR until the initiator has acknowledged
-//! one of these responses. Sending a response is not enough, because it can be lost with its connection, or
-//! discarded with an aborted task. If two flushes are outstanding, both fail. A nexus that attaches after the
-//! loss gets no report. One that returns does, since its initiator continues the writes of its lost session.
+//! The volume counts lost acknowledged writes. This module records how many of them were reported to each
+//! nexus ([`Departed`] for detached nexuses). Any nexus may have written the lost data, or read it and relied
+//! on it, so a loss is reported to each: its flushes fail with MEDIUM ERROR, WRITE ERROR until the initiator
+//! has acknowledged one of these responses. Sending a response is not enough, because it can be lost with its
+//! connection, or discarded with an aborted task. If two flushes are outstanding, both fail. A nexus that
+//! first attaches after the loss gets no report. A nexus that was attached before the loss and returns gets
+//! one, since its initiator continues the writes of the lost session.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -46,7 +47,7 @@ pub(crate) struct Attached {
     /// PREVENT ALLOW MEDIUM REMOVAL, per nexus (SPC-4 6.14).
     pub(crate) prevents_removal: bool,
     pub(crate) counters: Arc<Counters>,
-    /// The count of lost acknowledged writes that was reported to it.
+    /// The count of lost acknowledged writes that was reported to this nexus.
     pub(crate) losses_told: u64,
 }
 
@@ -122,7 +123,7 @@ impl UnitState {
         self.raise_all(Attention::BusDeviceReset);
     }
 
-    /// The stopped power condition begins (SPC-4 5.12), if there is a medium.
+    /// Enters the stopped power condition (SPC-4 5.12), if there is a medium.
     pub(crate) fn stop(&mut self) {
         debug_assert_ne!(self.medium, Medium::Ejected, "a fixed medium is not ejected");
         if self.medium == Medium::Loaded {
@@ -130,7 +131,7 @@ impl UnitState {
         }
     }
 
-    /// The stopped power condition ends.
+    /// Leaves the stopped power condition.
     pub(crate) fn start(&mut self) {
         if self.medium == Medium::Stopped {
             self.medium = Medium::Loaded;
@@ -174,13 +175,13 @@ impl UnitState {
         if self.modes.descriptor_sense() { SenseFormat::Descriptor } else { SenseFormat::Fixed }
     }
 
-    /// An error if a command cannot use the medium.
+    /// Returns an error if a command cannot use the medium.
     pub(crate) fn ready(&self) -> Result<(), Condition> {
         self.accessible()?;
         self.operations.passable()
     }
 
-    /// An error if the medium is stopped or ejected, or the volume is fenced.
+    /// Returns an error if the medium is stopped or ejected, or the volume is fenced.
     pub(crate) fn accessible(&self) -> Result<(), Condition> {
         match self.medium {
             _ if self.volume.is_taken_over() => Err(failure::condition(DeviceError::Fenced)),
@@ -191,7 +192,7 @@ impl UnitState {
         }
     }
 
-    /// An error if the medium is write protected.
+    /// Returns an error if the medium is write protected.
     pub(crate) fn writable(&self) -> Result<(), Condition> {
         let protected = |code| Err(Condition::new(SenseKey::DataProtect, code));
         match self.volume.write_protection() {
@@ -201,8 +202,8 @@ impl UnitState {
         }
     }
 
-    /// Whether the reservations allow this nexus a command of this class. A detached nexus may neither read
-    /// nor write.
+    /// Checks whether the reservations allow this nexus a command of this class. A detached nexus may neither
+    /// read nor write.
     pub(crate) fn reserved(&self, id: NexusId, class: Reserved) -> Result<(), Failure> {
         let permits = |access| {
             self.requester(id).is_some_and(|requester| self.volume.reservations_permit(&requester, access))
@@ -216,8 +217,8 @@ impl UnitState {
         if is_permitted { Ok(()) } else { Err(Failure::ReservationConflict) }
     }
 
-    /// The check for a command that accesses this logical unit through another one. It uses the nexus name,
-    /// which need not be attached here.
+    /// Checks a command that accesses this logical unit but was received by another one. The requester is
+    /// identified by its nexus name, because it need not be attached here.
     pub(crate) fn admits(&self, by: &Requester<'_>, access: Access) -> Result<(), Failure> {
         let here = self.nexuses.iter().find(|nexus| nexus.name.is(by.path)).map(|nexus| nexus.id);
         let requester = Requester { attachment: here.unwrap_or(by.attachment), ..*by };
@@ -225,7 +226,7 @@ impl UnitState {
         if is_permitted { Ok(()) } else { Err(Failure::ReservationConflict) }
     }
 
-    /// This nexus as a requester of the volume.
+    /// Returns the [`Requester`] that represents this nexus to the volume; `None` if it is not attached.
     pub(crate) fn requester(&self, id: NexusId) -> Option<Requester<'_>> {
         self.name(id).map(|path| Requester { attachment: id, path })
     }
@@ -265,28 +266,28 @@ pub(crate) enum Reserved {
     Read,
     /// Conflicts with any reservation of others.
     Write,
-    /// The command itself decides: RESERVE, RELEASE, PERSISTENT RESERVE IN and OUT.
+    /// The command makes its own check: RESERVE, RELEASE, PERSISTENT RESERVE IN and OUT.
     Own,
 }
 
-/// Losses that were reported to nexuses which have detached since.
+/// The loss counts that were reported to nexuses which have since detached.
 #[derive(Default)]
 pub(crate) struct Departed {
     nexuses: VecDeque<DepartedNexus>,
-    /// The lowest count among entries that were dropped. Every unknown nexus may be one of them.
+    /// The lowest count among the entries that were dropped. Any unknown nexus may have had such an entry.
     forgotten: Option<u64>,
 }
 
-/// A nexus by hashes of its names, which are up to 500 bytes long. If two have the same hash, a loss may be
-/// reported to one of them twice.
+/// A detached nexus, identified by hashes of its names, because the names can be 500 bytes long. If two
+/// nexuses have the same hash, a loss may be reported to one of them twice.
 struct DepartedNexus {
     name: u64,
     initiator: u64,
     told: u64,
 }
 
-/// The number of entries, the latest to detach. Beyond it a loss may be reported once to a nexus that
-/// attached later: a spurious error is better than a missing one.
+/// Maximum number of entries; the nexuses that detached last are kept. Once entries have been dropped, a loss
+/// may also be reported to a nexus that attached after it: a spurious error is better than a missing one.
 const DEPARTED_MAX: usize = 4096;
 
 impl UnitState {
@@ -322,7 +323,8 @@ impl Departed {
         self.nexuses.remove(place).map(|gone| gone.told)
     }
 
-    /// The count reported through any target port. An unknown nexus may have been dropped.
+    /// The lowest count reported to the initiator through any target port. The count of dropped entries is
+    /// included, because the initiator may be among them.
     fn by_initiator(&self, name: &NexusName) -> Option<u64> {
         let initiator = hash(&name.host);
         let gone = self.nexuses.iter().filter(|gone| gone.initiator == initiator);
@@ -330,7 +332,7 @@ impl Departed {
     }
 }
 
-/// The same in every process, so that simulations are reproducible.
+/// A hash that is the same in every process, so that simulations are reproducible.
 fn hash(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);

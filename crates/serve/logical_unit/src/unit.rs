@@ -1,8 +1,8 @@
-//! The logical unit ([`LogicalUnit`]): its volume, its state and the I_T nexuses at it ([`Nexus`]).
+//! The logical unit ([`LogicalUnit`]): its volume, its state and its I_T nexuses ([`Nexus`]).
 //!
 //! The generation of the volume counts every change that could forbid a command (unit attentions,
-//! reservations, write protection, a fence). While it is unchanged since a nexus last checked, the nexus'
-//! reads and writes access no state shared with other cores (`carry_out`).
+//! reservations, write protection, a fence). While the generation is unchanged since the last check of a
+//! nexus, reads and writes of that nexus access no state that is shared with other cores (`carry_out`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ pub struct LogicalUnitOptions {
     pub thin: Option<bool>,
 }
 
-/// The basis of the standard INQUIRY data and the VPD pages, except for the ports in use and the generation
-/// of the cache. Two units with the same facts return the same INQUIRY data.
+/// The properties that determine the standard INQUIRY data and the VPD pages, except the ports in use and the
+/// generation of the cache. Two units with the same facts return the same INQUIRY data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InquiryFacts {
     uuid: [u8; 16],
@@ -71,7 +71,7 @@ impl fmt::Debug for LogicalUnit {
 }
 
 impl LogicalUnit {
-    /// A logical unit over `volume`, with its saved mode pages.
+    /// Creates a logical unit over `volume`, and restores its saved mode pages.
     ///
     /// # Errors
     /// The saved state is damaged.
@@ -99,13 +99,14 @@ impl LogicalUnit {
         self.change(|state| state.detach(id));
     }
 
-    /// Logical unit reset (SAM-5 6.3.3), for task management. It is reported to all nexuses including the
-    /// requester: an initiator with several paths must be notified on each.
+    /// Resets the logical unit (SAM-5 6.3.3), for task management. The reset is reported to all nexuses
+    /// including the requester, because an initiator with several paths must be notified on each path.
     pub fn reset(&self) {
         self.change(|state| state.reset());
     }
 
-    /// If the device has grown since the last report, reports that to all nexuses and returns the new size.
+    /// If the device has grown since the last report, reports the growth to all nexuses and returns the new
+    /// size.
     pub fn tell_growth(&self) -> Option<Blocks> {
         let blocks = self.device().geometry().blocks;
         let told = self.note(|state| std::mem::replace(&mut state.blocks_told, blocks));
@@ -132,13 +133,14 @@ impl LogicalUnit {
         }
     }
 
-    /// Reports INQUIRY DATA HAS CHANGED to this nexus (SPC-4 6.6.1: "If INQUIRY data changes for any reason, the device server
-    /// shall establish a unit attention condition for the initiator port associated with every I_T nexus").
+    /// Reports INQUIRY DATA HAS CHANGED to this nexus (SPC-4 6.6.1: "If INQUIRY data changes for any reason,
+    /// the device server shall establish a unit attention condition for the initiator port associated with
+    /// every I_T nexus").
     pub fn inquiry_changed(&self, nexus: NexusId) {
         self.change(|state| state.raise(nexus, Attention::InquiryChanged));
     }
 
-    /// The facts that its INQUIRY data is based on.
+    /// The facts that determine the INQUIRY data.
     pub fn inquiry_facts(&self) -> InquiryFacts {
         let (geometry, profile) = (self.device().geometry(), self.device().profile());
         InquiryFacts {
@@ -148,7 +150,7 @@ impl LogicalUnit {
             thin: self.thin(),
             block_size: geometry.block_size,
             physical_exponent: geometry.physical_exponent,
-            // MODE SENSE reports this.
+            // MODE SENSE reports write protection, INQUIRY does not.
             profile: Profile { read_only: false, ..profile },
         }
     }
@@ -227,14 +229,14 @@ impl LogicalUnit {
         look(&self.state.lock())
     }
 
-    /// Before a device request of a command that was accepted in generation `accepted`, checks again whether
-    /// the medium may still be used in this way: the data of the command may have arrived much later.
+    /// Checks again, before a device request of a command that was accepted in generation `accepted`, whether
+    /// the medium still permits a request of this kind: the data of the command may have arrived much later.
     /// Reservations are not checked again: a command that did not conflict when it was accepted is not
     /// affected by later ones (SPC-4 5.12.1).
     ///
-    /// A caller that will change blocks holds its range lock, so no operation is missed. One that starts
-    /// after this check waits for that lock and then overwrites the blocks. One that held the range earlier
-    /// changed the generation before it took its own lock.
+    /// A caller that will change blocks holds their range lock, so this check misses no SANITIZE or FORMAT
+    /// UNIT. An operation that starts after this check waits for that lock and then overwrites the blocks. An
+    /// operation that held the range earlier changed the generation before it took its own lock.
     #[inline]
     pub(crate) fn still_permits(&self, accepted: u64, kind: RequestKind) -> Result<(), Condition> {
         if self.generation() == accepted { Ok(()) } else { self.permits_now(accepted, kind) }
@@ -277,7 +279,7 @@ impl LogicalUnit {
 }
 
 impl Nexus {
-    /// Its id in task management and in [`crate::Effect`]s.
+    /// The identifier of the nexus in task management and in [`crate::Effect`]s.
     pub fn id(&self) -> NexusId {
         self.id
     }

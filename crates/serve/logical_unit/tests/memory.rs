@@ -187,8 +187,8 @@ struct Ended {
     taken: usize,
 }
 
-/// Runs a command. `peak` returns the maximum memory in use at its end. A reply without further work exists
-/// completely when it is created.
+/// Runs a command. `peak` returns the maximum memory in use at its end. If `begin` returns the reply, nothing
+/// more is allocated afterwards.
 fn run(unit: &Arc<LogicalUnit>, case: &Case, peak: impl Fn() -> usize) -> Ended {
     let mut nexus = attach(unit, 1);
     let luns: Arc<dyn SiblingUnits> = Arc::new(Many);

@@ -1,5 +1,5 @@
 //! Atomic commands: COMPARE AND WRITE, ORWRITE(16) and WRITE ATOMIC(16) (SBC-4 5.3, 5.16, 5.48). They hold an
-//! exclusive range lock, so overlapping commands neither see nor cause a mixture.
+//! exclusive range lock, so overlapping commands neither read nor write a mixture of old and new data.
 
 use block::{Buffer, Compared, Extent};
 use scsi::Condition;
@@ -10,7 +10,8 @@ use crate::command::call::Call;
 use crate::failure::Failure;
 use crate::plan::{Outcome, Plan};
 
-/// Data-Out has twice the named number of blocks: first the expected data, then the data to write.
+/// Plans COMPARE AND WRITE. Data-Out has twice the number of blocks in the CDB: first the expected data, then
+/// the data to write.
 pub(crate) fn plan_compare_and_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let geometry = call.geometry();
     read_write::refuse_protection(call.cdb)?;
@@ -26,13 +27,14 @@ pub(crate) fn plan_compare_and_write(call: &mut Call<'_>) -> Result<Plan, Failur
         return call.good();
     }
     let durability = read_write::durability(&call.view, read_write::fua(call.cdb));
-    // A separate copy of the data to write, and the data found.
+    // Memory for a separate copy of the data to write, and for the data read from the medium.
     let working_bytes = Buffer::memory_bytes(half as usize) + call.unit.piece_memory_bytes(extent);
     call.receive(half * 2, working_bytes, move |access, data| async move {
         let (expected, written) = halves(data, half as usize)?;
         let _excluded = access.locks().exclude(extent).await;
         let (expected, written) = (expected.share(), written.share());
-        // As one step of the storage if it supports that: its other users do not see our lock.
+        // Use the storage's own atomic operation if it has one: other users of the storage are not excluded
+        // by this server's range lock.
         if let Some(compared) = access.compare_and_store(extent, &expected, &written, durability) {
             return match compared.await? {
                 Compared::Written => Ok(Outcome::default()),
@@ -45,7 +47,7 @@ pub(crate) fn plan_compare_and_write(call: &mut Call<'_>) -> Result<Plan, Failur
     })
 }
 
-/// Sets the bits that are 1 in the data.
+/// Plans ORWRITE, which sets the bits that are 1 in the data.
 pub(crate) fn plan_or_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let geometry = call.geometry();
     let extent = read_write::transfer_extent(call.cdb, geometry)?;

@@ -17,12 +17,12 @@ use crate::plan::{
 use crate::state::Reserved;
 use crate::unit::{LogicalUnit, Nexus, UnitTraits};
 
-/// Plans a command that has passed the gate.
+/// Plans a command that has passed the checks of `LogicalUnit::admit`.
 pub(crate) type Planner = fn(&mut Call<'_>) -> Result<Plan, Failure>;
 
 /// A command in the table.
 pub(crate) struct Command {
-    /// Its codes. All supported service actions are in bits 4..0 of byte 1.
+    /// Its operation code and service action. All supported service actions are in bits 4..0 of byte 1.
     pub(crate) kind: CommandCode,
     /// CDB usage data (SPC-4 6.35.3) after the operation code: a one for each bit that is evaluated, and the
     /// service action. Together with the operation code, it is as long as the CDB.
@@ -30,11 +30,12 @@ pub(crate) struct Command {
     /// Its nominal and recommended timeouts.
     pub(crate) timeouts: CommandTimeouts,
     pub(crate) reserved: Reserved,
-    /// Reports pending unit attentions instead; all but INQUIRY, REPORT LUNS and REQUEST SENSE (SAM-5 5.14).
+    /// A pending unit attention is reported instead of executing the command: true except for INQUIRY, REPORT
+    /// LUNS and REQUEST SENSE (SAM-5 5.14).
     pub(crate) attention: bool,
-    /// Needs the medium: rejected while it is ejected or fenced.
+    /// The command needs the medium: it is rejected while the medium is stopped, ejected or fenced.
     pub(crate) medium: bool,
-    /// Changes the medium: rejected while it is protected.
+    /// The command changes the medium: it is rejected while the medium is write protected.
     pub(crate) writes: bool,
     /// The logical units on which the command exists.
     pub(crate) exists: Exists,
@@ -61,7 +62,7 @@ impl Command {
         Command { reserved, ..self }
     }
 
-    /// Never stopped by unit attentions or reservations.
+    /// The command is executed regardless of unit attentions and reservations.
     pub(crate) const fn always(self) -> Command {
         Command { attention: false, reserved: Reserved::Never, ..self }
     }
@@ -86,7 +87,7 @@ impl Command {
         Command { exists: Exists::Volatile, ..self }
     }
 
-    /// Its duration grows with the number of blocks.
+    /// Sets the timeouts of a command whose duration grows with the number of blocks.
     pub(crate) const fn takes(self, nominal_s: u32, recommended_s: u32) -> Command {
         Command { timeouts: CommandTimeouts { nominal_s, recommended_s }, ..self }
     }
@@ -133,16 +134,16 @@ impl Call<'_> {
         Ok(Plan::Reply(Reply::good(0)))
     }
 
-    /// Parameter data, truncated to the ALLOCATION LENGTH. This is not an overflow (SPC-4 4.2.5.6): lengths
-    /// inside the data are those of the whole.
+    /// Parameter data, truncated to the ALLOCATION LENGTH. The truncation is not an overflow (SPC-4 4.2.5.6),
+    /// and the length fields inside the data still give the full length.
     pub(crate) fn parameter_data(&self, mut data: Vec<u8>, allocation_length: u32) -> Result<Plan, Failure> {
         self.command.returns_data()?;
         data.truncate(allocation_length as usize);
         Ok(Plan::Reply(Reply::data(DataIn::Bytes(data), self.command.data_in_bytes)))
     }
 
-    /// Receive `expected_bytes`, or fewer if the initiator offers fewer, then run `then`, which needs an
-    /// additional `working_bytes` of memory.
+    /// A plan to receive `expected_bytes`, or fewer if the initiator offers fewer, and then to run `then`,
+    /// which needs an additional `working_bytes` of memory.
     pub(crate) fn receive<F>(
         &self,
         expected_bytes: u32,
@@ -176,7 +177,7 @@ impl Call<'_> {
         }
     }
 
-    /// Run `then` immediately; it needs `working_bytes` of memory.
+    /// A plan to run `then` immediately; it needs `working_bytes` of memory.
     pub(crate) fn run<F>(
         &self,
         working_bytes: usize,

@@ -1,6 +1,6 @@
 //! SEND DIAGNOSTIC and RECEIVE DIAGNOSTIC RESULTS (SPC-4 6.42, 6.28): foreground self-tests, and the list of
-//! diagnostic pages, which is the only page. LOG SENSE (SPC-4 6.7, 7.3; SBC-3 6.4): counters of reads and
-//! writes, the space of thin volumes, and an invalid temperature, since there is no sensor.
+//! diagnostic pages, which is the only such page. LOG SENSE (SPC-4 6.7, 7.3; SBC-3 6.4): counters of reads
+//! and writes, the space of thin volumes, and an invalid temperature, since there is no sensor.
 //!
 //! A self-test reads from the device. Background and extended self-tests are rejected: they would need a log
 //! page for their results and a mode page for their duration, which are not supported.
@@ -59,7 +59,7 @@ async fn can_be_read(access: &DeviceAccess, extent: Extent) -> bool {
     access.fetch(extent).await.is_ok()
 }
 
-/// Blocks from the first to the last, evenly distributed.
+/// The blocks that a self-test reads, distributed evenly from the first to the last.
 fn samples(blocks: u64) -> impl Iterator<Item = u64> {
     let last = blocks.saturating_sub(1);
     let count = SAMPLES.min(blocks);
@@ -69,8 +69,8 @@ fn samples(blocks: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// RECEIVE DIAGNOSTIC RESULTS. Without PCV it returns the page for the last SEND DIAGNOSTIC, and that can
-/// only be this page.
+/// RECEIVE DIAGNOSTIC RESULTS. Without PCV it returns the page that the last SEND DIAGNOSTIC requested, which
+/// can only be the list of pages.
 pub(crate) fn plan_receive(call: &mut Call<'_>) -> Result<Plan, Failure> {
     if call.cdb.bit(1, PCV) && call.cdb.byte(2) != SUPPORTED_DIAGNOSTIC_PAGES {
         return Err(Condition::invalid_field(2).into());
@@ -87,7 +87,7 @@ const PCV: u8 = 0;
 const FOREGROUND_SHORT: u8 = 0b101;
 const SUPPORTED_DIAGNOSTIC_PAGES: u8 = 0x00;
 const PAGE_HEADER_BYTES: usize = 4;
-/// Few enough for a spinning disk to read within a second.
+/// Number of blocks that a self-test reads: few enough for a spinning disk to read within a second.
 const SAMPLES: u64 = 32;
 
 pub(crate) fn plan_log_sense(call: &mut Call<'_>) -> Result<Plan, Failure> {
@@ -139,7 +139,7 @@ fn plan_provisioning(call: &Call<'_>, pointer: u16) -> Result<Plan, Failure> {
     })
 }
 
-/// Available and used LBA mapping resource counts. Other users may also take from the available space.
+/// Available and used LBA mapping resource counts. The available space may be shared with other users.
 fn provisioning(space: Space) -> Vec<(u16, Vec<u8>)> {
     let parameter = |code, sets: u64, scope| {
         let count = u32::try_from(sets).unwrap_or(u32::MAX);
@@ -150,14 +150,15 @@ fn provisioning(space: Space) -> Vec<(u16, Vec<u8>)> {
     available.into_iter().chain([used]).collect()
 }
 
-/// The beginning of vendors' page 37h on disks: blocks sent to initiators, and blocks received from them.
+/// The first parameters of page 37h, a vendor-specific page of disks: blocks sent to initiators, and blocks
+/// received from them.
 fn cache(traffic: Traffic) -> Vec<(u16, Vec<u8>)> {
     let counters = [traffic.blocks_sent, traffic.blocks_received];
     (0..).zip(counters.map(|counter| counter.to_be_bytes().to_vec())).collect()
 }
 
-/// The parameters whose codes are not below PARAMETER POINTER, which must not be above the last code (SPC-4
-/// 6.7).
+/// Returns the parameters whose codes are not below PARAMETER POINTER. A pointer above the last code is an
+/// error (SPC-4 6.7).
 fn from(pointer: u16, parameters: Vec<(u16, Vec<u8>)>) -> Result<Vec<u8>, Condition> {
     if parameters.last().is_none_or(|(last, _)| pointer > *last) {
         return Err(Condition::invalid_field(5));

@@ -26,7 +26,7 @@ pub(crate) fn plan_inquiry(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.parameter_data(data, u32::from(call.cdb.u16(3)))
 }
 
-/// INQUIRY without a block device: `device` is the first byte. There are no VPD pages.
+/// The INQUIRY data of a LUN without a block device. `device` is its first byte. There are no VPD pages.
 pub(crate) fn without_device(cdb: Cdb<'_>, device: u8) -> Result<Vec<u8>, Condition> {
     if cdb.bit(1, 0) {
         return Err(Condition::invalid_bit(1, 0));
@@ -37,7 +37,7 @@ pub(crate) fn without_device(cdb: Cdb<'_>, device: u8) -> Result<Vec<u8>, Condit
     Ok(standard(device, false, &Identity::new([0; 16])))
 }
 
-/// `device` is PERIPHERAL QUALIFIER and DEVICE TYPE.
+/// The standard INQUIRY data. `device` is its first byte: PERIPHERAL QUALIFIER and DEVICE TYPE.
 fn standard(device: u8, removable: bool, identity: &Identity) -> Vec<u8> {
     let is_disk = device == DIRECT_ACCESS;
     Inquiry {
@@ -55,7 +55,7 @@ fn standard(device: u8, removable: bool, identity: &Identity) -> Vec<u8> {
         several_ports: is_disk,
         protection: false,
         command_queuing: true,
-        // SAM-5, iSCSI, SPC-4 and SBC-3, each without a version claimed.
+        // SAM-5, iSCSI, SPC-4 and SBC-3; for each, no version is claimed.
         standards: vec![0x00a0, 0x0960, 0x0460, 0x04c0],
     }
     .write()
@@ -78,7 +78,8 @@ const PAGES: &[(u8, Page)] = &[
     (0x00, |call| Some(Vpd::write(0x00, &supported_pages(call)))),
     (0x80, |call| Some(Vpd::write(0x80, call.unit.identity().serial().as_bytes()))),
     (0x83, |call| Some(Vpd::write(0x83, &written(&device_identification(call))))),
-    // There is no software interface with an identifier assigned by the IEEE.
+    // Software interface identification is empty: there is no interface with an identifier assigned by the
+    // IEEE.
     (0x84, |_| Some(Vpd::write(0x84, &[]))),
     (0x86, |call| Some(extended_inquiry(call).write().to_vec())),
     (0x87, |_| Some(Vpd::write(0x87, &ONE_SET_OF_MODE_PAGES.write()))),
@@ -107,8 +108,8 @@ fn extended_inquiry(call: &Call<'_>) -> ExtendedInquiry {
 /// One set of mode pages for all nexuses (SPC-4 7.8.10).
 const ONE_SET_OF_MODE_PAGES: Policy = Policy { page: 0x3f, subpage: 0xff, several_units: false, policy: 0 };
 
-/// Our own page. Its content changes if unflushed writes may have been lost since an initiator last read it,
-/// in this server or in an earlier one.
+/// Linerate's own VPD page. Its content changes if unflushed writes may have been lost since an initiator
+/// last read it, in this server or in an earlier one.
 fn cache_generation(call: &Call<'_>) -> Option<CacheGeneration> {
     call.unit.volume().cache_generation().filter(|_| call.view.volatile_cache).map(CacheGeneration)
 }
@@ -220,7 +221,7 @@ fn provisioning(call: &Call<'_>) -> Provisioning {
 }
 
 /// THRESHOLD EXPONENT: the Logical Block Provisioning log page counts threshold sets of 2^exponent blocks
-/// each. A set is 1 MiB, and no volume has 2^32 of them.
+/// each. A set is 1 MiB. No volume has 2^32 sets, so the counts fit in 32 bits.
 fn threshold_exponent(geometry: Geometry) -> u8 {
     THRESHOLD_SET_BYTES.ilog2() as u8 - geometry.block_size.shift() as u8
 }
@@ -231,7 +232,7 @@ pub(crate) const THRESHOLD_SET_BYTES: u64 = 1 << 20;
 /// The only target port group.
 pub(crate) const TARGET_PORT_GROUP_ID: u16 = 1;
 
-/// Keeps the page far below 64 KiB.
+/// Maximum number of ports in the page, which keeps it far below 64 KiB.
 const PORTS_MAX: usize = 128;
 /// PROTOCOL IDENTIFIER (SPC-4 7.6.1) of names that belong to the target.
 const ISCSI: Option<u8> = Some(5);

@@ -1,5 +1,5 @@
-//! The commands: one table, one file per family. Also the commands that report the table: REPORT SUPPORTED OPERATION CODES
-//! and REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS (SPC-4 6.35, 6.36).
+//! The table of commands, with one module per family of commands. Also the commands that report the table:
+//! REPORT SUPPORTED OPERATION CODES and REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS (SPC-4 6.35, 6.36).
 //!
 //! The table has the common properties of each command: the evaluated CDB bits and the timeouts (both for
 //! REPORT SUPPORTED OPERATION CODES), its conflicts with reservations, and its preconditions. Its planner
@@ -31,7 +31,7 @@ use crate::{copy, reservations, sanitize};
 static TABLE: &[Command] = &[
     Command::new(TEST_UNIT_READY, &[0, 0, 0, 0, NACA], report::plan_ready).needs_medium(),
     Command::new(REQUEST_SENSE, &[0x01, 0, 0, 0xff, NACA], report::plan_request_sense).always(),
-    // It checks by itself that the medium is present and writable, as SANITIZE does.
+    // Its planner checks that the medium is present and writable, as for SANITIZE.
     Command::new(FORMAT_UNIT, &[0x3f, 0, 0, 0, NACA], sanitize::plan_format)
         .reserved(Reserved::Write)
         .takes(60, 3600),
@@ -42,14 +42,14 @@ static TABLE: &[Command] = &[
     Command::new(RESERVE_6, &[0x13, 0, 0, 0, NACA], reservations::plan_reserve).reserved(Reserved::Own),
     Command::new(RELEASE_6, &[0x13, 0, 0, 0, NACA], reservations::plan_release).reserved(Reserved::Own),
     Command::new(MODE_SENSE_6, &[0x08, 0xff, 0xff, 0xff, NACA], sense::plan_sense).reserved(Reserved::Read),
-    // It checks by itself whether reservations allow stopping, and the next one whether they allow preventing
-    // removal.
+    // Its planner checks whether reservations allow stopping; the planner of the next command checks whether
+    // they allow preventing removal.
     Command::new(START_STOP_UNIT, &[0x01, 0, 0x0f, 0xf7, NACA], removal::plan_start_stop)
         .reserved(Reserved::Never)
         .takes(1, 60),
     Command::new(RECEIVE_DIAGNOSTIC_RESULTS, &[0x01, 0xff, 0xff, 0xff, NACA], diagnostic::plan_receive)
         .reserved(Reserved::Write),
-    // It checks by itself whether there is a medium to test.
+    // Its planner checks whether there is a medium to test.
     Command::new(SEND_DIAGNOSTIC, &[0xe4, 0, 0xff, 0xff, NACA], diagnostic::plan_send)
         .reserved(Reserved::Write)
         .takes(1, 60),
@@ -187,12 +187,13 @@ static TABLE: &[Command] = &[
     .reads(),
 ];
 
-/// It checks by itself that the medium is present and writable: a failure of the last one is no obstacle.
+/// A SANITIZE command. Its planner checks that the medium is present and writable. A failure of the last
+/// operation does not prevent it.
 const fn sanitize(command: CommandCode, usage: &'static [u8], plan: Planner) -> Command {
     Command::new(command, usage, plan).reserved(Reserved::Write).takes(60, 3600)
 }
 
-/// They read the reservations, so they never conflict with them.
+/// A PERSISTENT RESERVE IN command. It only reads reservations, so it never conflicts with them.
 const fn persistent_in(command: CommandCode, usage: &'static [u8]) -> Command {
     Command::new(command, usage, reservations::plan_in).reserved(Reserved::Own)
 }
@@ -204,7 +205,7 @@ const fn persistent_out(command: CommandCode, usage: &'static [u8]) -> Command {
 /// The evaluated bit of the CONTROL byte.
 const NACA: u8 = 0x04;
 
-/// CDBs with evaluated flags in byte 1, LBA and length.
+/// CDB usage data of a 10-byte command with these flags in byte 1, an LBA and a length.
 const fn ten(flags: u8) -> [u8; 9] {
     [flags, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0xff, NACA]
 }
@@ -306,8 +307,8 @@ const LOGICAL_UNIT_RESET: u8 = 0x08;
 const TARGET_RESET: u8 = 0x02;
 /// TMFTMOV.
 const TIMEOUTS_VALID: u8 = 0x01;
-/// In tenths of a second. The response to a function is sent once the commands it ended are fenced, in five
-/// seconds at most.
+/// The timeout of a task management function, in tenths of a second. Its response is sent once the commands
+/// that it aborted can have no effect, which takes five seconds at most.
 const TASK_MANAGEMENT_TIMEOUT: u32 = 50;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! UNMAP (SBC-3 5.28), WRITE SAME(10) and (16) (SBC-4 5.50 and 5.51; SBC-3 5.43 and 5.44) and GET LBA STATUS: which blocks
-//! are allocated.
+//! UNMAP (SBC-3 5.28), WRITE SAME(10) and (16) (SBC-4 5.50 and 5.51; SBC-3 5.43 and 5.44) and GET LBA STATUS:
+//! the allocation of blocks.
 //!
 //! UNMAP in a WRITE SAME is a hint: the blocks may be unmapped only if they then read as if they had been
 //! written. Unmapped blocks read as zeros (LBPRZ), so blocks of zeros are unmapped, and all other data is
@@ -72,7 +72,7 @@ pub(crate) fn plan_write_same(call: &mut Call<'_>) -> Result<Plan, Failure> {
         let before = access.volume().lost_writes();
         let _shared = access.locks().share(extent).await;
         // "Subsequent read operations behave as if the device server wrote the single block of user data
-        // received" (SBC-4 5.50). LIO, tgt and Linux's scsi_debug unmap whatever the data are.
+        // received" (SBC-4 5.50). LIO, tgt and Linux's scsi_debug unmap regardless of the data.
         if block.iter().all(|byte| *byte == 0) {
             access.write_zeroes(extent, unmap).await?;
         } else {
@@ -88,7 +88,7 @@ pub(crate) fn plan_write_same(call: &mut Call<'_>) -> Result<Plan, Failure> {
 fn refuse_flags(call: &Call<'_>, unmap: bool) -> Result<(), Condition> {
     read_write::refuse_protection(call.cdb)?;
     if call.cdb.bit(1, ANCHOR) {
-        // ANC_SUP is zero.
+        // Anchoring is not supported: ANC_SUP is zero.
         return Err(Condition::invalid_bit(1, ANCHOR));
     }
     if unmap && !call.unit.thin() {
@@ -146,10 +146,11 @@ pub(crate) fn plan_lba_status(call: &mut Call<'_>) -> Result<Plan, Failure> {
     read_write::within(Extent::new(from, 0), geometry)?;
     let rest = Extent::new(from, geometry.blocks.0 - from);
     let allocation_length = call.cdb.u32(10) as usize;
-    // At least one, even if it is truncated: the length field reports it.
+    // Return at least one descriptor, even if it is truncated: the length field reports it.
     let room = allocation_length.saturating_sub(HEADER_BYTES) / DESCRIPTOR_BYTES;
     let room = room.clamp(1, DESCRIPTORS_MAX);
-    // The runs of one query and those of the response; the descriptors, and the response made of them.
+    // Memory for the runs of one query and of the response, for the descriptors, and for the response that
+    // contains them.
     let working_bytes = (RUNS_MAX + room) * size_of::<Run>() + 2 * room * DESCRIPTOR_BYTES;
     call.run(working_bytes, move |access| async move {
         let runs = if access.thin() { runs(&access, rest, room).await? } else { vec![mapped(rest)] };
@@ -193,7 +194,7 @@ fn mapped(extent: Extent) -> Run {
     Run { extent, allocation: Allocation::Mapped }
 }
 
-/// A descriptor counts blocks in 32 bits: longer runs take several.
+/// The parameter data. A descriptor counts blocks in 32 bits, so a longer run takes several descriptors.
 fn parameter_data(runs: &[Run], room: usize) -> Vec<u8> {
     LbaStatusDescriptor::write_list(runs.iter().flat_map(descriptors).take(room))
 }
@@ -211,7 +212,7 @@ const HEADER_BYTES: usize = LbaStatusDescriptor::HEADER_BYTES;
 const DESCRIPTOR_BYTES: usize = LbaStatusDescriptor::BYTES;
 /// 16 KiB of descriptors; an initiator that needs more continues from their end.
 const DESCRIPTORS_MAX: usize = 1024;
-/// Maximum number of runs per device query; adjacent runs of one kind may be merged into few.
+/// Maximum number of runs per device query; adjacent runs of one kind may then be merged into fewer.
 const RUNS_MAX: usize = 1024;
 /// Maximum number of device queries per command. QEMU waits for the response while it starts a guest.
 const QUESTIONS_MAX: usize = 64;

@@ -40,16 +40,17 @@ pub(crate) fn plan_read(call: &mut Call<'_>) -> Result<Plan, Failure> {
     Ok(Plan::Run(Job { working_bytes: Buffer::memory_bytes(bytes as usize), ..call.job(work, wanted) }))
 }
 
-/// The initiator has declared a write, so no block is read or returned. This cannot damage the medium, so the
-/// command ends with GOOD. Its residual count is an overflow by the whole length of the blocks (RFC 7143
-/// 11.4.5.1), as libiscsi's iSCSIResiduals.Read10Invalid expects.
+/// Plans a READ that the initiator has declared as a write. No block is read or returned. This cannot damage
+/// the medium, so the command ends with GOOD. Its residual count is an overflow by the whole length of the
+/// blocks (RFC 7143 11.4.5.1), as libiscsi's iSCSIResiduals.Read10Invalid expects.
 #[cold]
 fn declared_a_write(call: &Call<'_>, wanted: u64) -> Result<Plan, Failure> {
     call.command.takes_data()?;
     Ok(Plan::Reply(Reply::good(u64::from(call.command.data_out_bytes) + wanted)))
 }
 
-/// The blocks where they lie, if they lie in memory and no atomic write is at work on them.
+/// Returns the blocks in the device's own memory, without a copy. `None` if the device is not memory, or an
+/// atomic write has locked the blocks.
 fn from_memory(call: &Call<'_>, extent: Extent) -> Option<DataIn> {
     let region = call.unit.device().memory(extent)?;
     let lock = call.unit.locks().try_share(extent)?;
@@ -78,10 +79,10 @@ pub(crate) fn plan_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
     Ok(Plan::Receive(Receive { bytes, place: Landing::Buffer, job }))
 }
 
-/// The position of the blocks on the medium, if it is memory and no atomic write is running there. Nothing is
-/// checked again after the data has been received, so the checks made before the lock was taken must still be
-/// valid: a SANITIZE on another core could have processed these blocks in between. A later one waits for the
-/// lock.
+/// Returns the blocks in the device's own memory, and their lock. `None` if the device is not memory, or an
+/// atomic write has locked the blocks. Nothing is checked again after the data has been received. Therefore
+/// the checks that were made before the lock was taken must still be valid now: a SANITIZE on another core
+/// could have processed these blocks in between. A later SANITIZE waits for the lock.
 fn onto_memory(call: &Call<'_>, extent: Extent) -> Option<(WholeBlocks, Shared)> {
     let lock = call.unit.locks().try_share(extent)?;
     if call.unit.generation() != call.view.generation {
@@ -93,7 +94,7 @@ fn onto_memory(call: &Call<'_>, extent: Extent) -> Option<(WholeBlocks, Shared)>
 
 // VERIFY(10), (12) and (16) and WRITE AND VERIFY(10), (12) and (16) (SBC-3 5.24 to 5.29, 5.34 to 5.37).
 
-/// BYTCHK: what the medium is compared with (SBC-3 table 93).
+/// BYTCHK: the data with which the medium is compared (SBC-3 table 93).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ByteCheck {
     /// Nothing: the blocks must only be readable.
@@ -140,7 +141,8 @@ pub(crate) fn plan_verify(call: &mut Call<'_>) -> Result<Plan, Failure> {
         }
         ByteCheck::OneBlock => {
             call.receive(geometry.block_size.bytes(), piece_memory_bytes, move |access, data| async move {
-                // In pieces, so that other commands do not wait for the whole medium.
+                // The blocks are locked and read piece by piece, so that other commands do not wait for the
+                // whole extent.
                 for piece in access.pieces(extent) {
                     let _shared = access.locks().share(piece).await;
                     let done = Extent::new(extent.lba.0, piece.lba.0 - extent.lba.0);
@@ -186,8 +188,8 @@ fn received(extent: Extent, data: &Buffer, geometry: block::Geometry) -> Extent 
     Extent::new(extent.lba.0, blocks.min(extent.blocks.0))
 }
 
-/// Flushes everything to stable storage, whatever blocks are named. Even with IMMED, GOOD is returned only
-/// after the flush: an earlier response would have no value.
+/// Plans SYNCHRONIZE CACHE, which flushes all blocks to stable storage, whichever blocks the CDB names. Even
+/// with IMMED, GOOD is returned only after the flush: an earlier response would have no value.
 pub(crate) fn plan_synchronize(call: &mut Call<'_>) -> Result<Plan, Failure> {
     within(call.cdb.extent(), call.geometry())?;
     call.run(0, |access| async move {
@@ -196,8 +198,8 @@ pub(crate) fn plan_synchronize(call: &mut Call<'_>) -> Result<Plan, Failure> {
     })
 }
 
-/// Linerate has no cache to fetch into, and the device manages its own. GOOD means that not all blocks are in
-/// the cache; CONDITION MET would guarantee that they are.
+/// Plans PRE-FETCH, which reads nothing: Linerate has no cache to fetch into, and the device manages its own.
+/// GOOD means that not all blocks are in the cache; CONDITION MET would guarantee that they are.
 pub(crate) fn plan_prefetch(call: &mut Call<'_>) -> Result<Plan, Failure> {
     within(call.cdb.extent(), call.geometry())?;
     call.good()
@@ -205,12 +207,12 @@ pub(crate) fn plan_prefetch(call: &mut Call<'_>) -> Result<Plan, Failure> {
 
 // Checks common to READ, WRITE, VERIFY and similar commands: their extent, protection fields, FUA.
 
-/// The longest transfer of one command (VPD page B0h, MAXIMUM TRANSFER LENGTH), which a session must be able
-/// to hold in memory. libiscsi's WriteSame16.Unmap assumes that a command can write 65,536 blocks if WRITE
-/// SAME can address that many.
+/// The longest transfer of one command (VPD page B0h, MAXIMUM TRANSFER LENGTH). A session must be able to
+/// hold this amount in memory. libiscsi's WriteSame16.Unmap assumes that a command can write 65,536 blocks if
+/// WRITE SAME can address that many.
 pub(crate) const TRANSFER_BYTES_MAX: u64 = 32 << 20;
 
-/// The same, in blocks.
+/// [`TRANSFER_BYTES_MAX`] in blocks.
 pub(crate) fn transfer_blocks_max(geometry: Geometry) -> u64 {
     TRANSFER_BYTES_MAX >> geometry.block_size.shift()
 }
@@ -220,9 +222,10 @@ pub(crate) fn atomic_blocks_max(geometry: Geometry) -> u64 {
     ATOMIC_BYTES_MAX >> geometry.block_size.shift()
 }
 
-/// The maximum of its field in block limits and in the CDB.
+/// The maximum that fits in the one-byte fields of the block limits page and the CDB.
 pub(crate) const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 255;
-/// 512 MiB of 512-byte blocks. Discarding a terabyte takes two thousand commands, and each of them ends soon.
+/// 512 MiB of 512-byte blocks. Discarding a terabyte takes two thousand commands, each of which completes
+/// quickly.
 pub(crate) const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
 /// A parameter list of 64 KiB could hold more; initiators send far fewer.
 pub(crate) const UNMAP_DESCRIPTORS_MAX: u32 = 256;
@@ -238,8 +241,8 @@ pub(crate) fn refuses_zero_blocks(call: &Call<'_>) -> bool {
     call.unit.thin()
 }
 
-/// The blocks that a command addresses. They are within the medium, and not more than one command may
-/// transfer.
+/// Returns the blocks that a command addresses. Rejects blocks outside the medium, and more blocks than one
+/// command may transfer.
 pub(crate) fn transfer_extent(cdb: Cdb<'_>, geometry: Geometry) -> Result<Extent, Condition> {
     let extent = unlimited_extent(cdb, geometry)?;
     if extent.blocks.0 > transfer_blocks_max(geometry) {
@@ -248,7 +251,7 @@ pub(crate) fn transfer_extent(cdb: Cdb<'_>, geometry: Geometry) -> Result<Extent
     Ok(extent)
 }
 
-/// The same for commands that transfer no data.
+/// Returns the blocks that a command without data transfer addresses. Rejects blocks outside the medium.
 pub(crate) fn unlimited_extent(cdb: Cdb<'_>, geometry: Geometry) -> Result<Extent, Condition> {
     refuse_protection(cdb)?;
     let extent = cdb.extent();
@@ -279,14 +282,14 @@ pub(crate) fn fua(cdb: Cdb<'_>) -> bool {
     cdb.layout() != Layout::Six && cdb.bit(1, 3)
 }
 
-/// When a write may be acknowledged: depends on the CDB's FUA bit and the write cache. If a crash of this
-/// process loses nothing, every write is stable anyway.
+/// Returns the durability that a write must have before it is acknowledged, by the CDB's FUA bit and the mode
+/// of the write cache. Without a volatile cache, every write is stable anyway.
 pub(crate) fn durability(view: &View, fua: bool) -> Durability {
     if view.volatile_cache && (fua || view.write_through) { Durability::Stable } else { Durability::Cached }
 }
 
-/// Rejects a command whose initiator offers more or less data than the CDB requires: it cannot be executed in
-/// part.
+/// Rejects a command if the initiator offers more or less data than the CDB requires: the command cannot be
+/// executed in part.
 pub(crate) fn exactly(call: &Call<'_>, bytes: u32) -> Result<(), Condition> {
     (call.command.data_out_bytes == bytes).then_some(()).ok_or(Condition::INVALID_INFORMATION_UNIT)
 }

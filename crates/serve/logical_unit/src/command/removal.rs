@@ -32,7 +32,7 @@ pub(crate) fn plan_start_stop(call: &mut Call<'_>) -> Result<Plan, Failure> {
         (true, true, false) => {
             call.unit.look(removable_now)?;
             plan_flush(call, |state| {
-                // Another nexus may have prevented it in the meantime.
+                // Another nexus may have prevented the removal in the meantime.
                 removable_now(state)?;
                 debug_assert_ne!(state.medium, Medium::Stopped, "only a fixed medium is stopped");
                 state.medium = Medium::Ejected;
@@ -72,7 +72,8 @@ fn plan_flush(
             access.flush().await?;
         }
         access.change(|state| {
-            // An operation may have begun since the command was accepted, and needs the medium to its end.
+            // A SANITIZE or FORMAT UNIT may have started since the command was accepted, and needs the medium
+            // until it ends.
             state.operations.in_progress()?;
             change(state)
         })?;
@@ -80,8 +81,8 @@ fn plan_flush(
     })
 }
 
-/// The other nexuses must learn that there is a medium again, and that it may have changed. PREVENT also
-/// locks an empty drive: in libiscsi's PreventAllow.Eject, loading fails.
+/// Loads the medium. The other nexuses get a unit attention, because there is a medium again and it may have
+/// changed. PREVENT also locks an empty drive: libiscsi's PreventAllow.Eject expects loading to fail.
 fn load(state: &mut UnitState, by: NexusId) -> Result<(), Failure> {
     if state.medium == Medium::Ejected {
         removable_now(state)?;
@@ -98,7 +99,7 @@ fn removable_now(state: &UnitState) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Each nexus has its own prevention.
+/// Plans PREVENT ALLOW MEDIUM REMOVAL. Each nexus can prevent removal independently of the others.
 pub(crate) fn plan_prevent(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let prevent = match call.cdb.byte(4) & 3 {
         0 => false,

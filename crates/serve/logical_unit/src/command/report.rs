@@ -16,12 +16,13 @@ use crate::command::call::Call;
 use crate::failure::Failure;
 use crate::plan::{CommandIn, DataIn, Plan, Reply, SiblingUnits};
 
-/// The gate has made all the checks.
+/// Plans TEST UNIT READY: `LogicalUnit::admit` has already made all the checks.
 pub(crate) fn plan_ready(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.good()
 }
 
-/// With autosense, REQUEST SENSE returns pending unit attentions and pollable sense data.
+/// Plans REQUEST SENSE. Errors are reported with their commands (autosense), so it returns pending unit
+/// attentions and pollable sense data.
 pub(crate) fn plan_request_sense(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.command.returns_data()?; // before the attention is taken
     let format = if call.cdb.bit(1, 0) { SenseFormat::Descriptor } else { SenseFormat::Fixed };
@@ -59,7 +60,7 @@ fn capacity(call: &Call<'_>) -> Capacity {
     }
 }
 
-/// Both lists are valid and empty.
+/// Plans READ DEFECT DATA(10). Both defect lists are valid and empty.
 pub(crate) fn plan_defects_10(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let header = vec![0, call.cdb.byte(2) & DEFECT_REQUEST, 0, 0];
     call.parameter_data(header, u32::from(call.cdb.u16(7)))
@@ -70,7 +71,7 @@ pub(crate) fn plan_defects_12(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.parameter_data(header, call.cdb.u32(6))
 }
 
-/// REQ_PLIST, REQ_GLIST and DEFECT LIST FORMAT, which the header gives back in the same bits.
+/// REQ_PLIST, REQ_GLIST and DEFECT LIST FORMAT, which the header returns in the same bits.
 const DEFECT_REQUEST: u8 = 0x1f;
 
 pub(crate) fn plan_luns(call: &mut Call<'_>) -> Result<Plan, Failure> {
@@ -99,7 +100,8 @@ pub fn well_known(command: &CommandIn<'_>) -> Reply {
     answer(command, WELL_KNOWN_DEVICE, unsupported)
 }
 
-/// The three commands that are answered at any LUN.
+/// Replies to INQUIRY, REPORT LUNS and REQUEST SENSE, which are valid at any LUN. Any other command gets the
+/// error `otherwise`.
 fn answer(command: &CommandIn<'_>, device: u8, otherwise: Condition) -> Reply {
     let (cdb, luns) = (Cdb(command.cdb), command.luns.as_ref());
     let (data, allocation_length) = match cdb.opcode() {
@@ -139,7 +141,7 @@ fn inventory(cdb: Cdb<'_>, luns: &dyn SiblingUnits) -> Result<Vec<u8>, Condition
     Ok(LunList { luns: list }.write())
 }
 
-/// One group, active and optimized on all its ports.
+/// Plans REPORT TARGET PORT GROUPS: there is one group, active/optimized on all its ports.
 pub(crate) fn plan_target_port_groups(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let extended = match call.cdb.byte(1) >> 5 {
         0 => false,

@@ -26,13 +26,13 @@ pub(crate) mod results;
 use self::results::{Progress, Status};
 
 /// Limits of one parameter list. A list that just exceeds the limits of both kinds of descriptors is also
-/// longer than [`DESCRIPTOR_BYTES_MAX`]; this determines which of the three errors is reported, and libiscsi
-/// checks it.
+/// longer than [`DESCRIPTOR_BYTES_MAX`]. The limits therefore determine which of the three errors is
+/// reported, which libiscsi tests.
 const TARGETS_MAX: usize = 8;
 const SEGMENTS_MAX: usize = 64;
 const DESCRIPTOR_BYTES_MAX: usize = TARGETS_MAX * CopyTarget::BYTES + SEGMENTS_MAX * CopySegment::BYTES;
 
-/// The same limits for initiators.
+/// The limits as reported to initiators.
 pub(crate) fn limits() -> OperatingParameters {
     OperatingParameters {
         targets_max: TARGETS_MAX as u16,
@@ -57,7 +57,7 @@ pub(crate) fn plan_copy(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let by = call.nexus.id;
     let luns = Arc::clone(call.command.luns);
     call.receive(length as u32, PIECE_BYTES as usize, move |access, bytes| {
-        // Started immediately, not on its first poll: from here on, all its units have a record of it.
+        // The copy starts here, not on its first poll, so that all its units have a record of it from now on.
         let copy = Copy::begin(&access, by, &*luns, length, &bytes);
         async move { copy?.run().await }
     })
@@ -153,8 +153,8 @@ impl Copy {
     }
 }
 
-/// Access to the logical unit that a target descriptor names; `None` if there is none, which is an error only
-/// if it is used. A unit other than the command's own is one of `others`.
+/// Access to the logical unit that a target descriptor names. `None` if there is no such unit, which is an
+/// error only if a segment uses the descriptor. A unit other than the command's own is one of `others`.
 fn end(
     access: &DeviceAccess,
     luns: &dyn SiblingUnits,
@@ -221,8 +221,8 @@ fn aborted(code: u16) -> Condition {
     Condition::new(SenseKey::CopyAborted, code)
 }
 
-/// The source or destination failed (SPC-4 6.3.3). Lack of space is reported as such, because the host of a
-/// thin volume needs to see it.
+/// The error of a copy whose source or destination failed (SPC-4 6.3.3). Lack of space is reported as such,
+/// because the host of a thin volume needs to see it.
 fn third_party(failure: Failure) -> Failure {
     match failure {
         Failure::Check(condition) if condition.key == SenseKey::DataProtect => failure,
@@ -279,7 +279,7 @@ impl Record {
         self.end(Status::Completed);
     }
 
-    /// A reported end is not changed.
+    /// Records the end of the copy, unless an end has been recorded already.
     fn end(&self, status: Status) {
         match self.usage {
             ListIdUsage::Hold => self.unit.note(|state| state.copies.end(self.by, self.id, status)),

@@ -36,12 +36,12 @@ pub(crate) struct Progress {
     pub(crate) bytes: u64,
 }
 
-/// Maximum number kept; the oldest finished ones are discarded.
+/// Maximum number of copies recorded; the oldest finished ones are discarded.
 pub(super) const COPIES_MAX: usize = 256;
 
 impl Copies {
-    /// A copy begins. Its list identifier must not be that of a running copy (SPC-4 6.3.1); the results of a
-    /// finished one are discarded.
+    /// Records the start of a copy. Its list identifier must not be that of a running copy (SPC-4 6.3.1); the
+    /// results of a finished copy with this identifier are discarded.
     pub(crate) fn begin(&mut self, by: NexusId, id: u8) -> Result<(), Condition> {
         let busy = Condition::new(SenseKey::IllegalRequest, asc::OPERATION_IN_PROGRESS);
         if self.find(by, id).is_some_and(|copy| copy.status == Status::InProgress) {
@@ -64,7 +64,7 @@ impl Copies {
         }
     }
 
-    /// A copy has ended. Only the first call for a copy counts.
+    /// Records the end of a copy. Only the first call for a copy has an effect.
     pub(crate) fn end(&mut self, by: NexusId, id: u8, status: Status) {
         if let Some(copy) = self.find(by, id).filter(|copy| copy.status == Status::InProgress) {
             copy.status = status;
@@ -75,7 +75,7 @@ impl Copies {
         self.known.retain(|copy| copy.by != by || copy.id != id);
     }
 
-    /// I_T nexus loss: drops the results of the nexus.
+    /// Drops the results of a nexus, after its loss.
     pub(crate) fn forget_all(&mut self, by: NexusId) {
         self.known.retain(|copy| copy.by != by);
     }

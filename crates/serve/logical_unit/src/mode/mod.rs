@@ -1,9 +1,9 @@
 //! Mode pages (SPC-4 6.11 to 6.14, 7.5).
 //!
 //! [`Pages`] contains every page three times (current, saved, default), and one mask of changeable bits.
-//! [`sense`] turns them into mode parameter data; [`select`] turns a parameter list into new pages, all of it
-//! or nothing. The logical unit queries their effect with [`Pages::write_cache`], [`Pages::write_protect`]
-//! and [`Pages::descriptor_sense`].
+//! [`sense`] turns them into mode parameter data; [`select`] applies a parameter list to the pages,
+//! completely or not at all. The logical unit queries their effect with [`Pages::write_cache`],
+//! [`Pages::write_protect`] and [`Pages::descriptor_sense`].
 //!
 //! TST is 0: all I_T nexuses share one set of pages, so a change by one raises the unit attention MODE
 //! PARAMETERS CHANGED for all others.
@@ -54,7 +54,7 @@ impl Pages {
         Control::parse(&self.current[CONTROL]).d_sense
     }
 
-    /// A hard reset or logical unit reset: current values become the saved ones (SPC-4 6.14).
+    /// Handles a hard reset or logical unit reset: the current values become the saved ones (SPC-4 6.14).
     pub(crate) fn reset(&mut self) {
         self.current = self.saved;
     }
@@ -74,7 +74,7 @@ impl Pages {
         bytes
     }
 
-    /// Restores saved values from a file as saved and current ones. A page unknown to this version, or a bit
+    /// Restores both the saved and the current values from a file. A page unknown to this version, or a bit
     /// that it does not allow to be changed, keeps its default: the file may be from another version or
     /// another device.
     pub(crate) fn restore(&mut self, bytes: &[u8]) -> Result<(), Damaged> {
@@ -113,7 +113,7 @@ impl Pages {
         self.default.iter().filter_map(|page| ModePageHeader::parse(page))
     }
 
-    /// The position of the page of this code and subpage code, and its header.
+    /// The position and the header of the page with this code and subpage code.
     fn find(&self, code: (u8, u8)) -> Option<(usize, ModePageHeader)> {
         self.headers().enumerate().find(|(_, header)| (header.code, header.subpage) == code)
     }
@@ -134,15 +134,15 @@ const BYTES_MAX: usize = 32;
 const CACHING: usize = 2;
 const CONTROL: usize = 3;
 
-/// Each page twice: its default, and the mask of bits that MODE SELECT may change.
-/// In ascending order, as 3Fh returns them (SPC-4 6.11.1).
+/// Two arrays for each page: its default, and the mask of bits that MODE SELECT may change. Pages are in
+/// ascending order, as page code 3Fh returns them (SPC-4 6.11.1).
 fn pages(facts: Facts) -> [[Vec<u8>; 2]; COUNT] {
-    // A medium without a volatile cache has none to enable: WCE=1 would be wrong.
+    // WCE=1 would be wrong for a medium without a volatile cache.
     let caching = Caching { wce: facts.volatile_cache, ..Caching::default() };
     [
         // AWRE and ARRE, since underlying media relocate blocks themselves.
         fixed(&ErrorRecovery { awre: true, arre: true, ..ErrorRecovery::default() }.write()),
-        // No limits; RFC 7143 negotiates bursts.
+        // No limits: iSCSI negotiates burst lengths at login (RFC 7143).
         fixed(&DisconnectReconnect::default().write()),
         [caching.write().to_vec(), caching.write().to_vec()],
         // GLTSD: there is no log to save. QUEUE ALGORITHM MODIFIER 1: simple commands may be reordered. QERR
@@ -167,7 +167,8 @@ fn pages(facts: Facts) -> [[Vec<u8>; 2]; COUNT] {
     ]
 }
 
-/// A page that cannot be changed. The header of a changeable page is the page's own (SPC-4 6.11.3).
+/// A page that cannot be changed. The mask has the same header as the page (SPC-4 6.11.3), and no bits after
+/// it.
 fn fixed(page: &[u8]) -> [Vec<u8>; 2] {
     let header = if page[0] & 0x40 == 0 { 2 } else { 4 };
     let mut changeable = page.to_vec();

@@ -105,8 +105,9 @@ impl Pages {
         }
         let sent = list.get(at..at + length).ok_or(Condition::parameter_list_length())?;
         let (current, mask): (&Page, &Page) = (&self.current[index], &self.changeable[index]);
-        // The first byte that differs from the current values and must not (SPC-4 6.11.3). PS is reserved in
-        // MODE SELECT; initiators send back the value they received, so it is ignored.
+        // Find the first byte that differs from the current values in a bit that must not change (SPC-4
+        // 6.11.3). PS is reserved in MODE SELECT; initiators send back the value they received, so it is
+        // ignored.
         if let Some(offset) = (header_bytes..length).find(|&at| (sent[at] ^ current[at]) & !mask[at] != 0) {
             return Err(wrong(at + offset));
         }
@@ -127,7 +128,7 @@ pub(crate) fn plan_select(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.receive(length as u32, 0, move |access, list| select_pages(access, id, select, length, list))
 }
 
-/// Once it begins to save, it runs to the end.
+/// Executes MODE SELECT. Once it has begun to save, it runs to completion.
 async fn select_pages(
     unit: DeviceAccess,
     id: NexusId,
@@ -145,8 +146,8 @@ async fn select_pages(
         let is_cache_off = before.write_cache() && !next.write_cache();
         Ok::<_, Failure>((next, changed, is_cache_off))
     };
-    // An initiator need not flush once the write cache is off (SBC-3 6.5.5), and would never receive the report
-    // of a loss: it stays on until SYNCHRONIZE CACHE has reported the loss.
+    // Once the write cache is off, an initiator need not flush (SBC-3 6.5.5), and would never receive the
+    // report of a loss. The cache therefore stays on until SYNCHRONIZE CACHE has reported the loss.
     if change()?.2 {
         unit.flush_unless_lost().await?;
     }
@@ -158,7 +159,7 @@ async fn select_pages(
     }
     unit.change(|state| state.take_modes(id, next, changed));
     if is_cache_off {
-        unit.flush_unless_lost().await?; // data cached meanwhile
+        unit.flush_unless_lost().await?; // for data cached in the meantime
     }
     Ok(Outcome::default())
 }

@@ -105,7 +105,7 @@ impl Sense {
         Ok(data)
     }
 
-    /// Whether the page was requested (SPC-4 table 158).
+    /// Whether the command requests this page (SPC-4 table 158).
     fn wants(&self, page: ModePageHeader) -> bool {
         match (self.page, self.subpage) {
             (ALL_PAGES, ALL_SUBPAGES) => true,

@@ -1,7 +1,7 @@
 //! SCSI encoding of reservations: PERSISTENT RESERVE IN and OUT ([`volume::reservations`]), with the
 //! notification of the nexuses concerned; RESERVE and RELEASE, 6 and 10 bytes long (SPC-2 7.21 to 7.24).
-//! `volume` has the effect of a change, and the restrictions of a reservation. [`out`] reads the parameter
-//! lists of PERSISTENT RESERVE OUT.
+//! `volume` implements the effect of a change and the restrictions of a reservation. [`out`] reads the
+//! parameter lists of PERSISTENT RESERVE OUT.
 //!
 //! The SPC-2 reservation belongs to one nexus and ends with it. SPC-4 has removed its commands, but clusters
 //! and boot firmware still use them. Third-party reservations and extents, which were optional, are rejected.
@@ -52,8 +52,8 @@ fn not_reserved(volume: &Volume) -> Result<(), Failure> {
     }
 }
 
-/// Saves the new state, then changes it, then responds: an acknowledged change is saved, and a change that
-/// could not be saved has no effect. Once saving has begun, the command runs to its end.
+/// Saves the new state, then applies it, then responds. An acknowledged change has therefore been saved, and
+/// a change that could not be saved has no effect. Once saving has begun, the command runs to completion.
 async fn carry_out(
     unit: DeviceAccess,
     id: NexusId,
@@ -84,7 +84,7 @@ async fn carry_out(
 
 impl UnitState {
     /// Establishes unit attentions for the nexuses that a change of reservations affects. Returns the
-    /// preempted nexuses without `by`.
+    /// preempted nexuses, except `by`.
     fn tell(&mut self, by: NexusId, changed: &Changed) -> Vec<NexusId> {
         for notice in &changed.notices {
             for id in self.covered(&notice.who, by) {
@@ -94,7 +94,7 @@ impl UnitState {
         changed.preempted.iter().flat_map(|preempted| self.covered(preempted, by)).collect()
     }
 
-    /// The attached nexuses that a registration covers, without `by`.
+    /// The attached nexuses that a registration covers, except `by`.
     fn covered(&self, registration: &Registration, by: NexusId) -> Vec<NexusId> {
         let others = self.nexuses.iter().filter(|nexus| nexus.id != by);
         others.filter(|nexus| registration.covers(&nexus.name)).map(|nexus| nexus.id).collect()
@@ -111,7 +111,7 @@ impl From<Event> for Attention {
     }
 }
 
-/// Field pointers are those of the parameter list.
+/// Field pointers refer to the parameter list, unless a comment names the CDB.
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Failure {
         let code = |code| Condition::new(SenseKey::IllegalRequest, code);
@@ -154,7 +154,8 @@ pub(crate) fn report(state: &Registrations, action: ReserveIn, can_persist: bool
     }
 }
 
-/// The key of an all-registrants reservation is zero (SPC-4 6.15.3.2).
+/// The reservation as PERSISTENT RESERVE IN reports it. The key of an all-registrants reservation is zero
+/// (SPC-4 6.15.3.2).
 fn reservation(state: &Registrations) -> Option<scsi::Reservation> {
     let reservation = state.reservation()?;
     let key = match reservation.kind.all_registrants() {
@@ -164,14 +165,14 @@ fn reservation(state: &Registrations) -> Option<scsi::Reservation> {
     Some(scsi::Reservation { key, kind: kind(reservation)? })
 }
 
-/// Its type in SCSI, which has the same numbers as the saved state.
+/// The SCSI type of a reservation; the saved state uses the same codes.
 fn kind(reservation: &Reservation) -> Option<ReservationType> {
     ReservationType::try_from(reservation.kind.code()).ok()
 }
 
 fn capabilities(state: &Registrations, can_persist: bool) -> ReservationCapabilities {
     ReservationCapabilities {
-        // RESERVE of a registrant with access is GOOD without effect (SPC-4 5.12.3).
+        // RESERVE by a registrant with access returns GOOD and has no effect (SPC-4 5.12.3).
         compatible_reservation_handling: true,
         specify_initiator_ports: true,
         all_target_ports: true,

@@ -28,7 +28,7 @@ pub(crate) struct ListContext<'a> {
 
 /// The parameter list without TransportIDs.
 const LIST_BYTES: usize = ReserveOutList::BYTES;
-/// The maximum length accepted: 64 TransportIDs of 232 bytes.
+/// The maximum length accepted: enough for 64 TransportIDs of 232 bytes.
 const LIST_BYTES_MAX: usize = 16 << 10;
 
 impl Request {
@@ -142,8 +142,8 @@ fn ports_of(id: &TransportId, context: &ListContext<'_>) -> Vec<InitiatorPort> {
     ports
 }
 
-/// The port that it names, if it names exactly one. iSCSI names are compared in lower case (RFC 7143
-/// 4.2.7.1).
+/// The port that a TransportID names, if it names exactly one. iSCSI names are compared in lower case (RFC
+/// 7143 4.2.7.1).
 fn port_of(id: &TransportId) -> Option<InitiatorPort> {
     match id {
         TransportId::Iscsi { name, isid: Some(isid) } => {
@@ -153,7 +153,7 @@ fn port_of(id: &TransportId) -> Option<InitiatorPort> {
     }
 }
 
-/// The parameter list of REGISTER AND MOVE.
+/// Parses the parameter list of REGISTER AND MOVE.
 fn moved(list: &[u8], context: &ListContext<'_>) -> Result<Move, Condition> {
     let (list, id) = (ReserveMoveList::parse(list), list.get(LIST_BYTES..).unwrap_or_default());
     if list.transport_id_bytes as usize != id.len() {
@@ -179,7 +179,7 @@ fn target_port(relative: u16, context: &ListContext<'_>) -> Option<TargetPort> {
     ports.find(|port| port.name == context.by.service.name && port.relative_port == relative).cloned()
 }
 
-/// APTPL, which is rejected if registrations cannot be saved.
+/// Returns APTPL, or an error if it is set and registrations cannot be saved.
 fn persists(wanted: bool, field: Condition, context: &ListContext<'_>) -> Result<bool, Condition> {
     if wanted && !context.can_persist { Err(field) } else { Ok(wanted) }
 }

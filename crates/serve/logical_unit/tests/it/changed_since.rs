@@ -151,7 +151,7 @@ fn data_that_arrive_at_a_medium_that_may_no_longer_be_written_are_not_written() 
     assert_eq!(bench.disk.byte(0), 0);
 }
 
-/// Reads have no data to wait for, but may have waited for memory.
+/// A read does not wait for data, but it may have waited for memory.
 #[test]
 fn a_read_that_waited_does_not_read_a_stopped_medium() {
     for mut bench in benches() {

@@ -103,8 +103,9 @@ fn a_command_that_returns_data_is_refused_where_data_are_offered_to_it() {
     }
 }
 
-/// A READ declared as a write moves nothing, and its result exceeds the declared length (RFC 7143 11.4.5.1,
-/// overflow). One declared with both directions is rejected: there are no bidirectional commands here.
+/// A READ declared as a write transfers no data, and reports its whole length as the residual count (RFC 7143
+/// 11.4.5.1, overflow). A READ declared with both directions is rejected: no supported command is
+/// bidirectional.
 #[test]
 fn a_read_that_is_declared_a_write_says_that_all_of_it_is_left() {
     for cdb in [six(0x08, 0, 2).to_vec(), sized(0x28, 0, 0, 2), sized(0xa8, 0, 0, 2), sized(0x88, 0, 0, 2)] {
@@ -116,7 +117,8 @@ fn a_read_that_is_declared_a_write_says_that_all_of_it_is_left() {
     }
 }
 
-/// The command itself is valid: the data not moved is the residual count (RFC 7143 11.4.5.1, overflow).
+/// The command itself is valid: the data that is not transferred is the residual count (RFC 7143 11.4.5.1,
+/// overflow).
 #[test]
 fn a_command_without_a_direction_says_what_it_would_move() {
     let mut bench = Bench::new();

@@ -125,7 +125,7 @@ fn operating_parameters_are_cut_at_the_allocation_length() {
     assert_eq!(bench.command(&cdb(0x84, 3, 10)).good().data, whole[..10]);
 }
 
-/// At the command's own unit, and at another one, which accepts the copy when it starts.
+/// The destination is the command's own unit, then another unit, which accepts the copy when the copy starts.
 #[test]
 fn a_destination_that_is_formatted_during_a_copy_stays_empty() {
     for own in [true, false] {
@@ -261,7 +261,8 @@ fn a_copy_belongs_to_the_task_sets_of_both_its_units() {
     assert_eq!(copy.watch.others().len(), 1, "a unit that is named may be used");
 }
 
-/// One unit hangs: the front end must be able to determine which, to fence that one and not the other.
+/// If one of the two units hangs, the front end must be able to determine which one, so that it fences only
+/// that unit.
 #[test]
 fn a_copy_tells_which_of_its_units_it_waits_for() {
     let (mut bench, other) = pair(DiskOptions { queues: true, ..DiskOptions::default() });

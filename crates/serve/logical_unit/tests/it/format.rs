@@ -62,7 +62,8 @@ fn an_immediate_one_is_answered_first_and_tells_how_far_it_is() {
     }
 }
 
-/// It waits for earlier commands, piece by piece: a write that lands later would not be formatted.
+/// FORMAT UNIT waits for earlier commands, piece by piece. Otherwise a write that reaches the medium later
+/// would survive the format.
 #[test]
 fn it_waits_for_writes_that_are_under_way() {
     let mut bench = Bench::of_disk(DiskOptions { queues: true, ..DiskOptions::default() });
@@ -114,7 +115,7 @@ struct Successor(Mutex<Bench>);
 
 impl Wake for Successor {
     fn wake(self: Arc<Self>) {
-        // It stays outstanding.
+        // The second operation stays outstanding.
         std::mem::forget(begun(&mut self.0.lock().expect("woken once")));
     }
 }

@@ -45,7 +45,8 @@ fn what_does_not_touch_the_blocks_of_an_aborted_write_does_not_wait() {
     assert!(bench.read(2056, 8).iter().all(|byte| *byte == 0));
 }
 
-/// Reads of the blocks also wait: one would return the old data, the next the new.
+/// Reads of the blocks also wait: otherwise one read could return the old data, and the next read the new
+/// data.
 #[test]
 fn every_kind_of_command_waits_for_the_blocks_of_an_aborted_write() {
     let block = [0; 512];
@@ -71,8 +72,8 @@ fn every_kind_of_command_waits_for_the_blocks_of_an_aborted_write() {
     }
 }
 
-/// A `quiesced` that is itself dropped (its front end has waited long enough, and fences the unit) releases
-/// nothing.
+/// If the front end drops the future of `quiesced`, because it has waited long enough and fences the unit,
+/// the blocks stay locked.
 #[test]
 fn a_wait_that_is_given_up_releases_nothing() {
     let mut bench = queueing();

@@ -1,4 +1,4 @@
-//! Acknowledged writes that could not be brought to stable storage: the loss is reported to each nexus that
+//! Acknowledged writes that could not be flushed to stable storage: the loss is reported to each nexus that
 //! could have relied on them.
 
 use std::sync::Arc;
@@ -50,7 +50,7 @@ fn a_stop_tells_of_it_too() {
     bench.command(&FLUSH).good();
 }
 
-/// The initiator attributes a change's error to that change alone (found by `cargo measure soak`).
+/// The initiator would attribute the error of a change to that change alone (found by `cargo measure soak`).
 #[test]
 fn changes_that_are_stable_leave_it_to_the_next_flush() {
     let with_fua = sixteen(0x8a, 0x08, 0, 1);
@@ -69,7 +69,7 @@ fn changes_that_are_stable_leave_it_to_the_next_flush() {
     }
 }
 
-/// Without a write cache an initiator need not flush, so that nothing would report the loss to it.
+/// Without a write cache an initiator need not flush, so it would not receive a report of the loss.
 #[test]
 fn the_write_cache_stays_on_until_a_flush_has_reported_a_loss() {
     let mut bench = Bench::new();
@@ -132,9 +132,8 @@ fn a_flush_that_began_before_a_report_was_acknowledged_fails_as_well() {
     bench.command(&FLUSH).good();
 }
 
-/// The server of an initiator was killed. The initiator returns to the next one after another initiator's
-/// flush has reported the loss of its writes; it was absent at that time (seed 202611252601171 of the
-/// simulation).
+/// A server was killed and started again. One initiator returned only after the flush of another initiator
+/// had reported the loss of its writes (seed 202611252601171 of the simulation).
 #[test]
 fn the_cache_generation_changes_with_each_loss_and_is_the_same_at_the_next_start() {
     let generation = |bench: &mut Bench| bench.command(&[0x12, 1, 0xc0, 0, 255, 0]).data;

@@ -222,7 +222,7 @@ fn a_registration_that_is_given_up_while_it_is_saved_is_in_memory_as_on_disk() {
     assert_eq!(keys(&mut bench), after_restart);
 }
 
-/// Saves do not overtake each other; one that waits for its turn has not started.
+/// Saves are executed in order. A save that waits for its turn has not started.
 #[test]
 fn a_registration_that_is_given_up_before_it_is_saved_has_no_effect() {
     let paper = Arc::new(Paper::default());

@@ -136,7 +136,7 @@ fn an_immediate_one_is_answered_before_it_is_done() {
     bench.command(&TEST_UNIT_READY).good();
 }
 
-/// A RAM volume completes each piece immediately; NOP-Outs must be answered nevertheless.
+/// A RAM volume completes each piece immediately. The thread must still answer NOP-Outs in between.
 #[test]
 fn it_lets_others_use_the_thread_between_pieces() {
     let mut bench = Bench::new();

@@ -64,7 +64,7 @@ struct Inner {
     failure: Option<DeviceError>,
     losses: u64,
     queued: Vec<(Extent, Slice)>,
-    /// Number of writes executed.
+    /// Number of queued writes that have been executed.
     settled: usize,
 }
 
@@ -283,7 +283,7 @@ impl BlockDevice for Disk {
         Box::pin(async move {
             self.check(extent)?;
             let inner = self.inner();
-            // One run per block, as the least helpful device would reply.
+            // One run per block is the least favourable reply of a device.
             let blocks = (extent.lba.0..extent.lba.0 + extent.blocks.0).take(runs_max.min(100));
             let kind = |lba: u64| match inner.mapped[lba as usize] {
                 true => Allocation::Mapped,

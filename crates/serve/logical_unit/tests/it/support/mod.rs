@@ -100,7 +100,7 @@ impl Bench {
         attach(&self.unit, 2)
     }
 
-    /// Another initiator that has received it.
+    /// Another initiator that has received its unit attention.
     pub fn second(&mut self) -> Nexus {
         let mut nexus = self.newcomer();
         self.by(&mut nexus, &[0; 6]);
@@ -116,7 +116,7 @@ impl Bench {
         self.exchange(cdb, &[], 1 << 24)
     }
 
-    /// The same from another initiator.
+    /// [`Bench::command`] from another initiator.
     pub fn by(&mut self, nexus: &mut Nexus, cdb: &[u8]) -> CommandResult {
         std::mem::swap(&mut self.nexus, nexus);
         let answer = self.command(cdb);
