@@ -123,9 +123,9 @@ impl Copy {
         Ok(Outcome::default())
     }
 
-    /// Copies in pieces. Source and destination are never locked together: two locks could wait for each other
-    /// through a third. A reservation, write protection or a fence may have been set since the last piece. Both
-    /// units are therefore checked for each piece, once there is nothing left to wait for.
+    /// Copies in pieces. Source and destination are never locked together: two locks could wait for each
+    /// other through a third. A reservation, write protection or a fence may have been set since the last
+    /// piece. Both units are therefore checked for each piece, once there is nothing left to wait for.
     async fn copy(&self, step: &Step, progress: &mut Progress) -> Result<(), Failure> {
         let Step { source, destination, .. } = step;
         let by = Requester { attachment: self.record.by, path: &self.by };
