@@ -1,11 +1,12 @@
-//! The life cycle of a command in a session, the same for every transport. Nothing here blocks.
+//! The life cycle of a command in a session, which is the same for every transport. No function in this
+//! module blocks.
 //!
-//! A transport implements [`ScsiSession`] for its session, which has one [`Commands`].
+//! A transport implements [`ScsiSession`] for its session. Each session has one [`Commands`].
 //!
 //! 1. The transport announces a command ([`ScsiSession::arrive`]).
 //! 2. The logical unit plans it.
-//! 3. Its data, if any, is received.
-//! 4. The logical unit finishes it, immediately or as a task of the executor.
+//! 3. The transport receives the data of the command, if any.
+//! 4. The logical unit finishes the command, immediately or as a task of the executor.
 //! 5. The transport sends the reply ([`ScsiSession::respond`]).
 //!
 //! ```text
@@ -14,7 +15,7 @@
 //!                    └─ Plan::Run ──────────────────────► finish ─┴─ Later ─► (executor) ─► answer
 //! ```
 //!
-//! The states of a task ([`TaskState`]); it begins as `Held`:
+//! The states of a task ([`TaskState`]); the initial state is `Held`:
 //!
 //! ```text
 //!          Plan::Receive              data complete
@@ -27,8 +28,8 @@
 //!   not Answered ── aborted by another initiator ──► Cleared ── devices quiesced ──► Answered
 //! ```
 //!
-//! [`ScsiSession::expire`] ends a command that has waited too long. The core's timer calls it, outside the
-//! command's path:
+//! [`ScsiSession::expire`] ends a command that has waited too long. The core's timer calls it, so it costs
+//! nothing in the path of a command:
 //!
 //! ```text
 //!   waits for                         limit               then
@@ -36,8 +37,8 @@
 //!   its turn, memory, or a range lock the LUN's deadline  BUSY, or the command fails; nothing is fenced
 //! ```
 //!
-//! A deadline counts from the request to the device: a command that waits for its turn, for memory or for its
-//! initiator's data does not indicate a hanging device, and must not fence it.
+//! The deadline of a device request counts from the request: a command that waits for its turn, for memory or
+//! for its initiator's data does not indicate a hanging device, and must not fence the volume.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -62,28 +63,28 @@ use reactor::{JoinHandle, Sender};
 use crate::luns::{AbortedUnits, Export, Luns, Turn, add_units, quiesce};
 use crate::tally::{Failure, failure, operation};
 
-/// The header of a command, and the transport's findings about it.
+/// The header of a command, and the properties that the transport has determined.
 pub struct Declared<'a, I> {
-    /// Its name while it exists.
+    /// The name of the command while it exists.
     pub id: I,
     /// The eight bytes of its LUN field.
     pub lun: u64,
     /// The CDB.
     pub cdb: &'a [u8],
-    /// When it may begin.
+    /// When the command may start.
     pub turn: Turn,
     /// Bytes that the initiator offers to send.
     pub data_out_bytes: u32,
-    /// Bytes that the initiator has room for.
+    /// The size of the initiator's buffer, in bytes.
     pub data_in_bytes: u32,
     /// An error in the header itself, independent of the CDB.
     pub fault: Option<Misdeclared>,
-    /// Its data may arrive before its turn, and then needs a destination.
+    /// The data of the command may arrive before its turn, and then needs a destination.
     pub sends_early: bool,
 }
 
 impl<'a, I> Declared<'a, I> {
-    /// The command in the logical unit's form; `stage` if its data must wait for its turn.
+    /// The command in the logical unit's form. `stage` is true if its data must be kept until its turn.
     fn command_in(&self, luns: &'a Arc<dyn SiblingUnits>, stage: bool) -> CommandIn<'a> {
         let Declared { cdb, data_out_bytes, data_in_bytes, .. } = *self;
         CommandIn { cdb, data_out_bytes, data_in_bytes, luns, stage }
@@ -127,16 +128,17 @@ pub trait ScsiSession: Sized + 'static {
     /// Converts the data of a reply for sending to the initiator.
     fn outgoing(data: DataIn) -> Self::Outgoing;
 
-    /// Sends the answer of a task, whose data its state has now. With a report of losses the initiator's receipt is wanted;
-    /// [`Commands::note_told`] takes it.
+    /// Sends the answer of a task. Its data is now in the state of the task ([`Task::outgoing`]). If the
+    /// answer reports losses, the transport calls [`Commands::note_told`] once the initiator has acknowledged
+    /// the answer.
     fn respond(&mut self, id: Self::Id, answer: Answer<'_>);
 
-    /// Called after commands were answered outside the handling of a received one.
+    /// Called after commands were answered while no received command was being handled.
     fn after_answers(&mut self) {}
 
-    /// Aborts the session's own commands that use `unit`, except this one, because the session ordered it.
-    /// Adds the units they used to `units`. Returns the commands that still need an answer
-    /// ([`ScsiSession::tell_aborted`]).
+    /// Aborts the session's own commands that use `unit`, except `except`, because this session ordered the
+    /// abort. Adds the units that the commands used to `units`. Returns the commands that still need an
+    /// answer ([`ScsiSession::tell_aborted`]).
     fn abort_own(
         &mut self,
         unit: &Arc<LogicalUnit>,
@@ -146,7 +148,7 @@ pub trait ScsiSession: Sized + 'static {
         self.commands_mut().clear_unit(unit, except, units)
     }
 
-    /// A command has arrived.
+    /// Handles the arrival of a command.
     fn arrive(&mut self, now: Instant, command: Self::Command) {
         let commands = self.commands_mut();
         commands.traffic.commands += 1;
@@ -158,7 +160,8 @@ pub trait ScsiSession: Sized + 'static {
         if entered {
             self.begin_command(index, &command, false);
         } else if declared.sends_early {
-            // Its data can arrive; only the effect waits, and later commands wait for it.
+            // The data of the command can be received now. Only its effect waits for its turn, and later
+            // commands wait for it.
             commands.luns.slot(index).waiting.push_back(Waiting::Data(declared.id));
             self.begin_command(index, &command, true);
         } else {
@@ -166,7 +169,7 @@ pub trait ScsiSession: Sized + 'static {
         }
     }
 
-    /// Lets the logical unit plan a command.
+    /// Has the logical unit plan a command.
     fn begin_command(&mut self, index: usize, command: &Self::Command, stage: bool) {
         let declared = Self::declared(command);
         debug_assert!(
@@ -207,16 +210,16 @@ pub trait ScsiSession: Sized + 'static {
         }
     }
 
-    /// The same, when there are some.
+    /// Implements [`ScsiSession::resume_waiting_for_memory`] for a queue that is not empty.
     #[cold]
     fn begin_with_memory(&mut self) {
         if std::mem::replace(&mut self.commands_mut().is_resuming, true) {
-            return; // a command that the loop below has started has ended: that loop continues
+            return; // called from the loop below, which continues
         }
         while let Some((id, job)) = self.commands_mut().waiting_for_memory.pop_front() {
             let commands = self.commands_mut();
             let Some(index) = commands.held_task(id).and_then(|task| task.slot) else {
-                continue; // it has ended while it waited
+                continue; // the command has ended while it waited
             };
             if !commands.charge(id, job.working_bytes()) {
                 commands.waiting_for_memory.push_front((id, job));
@@ -239,7 +242,7 @@ pub trait ScsiSession: Sized + 'static {
         }
     }
 
-    /// Replaces the entry of a write that waits for its turn.
+    /// Replaces the entry of a command that waits for its turn.
     fn await_turn(&mut self, index: usize, waiting: Waiting<Self>) {
         let id = waiting.id();
         let is_its = |other: &&mut Waiting<Self>| matches!(other, Waiting::Data(other) if *other == id);
@@ -249,7 +252,7 @@ pub trait ScsiSession: Sized + 'static {
         }
     }
 
-    /// Lets the logical unit finish a command, immediately or as a task of the executor.
+    /// Has the logical unit finish a command, immediately or as a task of the executor.
     fn finish(&mut self, id: Self::Id, index: usize, job: Job, data: Data) {
         debug_assert!(
             self.commands_mut().held_task(id).is_some_and(|task| task.slot == Some(index)),
@@ -262,8 +265,8 @@ pub trait ScsiSession: Sized + 'static {
             Step::Later(Running { mut reply, watch }) => {
                 luns.tally(index).note_wait();
                 watch.time_requests(reactor::now);
-                // Polled here, a request reaches its device before this iteration's answers are sent, and one
-                // that completes in its first poll needs no task.
+                // With this first poll, a request reaches its device before the answers of this iteration are
+                // sent. A command that completes in its first poll needs no task.
                 let begun = is_short.then(|| reply.as_mut().poll(&mut Context::from_waker(Waker::noop())));
                 let reply: Pin<Box<dyn Future<Output = Reply>>> = match begun {
                     Some(Poll::Ready(reply)) if reply.effects.is_none() => {
@@ -276,7 +279,7 @@ pub trait ScsiSession: Sized + 'static {
                 self.commands_mut().set_state(id, TaskState::Running(Work { task, watch }));
             }
             Step::Lasting { reply, work } => {
-                // A task continues without its handle: no command owns this work.
+                // The task continues after its handle is dropped. No command owns this work.
                 drop(reactor::spawn(work));
                 let task = self.commands().spawn(id, reply);
                 self.commands_mut().set_state(id, TaskState::Lasting(task));
@@ -284,12 +287,12 @@ pub trait ScsiSession: Sized + 'static {
         }
     }
 
-    /// The device has completed a command.
+    /// Answers a command that the device has completed.
     fn complete(&mut self, id: Self::Id, reply: Reply) {
         let commands = self.commands();
         let Some(task) = commands.task(id) else { return };
         let losses = match &task.state {
-            // An aborted command is answered together with the others.
+            // The function that aborted the command answers it.
             TaskState::Cleared => return,
             TaskState::Running(work) => {
                 if let Some(index) = task.slot {
@@ -319,7 +322,8 @@ pub trait ScsiSession: Sized + 'static {
         self.answer_reporting(id, reply, 0);
     }
 
-    /// The same with a reply that reports this number of lost acknowledged writes.
+    /// Answers a task with a reply that reports `losses` lost acknowledged writes; see
+    /// [`ScsiSession::answer`].
     fn answer_reporting(&mut self, id: Self::Id, reply: Reply, losses: u64) {
         let Reply { status, sense, data, expected_bytes, effects: _ } = reply;
         let commands = self.commands_mut();
@@ -365,7 +369,7 @@ pub trait ScsiSession: Sized + 'static {
         }
     }
 
-    /// A command has left its LUN.
+    /// Records that a command has left its LUN, and starts commands that waited for it.
     fn leave(&mut self, index: usize) {
         let slot = self.commands_mut().luns.slot(index);
         slot.leave();
@@ -378,12 +382,12 @@ pub trait ScsiSession: Sized + 'static {
     #[cold]
     fn begin_waiting(&mut self, index: usize) {
         if std::mem::replace(&mut self.commands_mut().luns.slot(index).is_beginning, true) {
-            return; // a command that the loop below has started has ended: that loop continues
+            return; // called from the loop below, which continues
         }
         while let Some(next) = self.commands_mut().luns.slot(index).waiting.pop_front() {
             let Commands { luns, tasks, .. } = self.commands_mut();
             let Some(task) = task_of(tasks, next.id()).filter(|task| next.is_still(&task.state)) else {
-                continue; // it has ended while it waited, and never begins
+                continue; // the command has ended while it waited, and never starts
             };
             let slot = luns.slot(index);
             if !slot.may_enter(task.turn) {
@@ -394,7 +398,7 @@ pub trait ScsiSession: Sized + 'static {
             task.entered = true;
             match next {
                 Waiting::Begin(command) => self.begin_command(index, &command, false),
-                Waiting::Data(_) => {} // it finishes when its data has arrived
+                Waiting::Data(_) => {} // finished once its data has arrived
                 Waiting::Run(id, job) => self.run_with_memory(id, index, job),
                 Waiting::Finish(id, job, data) => self.finish(id, index, job, data),
             }
@@ -402,7 +406,7 @@ pub trait ScsiSession: Sized + 'static {
         self.commands_mut().luns.slot(index).is_beginning = false;
     }
 
-    /// Removes a command that [`Commands::clear`] has aborted and that is not answered.
+    /// Removes a command that [`Commands::clear`] has aborted, without answering it.
     fn forget_cleared(&mut self, id: Self::Id) {
         let place = self.commands_mut().tasks.get_mut(Self::index(id));
         let task = place.and_then(|place| place.take_if(|task| task.id == id));
@@ -411,7 +415,7 @@ pub trait ScsiSession: Sized + 'static {
         }
     }
 
-    /// Answers aborted commands with TASK ABORTED: TAS is set in the control mode page (SPC-4 7.5.8).
+    /// Answers aborted commands with TASK ABORTED, because TAS is set in the control mode page (SPC-4 7.5.8).
     fn tell_aborted(&mut self, aborted: &[Self::Id]) {
         for id in aborted {
             self.answer(*id, Reply::status(Status::TaskAborted));
@@ -420,7 +424,7 @@ pub trait ScsiSession: Sized + 'static {
     }
 
     /// Ends commands that have waited too long according to the last [`Commands::observe`]. Returns the units
-    /// whose devices do not respond, with the time since the request. The caller must fence them.
+    /// whose devices are unresponsive, with the time since the request. The caller must fence these units.
     fn expire(&mut self, now: Instant) -> Vec<(Arc<LogicalUnit>, Duration)> {
         let commands = self.commands();
         let late = commands.observed().filter_map(|(task, Observed { stage, since, .. })| {
@@ -432,12 +436,12 @@ pub trait ScsiSession: Sized + 'static {
         let mut hung: Vec<(Arc<LogicalUnit>, Duration)> = Vec::new();
         for (id, index, stage, time) in late {
             let commands = self.commands_mut();
-            // The end of another command may have started or ended it meanwhile.
+            // In this loop, the end of another command may have started or ended this one.
             let Some(task) = task_of(&mut commands.tasks, id).filter(|task| task.stage() == stage) else {
                 continue;
             };
             let TaskState::Running(work) = std::mem::replace(&mut task.state, TaskState::Held) else {
-                // It has not begun, so it has changed nothing (SAM-5 5.3.1, BUSY).
+                // The command has not started, so it has changed nothing (SAM-5 5.3.1, BUSY).
                 commands.forget_waiting(id);
                 self.answer(id, Reply::status(Status::Busy));
                 continue;
@@ -462,13 +466,13 @@ pub trait ScsiSession: Sized + 'static {
 pub struct Answer<'a> {
     /// Its status.
     pub status: Status,
-    /// Its sense data, with CHECK CONDITION.
+    /// The sense data; present with CHECK CONDITION.
     pub sense: Option<&'a SenseData>,
     /// The length of its data.
     pub data_bytes: usize,
-    /// The length that the command asks to transfer ([`Reply::expected_bytes`]).
+    /// The length of data that the command requests ([`Reply::expected_bytes`]).
     pub expected_bytes: u64,
-    /// Losses that it reports.
+    /// The losses that the answer reports.
     pub report: Option<LossReport>,
 }
 
@@ -491,7 +495,7 @@ pub struct Task<S: ScsiSession> {
     pub operation: Operation,
     state: TaskState<S>,
     turn: Turn,
-    /// It has begun and is counted at its LUN.
+    /// The command has started and is counted at its LUN.
     entered: bool,
     started: Instant,
     /// Memory held for its data.
@@ -500,23 +504,24 @@ pub struct Task<S: ScsiSession> {
 
 /// The state of a command.
 enum TaskState<S: ScsiSession> {
-    /// Its data is being received ([`Commands::receiving`]).
+    /// The data of the command is being received ([`Commands::receiving`]).
     Receiving,
-    /// It waits for its turn, or for memory.
+    /// The command waits for its turn, or for memory.
     Held,
-    /// A task of the executor awaits its device.
+    /// A task of the executor awaits the device.
     Running(Work),
-    /// A task of the executor awaits the logical unit's own work (SANITIZE, FORMAT UNIT), which has no deadline.
+    /// A task of the executor awaits the logical unit's own work (SANITIZE, FORMAT UNIT), which has no
+    /// deadline.
     Lasting(JoinHandle<()>),
-    /// Aborted; it must be answered once the device has quiesced.
+    /// The command was aborted, and must be answered once the device has quiesced.
     Cleared,
-    /// Answered; the transport is sending its data and response.
+    /// The command was answered, and the transport is sending the data and response.
     Answered(S::Outgoing),
 }
 
 /// A command whose data is being received.
 pub struct Receiving<S: ScsiSession> {
-    /// What the logical unit finishes.
+    /// The job that the logical unit finishes.
     pub job: Job,
     /// The destination of the data.
     pub landing: S::Landing,
@@ -530,8 +535,8 @@ struct Work {
 }
 
 impl Work {
-    /// Aborts it; work that must run to its end continues by itself. Returns other units than that of its LUN
-    /// whose devices may still execute it.
+    /// Aborts the command. A command that must run to completion continues as a task. Returns the units,
+    /// other than the unit of its LUN, whose devices may still execute the command.
     fn give_up(self) -> Vec<Arc<LogicalUnit>> {
         if !self.watch.is_committed() {
             self.task.abort();
@@ -560,7 +565,7 @@ impl<S: ScsiSession> Waiting<S> {
         }
     }
 
-    /// Whether a command with this name and state is the one that waits.
+    /// Whether the command still waits in this way, given the state of its task.
     fn is_still(&self, state: &TaskState<S>) -> bool {
         match self {
             Waiting::Data(_) => matches!(state, TaskState::Receiving | TaskState::Held),
@@ -576,9 +581,10 @@ pub enum WaitingFor {
     Others,
     /// Its initiator's data.
     Data,
-    /// This request of a device.
+    /// This request to a device.
     Device(DeviceRequest),
-    /// Its logical unit's own work, or the end of a task management function. These have no deadline here.
+    /// An operation of its logical unit, or the end of a task management function. Neither has a deadline
+    /// here.
     Unit,
     /// The network.
     Sending,
@@ -595,17 +601,17 @@ pub struct Observed<I> {
 }
 
 impl<S: ScsiSession> Task<S> {
-    /// Whether its data is being received.
+    /// Whether the data of the command is being received.
     pub fn is_receiving(&self) -> bool {
         matches!(self.state, TaskState::Receiving)
     }
 
-    /// Whether it was aborted and still has to be answered.
+    /// Whether the command was aborted and still has to be answered.
     pub fn is_cleared(&self) -> bool {
         matches!(self.state, TaskState::Cleared)
     }
 
-    /// What it sends, if it is answered.
+    /// The data that the task sends, if it was answered.
     pub fn outgoing(&self) -> Option<&S::Outgoing> {
         match &self.state {
             TaskState::Answered(outgoing) => Some(outgoing),
@@ -613,12 +619,12 @@ impl<S: ScsiSession> Task<S> {
         }
     }
 
-    /// Whether it was answered and the answer is being sent.
+    /// Whether the command was answered and the answer is being sent.
     pub fn is_answered(&self) -> bool {
         matches!(self.state, TaskState::Answered(_))
     }
 
-    /// Whether memory is charged for it.
+    /// Whether memory is charged for the command.
     pub fn holds_memory(&self) -> bool {
         self.charge.is_some()
     }
@@ -638,7 +644,7 @@ impl<S: ScsiSession> Task<S> {
         let stage = self.stage();
         let since = match before.filter(|before| before.task == self.id) {
             Some(before) if before.stage == stage => before.since,
-            // It arrived after the last tick, and has waited since its arrival.
+            // A command that arrived after the last tick has waited since its arrival.
             None if stage == WaitingFor::Others => self.started,
             _ => now,
         };
@@ -651,7 +657,7 @@ impl<S: ScsiSession> Task<S> {
 pub struct Removed<I> {
     /// The units whose devices may still execute them.
     units: Vec<Arc<LogicalUnit>>,
-    /// The commands to answer when these have quiesced.
+    /// The commands to answer once these devices have quiesced.
     tasks: Vec<I>,
 }
 
@@ -666,16 +672,17 @@ pub struct Commands<S: ScsiSession> {
     session: Weak<RefCell<S>>,
     server: Arc<Server>,
     tally: Rc<CoreTally>,
-    /// The time of the latest answered command.
+    /// The duration of the latest answered command.
     span: Span,
-    /// By their [`ScsiSession::index`].
+    /// All tasks, by [`ScsiSession::index`].
     tasks: Vec<Option<Task<S>>>,
-    /// By the same index, for those whose state is [`TaskState::Receiving`]: too long for every task.
+    /// The tasks in state [`TaskState::Receiving`], by the same index. The entries are too large to be part
+    /// of every task.
     receiving: Vec<Option<Receiving<S>>>,
     /// Each task at the last tick, by the same index.
     observed: Vec<Option<Observed<S::Id>>>,
     waiting_for_memory: VecDeque<(S::Id, Job)>,
-    /// [`ScsiSession::resume_waiting_for_memory`] is running.
+    /// Whether [`ScsiSession::resume_waiting_for_memory`] is running.
     is_resuming: bool,
     /// Units whose devices may still execute aborted commands.
     aborted_units: AbortedUnits,
@@ -734,8 +741,8 @@ impl<S: ScsiSession> Commands<S> {
         });
     }
 
-    /// Spawns a task that awaits the device and completes the command. The command's other effects are
-    /// executed before its answer, even if it was aborted meanwhile.
+    /// Spawns a task that awaits the device and completes the command. The effects of the command on other
+    /// commands are executed before it is answered, even if it was aborted in the meantime.
     fn spawn(&self, id: S::Id, work: Pin<Box<dyn Future<Output = Reply>>>) -> JoinHandle<()> {
         let (session, server) = (Weak::clone(&self.session), Arc::clone(&self.server));
         reactor::spawn(async move {
@@ -762,12 +769,12 @@ impl<S: ScsiSession> Commands<S> {
         self.tasks.iter().flatten()
     }
 
-    /// A task that waits for its turn or for memory; `None` if it was aborted meanwhile.
+    /// A task that waits for its turn or for memory; `None` if it was aborted in the meantime.
     fn held_task(&mut self, id: S::Id) -> Option<&mut Task<S>> {
         self.task_mut(id).filter(|task| matches!(task.state, TaskState::Held))
     }
 
-    /// Receives the data of a held task to `landing`; then the logical unit finishes `job`.
+    /// Starts to receive the data of a held task into `landing`. Afterwards, the logical unit finishes `job`.
     pub fn receive(&mut self, id: S::Id, job: Job, landing: S::Landing) {
         if let Some(task) = self.held_task(id) {
             task.state = TaskState::Receiving;
@@ -788,7 +795,8 @@ impl<S: ScsiSession> Commands<S> {
         task_of(&mut self.tasks, id).and(place.as_mut())
     }
 
-    /// All data of a task has arrived: it waits for its turn at the LUN that is returned.
+    /// Records that all data of a task has arrived. The task now waits for its turn; returns the index of its
+    /// LUN.
     pub fn received(&mut self, id: S::Id) -> Option<(usize, Receiving<S>)> {
         let task = task_of(&mut self.tasks, id)?;
         let (Some(slot), TaskState::Receiving) = (task.slot, &task.state) else { return None };
@@ -821,14 +829,15 @@ impl<S: ScsiSession> Commands<S> {
         self.tasks().count()
     }
 
-    /// Adds the outstanding commands, by the address of their volume.
+    /// Adds the numbers of outstanding commands to `in_flight`, by the address of their volume.
     pub fn count_in_flight(&self, in_flight: &mut BTreeMap<usize, u64>) {
         for index in self.tasks().filter_map(|task| task.slot) {
             *in_flight.entry(Arc::as_ptr(self.luns.unit_at(index).volume()) as usize).or_default() += 1;
         }
     }
 
-    /// Charges memory for a command's data. The charge is released with the task.
+    /// Charges memory for a command's data; returns false if it is not available. The charge is released with
+    /// the task.
     pub fn charge(&mut self, id: S::Id, bytes: usize) -> bool {
         if bytes == 0 {
             return true;
@@ -843,8 +852,8 @@ impl<S: ScsiSession> Commands<S> {
         true
     }
 
-    /// The answer of a task is sent: counts the task, removes it and releases its memory. Then call
-    /// [`ScsiSession::resume_waiting_for_memory`].
+    /// Records that the answer of a task has been sent: counts the task, removes it and releases its memory.
+    /// The caller must then call [`ScsiSession::resume_waiting_for_memory`].
     pub fn sent(&mut self, id: S::Id, now: Instant) -> Option<S::Outgoing> {
         let place = self.tasks.get_mut(S::index(id))?;
         let task = place.as_mut().filter(|task| task.id == id)?;
@@ -861,12 +870,13 @@ impl<S: ScsiSession> Commands<S> {
         }
     }
 
-    /// Removes a command that has ended from those that wait for their turn.
+    /// Removes a command that has ended from the commands that wait for their turn.
     fn forget_turn(&mut self, index: usize, id: S::Id) {
         self.luns.slot(index).waiting.retain(|waiting| waiting.id() != id);
     }
 
-    /// Removes a command that ends before it has begun from the queues: its data must not outlive its charge.
+    /// Removes a command that ends before it has started from all queues, because its data must not outlive
+    /// its charge.
     fn forget_waiting(&mut self, id: S::Id) {
         if let Some(index) = self.task(id).and_then(|task| task.slot) {
             self.forget_turn(index, id);
@@ -874,15 +884,15 @@ impl<S: ScsiSession> Commands<S> {
         self.waiting_for_memory.retain(|(waiting, _)| *waiting != id);
     }
 
-    /// The initiator has received an answer that reported losses of acknowledged writes.
+    /// Records that the initiator has received an answer that reported losses of acknowledged writes.
     pub fn note_told(&self, report: LossReport) {
         if let Some(nexus) = self.luns.nexus(report.nexus) {
             nexus.note_told(report.losses);
         }
     }
 
-    /// Aborts a command's device requests, drops its further data, and frees its memory. Adds to `units`
-    /// those whose devices may still execute it.
+    /// Aborts a command's device requests, drops its further data, and frees its memory. Adds the units whose
+    /// devices may still execute the command to `units`.
     pub fn clear(&mut self, id: S::Id, units: &mut Vec<Arc<LogicalUnit>>) {
         let Some(task) = task_of(&mut self.tasks, id).filter(|task| !task.is_answered()) else { return };
         task.charge = None;
@@ -894,9 +904,9 @@ impl<S: ScsiSession> Commands<S> {
                     add_units(units, more);
                 }
             }
-            TaskState::Lasting(reply) => reply.abort(), // the work itself belongs to the logical unit
+            TaskState::Lasting(reply) => reply.abort(), // the operation continues
             TaskState::Held => self.forget_waiting(id),
-            // An earlier function aborted it, but the devices may still have its requests.
+            // An earlier function aborted the command, but the devices may still have its requests.
             TaskState::Cleared => {
                 add_units(units, own.as_slice());
                 add_units(units, &self.aborted_units.open());
@@ -906,9 +916,9 @@ impl<S: ScsiSession> Commands<S> {
         }
     }
 
-    /// Aborts every command that uses `unit`, except this one and those already answered. They have no
-    /// further effect once the devices have quiesced; then answer them by [`ScsiSession::tell_aborted`]. Adds
-    /// the units they used to `units`.
+    /// Aborts every command that uses `unit`, except `except` and commands that were already answered. Adds
+    /// the units that the commands used to `units`. The aborted commands have no further effect once the
+    /// devices have quiesced; the caller must then answer them with [`ScsiSession::tell_aborted`].
     #[must_use]
     pub fn clear_unit(
         &mut self,
@@ -926,7 +936,7 @@ impl<S: ScsiSession> Commands<S> {
         cleared
     }
 
-    /// The commands that use `unit`: those for its LUN, and copies that another LUN received.
+    /// The commands that use `unit`: commands for its LUN, and copies that another LUN received.
     pub fn tasks_of(&self, unit: &Arc<LogicalUnit>) -> impl Iterator<Item = &Task<S>> {
         let same = |other: &Arc<LogicalUnit>| Arc::ptr_eq(other, unit);
         self.tasks().filter(move |task| {
@@ -958,12 +968,13 @@ impl<S: ScsiSession> Commands<S> {
         units
     }
 
-    /// Presents the LUNs of `exports`, and no others. Returns the aborted commands, for [`tell_removed`].
+    /// Changes the session's LUNs to those of `exports`. Returns the commands that were aborted because their
+    /// LUN was removed, for [`tell_removed`].
     pub fn adapt_luns(&mut self, exports: &[Export]) -> Removed<S::Id> {
         let mut removed = Removed { units: Vec::new(), tasks: Vec::new() };
         for place in self.luns.remove_gone(exports) {
             let unit = self.luns.unit(place);
-            let is_gone = !self.luns.shows(&unit); // else another LUN is the same unit
+            let is_gone = !self.luns.shows(&unit); // false if the unit is also at another LUN
             let doomed = |task: &&Task<S>| !task.is_answered() && (is_gone || task.slot == Some(place));
             let cleared: Vec<S::Id> = self.tasks_of(&unit).filter(doomed).map(|task| task.id).collect();
             cleared.iter().for_each(|id| self.clear(*id, &mut removed.units));
@@ -994,7 +1005,7 @@ impl<S: ScsiSession> Commands<S> {
         self.luns.user_of(unit.volume()).map(|(_, nexus)| nexus)
     }
 
-    /// Records the cause of every task's wait, for [`Commands::observed`].
+    /// Records for every task what it waits for; [`Commands::observed`] returns the records.
     pub fn observe(&mut self, now: Instant) {
         self.observed.resize(self.tasks.len(), None);
         debug_assert!(
@@ -1026,7 +1037,7 @@ pub fn with<S, T>(session: &Weak<RefCell<S>>, what: impl FnOnce(&mut S) -> T) ->
     session.upgrade().map(|session| what(&mut session.borrow_mut()))
 }
 
-/// Executes the effects of a command on other commands and sessions, before it is answered.
+/// Executes the effects of a command on other commands and sessions, before the command is answered.
 async fn settle<S: ScsiSession>(
     server: Arc<Server>,
     session: Weak<RefCell<S>>,
@@ -1046,9 +1057,9 @@ async fn settle<S: ScsiSession>(
     }
 }
 
-/// Aborts the commands of a core's sessions that the order names ([`front_end_core::CoreFrontEnd::abort`]).
-/// Commands of other initiators are answered once the devices have quiesced: then the initiators may retry
-/// them.
+/// Aborts the commands of a core's sessions that the order selects ([`front_end_core::CoreFrontEnd::abort`]).
+/// Commands of other initiators are answered once the devices have quiesced, because the initiators may then
+/// retry the commands.
 pub fn abort_ordered<S: ScsiSession>(
     server: &Arc<Server>,
     sessions: &[Rc<RefCell<S>>],
@@ -1079,7 +1090,8 @@ pub fn abort_ordered<S: ScsiSession>(
     }
 }
 
-/// Answers commands for removed LUNs once the devices have quiesced, and frees the LUNs' slots; then drops `done`.
+/// Answers commands for removed LUNs once the devices have quiesced, frees the slots of these LUNs, and then
+/// drops `done`.
 pub fn tell_removed<S: ScsiSession>(
     server: &Arc<Server>,
     session: &Rc<RefCell<S>>,

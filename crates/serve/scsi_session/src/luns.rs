@@ -15,21 +15,21 @@ use volume::Volume;
 /// A LUN of a target.
 #[derive(Clone)]
 pub struct Export {
-    /// 0 to 16,383 (SAM-5 4.7: the range of flat space addressing).
+    /// The LUN, from 0 to 16,383 (SAM-5 4.7: the range of flat space addressing).
     pub lun: u16,
     /// The name of the volume.
     pub volume: String,
     /// The logical unit.
     pub unit: Arc<LogicalUnit>,
-    /// The initiators that it is visible to; `None` for all that may log in.
+    /// The initiators to which the LUN is visible; `None` for all initiators that may log in.
     pub initiators: Option<Vec<NamePattern>>,
-    /// The deadline of a device request. After it the command fails, and the volume is fenced until the
-    /// device responds again.
+    /// The deadline of a device request. After the deadline, the command fails, and the volume is fenced
+    /// until the device responds again.
     pub deadline: Duration,
 }
 
 impl Export {
-    /// Whether it is visible to this initiator.
+    /// Whether the LUN is visible to this initiator.
     pub fn is_seen_by(&self, initiator: &str) -> bool {
         self.initiators.as_ref().is_none_or(|names| names.iter().any(|name| name.matches(initiator)))
     }
@@ -50,7 +50,7 @@ impl fmt::Display for NamePattern {
 }
 
 impl NamePattern {
-    /// `iqn.1993-08.org.debian:01:abc` or `iqn.1993-08.org.debian:*`.
+    /// Parses a pattern such as `iqn.1993-08.org.debian:01:abc` or `iqn.1993-08.org.debian:*`.
     pub fn new(pattern: &str) -> NamePattern {
         let stem = pattern.strip_suffix('*');
         NamePattern { stem: stem.unwrap_or(pattern).to_ascii_lowercase(), open_ended: stem.is_some() }
@@ -85,25 +85,25 @@ pub enum Turn {
     HeadOfQueue,
 }
 
-/// A LUN of a session. `W` is a command that waits for its turn there.
+/// A LUN of a session. `W` is the type of a command that waits for its turn at the LUN.
 pub struct Slot<W> {
-    /// Its number.
+    /// The LUN itself, a number.
     pub lun: u16,
     /// The logical unit.
     pub unit: Arc<LogicalUnit>,
-    /// The session's nexus there.
+    /// The session's nexus at the logical unit.
     pub nexus: Nexus,
-    /// The deadline of requests to its device.
+    /// The deadline of requests to the device of the unit.
     pub deadline: Duration,
     /// The statistics of its volume on this core.
     pub tally: Rc<VolumeTally>,
     /// Number of commands started and not yet answered.
     pub active: usize,
-    /// One of them is ORDERED: no command overtakes it.
+    /// One of the active commands is ORDERED, so no other command may start.
     pub ordered: bool,
     /// Commands that wait for their turn (SAM-5 section 8.6, task attributes).
     pub waiting: VecDeque<W>,
-    /// A loop starts the waiting commands.
+    /// A loop that starts the waiting commands is running.
     pub is_beginning: bool,
 }
 
@@ -118,7 +118,7 @@ impl<W> Slot<W> {
         }
     }
 
-    /// Starts a new command, unless it or an earlier one must wait.
+    /// Starts a new command, unless it or an earlier command must wait. Returns whether it has started.
     pub fn enter(&mut self, turn: Turn) -> bool {
         debug_assert!(
             self.waiting.is_empty() || self.active > 0,
@@ -139,7 +139,7 @@ impl<W> Slot<W> {
         self.ordered |= turn == Turn::Ordered;
     }
 
-    /// Records that a command was answered or aborted. An ORDERED one was the only active one.
+    /// Records that a command was answered or aborted. An ORDERED command was the only active command.
     pub fn leave(&mut self) {
         debug_assert!(self.active > 0, "what leaves has entered");
         self.active -= 1;
@@ -150,8 +150,8 @@ impl<W> Slot<W> {
 /// All LUNs of a session. A command refers to its LUN by index, which stays valid while the LUN has commands.
 pub struct Luns<W> {
     places: Vec<Option<Slot<W>>>,
-    /// Indices of the LUNs, in the order of their numbers. A removed LUN keeps its slot for a while and is
-    /// not among them.
+    /// Indices of the LUNs, in the order of their numbers. A removed LUN is not listed here, although it
+    /// keeps its slot until [`Luns::sweep`].
     by_number: Vec<(u16, usize)>,
     /// The INQUIRY data of removed LUNs, by number: a later unit at the LUN may have different data.
     told: BTreeMap<u16, InquiryFacts>,
@@ -181,7 +181,7 @@ impl SiblingUnits for Visible {
 }
 
 impl<W> Luns<W> {
-    /// The `exports` visible to the initiator of `session`.
+    /// Creates the LUNs of a session: the `exports` that are visible to its initiator.
     pub fn new(exports: &[Export], session: SessionTraits, tally: Rc<CoreTally>) -> Luns<W> {
         let (visible, session) = (Arc::new(Visible { units: Vec::new() }), Arc::new(session));
         let (places, by_number, told) = (Vec::new(), Vec::new(), BTreeMap::new());
@@ -190,8 +190,8 @@ impl<W> Luns<W> {
         luns
     }
 
-    /// Removes LUNs that are no longer in `exports`, and adopts the deadlines of the others. Returns the
-    /// indices of the removed ones; [`Luns::sweep`] frees them.
+    /// Removes LUNs that are no longer in `exports`, and updates the deadlines of the others. Returns the
+    /// indices of the removed LUNs, whose slots [`Luns::sweep`] frees.
     pub fn remove_gone(&mut self, exports: &[Export]) -> Vec<usize> {
         let (mut gone, told) = (Vec::new(), &mut self.told);
         self.by_number.retain(|&(lun, place)| {
@@ -287,7 +287,7 @@ impl<W> Luns<W> {
     /// The index of the LUN that the eight bytes of a LUN field address.
     pub fn find(&self, lun: u64) -> Option<usize> {
         let number = flat_number(lun)?;
-        // LUNs usually count up from 0, so that position is tried first.
+        // LUNs are usually numbered from 0 without gaps, so try the position that equals the number first.
         match self.by_number.get(usize::from(number)) {
             Some((lun, place)) if *lun == number => Some(*place),
             _ => {
@@ -317,7 +317,7 @@ impl<W> Luns<W> {
         Arc::clone(self.unit_at(place))
     }
 
-    /// The same, borrowed.
+    /// The unit at an index, borrowed.
     pub fn unit_at(&self, place: usize) -> &Arc<LogicalUnit> {
         &self.kept(place).unit
     }
@@ -336,7 +336,7 @@ impl<W> Luns<W> {
         self.by_number.iter().filter_map(|(_, place)| self.places[*place].as_ref())
     }
 
-    /// The unit of `volume` and the nexus there; also of a removed LUN that still has commands.
+    /// The unit of `volume` and the session's nexus at it. Includes removed LUNs that still have commands.
     pub fn user_of(&self, volume: &Arc<Volume>) -> Option<(Arc<LogicalUnit>, NexusId)> {
         let mut slots = self.iter().chain(self.places.iter().flatten());
         let slot = slots.find(|slot| Arc::ptr_eq(slot.unit.volume(), volume))?;
@@ -388,7 +388,7 @@ impl AbortedUnits {
         );
     }
 
-    /// Those that are still open.
+    /// The units that are still open.
     pub(crate) fn open(&self) -> Vec<Arc<LogicalUnit>> {
         self.0.iter().filter_map(Weak::upgrade).collect()
     }
@@ -405,8 +405,8 @@ pub async fn quiesce(server: &Arc<Server>, units: Vec<Arc<LogicalUnit>>) {
     server.quiesce(units.iter().map(|unit| Arc::clone(unit.volume())).collect()).await;
 }
 
-/// Aborts all commands for `unit` in all sessions of all front ends, except those of the spared nexus: it has
-/// aborted its own already, and its later ones are executed.
+/// Aborts all commands for `unit` in all sessions of all front ends, except the commands of the nexus
+/// `spared`. That nexus has already aborted its own commands, and its later commands are executed.
 pub async fn abort_everybodys(server: &Server, unit: &Arc<LogicalUnit>, spared: Option<NexusId>) {
     server.abort(AbortOrder { volume: Arc::clone(unit.volume()), owners: Owners::All, spared }).await;
 }

@@ -8,7 +8,7 @@ pub(crate) fn operation(code: u8) -> Operation {
     BY_CODE[usize::from(code)]
 }
 
-/// By operation code: a lookup costs less than comparisons.
+/// The operation of each operation code: a table lookup costs less than comparisons.
 const BY_CODE: [Operation; 256] = {
     let mut table = [Operation::Other; 256];
     let mut at = 0;

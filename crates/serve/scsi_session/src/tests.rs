@@ -34,7 +34,7 @@ struct Scene {
     commands: Commands<Scene>,
     /// The responses so far, with the index of their command.
     answers: Vec<(usize, Status)>,
-    /// The initiator reads none of the responses: they stay outstanding, as over iSCSI.
+    /// The initiator does not read its responses, so they stay outstanding, as over iSCSI.
     is_stuck: bool,
     /// The data of writes arrives when [`Scene::data_arrives`] is called.
     holds_data: bool,
@@ -172,7 +172,7 @@ fn a_second_charge_of_a_command_is_added_to_the_first() {
     });
 }
 
-/// Regression: iSCSI's session withdrew the response to the second command, and responded again.
+/// Regression: the iSCSI session withdrew the response to the second command, and sent another one.
 #[test]
 fn a_command_that_begins_because_another_has_expired_is_not_expired_with_it() {
     play(10_000, queueing, |session| {
@@ -227,8 +227,8 @@ fn a_function_that_aborts_an_aborted_command_again_waits_for_the_same_devices() 
     });
 }
 
-/// Regression: `reload --force` and `remove --force` took a volume from all hosts for as long as such a session
-/// lived.
+/// Regression: after `reload --force` or `remove --force`, a volume was unavailable to all hosts until such a
+/// session ended.
 #[test]
 fn a_removed_unit_is_closed_although_a_session_lives_whose_commands_were_aborted() {
     play(10_000, queueing, |session| {
@@ -248,7 +248,7 @@ fn a_removed_unit_is_closed_although_a_session_lives_whose_commands_were_aborted
     });
 }
 
-/// Regression: each command began the next one before its answer returned.
+/// Regression: each command started the next one before the call that answered it had returned.
 #[test]
 fn commands_that_waited_for_an_ordered_one_begin_one_after_the_other() {
     play(10_000, queueing, |session| {
@@ -279,7 +279,7 @@ fn an_ordered_write_whose_data_arrives_holds_back_later_commands() {
     });
 }
 
-/// Its data is lost before its turn comes.
+/// The data of the write is lost before its turn comes.
 #[test]
 fn a_write_that_fails_before_its_turn_waits_no_longer() {
     play(10_000, queueing, |session| {
@@ -291,7 +291,7 @@ fn a_write_that_fails_before_its_turn_waits_no_longer() {
     });
 }
 
-/// SYNCHRONIZE CACHE (16) with data that it does not take. Regression: it began out of turn.
+/// SYNCHRONIZE CACHE (16) with data that it does not use. Regression: the command started before its turn.
 #[test]
 fn a_command_with_data_that_it_does_not_need_waits_for_its_turn() {
     play(10_000, queueing, |session| {
@@ -303,8 +303,8 @@ fn a_command_with_data_that_it_does_not_need_waits_for_its_turn() {
     });
 }
 
-/// Each of them ends immediately and frees its memory. Regression: iSCSI's session ignored that this resumes
-/// the next.
+/// Each command ends immediately and frees its memory. Regression: the iSCSI session did not allow for the
+/// fact that this resumes the next command.
 #[test]
 fn commands_that_waited_for_memory_resume_each_other_in_order_and_one_after_the_other() {
     let in_cache = || DiskOptions { cached: true, ..DiskOptions::default() };
