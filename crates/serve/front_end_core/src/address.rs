@@ -1,4 +1,4 @@
-//! Addresses of hosts: networks, and what counts as one address.
+//! Addresses of hosts, networks, and the blocks of addresses that count as one host.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -59,7 +59,7 @@ pub enum HostAddress {
 }
 
 impl HostAddress {
-    /// Without the port, which differs for every connection.
+    /// The address without its port, which differs for every connection.
     pub fn without_port(self) -> String {
         match self {
             HostAddress::Inet(address) => address.ip().to_canonical().to_string(),

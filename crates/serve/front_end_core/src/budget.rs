@@ -1,5 +1,5 @@
-//! A limit of memory that commands may hold, so that one initiator cannot use up the memory of others: a
-//! budget per session within one per core.
+//! A limit on the memory that commands hold, so that one initiator cannot use up the memory of the others.
+//! Each session has a budget within the budget of its core.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -10,7 +10,7 @@ pub struct Budget {
     used: Cell<usize>,
     /// A request for memory was refused since the last [`Budget::take_refusal`].
     refused: Cell<bool>,
-    /// The budget that this one's bytes also count against.
+    /// The outer budget, against which the bytes of this budget also count.
     within: Option<Rc<Budget>>,
 }
 
@@ -21,7 +21,7 @@ pub struct Charge {
 }
 
 impl Budget {
-    /// A budget of `limit` bytes, which also count against `within`.
+    /// Creates a budget of `limit` bytes, which also count against `within`.
     pub fn new(limit: usize, within: Option<Rc<Budget>>) -> Rc<Budget> {
         Rc::new(Budget { limit: Cell::new(limit), used: Cell::new(0), refused: Cell::new(false), within })
     }
@@ -31,8 +31,8 @@ impl Budget {
         self.limit.set(limit);
     }
 
-    /// Takes `bytes` if they are available. An unused budget grants any amount: a command larger than the
-    /// limit must not wait forever.
+    /// Takes `bytes` if they are available. A budget of which nothing is used grants any amount, because a
+    /// command that needs more than the limit must not wait forever.
     pub fn take(self: &Rc<Self>, bytes: usize) -> Option<Charge> {
         self.has(bytes).then(|| {
             self.add(bytes);
@@ -40,7 +40,7 @@ impl Budget {
         })
     }
 
-    /// Takes `bytes` regardless of the limit: they are allocated already.
+    /// Takes `bytes` regardless of the limit, because they have already been allocated.
     pub fn hold(self: &Rc<Self>, bytes: usize) -> Charge {
         self.add(bytes);
         Charge { budget: Rc::clone(self), bytes }
@@ -105,7 +105,7 @@ impl Charge {
         self.bytes = bytes;
     }
 
-    /// Splits off a charge of `bytes`, or of all if it is smaller.
+    /// Splits off a charge of `bytes`, or the whole charge if it is smaller.
     pub fn split(&mut self, bytes: usize) -> Charge {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;

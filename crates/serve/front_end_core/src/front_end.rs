@@ -15,30 +15,31 @@ use crate::portal::Portal;
 use crate::server::{ConnectionPermit, CoreHandle};
 use crate::tally::CoreStatistics;
 
-/// A protocol that serves volumes: the part that all cores share.
+/// A protocol that serves volumes. This is the part that all cores share.
 pub trait FrontEnd: Send + Sync {
-    /// Its name, which [`Portal::front_end`] repeats.
+    /// The name of the front end, which its portals contain ([`Portal::front_end`]).
     fn name(&self) -> &'static str;
 
-    /// Creates its part of one core, on the thread of that core and before the first connection.
+    /// Creates the front end's part of one core. Called on the thread of that core, before the first
+    /// connection.
     fn begin(self: Arc<Self>, handle: CoreHandle) -> Rc<dyn CoreFrontEnd>;
 
-    /// Whether hosts at this address have sessions: their connections that have not logged in are evicted
-    /// last.
+    /// Whether hosts at this address have sessions. If they have, their connections that have not logged in
+    /// are evicted last.
     fn has_sessions(&self, from: AddressBlock) -> bool;
 
-    /// The offset in its portals' datagrams of the word (big-endian) that selects the core: its remainder,
-    /// divided by [`Server::datagram_cores`](crate::Server::datagram_cores), is the core's number. `None`:
-    /// all are for the first core.
+    /// The offset of the big-endian word that selects the core of a datagram: the core's number is this word
+    /// modulo [`Server::datagram_cores`](crate::Server::datagram_cores). `None` if the first core receives
+    /// all datagrams.
     fn shares_datagrams_at(&self) -> Option<u16> {
         None
     }
 
-    /// A volume has grown: notifies the hosts that use it.
+    /// Notifies the hosts that use a volume that it has grown.
     fn volume_grew(&self, volume: &Arc<Volume>);
 }
 
-/// A front end's part of one core: the sessions that live there. Everything is called on the thread of that
+/// A front end's part of one core: the sessions of that core. All methods are called on the thread of that
 /// core.
 pub trait CoreFrontEnd: Any {
     /// Takes an accepted connection through its login to its session. Connections are accepted on the first
@@ -46,10 +47,11 @@ pub trait CoreFrontEnd: Any {
     /// future is dropped if the connection is evicted.
     fn accept(self: Rc<Self>, accepted: Accepted) -> Pin<Box<dyn Future<Output = ()>>>;
 
-    /// Serves the datagrams of a portal, until the future is dropped. For front ends whose portals are
-    /// [`ListenAddress::Datagrams`](crate::ListenAddress::Datagrams), on the first core. If the front end
-    /// shares datagrams, it is called on the first [`Server::datagram_cores`](crate::Server::datagram_cores)
-    /// cores, with the same number, which is unique to the portal.
+    /// Serves the datagrams of a portal, until the future is dropped. Called on the first core, for front
+    /// ends whose portals are [`ListenAddress::Datagrams`](crate::ListenAddress::Datagrams). If the front end
+    /// shares datagrams, this is called on the first
+    /// [`Server::datagram_cores`](crate::Server::datagram_cores) cores, with the same number, which is unique
+    /// to the portal.
     fn receive(
         self: Rc<Self>,
         _: Portal,
@@ -59,16 +61,17 @@ pub trait CoreFrontEnd: Any {
         Box::pin(async {})
     }
 
-    /// Aborts the commands selected by the order: none of them starts any more, and hosts are notified as
-    /// their protocol requires. The caller waits until the order's volume has quiesced. For other volumes
-    /// that the commands used it waits for `done`: drop it when those have quiesced.
+    /// Aborts the commands selected by the order. None of them may start afterwards, and hosts are notified
+    /// as their protocol requires. The caller waits until the order's volume has quiesced. If the commands
+    /// used other volumes, the front end drops `done` once those have quiesced; the caller waits for that,
+    /// too.
     fn abort(self: Rc<Self>, order: &AbortOrder, done: &Sender<()>);
 
-    /// The configuration has changed: adapts the sessions that it affects. Drop `done` when removed volumes
-    /// are no longer in use.
+    /// Adapts the sessions to a changed configuration. The front end drops `done` once removed volumes are no
+    /// longer in use.
     fn adapt(self: Rc<Self>, done: &Sender<()>);
 
-    /// The statistics of this core, for monitoring, which is independent of front ends. A
+    /// The statistics of this core, in the form that monitoring uses for all front ends. A
     /// [`crate::CoreTally`] provides them.
     fn statistics(&self) -> CoreStatistics;
 
@@ -79,7 +82,7 @@ pub trait CoreFrontEnd: Any {
     /// The slow peer that has held this core's memory longest.
     fn slowest_holder(&self, now: Instant) -> Option<SlowHolder>;
 
-    /// The server is shutting down: requests logouts within this time.
+    /// Asks hosts to log out within `grace`, because the server is shutting down.
     fn ask_to_leave(&self, grace: Duration);
 
     /// Whether this core has no sessions.
@@ -95,7 +98,7 @@ pub struct Accepted {
     pub portal: Portal,
     /// The connection.
     pub stream: Box<dyn Stream>,
-    /// Counts the connection against the limit of its address; kept as long as the connection.
+    /// Counts the connection against the limit of its address. Must be kept as long as the connection.
     pub permit: ConnectionPermit,
 }
 
@@ -106,7 +109,8 @@ pub struct AbortOrder {
     pub volume: Arc<Volume>,
     /// The attachments that issued them.
     pub owners: Owners,
-    /// The attachment that ordered the abort: it has aborted its own commands, and its later ones continue.
+    /// The attachment that ordered the abort. It has already aborted its own commands, and its later commands
+    /// continue.
     pub spared: Option<AttachmentId>,
 }
 
@@ -150,9 +154,9 @@ pub struct SessionInfo<'a> {
     pub user: Option<&'a str>,
     /// The target that it uses; `None` for a discovery session.
     pub target: Option<&'a str>,
-    /// Its front end ([`crate::FrontEnd::name`]).
+    /// The name of its front end ([`crate::FrontEnd::name`]).
     pub front_end: &'static str,
-    /// The front end's number for it, if any; a later session may reuse it.
+    /// The front end's number of the session, if any. A later session may reuse the number.
     pub handle: Option<u16>,
 }
 
@@ -161,7 +165,7 @@ pub trait Observer: Send + Sync {
     /// A host has logged in, from this address.
     fn session_began(&self, session: SessionInfo<'_>, peer: HostAddress);
 
-    /// Its last connection has ended.
+    /// A session has ended: its last connection is closed.
     fn session_ended(&self, session: SessionInfo<'_>);
 
     /// Requests of a volume have started to fail, or its device is unresponsive.
@@ -170,7 +174,8 @@ pub trait Observer: Send + Sync {
     /// A volume has recovered, after this number of failed requests and this time.
     fn volume_recovered(&self, volume: &str, failed: u64, time: Duration);
 
-    /// A volume is out of service until its device, unresponsive for this time, responds.
+    /// A volume was fenced: its device has been unresponsive for this time, and the volume is out of service
+    /// until the device responds.
     fn volume_fenced(&self, volume: &str, silent: Duration);
 
     /// A volume has grown to this size.

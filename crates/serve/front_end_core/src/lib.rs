@@ -18,39 +18,41 @@
 //!
 //! Not included: protocols, the source of the configuration, the back ends of volumes, system calls.
 //!
-//! Reading order: [`FrontEnd`] (the tasks of a protocol) and [`Observer`] (who is notified of events),
+//! Reading order: [`FrontEnd`] (the interface of a protocol) and [`Observer`] (the recipient of events),
 //! [`Server`] and [`Core`] (the threads and what they share; how commands end if a device is unresponsive),
 //! `listener` (connections that have not logged in), [`Budget`] (memory), `storage` (failing and growing
 //! volumes), `tally` (statistics for monitoring), `log_limit`.
 //!
 //! # Adding a front end
 //!
-//! A front end is a crate, two lines, and a section of the configuration. Copy from `crates/serve/nbd` and
-//! `crates/serve/daemon/src/front_ends/nbd.rs`; `crates/linerate/tests/echo_disk` is a complete small one.
+//! A front end is a crate, two lines, and a section of the configuration. Start from a copy of
+//! `crates/serve/nbd` and `crates/serve/daemon/src/front_ends/nbd.rs`; `crates/linerate/tests/echo_disk` is a
+//! complete small one.
 //!
 //! 1. The crate `crates/serve/NAME` has a [`FrontEnd`] (one for all cores: configuration, registry of
-//!    sessions) and a [`CoreFrontEnd`] (one per core: sessions). A codec is a separate crate for both sides,
-//!    `crates/wire/NAME`, with fuzz targets (`fuzz/fuzz_targets`, `fuzz/Cargo.toml`).
-//! 2. `crates/serve/daemon/src/front_ends` gets a file or directory with a `FrontEndKind`: how its section is
-//!    read (`Configured`), how it is displayed (`Exposed`), and what runs (`RunningFrontEnd`). `sections.rs`
+//!    sessions) and a [`CoreFrontEnd`] (one per core: sessions). The codec, which client and server share, is
+//!    a separate crate, `crates/wire/NAME`, with fuzz targets (`fuzz/fuzz_targets`, `fuzz/Cargo.toml`).
+//! 2. `crates/serve/daemon/src/front_ends` gets a file or directory with a `FrontEndKind`: reading its
+//!    section (`Configured`), displaying it (`Exposed`), and running it (`RunningFrontEnd`). `sections.rs`
 //!    there contains code shared by sections. `FrontEndKind::listen` and `Listen` in `start_options.rs` are
 //!    for `serve --listen`.
 //! 3. Add it to `ALL` in `front_ends/mod.rs`, and the crate to `crates/serve/daemon/Cargo.toml`.
-//! 4. Explain its keys in `config/reference.toml` and in the same text in `docs/configuration.md`, and list modules with log lines in `KNOWN`
-//!    (`config/log.rs`). Tests fail until both are done. The protocol's page is `docs/NAME.md`.
+//! 4. Explain its keys in `config/reference.toml` and in the same text in `docs/configuration.md`, and list
+//!    modules with log lines in `KNOWN` (`config/log.rs`). Tests fail until both are done. The protocol's
+//!    page is `docs/NAME.md`.
 //!
 //! The table of front ends is a value (`FrontEnds` in `StartOptions`), so a program can use front ends
 //! unknown to `daemon`.
 //!
-//! A request takes its blocks from `Volume::range_locks`, checks the gate (`Volume::permits`) under that
-//! lock, and goes to `Volume::device`. `Volume::record_end` records its result. A change that is dropped
-//! before it ends leaves its blocks locked by `Volume::lock_until_quiesced`. [`Requests`] does all of this
-//! except the lock, with aborts and deadlines. A reset or preemption in one protocol calls [`Server::abort`],
-//! which notifies every front end on every core.
+//! To execute a request, a front end locks its blocks with `Volume::range_locks`, checks under that lock
+//! whether the volume permits the request (`Volume::permits`), sends it to `Volume::device`, and records its
+//! result with `Volume::record_end`. If a change is dropped before it ends, `Volume::lock_until_quiesced`
+//! keeps its blocks locked. [`Requests`] does all of this except locking, and adds aborts and deadlines. A
+//! reset or preemption in one protocol calls [`Server::abort`], which notifies every front end on every core.
 //!
-//! Monitoring names no front end: each counts in a [`CoreTally`] per core and returns it from
-//! [`CoreFrontEnd::statistics`]. `daemon::metrics` writes the counts with the front end's name as the label
-//! `protocol`. [`Server::tell`] reports sessions that start and end.
+//! Monitoring does not depend on the front ends: each front end counts in a [`CoreTally`] per core and
+//! returns it from [`CoreFrontEnd::statistics`]. `daemon::metrics` writes the counts with the front end's
+//! name as the label `protocol`. [`Server::tell`] reports sessions that start and end.
 //!
 //! # What cores share
 //!
@@ -60,21 +62,21 @@
 //! - the registry (login and logout only)
 //! - each logical unit's state behind a mutex, and its volume's reservations behind another, which is locked
 //!   last
-//! - a generation counter, which is all that a READ or WRITE reads
+//! - a generation counter, which is the only shared state that a READ or WRITE checks
 //! - range locks (two uncontended atomic additions per command)
 //! - mailboxes
 //!
-//! Outstanding requests are listed by the core that executes them. A list in the volume would be written by
-//! every core for every request, unlike anything else on the path of a READ or WRITE. The volume only records
-//! requests without an owner (`Volume::quiesced`).
+//! Outstanding requests are listed by the core that executes them. If the list were in the volume, every core
+//! would write to it for every request. Nothing else on the path of a READ or WRITE is shared in this way.
+//! The volume only records requests without an owner (`Volume::quiesced`).
 //!
 //! # Bounds on peers
 //!
-//! Connections that have not logged in have their own limits (`listener`): a full table drops the oldest
-//! entry of the address that has the most. Memory of commands comes from a [`Budget`] per session within one
-//! per core: when it is used up, reads wait and writes end with TASK SET FULL. A transfer between a socket
-//! and a RAM volume has a range lock. If its peer is slow and others wait for the blocks, it continues
-//! through a buffer.
+//! Connections that have not logged in have their own limit (`listener`): at the limit, the oldest connection
+//! of the address with the most connections is closed. Memory of commands comes from a [`Budget`] per session
+//! within one per core: when the budget is used up, reads wait and writes end with TASK SET FULL. A transfer
+//! between a socket and a RAM volume holds a range lock. If the peer is slow and other commands wait for the
+//! blocks, the transfer continues through a buffer.
 
 mod address;
 mod budget;

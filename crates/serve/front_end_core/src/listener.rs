@@ -1,5 +1,5 @@
-//! Listening sockets, and the connections that they accept, until those have logged in. Their number is
-//! limited, and a new one may evict an older one.
+//! Listening sockets, and the accepted connections that have not logged in yet. The number of these
+//! connections is limited, and a new one may evict an older one.
 //!
 //! A connection is never refused, since a peer that opens connections and sends nothing would otherwise keep
 //! others out. At the limit, the oldest connection of the address with the most of them is closed, so a flood
@@ -29,7 +29,8 @@ use crate::server::RunningCore;
 /// The listening portals, and their connections that have not logged in.
 pub(crate) struct Listeners {
     listening: Vec<Listening>,
-    /// Closed portals that are no longer wanted, until [`Listeners::set`].
+    /// Portals that were closed because the new configuration does not contain them, until
+    /// [`Listeners::set`].
     closed: Vec<Portal>,
     logins: SharedLogins,
     last_number: Cell<u32>,
@@ -37,13 +38,13 @@ pub(crate) struct Listeners {
 
 /// A listening portal.
 struct Listening {
-    /// As requested: its port may be 0.
+    /// The portal as configured; its port may be 0.
     wanted: Portal,
-    /// With its actual port.
+    /// The portal with its actual port.
     taken: Portal,
     task: JoinHandle<()>,
     number: u32,
-    /// The sockets for the cores from the second on, until they are passed to them.
+    /// The sockets for the other cores, until they are passed to those cores.
     parts: Vec<OpenedPart>,
 }
 
@@ -75,7 +76,7 @@ impl Receiving {
         }
     }
 
-    /// Whether it can continue for one of these portals.
+    /// Whether this socket can continue to serve one of these portals.
     pub(crate) fn stays_for_any(&self, portals: &[Portal]) -> bool {
         portals.iter().any(|portal| self.wanted.stays_for(portal))
     }
@@ -92,7 +93,7 @@ pub(crate) struct OpenedPart {
 }
 
 impl Listeners {
-    /// Creates it without portals; up to `logins` connections may be logging in.
+    /// Creates the listeners, without portals. Up to `logins` connections may be logging in.
     pub(crate) fn new(logins: usize) -> Listeners {
         Listeners {
             listening: Vec::new(),
@@ -112,8 +113,8 @@ impl Listeners {
         self.logins.borrow_mut().set_limit(logins);
     }
 
-    /// Closes all except these portals, before others may use their addresses. On other cores,
-    /// [`RunningCore::close_but`] closes them.
+    /// Closes all except these portals, so that new portals may use the addresses. Called on the first core;
+    /// [`RunningCore::close_but`] also closes the sockets of other cores.
     pub(crate) fn close_but(&mut self, portals: &[Portal]) {
         let all = std::mem::take(&mut self.listening);
         let (stay, gone): (Vec<_>, Vec<_>) = all
@@ -138,7 +139,7 @@ impl Listeners {
             let place = before.iter().position(|listening| listening.wanted.stays_for(wanted));
             places.push(place.map(|place| before.remove(place).renamed(wanted)));
         }
-        // Portals that were configured twice, and are now configured once.
+        // These portals were listed twice, and are now listed once.
         self.closed.extend(before.into_iter().map(Listening::close));
         let opened = match each_once(portals) {
             Ok(()) => self.open_missing(local, portals, places),
@@ -249,7 +250,7 @@ impl Listeners {
             ListenAddress::Inet(address) => reactor::world().listen(*address, &options),
             ListenAddress::Unix(path) => reactor::world().listen_local(path),
             ListenAddress::Datagrams(options) => {
-                // Its messages include the remedy.
+                // The error messages of this function include the remedy.
                 let opened = Listeners::open_datagrams(local, wanted, options, number);
                 return opened.map_err(io::Error::other).map_err(named);
             }
@@ -313,9 +314,9 @@ fn at(portal: &Portal, options: &DatagramOptions, taken: DatagramAddress) -> Por
     Portal { listen: ListenAddress::Datagrams(options), ..portal.clone() }
 }
 
-/// The receive buffer of each of `cores` cores, where a single core would have `bytes`. For a few cores it is
-/// not smaller, and the total for many is not much larger than for a few. Each buffer serves only its core's
-/// sessions.
+/// The size of each core's receive buffer if `cores` cores receive; a single core would have `bytes`. Up to
+/// [`BUFFERS_TOGETHER`] cores have buffers of full size. With more cores the buffers are smaller, so that
+/// their total stays bounded. Each buffer serves only the sessions of its core.
 fn bytes_of_each(bytes: usize, cores: usize) -> usize {
     (bytes * BUFFERS_TOGETHER / cores).clamp(bytes / BUFFERS_TOGETHER, bytes)
 }
@@ -328,7 +329,7 @@ async fn accept(local: Rc<RunningCore>, logins: SharedLogins, portal: Portal, li
                 welcome(&local, &logins, &portal, stream);
                 burst = (burst + 1) % BURST;
                 if burst == 0 {
-                    reactor::yield_now().await; // the accepted connections get a turn before they can be evicted
+                    reactor::yield_now().await; // the accepted connections run before one is evicted
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -337,7 +338,7 @@ async fn accept(local: Rc<RunningCore>, logins: SharedLogins, portal: Portal, li
                 }
             }
             Err(error) => {
-                // Probably out of descriptors; ending connections will free some.
+                // The process is probably out of file descriptors; connections that end will free some.
                 tracing::warn!(portal = %portal.listen, %error, "cannot accept a connection");
                 reactor::sleep(ACCEPT_PAUSE).await;
             }
@@ -345,7 +346,8 @@ async fn accept(local: Rc<RunningCore>, logins: SharedLogins, portal: Portal, li
     }
 }
 
-/// Starts the login of a connection. At the limit of its address, it evicts one that has not logged in.
+/// Starts the login of a connection. If its address is at its limit of connections, a connection of that
+/// address that has not logged in is evicted.
 fn welcome(local: &Rc<RunningCore>, logins: &SharedLogins, portal: &Portal, stream: Box<dyn Stream>) {
     let (server, address) = (local.server(), stream.peer().ip());
     if let Some(permit) = server.admit(address) {
@@ -403,7 +405,7 @@ fn begin_login(local: &Rc<RunningCore>, logins: &SharedLogins, accepted: Accepte
     }
 }
 
-/// Ends a connection that has not logged in. The mailbox ends once the connection has ended.
+/// Ends a connection that has not logged in. The returned mailbox ends once the connection has ended.
 fn give_way(local: &Rc<RunningCore>, login: &Login) -> Receiver<()> {
     let (gone, ends) = reactor::mailbox();
     let &Login { core, number, peer } = login;
@@ -427,8 +429,8 @@ struct Login {
 
 type SharedLogins = Rc<RefCell<Logins<Login>>>;
 
-/// Maximum total of all cores' receive buffers, as a multiple of a single core's buffer. Each core has at
-/// least this fraction of that buffer.
+/// Maximum total of the receive buffers of all cores, as a multiple N of the buffer of a single core. With
+/// many cores, the buffer of each core is still 1/N of that size.
 const BUFFERS_TOGETHER: usize = 4;
 /// Connections accepted in a row before other tasks run.
 const BURST: u32 = 16;
@@ -439,7 +441,7 @@ pub(crate) struct Logins<T> {
     most: usize,
     next: u64,
     waiting: BTreeMap<u64, (AddressBlock, T)>,
-    /// The numbers of each address, in order of arrival.
+    /// The numbers of the logins from each address, in order of arrival.
     per_block: BTreeMap<AddressBlock, BTreeSet<u64>>,
     /// The same addresses; the last one is evicted first.
     ranks: BTreeSet<Rank>,
@@ -450,7 +452,7 @@ pub(crate) struct Logins<T> {
 type Rank = (usize, Reverse<u64>, AddressBlock);
 
 impl<T> Logins<T> {
-    /// Creates it for up to `most` logins, at least one.
+    /// Creates the table for up to `most` logins, at least one.
     pub(crate) fn new(most: usize) -> Logins<T> {
         Logins {
             most: most.max(1),
@@ -552,7 +554,7 @@ mod tests {
         assert_eq!(come(&mut logins, &[1, 1, 1], &[1]), [Some(4), Some(0), Some(1)], "but not for ever");
     }
 
-    /// Each query takes the lock of the registry.
+    /// Asking whether an address has sessions takes the lock of the registry.
     #[test]
     fn an_address_is_asked_about_once_at_most_when_one_more_comes() {
         let mut logins = Logins::new(1000);

@@ -10,8 +10,8 @@ use crate::address::AddressBlock;
 #[derive(Debug, Default)]
 pub(crate) struct LogLimit {
     blocks: BTreeMap<AddressBlock, Lines>,
-    /// For all addresses together. Its `left_out` counts lines about addresses for which `blocks` has no
-    /// room.
+    /// The lines about all addresses together. Its `left_out` counts lines about addresses for which `blocks`
+    /// has no free entry.
     all: Option<Lines>,
 }
 
@@ -34,8 +34,8 @@ pub(crate) struct LeftOut {
 pub const AUDIT: &str = "audit";
 /// The counts restart after this time.
 pub const WINDOW: Duration = Duration::from_secs(10);
-/// Maximum number of lines about one address in a window: enough for each try of an initiator that retries
-/// every two seconds.
+/// Maximum number of lines about one address in a window: enough for every attempt of an initiator that
+/// retries every two seconds.
 pub const LINES_MAX: u32 = 5;
 /// Maximum number of lines in a window.
 pub const ALL_LINES_MAX: u32 = 50;
@@ -67,12 +67,12 @@ impl LogLimit {
         admits
     }
 
-    /// Suppressed lines of windows that have ended. Called periodically.
+    /// Removes and returns the counts of suppressed lines in windows that have ended. Called periodically.
     pub(crate) fn left_out(&mut self, now: Instant) -> Vec<LeftOut> {
         let over = self.blocks.extract_if(.., |_, lines| lines.is_over(now));
         let told = |(from, lines): (_, Lines)| LeftOut { from: Some(from), lines: lines.left_out };
         let mut left_out: Vec<LeftOut> = over.map(told).filter(|left_out| left_out.lines > 0).collect();
-        // The number of lines that report this is also limited.
+        // The number of lines that report suppressed lines is also limited.
         left_out.sort_by_key(|left_out| std::cmp::Reverse(left_out.lines));
         let rest: u64 =
             left_out.drain(left_out.len().min(SUMMARIES_MAX)..).map(|left_out| left_out.lines).sum();

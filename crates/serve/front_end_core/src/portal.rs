@@ -74,8 +74,8 @@ pub struct Portal {
     pub front_end: &'static str,
     /// The address to listen on.
     pub listen: ListenAddress,
-    /// A number with a meaning for the front end: in iSCSI its portal group tag, at least 1 (RFC 7143 section
-    /// 4.4.1).
+    /// A number whose meaning depends on the front end. In iSCSI it is the portal group tag, at least 1 (RFC
+    /// 7143 section 4.4.1).
     pub tag: u16,
     /// The address that discovery reports instead, for targets behind address translation: `host:port`.
     pub advertise: Option<String>,
@@ -88,7 +88,7 @@ impl Portal {
     pub fn took_in(&self, local: SocketAddr) -> bool {
         self.listen.inet().is_some_and(|listen| {
             let (ip, here) = (listen.ip().to_canonical(), local.ip().to_canonical());
-            // Two interfaces may have the same link-local address.
+            // Two interfaces may have the same link-local address, so the scope must also match.
             let is_here = match (listen, local) {
                 (SocketAddr::V6(listen), SocketAddr::V6(local)) => {
                     ip == here && (listen.scope_id() == 0 || listen.scope_id() == local.scope_id())
@@ -104,20 +104,21 @@ impl Portal {
         Portal { advertise: other.advertise.clone(), ..self.clone() } == *other
     }
 
-    /// Reopens the datagram socket of a portal after its interface has failed, once the interface is up. A
-    /// removed and recreated interface is a different one. `None` if the old socket must be retried.
+    /// Reopens the datagram socket of a portal after its interface has failed, once the interface is up. The
+    /// old socket cannot be reused if the interface was removed and created again. `None` if the caller must
+    /// retry with the old socket.
     pub async fn open_again(&self) -> Option<Box<dyn Datagrams>> {
         let ListenAddress::Datagrams(options) = &self.listen else { return None };
         loop {
             reactor::sleep(OPEN_PAUSE).await;
-            // All sockets of one port would have to be reopened, in order. They are not bound to an interface
-            // that can disappear.
+            // All sockets that share this port would have to be reopened, in order. This is not necessary,
+            // because they are not bound to an interface that can disappear.
             if matches!(options.endpoint, DatagramEndpoint::Udp(_)) && options.share.is_some() {
                 return None;
             }
             match reactor::world().datagrams(options) {
                 Ok(datagrams) => return Some(datagrams),
-                // The privilege to open one was dropped after the start.
+                // The process dropped the privilege to open such a socket after its start.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return None,
                 Err(_) => {}
             }
@@ -125,8 +126,8 @@ impl Portal {
     }
 }
 
-/// Rejects portals that occur twice, by one name or two: each frame of an interface would be received twice.
-/// Resolves names in the runtime environment of this thread.
+/// Rejects a portal that is listed twice, even under different names, because each frame of its interface
+/// would be received twice. Resolves names in the runtime environment of this thread.
 ///
 /// # Errors
 /// The text names the portal.
@@ -146,7 +147,7 @@ pub fn each_once(portals: &[Portal]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether both are the same place. Port 0 is a different one each time.
+/// Whether both addresses are the same endpoint. Two addresses with port 0 always differ.
 fn is_same_place(one: &ListenAddress, other: &ListenAddress) -> bool {
     use DatagramEndpoint::{Ethernet, Udp};
     match (one, other) {

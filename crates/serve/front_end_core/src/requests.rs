@@ -1,5 +1,5 @@
-//! The outstanding device requests of one attachment, for front ends whose commands are single requests: each
-//! checks the gate, can be aborted and has a deadline.
+//! The outstanding device requests of one attachment, for front ends whose commands are single requests. Each
+//! request must be permitted by the volume, can be aborted, and has a deadline.
 //!
 //! ```text
 //!   ask ── not permitted, or aborted since it was accepted ──► Unserved
@@ -29,7 +29,7 @@ pub struct Requests {
     volume: Arc<Volume>,
     attachment: AttachmentId,
     path: HostPath,
-    /// The gate's results, in this generation.
+    /// The results of `Volume::permits` for each kind of access, in this generation.
     permitted: Cell<(u64, [Result<(), Denied>; 2])>,
     outstanding: RefCell<BTreeMap<u64, Outstanding>>,
     /// The number of the next request.
@@ -39,28 +39,28 @@ pub struct Requests {
     has_left_changes: Cell<bool>,
 }
 
-/// A request that the device has not ended.
+/// A request that the device has not completed.
 struct Outstanding {
     access: Access,
     since: Instant,
-    /// It has been sent to the device; otherwise it waits for something else.
+    /// The request has been sent to the device; otherwise it waits for something else, such as a lock.
     is_asked: bool,
     /// The reason for ending it early.
     early: Option<Unserved>,
     waker: Option<Waker>,
 }
 
-/// The acceptance of a request. A later abort applies to the request, whether it was outstanding by then or
-/// waited for something else.
+/// The acceptance of a request. A later abort applies to the request even if it has not been sent to the
+/// device yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticket(u64);
 
 /// Why a request was not executed, or not completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unserved {
-    /// It is not permitted.
+    /// The volume does not permit the request.
     Denied(Denied),
-    /// The device failed it, or it timed out.
+    /// The device returned an error, or the request timed out.
     Failed(DeviceError),
     /// It was aborted.
     Aborted,
@@ -70,7 +70,7 @@ pub enum Unserved {
 struct Listed<'a> {
     requests: &'a Requests,
     number: u64,
-    /// The blocks that it changes, until the device has ended it.
+    /// The blocks that the request changes; `None` once the device has completed it.
     changes: Option<Extent>,
 }
 
@@ -95,9 +95,9 @@ impl Requests {
         Requests { volume, attachment, path, permitted, outstanding, next, aborts, has_left_changes }
     }
 
-    /// Whether a change was abandoned while the device had it. Its blocks stay locked until
-    /// [`Server::quiesce`](crate::Server::quiesce) has been awaited: by the code that ended the change or,
-    /// finally, by the code that drops this list.
+    /// Whether a change was abandoned while the device was executing it. Its blocks stay locked until
+    /// [`Server::quiesce`](crate::Server::quiesce) has been awaited. The code that ended the change must
+    /// await it, or at the latest the code that drops this list.
     pub fn has_left_changes(&self) -> bool {
         self.has_left_changes.get()
     }
@@ -134,11 +134,11 @@ impl Requests {
         permitted[usize::from(access == Access::Write)]
     }
 
-    /// Executes a permitted request until it ends in one of the ways above. `request` is called if it is
-    /// permitted; `changes` are the blocks that it changes.
+    /// Executes a request until it ends in one of the ways in the module's diagram. `request` is called only
+    /// if the volume permits the access; `changes` are the blocks that it changes.
     ///
     /// # Errors
-    /// It was not executed, or it is unknown whether it was.
+    /// The request was not executed, or it is unknown whether it was executed.
     pub async fn ask<T, F>(
         &self,
         ticket: Ticket,
@@ -156,7 +156,8 @@ impl Requests {
         let access = if kind == RequestKind::Change { Access::Write } else { Access::Read };
         self.permits(access).map_err(Unserved::Denied)?;
         let request = pin!(request());
-        // Dropped before the request, so that its blocks are locked when it is cancelled.
+        // Declared after `request`, so that it is dropped first and the blocks are locked when the request is
+        // cancelled.
         let mut listed = self.list(access, changes, true);
         let ended = self.unless_early(&listed, request).await?;
         listed.changes = None;
@@ -218,7 +219,7 @@ impl Requests {
         Listed { requests: self, number, changes }
     }
 
-    /// Whether some are outstanding.
+    /// Whether any requests are outstanding.
     pub fn are_outstanding(&self) -> bool {
         !self.outstanding.borrow().is_empty()
     }
@@ -244,8 +245,9 @@ impl Requests {
         }
     }
 
-    /// Fails requests that the device has not ended within `deadline`. Returns the longest time for which it
-    /// has been unresponsive: the volume must be [fenced](crate::Server::fence).
+    /// Fails requests that the device has not completed within `deadline`. If there are any, returns the
+    /// longest time for which the device has been unresponsive, and the caller must
+    /// [fence](crate::Server::fence) the volume.
     pub fn expire(&self, now: Instant, deadline: Duration) -> Option<Duration> {
         let mut silent = None;
         for outstanding in self.outstanding.borrow_mut().values_mut() {
@@ -261,7 +263,7 @@ impl Requests {
 }
 
 impl Outstanding {
-    /// Ends it, unless it has already ended.
+    /// Ends the request early, unless it has already been ended.
     fn end(&mut self, early: Unserved) -> bool {
         let ends = self.early.is_none();
         self.early.get_or_insert(early);

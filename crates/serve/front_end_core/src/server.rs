@@ -1,11 +1,11 @@
 //! A server and its cores. The handle of a server contains the configuration, limits and counters that all
-//! cores share. It sends messages to the cores. A core is a reactor thread with its parts of the front ends
+//! cores share, and sends messages to the cores. A core is a reactor thread with its parts of the front ends
 //! and a periodic tick.
 //!
-//! A front end that aborts commands reports it when the devices have quiesced: after that no aborted request
-//! can change the medium. If a device does not quiesce within [`Limits::fence_time`], its volume is fenced
-//! (not ready for any host) until it does. The abort is then reported immediately, since no request can pass
-//! the fence.
+//! A front end that aborts commands reports the abort once the devices have quiesced: from then on, no
+//! aborted request can change the medium. If a device does not quiesce within [`Limits::fence_time`], its
+//! volume is fenced (not ready for any host) until it does. The abort is then reported immediately, since no
+//! request can pass the fence.
 //!
 //! ```text
 //!                quiesced in time
@@ -54,8 +54,8 @@ pub struct Limits {
     /// Maximum concurrent connections from one address or IPv6 network (/64), including those still logging
     /// in.
     pub connections_per_address: usize,
-    /// Maximum concurrent connections that have not logged in yet, in total. One more closes the oldest of
-    /// the address that has the most.
+    /// Maximum concurrent connections that have not logged in yet, in total. A further connection closes the
+    /// oldest connection of the address that has the most.
     pub logins: usize,
     /// How long task management waits for a device to quiesce before it fences the volume and responds.
     pub fence_time: Duration,
@@ -82,27 +82,28 @@ pub struct Server {
     limits: Lock<Limits>,
     connections: Lock<Counts>,
     log_limit: Lock<LogLimit>,
-    /// For log lines that others must not crowd out.
+    /// The limit of log lines that other lines must not crowd out.
     alarm_limit: Lock<LogLimit>,
     /// The portals with the ports that were bound.
     portals: Lock<Arc<[Portal]>>,
     phase: AtomicU8,
     observer: OnceLock<Arc<dyn Observer>>,
     cores: Vec<Sender<Message>>,
-    /// Number of unanswered questions of [`Server::ask_cores`], by core.
+    /// Number of unanswered closures of [`Server::ask_cores`], by core.
     unanswered: Arc<[AtomicUsize]>,
-    /// Number of cores that have stopped answering hosts.
+    /// Number of cores that no longer serve hosts, during a shutdown.
     drained: AtomicUsize,
     /// When each core last ran its tick.
-    // Not a `block::Lock`: a simulation need not vary the order here.
+    // This is not a `block::Lock`, because a simulation need not vary the order of threads here.
     ticks: Box<[Mutex<Option<Instant>>]>,
 }
 
-/// A hanging core has at most this many questions waiting; more than its callers ask concurrently.
+/// Maximum number of unanswered questions of a core, so that they do not accumulate while the core hangs.
+/// Callers ask fewer concurrently.
 const QUESTIONS_MAX: usize = 64;
 
-/// Each additional socket costs every frame of its interface about 50 ns, on the core that the network card
-/// interrupts.
+/// Maximum number of cores that receive datagrams. Each of them has a socket, which adds about 50 ns to the
+/// processing of every frame of the interface, on the core that the network card interrupts.
 const DATAGRAM_CORES_MAX: usize = 16;
 
 /// Counts an unanswered question to a core until it is dropped.
@@ -145,7 +146,8 @@ impl Drop for ConnectionPermit {
 }
 
 impl Server {
-    /// A server with these front ends, and a [`Core`] for each of `cores` reactor threads, at least one.
+    /// Creates a server with these front ends, and a [`Core`] for each of `cores` reactor threads, at least
+    /// one.
     pub fn new(config: Config, cores: usize, front_ends: Vec<Arc<dyn FrontEnd>>) -> (Arc<Server>, Vec<Core>) {
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..cores.max(1)).map(|_| reactor::mailbox()).unzip();
         let server = Arc::new(Server {
@@ -185,10 +187,10 @@ impl Server {
         (0..self.cores.len()).for_each(|core| self.send(core, Message::Drain(grace)));
     }
 
-    /// Replaces the configuration. Sessions that are not affected continue; each front end notifies the
-    /// others. The order is: all cores close removed portals; new ones are opened; `adopt` gives the front
-    /// ends their new configuration; every core adapts its sessions. Commands for removed volumes are
-    /// aborted, and their devices quiesce.
+    /// Replaces the configuration. Unaffected sessions continue; each front end notifies the hosts of
+    /// affected sessions. First, all cores close removed portals. Then new portals are opened, `adopt` passes
+    /// the front ends their new configuration, and every core adapts its sessions. Commands for removed
+    /// volumes are aborted, and the devices of these volumes quiesce.
     ///
     /// Completes when all cores have adapted. Two calls must not overlap.
     ///
@@ -197,7 +199,7 @@ impl Server {
     /// called.
     pub async fn reconfigure(&self, config: Config, adopt: impl FnOnce()) -> io::Result<Vec<ListenAddress>> {
         let Config { volumes, portals, limits } = config;
-        // A port shared by several cores is free when the last one has closed it.
+        // A port that several cores share is free only when the last core has closed it.
         self.on_all(|done| {
             let portals = portals.clone();
             move |local: &Rc<RunningCore>| {
@@ -221,8 +223,8 @@ impl Server {
     }
 
     /// Aborts the commands selected by the order, on every core and in every front end. Completes when none
-    /// of them can start any more and the other volumes that they used have quiesced; [`Server::quiesce`]
-    /// waits for the order's own volume.
+    /// of these commands can start any more, and the other volumes that they used have quiesced.
+    /// [`Server::quiesce`] waits for the order's own volume.
     pub async fn abort(&self, order: AbortOrder) {
         self.on_all(|done| {
             let order = order.clone();
@@ -231,8 +233,8 @@ impl Server {
         .await;
     }
 
-    /// Runs a closure on every core. `order` creates it from a sender, which the closure drops when it is
-    /// done; completes when all have done so.
+    /// Runs a closure on every core. `order` creates the closure from a sender, which the closure drops when
+    /// it is done. Completes when all senders have been dropped.
     async fn on_all<F: FnOnce(&Rc<RunningCore>) + Send + 'static>(&self, order: impl Fn(Sender<()>) -> F) {
         let (done, mut all_done) = reactor::mailbox();
         (0..self.cores.len()).for_each(|core| self.run_on(core, order(Sender::clone(&done))));
@@ -241,15 +243,16 @@ impl Server {
         while let Some(()) = all_done.recv().await {}
     }
 
-    /// Runs a closure on a core's thread, asynchronously and in the order of the calls; it is dropped if the
-    /// core has ended. [`RunningCore::front_end`] finds the front end there.
+    /// Runs a closure on a core's thread, asynchronously and in the order of the calls. The closure is
+    /// dropped if the core has ended. It can get a front end's part of the core from
+    /// [`RunningCore::front_end`].
     pub fn run_on(&self, core: usize, run: impl FnOnce(&Rc<RunningCore>) + Send + 'static) {
         self.send(core, Message::Run(Box::new(run)));
     }
 
-    /// Runs a question on the thread of every core and returns the answers by core: `None` for a core that
-    /// has ended or has not answered `within` this time. Blocks for up to that time; not for reactor threads.
-    /// The number of questions that a hanging core has waiting is limited.
+    /// Runs a closure on the thread of every core and returns the results by core: `None` for a core that has
+    /// ended or has not answered `within` this time. Blocks for up to that time, so reactor threads must not
+    /// call this. The number of unanswered calls per core is limited, in case the core hangs.
     pub fn ask_cores<T: Send + 'static>(
         &self,
         within: Duration,
@@ -285,8 +288,9 @@ impl Server {
         *tick = Some(now);
     }
 
-    /// The cores whose last tick is older than `limit`, with the time since. A tick runs at least once a
-    /// second. The cores are not queried. `now` is from the clock of the cores' runtime environment.
+    /// The cores whose last tick is older than `limit`, each with the time since that tick. A tick runs at
+    /// least once a second. This reads recorded times and sends nothing to the cores. `now` is a time of the
+    /// cores' runtime environment.
     pub fn hung_cores(&self, now: Instant, limit: Duration) -> Vec<(usize, Duration)> {
         let since = |tick: &Mutex<Option<Instant>>| {
             let last = *tick.lock().unwrap_or_else(PoisonError::into_inner);
@@ -337,7 +341,7 @@ impl Server {
         *self.limits.lock()
     }
 
-    /// The portals, with real ports once they are bound.
+    /// The portals, with their actual ports once they are bound.
     pub fn portals(&self) -> Arc<[Portal]> {
         Arc::clone(&self.portals.lock())
     }
@@ -372,13 +376,13 @@ impl Server {
         self.may_log_of(AddressBlock::containing(from))
     }
 
-    /// The same for a peer in this address block.
+    /// [`Server::may_log`] for a peer in this address block.
     pub fn may_log_of(&self, from: AddressBlock) -> bool {
         self.log_limit.lock().admits(reactor::now(), from)
     }
 
-    /// The same for a line that an administrator must see, such as the start of a lockout. It has a separate
-    /// limit, which other lines about the peer do not use up.
+    /// [`Server::may_log_of`] for a line that an administrator must see, such as the start of a lockout.
+    /// These lines have a separate limit, which other lines about the peer do not use up.
     pub fn may_log_alarm(&self, from: AddressBlock) -> bool {
         self.alarm_limit.lock().admits(reactor::now(), from)
     }
@@ -398,7 +402,7 @@ impl Server {
         self.limits().staging_bytes / self.cores.len()
     }
 
-    /// Sets the observer of later events; the first one set stays.
+    /// Sets the observer of later events. Only the first call has an effect.
     pub fn set_observer(&self, observer: Arc<dyn Observer>) {
         let _ = self.observer.set(observer);
     }
@@ -410,11 +414,12 @@ impl Server {
         }
     }
 
-    /// Waits until requests aborted before this call can no longer reach these volumes' media. Volumes that
-    /// take longer than [`Limits::fence_time`] are fenced until they have quiesced, and no longer waited for.
+    /// Waits until requests aborted before this call can no longer reach these volumes' media. A volume that
+    /// takes longer than [`Limits::fence_time`] is fenced until it has quiesced; this function does not wait
+    /// for it any longer.
     pub async fn quiesce(self: &Arc<Self>, volumes: Vec<Arc<Volume>>) {
         let limit = self.limits().fence_time;
-        // Concurrently: several hanging volumes take no longer than one.
+        // Wait for the volumes concurrently, so that several hanging volumes take no longer than one.
         let waits: Vec<_> = volumes
             .into_iter()
             .map(|volume| reactor::spawn(quiesce(Arc::clone(self), volume, limit)))
@@ -424,8 +429,8 @@ impl Server {
         }
     }
 
-    /// Takes `volume` out of service until its device, unresponsive for `silent`, has ended everything
-    /// aborted so far. This is logged (`storage`).
+    /// Takes `volume` out of service until its device has ended all requests that were aborted so far, and
+    /// logs this (`storage`). `silent` is the time for which the device has been unresponsive.
     pub fn fence(&self, volume: &Arc<Volume>, silent: Duration) {
         let fence = volume.fence();
         self.tell(|observer| {
@@ -475,7 +480,8 @@ enum Message {
     Drain(Duration),
 }
 
-/// A reactor thread's share of a server. Made by [`Server::new`], moved to its thread, and run there.
+/// A reactor thread's part of a server. [`Server::new`] creates it; it is then moved to its thread and run
+/// there.
 pub struct Core {
     index: usize,
     server: Arc<Server>,
@@ -512,12 +518,11 @@ pub struct RunningCore {
 }
 
 impl Core {
-    /// Serves until [`Server::shutdown`]. The first core binds the portals and reports to `bound` their
-    /// addresses, or why it failed; the others report nothing. Returns true if all volumes were flushed
-    /// before the end.
+    /// Serves until [`Server::shutdown`]. The first core binds the portals and sends `bound` their addresses,
+    /// or the error; the other cores send nothing. Returns true if all volumes were flushed before the end.
     pub async fn run(self, bound: std::sync::mpsc::Sender<io::Result<Vec<ListenAddress>>>) -> bool {
         let Core { index, server, mut messages } = self;
-        // Before the first message, so that a core that hangs in it is also detected.
+        // Record a tick before the first message, so that a core that hangs in this message is also detected.
         server.note_tick(index, reactor::now());
         let memory = Budget::new(server.memory_of_a_core(), None);
         let handle = CoreHandle { core: index, server: Arc::clone(&server), memory: Rc::clone(&memory) };
@@ -621,7 +626,7 @@ impl RunningCore {
     }
 
     /// The core for the next login, round-robin. A draining server refuses logins on the core that accepts
-    /// them, because the others process no messages.
+    /// them, because the other cores no longer process messages.
     pub(crate) fn next_login_core(&self) -> usize {
         debug_assert_eq!(self.index, 0, "connections are accepted on the first core");
         if self.server.phase() == Phase::Draining {
@@ -705,7 +710,7 @@ impl RunningCore {
             reactor::sleep(DRAIN_STEP).await;
         }
         self.front_ends.iter().for_each(|front_end| front_end.close_all());
-        // Their tasks notice it on their next turn, and end their sessions.
+        // The tasks of the closed connections detect this when they run next, and end their sessions.
         reactor::sleep(DRAIN_STEP).await;
         let drained = &self.server.drained;
         let before = drained.fetch_add(1, Ordering::AcqRel);
@@ -713,7 +718,8 @@ impl RunningCore {
         if self.index != 0 {
             return true;
         }
-        // Writes acknowledged by other cores must be flushed as well. A hanging core is not waited for.
+        // Writes that other cores have acknowledged must be flushed as well, so wait for these cores to stop,
+        // but not for a hanging one.
         while drained.load(Ordering::Acquire) < self.server.cores() && reactor::now() < end + DRAIN_MAX {
             reactor::sleep(DRAIN_STEP).await;
         }
@@ -721,8 +727,8 @@ impl RunningCore {
         self.flush_all(FLUSH_TIME.min(until.saturating_duration_since(reactor::now()))).await
     }
 
-    /// Flushes all volumes concurrently, so that acknowledged writes are on stable storage and a hanging
-    /// volume does not delay the others.
+    /// Flushes all volumes, so that acknowledged writes are on stable storage. Volumes are flushed
+    /// concurrently, so that a hanging volume does not delay the others.
     async fn flush_all(&self, limit: Duration) -> bool {
         let mut all = true;
         let volumes = self.server.volumes();
@@ -763,8 +769,8 @@ const IDLE_TICK: Duration = Duration::from_secs(1);
 /// Additional time after the grace for cores to cut their last connections.
 const DRAIN_MAX: Duration = Duration::from_millis(500);
 const DRAIN_STEP: Duration = Duration::from_millis(20);
-/// Maximum duration of the last flush. It is shorter if hosts have used up their grace: the flush ends at
-/// [`FLUSH_END`].
+/// Maximum duration of the last flush. The flush is shorter if hosts have used up their grace, because it
+/// ends no later than [`FLUSH_END`].
 const FLUSH_TIME: Duration = Duration::from_secs(4);
 /// Latest end of the last flush, after the grace.
 const FLUSH_END: Duration = Duration::from_secs(3);
@@ -791,7 +797,7 @@ mod tests {
         assert_eq!(server.phase(), Phase::Draining);
     }
 
-    /// In virtual time: the second core stops after three seconds; the first continues.
+    /// In virtual time, the second core stops after three seconds, and the first core continues.
     #[test]
     fn a_core_that_does_not_come_round_is_told_apart_from_one_that_does() {
         let config = Config { volumes: Vec::new(), portals: Vec::new(), limits: Limits::default() };
@@ -820,7 +826,7 @@ mod tests {
         let (server, cores) = Server::new(config, 1, Vec::new());
         let (said, heard) = mpsc::channel();
         server.run_on(0, move |core| {
-            let later = reactor::now() + Duration::from_secs(6); // as if it had not returned since
+            let later = reactor::now() + Duration::from_secs(6); // as if it had stayed stopped
             let _ = said.send(core.server().hung_cores(later, Duration::from_secs(5)).len());
         });
         let (bound, _) = mpsc::channel();
@@ -847,8 +853,8 @@ mod tests {
         assert_eq!(server.ask_cores(Duration::from_secs(3600), |_| ()), [None, None]);
     }
 
-    /// A hanging device, and a core that used up the grace, once left no time for the record: the process was
-    /// killed before it was written.
+    /// Regression: a device hung and a core used up the grace, so no time was left to record the loss. The
+    /// process was killed before the record was written.
     #[test]
     fn the_loss_of_a_hanging_volume_is_recorded_in_the_time_that_a_shutdown_has() {
         let (faults, paper) = (FaultControl::default(), Arc::new(Paper::slow(RECORD_TIME / 2)));

@@ -1,20 +1,21 @@
-//! The volumes that the first core monitors: it detects failures and growth, and flushes volumes before they
-//! are closed.
+//! The monitoring of volumes by the first core, which detects failures and growth, and the flush of volumes
+//! before they are closed.
 //!
-//! The log has one line when a volume starts to fail, hangs or runs out of space. It has another one when the
-//! volume has recovered for a while, with the number of failed requests and the duration. The number of lines
-//! does not depend on the load, so a failing volume cannot fill the log.
+//! One line is logged when a volume starts to fail, hangs or runs out of space. A second line is logged once
+//! the volume has worked again for a while, with the number of failed requests and the duration. The number
+//! of lines does not depend on the load, so a failing volume cannot fill the log.
 //!
 //! ```text
 //!   well ── a request fails, or the device is unresponsive ──► ERROR ──► failing
 //!   failing ── no failure for QUIET, and the latest request of each kind succeeded ──► WARN ──► well
 //! ```
 //!
-//! The kernel sends no notification when a file grows, so its size is polled. Front ends notify their hosts;
-//! in SCSI by the unit attention CAPACITY DATA HAS CHANGED (SBC-3 4.10).
+//! The kernel sends no notification when a file grows, so its size is polled. Front ends notify their hosts
+//! of the growth; in SCSI by the unit attention CAPACITY DATA HAS CHANGED (SBC-3 4.10).
 //!
-//! The device that is opened next may never be notified that the kernel failed to write data acknowledged
-//! through this one. An unsuccessful last flush therefore counts as a loss, whatever the reason.
+//! If the kernel later fails to write data that was acknowledged through a closed device, the next open of
+//! the device may not report this. An unsuccessful last flush therefore counts as a loss, whatever the
+//! reason.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -129,7 +130,7 @@ fn cause(condition: &StorageCondition) -> String {
             format!("{error}: {}", std::io::Error::from_raw_os_error(number))
         }
         (None, Some(StorageError { error, os_error: None })) => error.to_string(),
-        (None, None) => "the device timed out".to_owned(), // and has done so since
+        (None, None) => "the device timed out".to_owned(), // and has timed out again since
     }
 }
 
@@ -146,7 +147,7 @@ pub(crate) async fn watch_growth(server: Arc<impl Watcher>, name: Rc<Name>, volu
         if let Err(error) = volume.device().refresh().await {
             // Users of the volume will report the failure; its size is unchanged.
             tracing::debug!(volume = name.now(), %error, "cannot check the size");
-            // There may be no outstanding request when another host takes the device over.
+            // When another host takes the device over, there may be no outstanding request that reports this.
             if error == DeviceError::Fenced {
                 volume.record_end(RequestKind::Inspect, &Err::<(), _>(error));
             }
@@ -176,7 +177,7 @@ impl Name {
 pub(crate) struct Watched(Vec<(Weak<Volume>, Rc<Name>)>);
 
 impl Watched {
-    /// Adapts to the volumes served now. Returns the new ones.
+    /// Adapts to the volumes that are served now. Returns the added volumes.
     pub(crate) fn adapt(&mut self, served: &Snapshot) -> Vec<(Weak<Volume>, Rc<Name>)> {
         self.0.retain(|(volume, _)| volume.strong_count() > 0);
         let mut new = Vec::new();
@@ -223,7 +224,7 @@ pub async fn last_flush(volume: &Volume, limit: Duration) -> Result<(), Unflushe
         Ok(Err(error)) => Unflushed::Failed(error),
         Err(_) => Unflushed::Unanswered(limit),
     };
-    // A state directory on the same disk may also hang.
+    // The record has a time limit, because a state directory on the same disk may also hang.
     let _ = reactor::timeout(RECORD_TIME, volume.abandon_unflushed()).await;
     Err(unflushed)
 }

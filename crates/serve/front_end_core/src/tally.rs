@@ -5,8 +5,9 @@
 //! atomics, and read there on request ([`crate::CoreFrontEnd::statistics`]). The command path makes only one
 //! call, [`VolumeTally::record`]; everything else is counted only on exceptional events.
 //!
-//! Memory is bounded whatever hosts do: the keys are the targets and volumes served, the front end's fixed
-//! words, and the names of at most [`HOSTS_MAX`] hosts. All later hosts share one name ([`OTHERS`]).
+//! The memory for statistics is bounded, whatever hosts do: the keys are the targets and volumes served, the
+//! front end's fixed words, and the names of at most [`HOSTS_MAX`] hosts. All later hosts share one name
+//! ([`OTHERS`]).
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -34,7 +35,7 @@ pub enum Operation {
     WriteSame,
     /// Copies blocks within the server.
     ExtendedCopy,
-    /// Any other.
+    /// Any other operation.
     Other,
 }
 
@@ -66,8 +67,9 @@ impl Operation {
     }
 }
 
-/// Number of classes of durations. The first ends at 4 µs, the next at 8 µs, and so on; each bound is twice
-/// the previous one. The last but one ends at 16.8 s ([`Durations::bound`]), and the last has no upper bound.
+/// Number of classes of durations. The first class ends at 4 µs, the next at 8 µs, and so on; each bound is
+/// twice the previous one ([`Durations::bound`]). The second to last class ends at 16.8 s, and the last has
+/// no upper bound.
 pub const CLASSES: usize = 24;
 /// The first class ends at 2^FIRST_BITS µs.
 const FIRST_BITS: u32 = 2;
@@ -115,8 +117,9 @@ impl Counting {
     }
 }
 
-/// The duration of commands that started and ended at two instants. A round completes many such commands:
-/// comparing their instants with those of the previous command is faster than computing the duration again.
+/// The duration of commands that started and ended at two instants. One iteration of the reactor completes
+/// many commands with the same two instants: comparing the instants with those of the previous command is
+/// faster than computing the duration again.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     begin: Instant,
@@ -139,12 +142,12 @@ impl Span {
     }
 }
 
-/// Sufficient for 584 years.
+/// A duration in nanoseconds; 64 bits are sufficient for 584 years.
 fn nanoseconds(time: Duration) -> u64 {
     time.as_secs().wrapping_mul(1_000_000_000).wrapping_add(time.subsec_nanos().into())
 }
 
-/// The class of a duration; upper bounds are inclusive.
+/// The class of a duration. Upper bounds are inclusive.
 #[inline]
 fn class(nanoseconds: u64) -> usize {
     let microseconds = nanoseconds.saturating_sub(1) / 1000;
@@ -184,8 +187,8 @@ impl VolumeTally {
         self.device[operation as usize].get_or_init(Box::default).add(class(nanoseconds), nanoseconds);
     }
 
-    /// Adds bytes read from and written to the volume. Not needed by front ends whose logical units count
-    /// them.
+    /// Adds bytes read from and written to the volume. Front ends whose logical units count these bytes do
+    /// not call this.
     pub fn moved(&self, read_bytes: u64, written_bytes: u64) {
         self.read_bytes.set(self.read_bytes.get() + read_bytes);
         self.written_bytes.set(self.written_bytes.get() + written_bytes);
@@ -228,7 +231,7 @@ pub type WordCounts = BTreeMap<(Counted, String, &'static str), u64>;
 /// Statistics of one front end on one core.
 #[derive(Default)]
 pub struct CoreTally {
-    /// By address, which is unique as long as there is a `Weak` to the volume.
+    /// By the address of the volume in memory, which is unique as long as there is a `Weak` to the volume.
     volumes: RefCell<BTreeMap<usize, TalliedVolume>>,
     counts: RefCell<WordCounts>,
     /// Traffic of closed sessions, by target and host.
@@ -279,7 +282,8 @@ pub const OTHERS: &str = "(others)";
 /// The labels under which hosts are counted.
 #[derive(Debug, Default)]
 pub struct HostNames {
-    // Not a `block::Lock`: it is held only for a lookup, so a simulation need not vary the order here.
+    // This is not a `block::Lock`: the lock is held only for a lookup, so a simulation need not vary the
+    // order of threads here.
     known: Mutex<BTreeMap<String, Arc<str>>>,
 }
 
@@ -314,7 +318,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// The sum of both.
+    /// The sum of this traffic and `other`.
     pub fn plus(self, other: Traffic) -> Traffic {
         Traffic {
             commands: self.commands + other.commands,
@@ -343,9 +347,9 @@ pub struct SessionCounts {
 pub struct CoreStatistics {
     /// Statistics of each volume that a session of this core uses or has used.
     pub volumes: Vec<VolumeStatistics>,
-    /// By target and word.
+    /// Event counts, by target and word.
     pub counts: WordCounts,
-    /// By target and host.
+    /// Statistics of hosts, by target and host.
     pub hosts: Vec<HostStatistics>,
     /// Current discovery sessions.
     pub discovery_sessions: u64,
@@ -360,11 +364,12 @@ pub struct VolumeStatistics {
     pub durations: Vec<(Operation, Durations)>,
     /// Time spent in the device, for commands that waited for it.
     pub device: Vec<(Operation, Durations)>,
-    /// Bytes read from it. A front end that counts for all cores together reports them on the first.
+    /// Bytes read from the volume. A front end that counts for all cores together reports them on the first
+    /// core.
     pub read_bytes: u64,
-    /// Bytes written to it.
+    /// Bytes written to the volume.
     pub written_bytes: u64,
-    /// Commands that memory or the page cache could not complete immediately.
+    /// Commands that could not be completed immediately from memory or the page cache.
     pub waits: u64,
     /// Failed commands, by kind of error.
     pub failures: Vec<(Operation, &'static str, u64)>,
