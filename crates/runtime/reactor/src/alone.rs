@@ -1,10 +1,10 @@
 //! A world (runtime environment) without a network, for unit tests and for measurements of the code above it.
 //!
-//! It has one of two clocks. *Virtual time* passes only in [`World::turn`]: it jumps to the next timer
-//! without waiting, so half an hour takes no time and a test does not depend on the speed of the machine.
-//! *Real time* is the system's: the thread sleeps until the next timer, and a turn does nothing while a task
-//! is ready. With either, a thread without a timer sleeps until another thread unparks it. Streams and
-//! listeners are implemented by `host` and `sim`.
+//! The world has one of two clocks. *Virtual time* advances only in [`World::turn`]: the clock jumps to the
+//! next timer without waiting. So a simulated half hour takes no real time, and tests do not depend on the
+//! speed of the machine. *Real time* is the system's monotonic clock: the thread sleeps until the next timer,
+//! and a turn does nothing while a task is ready. With either clock, a thread without a timer sleeps until
+//! another thread unparks it. Streams and listeners are implemented by `host` and `sim`.
 
 use std::cell::Cell;
 use std::io;
@@ -25,7 +25,7 @@ pub struct Alone {
 enum Clock {
     Virtual {
         now: Cell<Instant>,
-        /// Virtual time that passes in a turn that does not wait for a timer.
+        /// Virtual time that passes in each turn that does not wait for a timer.
         turn: Duration,
     },
     Real,
@@ -38,13 +38,13 @@ impl Alone {
         Alone::with(Clock::Virtual { now: Cell::new(Instant::now()), turn: Duration::from_micros(1) })
     }
 
-    /// A world with virtual time that stands still unless all tasks wait: measured times are exactly those of
-    /// timers. Tasks that never wait do not reach a deadline.
+    /// A world with virtual time that advances only while all tasks wait, so measured durations are exactly
+    /// those of the timers. A task that never waits does not reach its deadline.
     pub fn exact_virtual_time() -> SharedWorld {
         Alone::with(Clock::Virtual { now: Cell::new(Instant::now()), turn: Duration::ZERO })
     }
 
-    /// A world with the system's time.
+    /// A world with the system's monotonic clock.
     pub fn real_time() -> SharedWorld {
         Alone::with(Clock::Real)
     }
@@ -89,7 +89,7 @@ impl World for Alone {
     }
 }
 
-/// The thread of this world.
+/// Unparks the thread that runs the world.
 struct Sleeper(Thread);
 
 impl Unpark for Sleeper {

@@ -1,8 +1,8 @@
-//! Datagrams: payloads of raw Ethernet frames of one EtherType on one interface, or of UDP. In both cases
-//! each payload has an address, and delivery is not guaranteed to be unique or in order.
+//! Datagrams: payloads of UDP, or of raw Ethernet frames of one EtherType on one interface. In both cases
+//! each payload has an address. Datagrams may be lost, duplicated or reordered.
 //!
-//! A payload of Ethernet has neither header nor checksum, but may end in padding: a network card pads a frame
-//! to 60 bytes. So a protocol must state its lengths.
+//! An Ethernet payload contains neither header nor checksum, but may end in padding, because network cards
+//! pad short frames to 60 bytes. So a protocol over Ethernet must encode its own lengths.
 
 use std::net::SocketAddr;
 use std::num::ParseIntError;
@@ -14,14 +14,14 @@ use crate::stream::{Detached, OutSlice};
 
 /// Receives and sends datagrams without blocking.
 pub trait Datagrams {
-    /// Receives available datagrams into an emptied batch, up to its capacity; returns how many. `WouldBlock`
-    /// means that nothing is available yet; 0 that all frames were for other hosts, and the caller should
-    /// retry. `NetworkDown` is returned once when the interface goes down or disappears; after it comes up
-    /// again, datagrams arrive as before.
+    /// Empties the batch, and receives available datagrams into it, up to its capacity. Returns their number.
+    /// `WouldBlock` means that nothing is available yet. 0 means that all frames were for other hosts, and
+    /// that the caller should retry. `NetworkDown` is returned once when the interface goes down or
+    /// disappears; when it comes up again, reception resumes.
     fn try_receive(&self, into: &mut DatagramBatch) -> io::Result<usize>;
-    /// Receives available datagrams and passes each to `take`, to be changed in place: in memory shared with
-    /// the system if there is a ring, otherwise in the batch. Returns how many, up to some dozens. `take`
-    /// must not receive from the same endpoint.
+    /// Receives available datagrams and passes each one to `take`, which may change it in place. The
+    /// datagrams are in memory shared with the kernel if the endpoint has a ring, otherwise in the batch.
+    /// Returns their number, a few dozen at most. `take` must not receive from the same endpoint.
     fn receive_each(
         &self,
         batch: &mut DatagramBatch,
@@ -31,31 +31,32 @@ pub trait Datagrams {
         batch.each_mut(take);
         Ok(received)
     }
-    /// Sends the datagrams that fit, from the first on; returns how many. `WouldBlock` means that none fits
-    /// now. An error applies to the first one, which is not sent; `InvalidInput` if it is too long for the
-    /// path. A datagram that counts as sent may still be lost, even in the interface's queue.
+    /// Sends datagrams in order while there is space for them, and returns the number sent. `WouldBlock`
+    /// means that there is no space now. An error applies to the first datagram, and nothing is sent;
+    /// `InvalidInput` means that it is too long for the path. A datagram that counts as sent may still be
+    /// lost, even in the interface's queue.
     fn try_send(&self, datagrams: &[OutDatagram<'_>]) -> io::Result<usize>;
-    /// Receives only datagrams whose payload has one of these big-endian words at this offset from now on, so
-    /// that datagrams for other sockets on an interface cost nothing here. If the system cannot filter, all
-    /// are received.
+    /// From now on, receives only datagrams whose payload contains one of these big-endian words at offset
+    /// `at`. Datagrams for other sockets on the interface then cost this socket nothing. If the system cannot
+    /// filter, all datagrams are received.
     fn take_only(&self, at: u16, words: &[u32]) -> io::Result<()> {
         let _ = (at, words);
         Ok(())
     }
-    /// Ready when `try_receive` may find something. Keeps the waker of the last caller.
+    /// Ready when `try_receive` may find a datagram. Keeps only the last caller's waker.
     fn poll_receivable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Ready when `try_send` may find space. Keeps the waker of the last caller.
+    /// Ready when `try_send` may find space. Keeps only the last caller's waker.
     fn poll_sendable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// The local address.
     fn local(&self) -> DatagramAddress;
-    /// The longest payload that can be sent, in bytes: the current MTU of an interface; for UDP the
-    /// protocol's maximum, although the path may support less.
+    /// The longest payload that can be sent, in bytes. For Ethernet, this is the interface's current MTU. For
+    /// UDP, it is the protocol's maximum, although the path may support less.
     fn payload_bytes_max(&self) -> usize;
-    /// Losses on this machine since the start.
+    /// The number of datagrams lost on this machine since the endpoint was opened.
     fn drops(&self) -> DatagramDrops;
 }
 
-/// Datagrams lost on this machine.
+/// Numbers of datagrams lost on this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatagramDrops {
     /// Received, but not consumed in time: the receive buffer was full.
@@ -71,43 +72,48 @@ pub struct DatagramDrops {
 pub struct DatagramOptions {
     /// The endpoint.
     pub endpoint: DatagramEndpoint,
-    /// Size of the receive buffer in bytes, beyond the system's limit (`net.core.rmem_max`) if the process
-    /// may exceed it (CAP_NET_ADMIN). `None` is the system's default.
+    /// Size of the receive buffer in bytes. A process with CAP_NET_ADMIN can exceed the system's limit
+    /// (`net.core.rmem_max`). `None` is the system's default.
     pub receive_buffer_bytes: Option<usize>,
-    /// Receive Ethernet frames into a ring of memory shared with the system, no larger than the receive
-    /// buffer. Without system support they are received normally.
+    /// Receive Ethernet frames into a ring of memory shared with the kernel, no larger than the receive
+    /// buffer. If the kernel does not support it, frames are received with ordinary system calls.
     pub ring: Option<DatagramRing>,
-    /// Reject an interface with a smaller MTU.
+    /// Reject an interface whose MTU is smaller than this.
     pub payload_bytes_min: usize,
-    /// Share this address with endpoints of other threads, which divide the received datagrams. They must be
-    /// opened in the order of their numbers. Over UDP a datagram may occasionally reach a wrong endpoint.
+    /// Share this address with endpoints of other threads, which divide the received datagrams among
+    /// themselves. The endpoints must be opened in the order of their indexes. Over UDP, a datagram may
+    /// occasionally reach the wrong endpoint.
     pub share: Option<DatagramShare>,
 }
 
-/// One of several endpoints at the same address, which divide received datagrams by a word of the payload.
+/// The share of one of several endpoints at the same address. A word of the payload determines which endpoint
+/// receives a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramShare {
-    /// The number of this one, below `count`. It gets the payloads whose word modulo `count` equals this number.
+    /// The index of this endpoint, below `count`. The endpoint receives the datagrams whose word modulo
+    /// `count` equals its index.
     pub index: u32,
     /// Number of endpoints, at least 1.
     pub count: u32,
-    /// Offset of the big-endian word in payloads. Shorter payloads are dropped, or go to the first endpoint.
+    /// Offset of the big-endian word in the payload. Datagrams whose payload is too short are dropped, or
+    /// delivered to the first endpoint.
     pub word_at: u16,
 }
 
-/// An endpoint on its way to the thread that will receive from it.
+/// An endpoint in transit to the thread that will use it.
 pub struct DetachedDatagrams {
     /// The local address.
     pub local: DatagramAddress,
-    /// The value for [`World::adopt_datagrams`](crate::World::adopt_datagrams) of the same kind of world.
+    /// The endpoint itself, which only [`World::adopt_datagrams`](crate::World::adopt_datagrams) of the same
+    /// kind of world can interpret.
     pub endpoint: Detached,
 }
 
 /// A ring for received frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramRing {
-    /// Maximum payload length in bytes. An interface with the usual MTU has shorter slots, and drops longer
-    /// payloads even if its MTU grows.
+    /// Maximum payload length in bytes. If the interface has the usual MTU when the ring is created, the
+    /// slots are shorter, and longer payloads are dropped even if the MTU is raised later.
     pub payload_bytes: usize,
     /// Maximum number of slots.
     pub places_max: usize,
@@ -121,19 +127,19 @@ pub enum DatagramEndpoint {
     Ethernet {
         /// The interface's name.
         interface: String,
-        /// Such as 0x88A2.
+        /// The EtherType, such as 0x88A2.
         ether_type: u16,
     },
-    /// A UDP socket at this address; port 0 is any.
+    /// A UDP socket at this address. Port 0 selects a free port.
     Udp(SocketAddr),
 }
 
-/// An address of an endpoint.
+/// The address of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DatagramAddress {
     /// A MAC address.
     Ethernet(MacAddress),
-    /// A UDP port.
+    /// An IP address and UDP port.
     Udp(SocketAddr),
 }
 
@@ -192,9 +198,9 @@ impl FromStr for MacAddress {
 /// A datagram to send.
 #[derive(Clone, Copy, Debug)]
 pub struct OutDatagram<'a> {
-    /// Its destination, of the kind of the endpoint.
+    /// The destination, which must be of the same kind as the endpoint's own address.
     pub to: DatagramAddress,
-    /// Its payload in order, in up to [`OutDatagram::PIECES_MAX`] pieces.
+    /// The payload, in up to [`OutDatagram::PIECES_MAX`] consecutive pieces.
     pub payload: &'a [OutSlice<'a>],
 }
 
@@ -220,7 +226,7 @@ struct Placed {
 }
 
 impl DatagramBatch {
-    /// A batch for `places` datagrams with payloads of up to `place_bytes` bytes.
+    /// Creates a batch for `places` datagrams with payloads of up to `place_bytes` bytes.
     ///
     /// # Panics
     /// If either is 0.
@@ -238,14 +244,14 @@ impl DatagramBatch {
         })
     }
 
-    /// Received datagram number `index`, to be changed in place, such as by decryption.
+    /// Returns received datagram number `index` for changes in place, such as decryption.
     pub fn get_mut(&mut self, index: usize) -> Option<(DatagramAddress, &mut [u8])> {
         let datagram = self.received.get(index)?;
         let start = datagram.place * self.place_bytes;
         Some((datagram.from, &mut self.memory[start..start + datagram.bytes]))
     }
 
-    /// Passes all received datagrams to `take`, to be changed in place.
+    /// Passes each received datagram to `take`, which may change it in place.
     pub fn each_mut(&mut self, take: &mut dyn FnMut(DatagramAddress, &mut [u8])) {
         for datagram in &self.received {
             let start = datagram.place * self.place_bytes;
@@ -253,8 +259,8 @@ impl DatagramBatch {
         }
     }
 
-    /// For the code that fills the batch: copies a payload to the slot `place`. Returns false if it is too
-    /// long, or there is no such slot.
+    /// For the code that fills the batch: copies a payload to the slot `place`. Returns false if the payload
+    /// is too long or the slot does not exist.
     pub fn put(&mut self, place: usize, from: DatagramAddress, payload: &[u8]) -> bool {
         let at = self.memory.chunks_exact_mut(self.place_bytes).nth(place);
         let Some(at) = at.and_then(|at| at.get_mut(..payload.len())) else { return false };
@@ -263,17 +269,17 @@ impl DatagramBatch {
         true
     }
 
-    /// For the code that fills the batch: removes all datagrams, and returns the slots.
+    /// For the code that fills the batch: removes all datagrams, and returns the empty slots.
     pub fn clear(&mut self) -> impl ExactSizeIterator<Item = &mut [u8]> {
         self.received.clear();
         self.memory.chunks_exact_mut(self.place_bytes)
     }
 
-    /// For the code that fills the batch: notes that slot `place` has a payload of this many bytes from this
-    /// sender.
+    /// For the code that fills the batch: records that slot `place` contains a payload of this many bytes
+    /// from this sender.
     ///
     /// # Panics
-    /// If there is no such slot, or it is shorter.
+    /// If the slot does not exist, or is shorter than the payload.
     pub fn note(&mut self, place: usize, from: DatagramAddress, bytes: usize) {
         assert!(
             place < self.memory.len() / self.place_bytes && bytes <= self.place_bytes,

@@ -7,12 +7,13 @@
 //!   └── World::turn: not waiting if a task is ready, else until the next timer or event
 //! ```
 //!
-//! A wake from the task's own thread is one atomic swap and a push on a queue; it never makes a system call.
-//! A panic of a task ends the thread's `block_on`: its invariants are in doubt, so no other task continues.
+//! Waking a task from its own thread costs one atomic swap and a push on a queue, and never makes a system
+//! call. If a task panics, the thread's `block_on` panics: shared invariants may be broken, so no other task
+//! continues.
 //!
-//! Measured with `examples/wake_cost.rs` in release on the 2-vCPU VM the project is built on, while it was
-//! quiet: a wake and a poll cost 31 ns, with 1 task or 1,024. Spawning, running and joining a task costs 130
-//! ns. A wait under an unneeded [`timeout`], including two clock readings, costs 126 ns.
+//! Measured with `examples/wake_cost.rs`, built in release mode, on an otherwise idle VM with 2 vCPUs: a wake
+//! and a poll cost 31 ns, with 1 task or with 1,024. Spawning, running and joining a task costs 130 ns. A
+//! wait with a [`timeout`] that does not expire, including two clock readings, costs 126 ns.
 //!
 //! [`timeout`]: crate::timeout
 
@@ -57,7 +58,7 @@ pub fn block_on<F: Future>(world: SharedWorld, future: F) -> F::Output {
                 }
             }
             if core.budget.get() == 0 {
-                break; // it took as long as a whole batch: sockets and timers come first
+                break; // the task took as long as a whole batch: serve sockets and timers first
             }
         }
         core.turn();
@@ -74,7 +75,7 @@ pub fn spawn<F: Future + 'static>(future: F) -> JoinHandle<F::Output> {
     JoinHandle::new(handle, outcome)
 }
 
-/// The world this thread runs in.
+/// Returns the world in which this thread runs.
 ///
 /// # Panics
 /// Outside of [`block_on`].
@@ -82,7 +83,7 @@ pub fn world() -> SharedWorld {
     Rc::clone(&current().world)
 }
 
-/// The monotonic time of this thread's world.
+/// Returns the monotonic time of this thread's world.
 ///
 /// # Panics
 /// Outside of [`block_on`].
@@ -104,16 +105,16 @@ pub async fn yield_now() {
     .await;
 }
 
-/// Waits until this poll of the task may do more for its peer. Each primitive that receives or sends awaits
-/// this first and then calls [`spend`], so that no loop over them keeps a core from its other tasks and its
-/// timers.
+/// Yields to the other ready tasks if the budget of this poll is spent. Each primitive that receives or sends
+/// awaits this first, and then calls [`spend`]. So a loop over these primitives cannot keep the core from its
+/// other tasks and its timers.
 pub(crate) async fn proceed() {
     if CURRENT.with_borrow(|core| core.as_ref().is_some_and(|core| core.budget.get() == 0)) {
         yield_now().await; // the next poll starts with a full budget
     }
 }
 
-/// Counts one call for a peer, with the bytes that it moved or examined, against the budget of this poll.
+/// Charges one call on behalf of a peer, and the bytes that it moved or examined, to the budget of this poll.
 pub(crate) fn spend(bytes: usize) {
     CURRENT.with_borrow(|core| {
         let Some(core) = core else { return }; // a future polled without an executor
@@ -121,22 +122,22 @@ pub(crate) fn spend(bytes: usize) {
     });
 }
 
-/// Counts one step of long work for a peer, with the bytes that the step examined, against the budget of this
-/// poll of the task. Yields to the other ready tasks when the budget is spent.
+/// Charges one step of long work on behalf of a peer, and the bytes that the step examined, to the budget of
+/// the task's current poll. Yields to the other ready tasks when the budget is spent.
 pub async fn consume_budget(bytes: usize) {
     spend(bytes);
     proceed().await;
 }
 
-/// Bytes that one poll of a task may move or examine for its peer: about 30 µs of work, the same as a batch
-/// of commands.
+/// The budget of one poll, as the number of bytes that a task may move or examine for its peer: about 30 µs
+/// of work, like a batch of commands.
 const POLL_BYTES: usize = 128 << 10;
 /// Cost of a call in addition to its bytes: a system call takes about as long as copying this many bytes.
 const CALL_BYTES: usize = 4 << 10;
 
-/// Runs every task that is ready, or that another thread has woken before this call. A message from another
-/// thread can overtake its earlier wakes: drops made by that thread before it sent the message take effect
-/// here only once this has completed.
+/// Runs every task that is ready or that another thread has woken before this call. A message from another
+/// thread can overtake the wakes that the thread made before it. Effects of these wakes, such as the drop of
+/// a request, are certain only once this call has completed.
 pub async fn catch_up() {
     current().take_woken();
     yield_now().await;
@@ -148,9 +149,8 @@ thread_local! {
 
 const OUTSIDE: &str = "called by a task of a thread that runs `reactor::block_on`";
 
-/// Suspends this thread's executor, so that another can be entered: for a simulation, whose cores share one
-/// thread.
-/// Nothing of the executor may run before [`Suspended::resume`].
+/// Suspends this thread's executor, so that another one can be entered. For simulations, in which all cores
+/// share one thread. No task of the executor may run before [`Suspended::resume`].
 pub fn suspend() -> Suspended {
     Suspended(CURRENT.take())
 }
@@ -160,10 +160,10 @@ pub fn suspend() -> Suspended {
 pub struct Suspended(Option<Rc<Core>>);
 
 impl Suspended {
-    /// Puts it back on this thread.
+    /// Makes it the executor of this thread again.
     ///
     /// # Panics
-    /// Only while no other executor is entered.
+    /// If another executor is entered.
     pub fn resume(&self) {
         CURRENT.with_borrow_mut(|current| {
             assert!(current.is_none(), "one thread runs one executor at a time");
@@ -186,18 +186,18 @@ pub(crate) fn current() -> Rc<Core> {
     CURRENT.with_borrow(|core| core.clone()).expect(OUTSIDE)
 }
 
-/// Whether this thread runs the executor of `executor_handle`.
+/// Whether this thread runs the executor to which `executor_handle` belongs.
 pub(crate) fn is_current_executor(executor_handle: &Arc<ExecutorHandle>) -> bool {
     let here = |core: &Rc<Core>| Arc::ptr_eq(&core.executor_handle, executor_handle);
-    // The variable may no longer exist while the thread ends.
+    // The thread-local variable may no longer exist while the thread ends.
     CURRENT.try_with(|current| current.borrow().as_ref().is_some_and(here)).unwrap_or(false)
 }
 
 /// Puts a woken task on this thread's ready queue, or returns it if it belongs to another thread.
 pub(crate) fn queue_local(task: Arc<Handle>) -> Option<Arc<Handle>> {
     let mut task = Some(task);
-    // A waker may be used while its thread ends and this variable is gone: then the task has no
-    // executor_handle either.
+    // A waker may be used while this thread ends, after the thread-local variable was destroyed. Then this
+    // thread's executor has also ended.
     let _ = CURRENT.try_with(|current| {
         let current = current.borrow();
         let here = |core: &&Rc<Core>| {
@@ -217,7 +217,7 @@ pub(crate) fn abort(task: &Arc<Handle>) {
     let core = CURRENT.with_borrow(|core| core.clone());
     if let Some(core) = core.filter(|core| Arc::ptr_eq(&core.executor_handle, &task.executor_handle)) {
         let removed = core.tasks.borrow_mut().remove(task);
-        drop(removed); // after the borrow: its destructor may spawn or wake
+        drop(removed); // after the borrow: its destructor may spawn or wake tasks
     }
 }
 
@@ -271,7 +271,7 @@ impl Core {
             true => self.tasks.borrow_mut().remove(task).or(Some(body)),
             false => self.tasks.borrow_mut().end(task, body),
         };
-        drop(over); // after the borrow: its destructor may spawn or wake
+        drop(over); // after the borrow: its destructor may spawn or wake tasks
     }
 
     /// Moves tasks woken by other threads to the ready queue.
@@ -292,7 +292,8 @@ impl Core {
         self.fire_timers();
     }
 
-    /// Wakes expired timers and returns the time; without timers the clock is not read.
+    /// Wakes the tasks of expired timers, and returns the current time. If there are no timers, does not read
+    /// the clock, and returns `None`.
     fn fire_timers(&self) -> Option<Instant> {
         self.timers.borrow().next()?;
         let now = self.now();
@@ -305,7 +306,8 @@ impl Core {
         }
     }
 
-    /// How long to wait at time `now`; `None` is a time that is not known yet.
+    /// Returns how long the next turn may wait. `now` is the current time, or `None` if the clock has not
+    /// been read.
     fn park(&self, now: Option<Instant>) -> Park {
         if !self.ready.borrow().is_empty() {
             return Park::No;
@@ -320,12 +322,12 @@ impl Core {
     }
 }
 
-/// Drops the rest of an executor when its `block_on` ends, by return or by panic.
+/// Drops an executor's remaining tasks when its `block_on` ends, by return or by panic.
 struct Exit(Rc<Core>);
 
 impl Drop for Exit {
     fn drop(&mut self) {
-        // Repeats until no task is left, since destructors of tasks may start further ones.
+        // Repeats until no task is left, because destructors of tasks may spawn others.
         loop {
             let left = self.0.tasks.borrow_mut().take_all();
             if left.is_empty() {
@@ -347,7 +349,8 @@ struct Body {
     waker: Waker,
 }
 
-/// The tasks of a thread. Slots are reused: a waker is valid as long as its handle is the one in the slot.
+/// The tasks of a thread. Slots are reused, so a waker is valid only as long as the slot contains the waker's
+/// handle.
 #[derive(Default)]
 struct Tasks {
     places: Vec<Option<Task>>,
@@ -356,7 +359,7 @@ struct Tasks {
 
 struct Task {
     handle: Arc<Handle>,
-    /// `None` while it is being polled.
+    /// `None` while the task is being polled.
     body: Option<Body>,
 }
 
@@ -382,7 +385,8 @@ impl Tasks {
         self.get_mut(handle)?.body.take()
     }
 
-    /// Puts back a task after a poll; returns it to be dropped if it was aborted meanwhile.
+    /// Puts a task's body back after a poll. If the task was aborted during the poll, returns the body for
+    /// the caller to drop.
     fn end(&mut self, handle: &Arc<Handle>, body: Body) -> Option<Body> {
         match self.get_mut(handle) {
             Some(task) => task.body.replace(body),
@@ -403,14 +407,15 @@ impl Tasks {
     }
 }
 
-// Wakers: they put their task on the ready queue of its thread, or, from another thread, on that thread's
-// remote queue.
+// Wakers put their task on the ready queue of its thread, or, from another thread, on the remote queue of its
+// thread.
 
-/// The handle of a task, to which wakers point. The future stays in its thread's [`Tasks`](crate::executor).
+/// The handle of a task, to which its wakers point. The task's future is not in the handle, but in the
+/// [`Tasks`](crate::executor) of its thread.
 pub(crate) struct Handle {
-    /// The task's slot in its executor; [`Handle::MAIN`] for the future given to `block_on`.
+    /// The task's slot in its executor; [`Handle::MAIN`] for the future passed to `block_on`.
     pub(crate) place: usize,
-    /// Whether the task is in a queue: further wakes have no effect.
+    /// Whether the task is in a queue. If so, further wakes have no effect.
     queued: AtomicBool,
     pub(crate) executor_handle: Arc<ExecutorHandle>,
 }
@@ -418,7 +423,7 @@ pub(crate) struct Handle {
 impl Handle {
     pub(crate) const MAIN: usize = usize::MAX;
 
-    /// A task that is in no queue yet.
+    /// Creates the handle of a task that is not yet in a queue.
     pub(crate) fn new(place: usize, executor_handle: &Arc<ExecutorHandle>) -> Arc<Handle> {
         Arc::new(Handle {
             place,
@@ -427,8 +432,9 @@ impl Handle {
         })
     }
 
-    /// Called before the task is polled: later wakes queue it again. A swap rather than a store, so that the
-    /// poll sees what a waker's thread wrote before it found the task already queued.
+    /// Called before the task is polled, so that later wakes queue it again. This is a swap rather than a
+    /// store: a thread that found the task already queued did not queue it, but the poll must see what that
+    /// thread wrote before.
     pub(crate) fn leave_queue(&self) {
         self.queued.swap(false, Ordering::AcqRel);
     }
@@ -453,8 +459,8 @@ impl Wake for Handle {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Many tasks wake a connection's task to send, and only the first must queue it. A queued task of
-        // this thread stays queued until the thread reaches it, so no swap is needed to check that.
+        // Many tasks wake a connection's task to send, and only the first wake must queue it. A queued task
+        // of this thread stays queued until this thread runs it, so a load is enough for this check.
         let is_queued = self.queued.load(Ordering::Relaxed) && is_current_executor(&self.executor_handle);
         if !is_queued && self.enters_queue() {
             Arc::clone(self).queue();
@@ -466,7 +472,7 @@ impl Wake for Handle {
 pub(crate) struct ExecutorHandle {
     queue_remote: Lock<RemoteQueue>,
     has_mail: AtomicBool,
-    /// The thread sleeps or is about to: it must be unparked after an entry in the remote queue.
+    /// The thread sleeps or is about to. Whoever adds a task to the remote queue must then unpark the thread.
     asleep: AtomicBool,
     unpark: Arc<dyn Unpark>,
 }
@@ -474,7 +480,8 @@ pub(crate) struct ExecutorHandle {
 #[derive(Default)]
 struct RemoteQueue {
     woken: Vec<Arc<Handle>>,
-    /// The executor has ended; nothing more is accepted, otherwise wakers and mail would keep each other alive.
+    /// The executor has ended. The queue then accepts no more tasks: a queued handle keeps this queue alive,
+    /// and the queue the handle.
     closed: bool,
 }
 
@@ -495,8 +502,8 @@ impl ExecutorHandle {
         }
         queue_remote.woken.push(task);
         drop(queue_remote);
-        // Pairs with `begin_park`: in the single total order of SeqCst operations, either the sleeper sees
-        // the mail, or this sees the sleeper.
+        // Pairs with `begin_park`: in the single total order of SeqCst operations, either the thread that is
+        // about to sleep sees `has_mail`, or this thread sees `asleep`.
         self.has_mail.store(true, Ordering::SeqCst);
         if self.asleep.swap(false, Ordering::SeqCst) {
             self.unpark.unpark();
@@ -511,8 +518,8 @@ impl ExecutorHandle {
         }
     }
 
-    /// Announces that the thread is about to sleep; returns false if woken tasks are queued, so that it must
-    /// not sleep.
+    /// Announces that the thread is about to sleep. Returns false if another thread has woken tasks, so that
+    /// this thread must not sleep.
     pub(crate) fn begin_park(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         let may = !self.has_mail.load(Ordering::SeqCst);
@@ -535,7 +542,8 @@ impl ExecutorHandle {
     }
 }
 
-/// The handle of a task of this thread. Awaiting it returns the output; dropping it detaches the task.
+/// The handle of a spawned task. Awaiting the handle returns the task's output; dropping it detaches the
+/// task.
 pub struct JoinHandle<T> {
     task: Arc<Handle>,
     outcome: Rc<Outcome<T>>,
@@ -548,7 +556,7 @@ pub(crate) struct Outcome<T> {
     waiter: RefCell<Option<Waker>>,
 }
 
-/// `future` as a task, and the slot for its output.
+/// Wraps `future` as a task. Returns the task and the slot for its output.
 pub(crate) fn joined<F: Future>(future: F) -> (impl Future<Output = ()> + use<F>, Rc<Outcome<F::Output>>) {
     let outcome =
         Rc::new(Outcome { output: Cell::new(None), ended: Cell::new(false), waiter: RefCell::new(None) });
@@ -556,8 +564,8 @@ pub(crate) fn joined<F: Future>(future: F) -> (impl Future<Output = ()> + use<F>
     (task, outcome)
 }
 
-/// A task in the form polled by the executor. The future is moved once, into its box: a wrapping `async`
-/// block would be twice as large, and be moved repeatedly.
+/// A task in the form that the executor polls. The future is moved only once, into its box. A wrapping
+/// `async` block would be twice as large, and would be moved repeatedly.
 struct Joined<F: Future> {
     future: Option<Pin<Box<F>>>,
     place: Rc<Outcome<F::Output>>,

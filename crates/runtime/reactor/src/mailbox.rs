@@ -1,4 +1,4 @@
-//! Values for a task of another thread, or of this one: many senders, one receiver, in order.
+//! A queue of values for a task on the same or another thread: many senders, one receiver, in order.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,12 +8,13 @@ use std::task::{Context, Poll, Waker};
 
 use block::{Lock, LockGuard};
 
-/// An unbounded mailbox.
+/// Creates an unbounded mailbox.
 pub fn mailbox<T: Send>() -> (Sender<T>, Receiver<T>) {
     bounded_mailbox(usize::MAX)
 }
 
-/// A mailbox that [`Sender::try_send`] fills up to `limit` values. [`Sender::send`] ignores the limit.
+/// Creates a mailbox in which [`Sender::try_send`] queues up to `limit` values. [`Sender::send`] ignores the
+/// limit.
 pub fn bounded_mailbox<T: Send>(limit: usize) -> (Sender<T>, Receiver<T>) {
     let state = MailboxState { values: VecDeque::new(), receiver: None, senders: 1, open: true };
     let shared = Arc::new(Shared { state: Lock::new(state), limit });
@@ -45,14 +46,14 @@ pub struct Closed<T>(pub T);
 /// Why a bounded mailbox refused a value, which is returned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Refused<T> {
-    /// Its limit is reached.
+    /// The number of queued values has reached the limit.
     Full(T),
     /// The receiver is gone.
     Closed(T),
 }
 
 impl<T: Send> Sender<T> {
-    /// Sends a value regardless of the limit, for values that must not be lost.
+    /// Sends a value regardless of the limit. For values that must not be lost.
     pub fn send(&self, value: T) -> Result<(), Closed<T>> {
         let mut state = self.shared.state.lock();
         if !state.open {
@@ -78,7 +79,7 @@ impl<T: Send> Sender<T> {
     }
 }
 
-/// Wakes the receiver after unlocking, so that it does not contend for the lock.
+/// Unlocks the mailbox, then wakes the receiver, so that the receiver does not contend for the lock.
 fn wake_receiver<T>(mut state: LockGuard<'_, MailboxState<T>>) {
     let receiver = state.receiver.take();
     drop(state);
@@ -140,7 +141,7 @@ impl<T> Drop for Receiver<T> {
         state.open = false;
         let unread = std::mem::take(&mut state.values);
         drop(state);
-        drop(unread); // after the lock: a value may hold a sender of this very mailbox
+        drop(unread); // after unlocking: a value may hold a sender of this very mailbox
     }
 }
 

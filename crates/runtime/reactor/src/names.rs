@@ -9,8 +9,8 @@ use derive_more::{Display, Error};
 use crate::mailbox::mailbox;
 
 /// An IPv6 address in its usual form: without brackets, and with its zone if it needs one (RFC 4007 section
-/// 11). A link-local address is valid on one link only, so the system does not connect to it without the
-/// interface's name or number: `fe80::1%eth0`, or `fe80::1%25eth0` in URLs (RFC 6874).
+/// 11). A link-local address is valid on one link only, so connecting to it requires the interface's name or
+/// number: `fe80::1%eth0`, or `fe80::1%25eth0` in URLs (RFC 6874).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ipv6Host {
     address: Ipv6Addr,
@@ -26,7 +26,7 @@ pub enum BadAddress {
     /// A link-local address without its zone.
     #[display("{_0} is a link-local address; add the interface, as in {_0}%eth0")]
     NoZone(#[error(not(source))] Ipv6Addr),
-    /// An address that is valid on every link, with a zone.
+    /// An address that is not link-local has a zone.
     #[display("{_0} is not a link-local address (fe80::/10); omit %{_1}")]
     StrayZone(Ipv6Addr, String),
     /// A zone that cannot be an interface name.
@@ -40,20 +40,20 @@ pub enum BadAddress {
 /// Why a text is not `HOST[:PORT]`.
 #[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
 pub enum BadHost {
-    /// A bracket without the other, or an IPv6 address without brackets.
+    /// A bracket is unpaired, or an IPv6 address has no brackets.
     #[display("an IPv6 address must be in brackets, as in [::1]")]
     Brackets,
     /// The brackets do not contain an IPv6 address.
     Address(BadAddress),
-    /// There is no host.
+    /// The host is empty.
     #[display("the host is missing")]
     Missing,
-    /// Not a port.
+    /// The port is invalid.
     #[display("the port must be a number from 1 to 65535")]
     Port,
 }
 
-/// The limit of Linux (IFNAMSIZ includes the terminating zero).
+/// Linux's limit on interface names (IFNAMSIZ includes the terminating zero).
 const INTERFACE_NAME_MAX: usize = 15;
 
 impl FromStr for Ipv6Host {
@@ -61,7 +61,7 @@ impl FromStr for Ipv6Host {
 
     fn from_str(text: &str) -> Result<Ipv6Host, BadAddress> {
         let (address, zone) = match text.split_once('%') {
-            // `%25` is the `%` of a URL, unless nothing follows: then it is interface number 25.
+            // `%25` is an escaped `%` from a URL. If nothing follows it, it is interface number 25 instead.
             Some((address, zone)) => {
                 (address, Some(zone.strip_prefix("25").filter(|zone| !zone.is_empty()).unwrap_or(zone)))
             }
@@ -86,7 +86,8 @@ impl fmt::Display for Ipv6Host {
 }
 
 impl Ipv6Host {
-    /// Adds the local zone to a link-local address without one, such as that of a peer on that interface.
+    /// Parses an address, and gives a link-local address without a zone this one, for example that of the
+    /// interface on which a peer announced the address.
     pub fn on_link(text: &str, zone: Option<&str>) -> Result<Ipv6Host, BadAddress> {
         match (text.parse(), zone) {
             (Err(BadAddress::NoZone(address)), Some(zone)) => {
@@ -101,7 +102,7 @@ impl Ipv6Host {
         self.address
     }
 
-    /// The interface of a link-local address.
+    /// The zone of a link-local address: an interface name or number.
     pub fn zone(&self) -> Option<&str> {
         self.zone.as_deref()
     }
@@ -112,8 +113,8 @@ fn is_zone(zone: &str) -> bool {
         && zone.bytes().all(|byte| byte.is_ascii_graphic() && !b"%/:[]".contains(&byte))
 }
 
-/// Splits `HOST`, `HOST:PORT`, `[IPv6]` or `[IPv6]:PORT` into the host without brackets, as for [`resolve`],
-/// and the port, if any.
+/// Splits `HOST`, `HOST:PORT`, `[IPv6]` or `[IPv6]:PORT` into the host and the port, if there is one. The
+/// host has no brackets, as [`resolve`] expects it.
 ///
 /// # Errors
 /// The first error in the text.
@@ -141,7 +142,7 @@ pub fn host_and_port(text: &str) -> Result<(String, Option<u16>), BadHost> {
     Ok((host, port.map(number).transpose()?))
 }
 
-/// A host from [`host_and_port`] in the form used before a port: an IPv6 address is put in brackets.
+/// Displays a host from [`host_and_port`] in the form that can precede a port: an IPv6 address gets brackets.
 pub fn bracketed(host: &str) -> impl fmt::Display + '_ {
     fmt::from_fn(move |f| match host.contains(':') {
         true => write!(f, "[{host}]"),
@@ -149,8 +150,8 @@ pub fn bracketed(host: &str) -> impl fmt::Display + '_ {
     })
 }
 
-/// Parses an IP address without name resolution: IPv4, or IPv6 without brackets. Only the number of the
-/// interface in a link-local address is queried from the system.
+/// Parses an IP address without name resolution: IPv4, or IPv6 without brackets. The system is queried only
+/// for the interface number of a link-local address.
 ///
 /// # Errors
 /// The text is not an address, or there is no such interface.
@@ -164,8 +165,8 @@ pub fn numeric_address(text: &str, port: u16) -> Result<SocketAddr, BadAddress> 
     found.next().ok_or_else(|| BadAddress::NoInterface(zone.to_owned()))
 }
 
-/// An address to listen on: `ADDRESS:PORT` or `[IPv6]:PORT`, or without the port if there is a usual one.
-/// Port 0 selects a free port.
+/// Parses an address to listen on: `ADDRESS:PORT` or `[IPv6]:PORT`. The port can be omitted if there is a
+/// `usual` one. Port 0 selects a free port.
 ///
 /// # Errors
 /// The text is not an address, or there is no such interface.
@@ -175,7 +176,7 @@ pub fn listen_address(text: &str, usual: Option<u16>) -> Result<SocketAddr, BadA
         Some(rest) => rest.split_once(']').ok_or_else(form)?,
         None => text.split_at(text.find(':').unwrap_or(text.len())),
     };
-    // IPv4 has no brackets, and IPv6 has colons inside them.
+    // Brackets and colons belong together: an IPv6 address has both, an IPv4 address neither.
     if text.starts_with('[') != address.contains(':') {
         return Err(form());
     }
@@ -190,8 +191,8 @@ pub fn listen_address(text: &str, usual: Option<u16>) -> Result<SocketAddr, BadA
     })
 }
 
-/// The addresses of a host, given by a name, an IPv4 address, or an IPv6 address without brackets. Names are
-/// resolved by the system's resolver, which blocks, on a separate thread, so that this thread does not wait.
+/// Returns the addresses of a host, which is given as a name, an IPv4 address, or an IPv6 address without
+/// brackets. Names are resolved on a separate thread, because the system's resolver blocks.
 pub async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     match numeric_address(host, port) {
         Ok(address) => return Ok(vec![address]),
@@ -202,7 +203,7 @@ pub async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let host = host.to_owned();
     thread::Builder::new().name("resolver".to_owned()).spawn(move || {
         let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
-        // The result may no longer be needed.
+        // If the caller no longer waits for the result, sending it fails.
         let _ = answer.send(found);
     })?;
     answered.recv().await.unwrap_or_else(|| Err(io::ErrorKind::Other.into()))

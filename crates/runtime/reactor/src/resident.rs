@@ -1,8 +1,8 @@
-//! A value that cannot leave its thread, for holders on any thread: they access it directly on its own
-//! thread, and through messages from others.
+//! A value that is bound to one thread but can be used from any thread. On its own thread, holders access it
+//! directly; other threads send it work as messages.
 //!
-//! The value is in a list of its thread, under a number. The number does not exist on other threads, or in
-//! another executor of the same thread.
+//! Each thread has a list of its values, each with a unique number. Looking up that number fails on other
+//! threads, and in another executor on the same thread.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -16,13 +16,13 @@ use std::task::Poll;
 use crate::executor::{ExecutorId, executor, spawn};
 use crate::mailbox::{Receiver, Sender, mailbox};
 
-/// A value on its thread. It ends when the last holder drops it.
+/// A handle to a value that stays on its thread. The value is released when the last handle is dropped.
 pub struct Resident<T> {
     key: u64,
     jobs: Sender<Job<T>>,
 }
 
-/// Work requested by another thread, which runs as a task of this one.
+/// Work that another thread requested; it runs as a task of this thread.
 type Job<T> = Box<dyn FnOnce(Rc<T>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
 struct Entry {
@@ -34,13 +34,13 @@ struct Entry {
 static NEXT_KEY: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Few entries, so a lookup takes a comparison or two.
+    /// The values of this thread. There are few, so a lookup takes only one or two comparisons.
     static HERE: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
 }
 
 impl<T: 'static> Resident<T> {
-    /// Registers a value of this thread, whose executor must run while the value is in use. `end` is called
-    /// with the value when there are no more holders.
+    /// Registers a value of this thread, whose executor must run as long as the value is in use. `end` is
+    /// called with the value when the last holder has dropped its handle.
     pub fn new(value: Rc<T>, end: impl AsyncFnOnce(Rc<T>) + 'static) -> Resident<T> {
         let key = NEXT_KEY.fetch_add(1, Relaxed);
         let (jobs, receiver) = mailbox();
@@ -49,7 +49,7 @@ impl<T: 'static> Resident<T> {
         Resident { key, jobs }
     }
 
-    /// The value, if this is its thread and its executor.
+    /// Returns the value, if the current thread and executor are those of the value.
     #[inline]
     pub fn here(&self) -> Option<Rc<T>> {
         HERE.with_borrow(|here| {
@@ -58,8 +58,8 @@ impl<T: 'static> Resident<T> {
         })
     }
 
-    /// Runs `work` on the thread of the value; directly, if that is the current one. `None` if that thread
-    /// has ended.
+    /// Runs `work` on the thread of the value: directly if that is the current thread, otherwise as a task
+    /// there. Returns `None` if that thread has ended.
     pub async fn with<R: Send + 'static, F: Future<Output = R> + 'static>(
         &self,
         work: impl FnOnce(Rc<T>) -> F + Send + 'static,
@@ -70,8 +70,8 @@ impl<T: 'static> Resident<T> {
         }
     }
 
-    /// Runs `work` on the thread of the value, as a task there. If the future is dropped, so is the work.
-    /// `None` if the thread has ended.
+    /// Runs `work` as a task on the thread of the value. If the returned future is dropped, the work is also
+    /// dropped. Returns `None` if the thread has ended.
     pub async fn ask<R: Send + 'static, F: Future<Output = R> + 'static>(
         &self,
         work: impl FnOnce(Rc<T>) -> F + Send + 'static,
@@ -105,8 +105,8 @@ async fn attend<T>(value: Rc<T>, listed: Listed, mut jobs: Receiver<Job<T>>, end
     end(value).await;
 }
 
-/// A value's entry in the list of its thread. It ends with the value's attendant task, even if that is
-/// dropped because the executor has ended.
+/// A value's entry in the list of its thread. The value's attendant task owns it, so the entry is removed
+/// even if the task is dropped because the executor has ended.
 struct Listed(u64);
 
 impl Listed {
@@ -123,7 +123,7 @@ impl Drop for Listed {
             let place = here.iter().position(|entry| entry.key == self.0)?;
             Some(here.swap_remove(place))
         });
-        drop(taken); // after the borrow; if the thread is ending, its list has already ended
+        drop(taken); // after the borrow; if the thread is ending, its list no longer exists
     }
 }
 
@@ -153,8 +153,8 @@ mod tests {
         }
     }
 
-    /// The other thread drops a request and sends another while this one is busy and its attendant is already
-    /// ready.
+    /// Another thread drops a request and sends a second one while this thread is busy and its attendant task
+    /// is already queued to run.
     #[test]
     fn who_catches_up_knows_of_what_was_dropped_before_it_was_asked() {
         let (give, take) = mpsc::channel::<Resident<Request>>();
@@ -200,7 +200,7 @@ mod tests {
             begun.send(()).expect("heard");
             is_ready.recv().expect("asked again");
             current().take_woken();
-            // Busy from now on, with the attendant queued after this task.
+            // This task now blocks its thread; the attendant is queued after it.
             busy.send(()).expect("heard");
             is_done.recv().expect("done");
             has_ended.recv().await;

@@ -15,12 +15,12 @@ use block::{Buffer, Region, Slice};
 
 use crate::stream::{OutSlice, Stream};
 
-/// Slices per system call: the limit of streams.
+/// Maximum number of slices per system call, which is the limit of streams.
 const SLICES: usize = 64;
-/// Capacity of an idle arena: the headers of a whole command window.
+/// Capacity that the arena of an empty queue keeps: enough for the headers of a whole command window.
 const ARENA_KEPT_BYTES: usize = 16 << 10;
 
-/// Data on its way to the peer.
+/// Data to send to the peer.
 #[derive(Clone, Debug)]
 pub enum Payload {
     /// Nothing.
@@ -53,19 +53,19 @@ impl Payload {
     }
 }
 
-/// A queued payload, and its position among the bytes of the arena.
+/// A queued payload, and its position relative to the bytes in the arena.
 pub struct Segment<K> {
-    /// The end of the arena bytes before it.
+    /// Arena offset at which the payload is sent: the bytes before this offset precede it.
     arena_end: usize,
     /// The data.
     pub payload: Payload,
-    /// The part of the payload that is not sent yet.
+    /// The part of the payload that has not been sent yet.
     pub rest: Range<usize>,
-    /// Held until it is sent.
+    /// A value, such as a lock, that is held until the payload has been sent.
     pub keep: Option<K>,
 }
 
-/// The queue; its segments hold a `K` until they are sent, such as the lock of their blocks.
+/// The send queue. Each segment can hold a `K` until it has been sent, such as the lock of its blocks.
 pub struct SendQueue<K> {
     arena: Vec<u8>,
     /// Number of arena bytes sent.
@@ -93,18 +93,18 @@ impl<K> SendQueue<K> {
         self.queued_bytes == 0
     }
 
-    /// The memory and the queued data, in bytes. The whole arena counts until all of it is sent, since it is
-    /// emptied as a whole.
+    /// The size of the queued data, or that of the arena if it is larger. The arena counts in full until all
+    /// of it has been sent, because it is only emptied as a whole.
     pub fn load(&self) -> usize {
         self.queued_bytes.max(self.arena.len())
     }
 
-    /// Bytes sent so far, and bytes queued in total.
+    /// Total bytes sent so far, and total bytes ever queued.
     pub fn position(&self) -> (u64, u64) {
         (self.sent_bytes, self.sent_bytes + self.queued_bytes as u64)
     }
 
-    /// Appends what `write` appends to the arena, such as a header.
+    /// Calls `write` to append bytes, such as a header, to the arena, and queues them.
     #[inline]
     pub fn append<T>(&mut self, write: impl FnOnce(&mut Vec<u8>) -> T) -> T {
         let before = self.arena.len();
@@ -113,14 +113,15 @@ impl<K> SendQueue<K> {
         written
     }
 
-    /// Queues a part of a payload before the bytes appended from `arena_end` on, which is the length of the
-    /// arena at that point ([`SendQueue::arena_end`]). Keeps `keep` until it is sent.
+    /// Queues the part `rest` of a payload, to be sent after the arena's first `arena_end` bytes and before
+    /// the bytes that follow them. `arena_end` is a result of [`SendQueue::arena_end`]. `keep` is held until
+    /// this part has been sent.
     pub fn push(&mut self, arena_end: usize, payload: Payload, rest: Range<usize>, keep: Option<K>) {
         self.queued_bytes += rest.len();
         self.segments.push_back(Segment { arena_end, payload, rest, keep });
     }
 
-    /// The end of what has been appended.
+    /// The current length of the arena.
     pub fn arena_end(&self) -> usize {
         self.arena.len()
     }
@@ -130,12 +131,13 @@ impl<K> SendQueue<K> {
         self.segments.iter()
     }
 
-    /// The unsent segments, mutable: the length of a `rest` must not change.
+    /// The unsent segments, mutable. The caller must not change the length of a `rest`.
     pub fn segments_mut(&mut self) -> impl Iterator<Item = &mut Segment<K>> {
         self.segments.iter_mut()
     }
 
-    /// Takes the core's large arena, of at least `bytes` plus `more`, if this one has less than `bytes`.
+    /// If the capacity of this arena is less than `bytes`, replaces it with the core's spare arena, enlarged
+    /// to at least `bytes` plus `more`.
     pub fn make_room(&mut self, bytes: usize, more: usize) {
         if self.arena.capacity() < bytes {
             let mut large = SPARE_ARENA.take();
@@ -145,8 +147,9 @@ impl<K> SendQueue<K> {
         }
     }
 
-    /// Clears the arena of an empty queue. A large arena goes to the next connection that needs one: idle
-    /// connections use no memory, and the arena is in the cache.
+    /// Clears the arena of an empty queue. A large arena becomes the core's spare, for the next connection
+    /// that needs one. So idle connections use little memory, and the spare arena is likely to be in the CPU
+    /// cache.
     fn clear_arena(&mut self) {
         self.arena.clear();
         self.arena_sent = 0;
@@ -174,20 +177,21 @@ impl<K> SendQueue<K> {
     }
 
     fn send_once(&self, stream: &dyn Stream) -> io::Result<usize> {
-        // Usually there is only one response, and 64 slices take longer to clear than to fill.
+        // Usually there is only one response, and initializing 64 slices takes longer than filling the few
+        // used ones.
         match self.segments.len() {
             0..=3 => self.send_slices::<8>(stream),
             _ => self.send_slices::<SLICES>(stream),
         }
     }
 
-    /// Sends slices from the first on, up to `N`, as far as the stream accepts them in one call.
+    /// Sends up to `N` slices in one call, and returns the number of bytes that the stream accepted.
     fn send_slices<const N: usize>(&self, stream: &dyn Stream) -> io::Result<usize> {
         let mut slices = [const { OutSlice::Bytes(&[]) }; N];
         let mut filled = 0;
         let mut arena_at = self.arena_sent;
         for segment in &self.segments {
-            // Each takes two at most.
+            // Each segment takes two slices at most.
             if filled + 2 > N {
                 return stream.try_write(&slices[..filled]);
             }
@@ -208,7 +212,7 @@ impl<K> SendQueue<K> {
         stream.try_write(&slices[..filled])
     }
 
-    /// Removes `sent` bytes from the front, and releases values kept until then.
+    /// Removes the first `sent` bytes, and drops the kept values of segments that have been sent completely.
     pub fn advance(&mut self, mut sent: usize) {
         self.queued_bytes -= sent;
         self.sent_bytes += sent as u64;
@@ -234,7 +238,7 @@ impl<K> SendQueue<K> {
 }
 
 impl<K> Segment<K> {
-    /// Its unsent part; `None` if it has no bytes.
+    /// The unsent part as a slice; `None` if it is empty.
     fn slice(&self) -> Option<OutSlice<'_>> {
         let rest = self.rest.clone();
         match &self.payload {

@@ -1,41 +1,45 @@
 //! How long to busy-poll for events before sleeping.
 //!
-//! Busy-polling for 50 µs before sleeping triples the number of round trips if a reactor has a CPU to itself.
-//! It costs up to two thirds of them if its peer needs that CPU (measured on a VM with 2 cores). So the limit
-//! adapts to the waits:
+//! If a reactor has a CPU to itself, busy-polling for 50 µs before sleeping triples the number of round trips
+//! per second. If its peer needs that CPU, busy-polling reduces the number by up to two thirds (measured on a
+//! VM with 2 cores). So the limit adapts to the outcome of each wait:
 //!
 //! - the event arrived within the limit: polling pays, so the limit grows;
 //! - the event arrived much later or not at all: polling does not pay, so the limit is halved, down to zero:
 //!   an idle reactor uses no CPU;
 //! - polling was unsuccessful, but the event arrived as soon as the thread slept: its sender was waiting for
-//!   this CPU. Then the next waits do not poll: a few at first, since a briefly paused virtual machine looks
-//!   the same, and twice as many each time it happens again, up to 256.
+//!   this CPU. The next waits then do not poll. The first time, these are only 4 waits, because a briefly
+//!   paused virtual machine shows the same pattern; their number doubles with each repetition, up to 256.
 
 use std::time::Duration;
 
-/// The adaptive spin limit. A pure value: the world that uses it measures and reports.
+/// The adaptive spin limit. It reads no clock: the world that uses it measures each wait and reports the
+/// outcome.
 #[derive(Clone, Copy, Debug)]
 pub struct Spin {
     limit: Duration,
     allowance: Duration,
     /// Remaining waits without busy-polling.
     crowded: u32,
-    /// Spins to skip after the next idle spin.
+    /// Number of waits without busy-polling after the next unsuccessful poll that indicates contention for
+    /// the CPU.
     crowded_next: u32,
 }
 
-/// The first limit above zero.
+/// The allowance with which polling starts again from zero.
 const FIRST: Duration = Duration::from_micros(10);
-/// Shorter spins are no better than a sleep of the same length.
+/// A shorter allowance is rounded down to zero: such a short spin is no better than a sleep.
 const SHORTEST: Duration = Duration::from_micros(3);
 /// Waits without busy-polling after the peer was first found to need the CPU. Each costs a wake-up,
 /// which is 40 to 50 µs on a virtual machine: a wrong guess costs as much as three spins.
 const CROWDED_WAITS_FIRST: u32 = 4;
-/// Maximum number of waits: the cost of one unsuccessful spin, 50 µs, is then spread over some milliseconds.
+/// Maximum number of waits without busy-polling. The cost of one unsuccessful spin, 50 µs, is then spread
+/// over several milliseconds.
 const CROWDED_WAITS_MAX: u32 = 256;
 
 impl Spin {
-    /// A fixed limit: polls until there is an event, and never sleeps. For a CPU without other work.
+    /// A limit with which the thread polls until there is an event, and never sleeps. For a CPU without other
+    /// work.
     pub const ALWAYS: Duration = Duration::MAX;
 
     /// Busy-polls for at most `limit`; zero disables it.
@@ -51,13 +55,14 @@ impl Spin {
         if self.crowded > 0 { Duration::ZERO } else { self.allowance }
     }
 
-    /// An event was found while busy-polling.
+    /// Reports that busy-polling found an event.
     pub fn found(&mut self) {
         self.crowded_next = CROWDED_WAITS_FIRST;
         self.lengthen();
     }
 
-    /// Polled for `looked` without an event, then slept for `slept` until one arrived.
+    /// Reports that the thread polled for `looked` without an event, then slept for `slept` until one
+    /// arrived.
     pub fn slept(&mut self, looked: Duration, slept: Duration) {
         let soon = looked + slept <= self.limit;
         match (looked.is_zero(), soon) {
@@ -73,7 +78,7 @@ impl Spin {
         }
     }
 
-    /// Slept without an event: no work is outstanding.
+    /// Reports that no event arrived within the limit: no work is outstanding.
     pub fn idle(&mut self) {
         self.crowded = self.crowded.saturating_sub(1);
         self.allowance /= 2;
@@ -174,7 +179,7 @@ mod tests {
         }
     }
 
-    /// An idle spin up to the limit; counts the waits until the next attempt.
+    /// Makes one unsuccessful spin at the limit, and returns the number of waits before the next spin.
     fn waits_without_looking(spin: &mut Spin) -> u32 {
         while spin.allowance() < LIMIT / 2 {
             spin.slept(spin.allowance(), 5 * US);
@@ -185,6 +190,6 @@ mod tests {
             spin.slept(Duration::ZERO, 5 * US);
             waits += 1;
         }
-        waits - 1 // the last one is the first that pays
+        waits - 1 // the last wait polls again
     }
 }

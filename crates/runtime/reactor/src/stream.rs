@@ -1,4 +1,4 @@
-//! Streams: reception and transmission, and the transport's information on the path to a peer.
+//! Byte streams: receiving, sending, and the transport's information about the path to the peer.
 
 use std::any::Any;
 use std::io;
@@ -26,7 +26,7 @@ pub enum OutSlice<'a> {
 }
 
 impl OutSlice<'_> {
-    /// Its length in bytes.
+    /// The length in bytes.
     pub fn len(&self) -> usize {
         match self {
             OutSlice::Bytes(bytes) => bytes.len(),
@@ -34,7 +34,7 @@ impl OutSlice<'_> {
         }
     }
 
-    /// Whether it is empty.
+    /// Whether the slice is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -42,36 +42,36 @@ impl OutSlice<'_> {
 
 /// A connected byte stream that never blocks.
 pub trait Stream {
-    /// Receives available bytes into the slices, in order. `Ok(0)` is the peer's end of stream; `WouldBlock`
-    /// means that nothing is available yet.
+    /// Receives available bytes into the slices, in order. `Ok(0)` means that the peer has ended the stream;
+    /// `WouldBlock` means that nothing is available yet.
     fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize>;
-    /// A lower bound of the bytes available to the next [`Stream::try_read`], given enough space. 0 from a
-    /// stream without this information.
+    /// A lower bound of the bytes that the next [`Stream::try_read`] returns if it has enough space. 0 for
+    /// streams without this information.
     fn readable_bytes(&self) -> usize {
         0
     }
-    /// Sends as much as fits, from the first slice on. `WouldBlock` means nothing fits now.
+    /// Sends the slices in order, as far as there is buffer space. `WouldBlock` means that there is none now.
     fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize>;
-    /// Ready when `try_read` may find something. Keeps the waker of the last caller.
+    /// Ready when `try_read` may find data. Keeps only the last caller's waker.
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Ready when `try_write` may find space. Keeps the waker of the last caller.
+    /// Ready when `try_write` may find space. Keeps only the last caller's waker.
     fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Makes `poll_readable` wait for this many bytes, or the end of the stream (SO_RCVLOWAT): for readers
-    /// that expect more and need not be woken for less. The default is one. Streams without such an option
-    /// are unchanged.
+    /// Makes `poll_readable` wait until this many bytes, or the end of the stream, have arrived
+    /// (SO_RCVLOWAT). For readers that cannot use fewer bytes. The default is 1. No effect on streams without
+    /// such an option.
     fn gather(&self, _bytes: usize) {}
     /// The peer's address.
     fn peer(&self) -> SocketAddr;
     /// The local address.
     fn local(&self) -> SocketAddr;
-    /// Ends both directions; later reads and writes fail.
+    /// Closes both directions. Later reads and writes fail.
     fn shutdown(&self);
     /// Like `shutdown`, but also discards unsent data if the transport supports that: on a lost TCP
     /// connection the kernel might otherwise deliver the rest minutes later.
     fn reset(&self) {
         self.shutdown();
     }
-    /// State of the path to the peer, according to the transport; `None` if unknown.
+    /// The state of the path to the peer, as reported by the transport; `None` if unknown.
     fn path(&self) -> Option<PathInfo> {
         None
     }
@@ -83,17 +83,18 @@ pub trait Stream {
 /// The result of one read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Received {
-    /// Bytes stored at their destination.
+    /// Number of bytes stored at their destination.
     pub placed: usize,
-    /// Bytes after them, in the buffer for the rest.
+    /// Number of bytes that followed, stored in the buffer `rest`.
     pub rest: usize,
-    /// Everything was filled, so that there may be more.
+    /// All buffers were filled, so more data may be available.
     pub is_full: bool,
 }
 
 impl dyn Stream + '_ {
-    /// Reads the next bytes to their destination, first private memory and then that of a volume, and the
-    /// following ones to `rest`. At the end of the stream nothing is filled.
+    /// Reads the next bytes to their destination, first `bytes` in private memory and then `blocks` in a
+    /// volume's memory. Bytes that follow them are stored in `rest`. At the end of the stream, nothing is
+    /// filled.
     pub fn receive(&self, bytes: &mut [u8], blocks: &[AtomicU8], rest: &mut [u8]) -> io::Result<Received> {
         let direct = bytes.len() + blocks.len();
         let room = direct + rest.len();
@@ -107,7 +108,7 @@ impl dyn Stream + '_ {
     }
 }
 
-/// A stream on its way to another thread.
+/// A stream or endpoint in transit to another thread.
 pub type Detached = Box<dyn Any + Send>;
 
 /// Options of a stream. NODELAY is always on.
@@ -119,15 +120,15 @@ pub struct StreamOptions {
     pub send_buffer_bytes: Option<usize>,
     /// SO_RCVBUF in bytes; the system's automatic size if `None`.
     pub receive_buffer_bytes: Option<usize>,
-    /// TCP_MAXSEG: the longest segment in either direction, in bytes, for a path that silently drops longer
-    /// ones; for connecting only. `None`: the path's limit.
+    /// TCP_MAXSEG: the longest segment in either direction, in bytes, for paths that silently drop longer
+    /// ones. Used only when connecting. `None` uses the path's limit.
     pub segment_bytes: Option<u16>,
-    /// The source address; for connecting only.
+    /// The source address. Used only when connecting.
     pub source: Option<SocketAddr>,
 }
 
-/// TCP's current information on the path to a peer (Linux `struct tcp_info`). Sums and counts are since the
-/// start of the stream. Values that the kernel is too old to report are `None`.
+/// TCP's current information about the path to a peer (Linux `struct tcp_info`). Sums and counts start with
+/// the stream. Values that the running kernel does not report are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PathInfo {
     /// The congestion control in use, e.g. `cubic`.
@@ -135,12 +136,12 @@ pub struct PathInfo {
 
     /// The smoothed round-trip time.
     pub round_trip: Duration,
-    /// Its mean deviation.
+    /// The mean deviation of the round-trip time.
     pub round_trip_deviation: Duration,
     /// The shortest recent round-trip time.
     pub round_trip_min: Option<Duration>,
-    /// The round-trip time estimated by the receiving side: the only one if we only receive. `None` until it
-    /// is available.
+    /// The round-trip time as estimated from received data: the only estimate on a stream that only receives.
+    /// `None` until it is available.
     pub receive_round_trip: Option<Duration>,
 
     /// The largest segment sent, in bytes.
@@ -151,7 +152,7 @@ pub struct PathInfo {
     pub congestion_window_segments: u32,
     /// The window that the peer offers us, in bytes.
     pub peer_window_bytes: Option<u32>,
-    /// Bytes that the peer may send in a round trip, according to the receive buffer's autotuning.
+    /// Bytes that the peer can send per round trip, according to the autotuning of the receive buffer.
     pub receive_space_bytes: u32,
     /// Bytes written that the kernel has not sent yet.
     pub unsent_bytes: Option<u32>,
@@ -163,7 +164,7 @@ pub struct PathInfo {
     pub data_segments_in: Option<u32>,
     /// Segments sent with data, including retransmissions.
     pub data_segments_out: Option<u32>,
-    /// Segments received out of order, because of a loss or because they were overtaken.
+    /// Segments received out of order, because of loss or reordering.
     pub out_of_order_segments: Option<u32>,
 
     /// Segments retransmitted.
@@ -174,21 +175,21 @@ pub struct PathInfo {
     pub retransmitted_bytes: Option<u64>,
     /// Bytes received.
     pub received_bytes: Option<u64>,
-    /// Times that segments arrived out of order at the peer.
+    /// Number of times that segments arrived out of order at the peer.
     pub reorderings: Option<u32>,
-    /// Segments received twice by the peer: spurious retransmissions.
+    /// Segments that the peer received twice, because of spurious retransmissions.
     pub duplicates: Option<u32>,
 
-    /// The peer's latest rate of acknowledgement, in bytes per second.
+    /// The latest rate at which the peer acknowledged data, in bytes per second.
     pub delivery_bytes_per_second: Option<u64>,
-    /// Whether that rate was limited by the data we had to send: the path may be faster.
+    /// Whether the delivery rate was limited by a lack of data to send, so that the path may be faster.
     pub delivery_limited_by_sender: Option<bool>,
 
-    /// Time with data to send or to be acknowledged. The part of it not in the two values below was limited
-    /// by the congestion window, or by us.
+    /// Time during which there was unsent or unacknowledged data. Apart from the time in the next two fields,
+    /// the congestion window or this program limited sending.
     pub busy: Option<Duration>,
-    /// Time for which sending was limited by the peer's receive window.
+    /// Time during which the peer's receive window limited sending.
     pub limited_by_receiver: Option<Duration>,
-    /// Time for which sending was limited by our own send buffer.
+    /// Time during which this end's send buffer limited sending.
     pub limited_by_send_buffer: Option<Duration>,
 }

@@ -12,26 +12,27 @@ use derive_more::{Display, Error};
 use crate::executor::{self, Core};
 use crate::timers::Key;
 
-/// Resolves after `duration`, at the next turn of the world.
+/// Returns a future that resolves after `duration`, at the next turn of the world.
 pub fn sleep(duration: Duration) -> Sleep {
-    // Beyond the range of the clock: a year.
+    // If the deadline is beyond the range of the clock, wait for a year.
     let now = executor::now();
     sleep_until(now.checked_add(duration).unwrap_or_else(|| now + Duration::from_secs(365 * 86_400)))
 }
 
-/// Resolves at `deadline`, or immediately if that has passed.
+/// Returns a future that resolves at `deadline`, or immediately if the deadline has passed.
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep { deadline, timer: None }
 }
 
-/// A wait for a point in time. Uses a timer only once it has been polled, and releases it when dropped.
+/// A wait for a point in time. It sets a timer only when it is polled, and cancels the timer when it is
+/// dropped.
 pub struct Sleep {
     deadline: Instant,
     timer: Option<(Rc<Core>, Key)>,
 }
 
 impl Sleep {
-    /// When it ends.
+    /// The time at which the wait ends.
     pub fn deadline(&self) -> Instant {
         self.deadline
     }
@@ -61,7 +62,7 @@ impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some((core, key)) = self.timer.take() {
             let waker = core.timers.borrow_mut().cancel(key);
-            drop(waker); // after the borrow: it may hold the last reference to its task
+            drop(waker); // after the borrow: the waker may hold the last reference to its task
         }
     }
 }
@@ -72,19 +73,19 @@ impl fmt::Debug for Sleep {
     }
 }
 
-/// The time limit of [`timeout`] expired first.
+/// The error of [`timeout`]: the time limit expired before the future was ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 #[display("the time given was over first")]
 pub struct Elapsed;
 
-/// Waits for `future`, but not longer than `duration`; then the future is dropped. A future that is ready
-/// immediately costs neither a timer nor a clock reading. One that is ready when the time has also expired is
-/// a success.
+/// Waits for `future`, but not longer than `duration`; then the future is dropped. A future that is ready at
+/// its first poll costs neither a timer nor a clock reading. If the future is ready in the same poll in which
+/// the time expires, its output is returned.
 pub fn timeout<F: Future>(duration: Duration, future: F) -> impl Future<Output = Result<F::Output, Elapsed>> {
     limited(future, move || sleep(duration))
 }
 
-/// Like [`timeout`], up to a point in time.
+/// Like [`timeout`], but with a point in time as the limit.
 pub fn timeout_at<F: Future>(
     deadline: Instant,
     future: F,

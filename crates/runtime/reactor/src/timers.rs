@@ -1,7 +1,7 @@
-//! Deadlines in order: a binary heap with an index per entry, so that a cancelled timer is removed
-//! immediately. A deadline is set and cancelled for every command. If cancelled deadlines stayed until they
-//! are due, 300,000 commands per second with a deadline of 30 seconds would accumulate nine million. A
-//! deadline later than all others, the usual case, is set without moving anything.
+//! An ordered set of deadlines: a binary heap with an index of its entries, so that a cancelled timer is
+//! removed immediately. A deadline is set and cancelled for every command. If cancelled deadlines stayed
+//! until they were due, 300,000 commands per second with a deadline of 30 seconds would accumulate nine
+//! million entries. Usually a new deadline is later than all others; inserting it moves no other entry.
 
 use std::task::Waker;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use std::time::Instant;
 /// The pending deadlines of one thread.
 #[derive(Default)]
 pub(crate) struct Timers {
-    /// Each entry's deadline is not before that of its parent, at `(place - 1) / 2`.
+    /// No entry's deadline is earlier than that of its parent, at `(place - 1) / 2`.
     heap: Vec<Entry>,
     slots: Vec<Slot>,
     vacant: Vec<usize>,
@@ -22,7 +22,7 @@ struct Entry {
 }
 
 struct Slot {
-    /// Incremented each time the slot is freed: old keys then become invalid.
+    /// Incremented each time the slot is freed, so that old keys become invalid.
     generation: u64,
     place: usize,
     waker: Option<Waker>,
@@ -41,7 +41,7 @@ impl Timers {
         self.heap.first().map(|entry| entry.at)
     }
 
-    /// Wakes `waker` at `at`.
+    /// Sets a timer that wakes `waker` at the time `at`.
     pub(crate) fn set(&mut self, at: Instant, waker: Waker) -> Key {
         let place = self.heap.len();
         let slot = match self.vacant.pop() {
@@ -57,7 +57,7 @@ impl Timers {
         Key { slot, generation: self.slots[slot].generation }
     }
 
-    /// Changes the waker of a deadline; false if it has passed.
+    /// Changes the waker of a timer. Returns false if the timer has already expired.
     pub(crate) fn renew(&mut self, key: Key, waker: &Waker) -> bool {
         match self.slots.get_mut(key.slot) {
             Some(slot) if slot.generation == key.generation => {
@@ -77,7 +77,7 @@ impl Timers {
         self.remove(slot.place)
     }
 
-    /// The waker of one deadline that is not after `now`.
+    /// Removes the earliest timer if it is due at `now`, and returns its waker.
     pub(crate) fn expire(&mut self, now: Instant) -> Option<Waker> {
         self.next().filter(|&at| at <= now)?;
         self.remove(0)

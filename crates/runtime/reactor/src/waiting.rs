@@ -1,5 +1,6 @@
-//! The waiting calls of streams, listeners and datagrams. Each counts against the budget of one poll of a
-//! task ([`consume_budget`](crate::consume_budget)), so that no peer keeps a core from its other tasks.
+//! Asynchronous calls that wait on streams, listeners and datagrams. Each call counts against the budget of
+//! the task's current poll ([`consume_budget`](crate::consume_budget)), so that no peer can monopolize a
+//! core.
 
 use std::future::poll_fn;
 use std::io;
@@ -10,11 +11,11 @@ use crate::stream::{InSlice, OutSlice, Stream};
 use crate::world::Listener;
 
 impl dyn Stream + '_ {
-    /// Waits for bytes and receives those available, as far as they fit. `Ok(0)` is the peer's end of stream.
-    /// No byte is lost if the future is dropped.
+    /// Waits for data, and receives as many available bytes as fit. `Ok(0)` means that the peer has ended the
+    /// stream. No byte is lost if the future is dropped.
     ///
-    /// This and the other waiting calls yield to the core's other tasks once a task has used its budget in
-    /// one poll: a peer that never stops sending or receiving cannot delay a deadline.
+    /// Like all calls in this module, this one yields to the core's other tasks once the task has used up its
+    /// budget for one poll. So a peer that never stops sending or receiving cannot delay a deadline.
     pub async fn read_some(&self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             proceed().await;
@@ -29,7 +30,7 @@ impl dyn Stream + '_ {
         }
     }
 
-    /// Fills `bytes`, and reads nothing beyond. An earlier end of the stream is an error.
+    /// Fills `bytes`, and reads nothing beyond them. It is an error if the stream ends before that.
     ///
     /// If the future is dropped, the number of bytes read is unknown: close the stream.
     pub async fn read_exact(&self, bytes: &mut [u8]) -> io::Result<()> {
@@ -66,7 +67,7 @@ impl dyn Stream + '_ {
 }
 
 impl dyn Listener + '_ {
-    /// Waits for the next connection. Yields periodically, however many connections arrive.
+    /// Waits for the next connection. Yields periodically, even if connections arrive without pause.
     pub async fn accept(&self) -> io::Result<Box<dyn Stream>> {
         loop {
             proceed().await;
@@ -85,7 +86,7 @@ impl dyn Datagrams + '_ {
     /// Waits for the next datagrams, and returns their number, which is never 0.
     ///
     /// # Errors
-    /// Errors of [`Datagrams::try_receive`], except `WouldBlock`.
+    /// The same as for [`Datagrams::try_receive`], except `WouldBlock`.
     pub async fn receive(&self, into: &mut DatagramBatch) -> io::Result<usize> {
         loop {
             proceed().await;
@@ -129,7 +130,7 @@ mod tests {
         }
     }
 
-    /// Far more calls than a task may make before the others run.
+    /// Far more calls than one task may make before other tasks run.
     const STARVED: u32 = 1_000_000;
 
     impl Stream for Endless {
@@ -168,7 +169,7 @@ mod tests {
         }
     }
 
-    /// Receives options of 16 bytes and answers each, as a handshake does.
+    /// Receives 16-byte options and replies to each one, as in a handshake.
     async fn talk(stream: &dyn Stream) -> io::Result<()> {
         loop {
             stream.read_exact(&mut [0; 16]).await?;

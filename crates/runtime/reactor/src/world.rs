@@ -15,7 +15,7 @@ use crate::stream::{Detached, Stream, StreamOptions};
 pub trait Listener {
     /// The next pending connection, if any.
     fn try_accept(&self) -> io::Result<Box<dyn Stream>>;
-    /// Ready when `try_accept` may find one.
+    /// Ready when `try_accept` may return a connection.
     fn poll_acceptable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// The local address, with the port actually used.
     fn local(&self) -> SocketAddr;
@@ -32,72 +32,75 @@ pub struct ListenOptions {
 pub trait World {
     /// Monotonic time.
     fn now(&self) -> Instant;
-    /// Listens on `at`.
+    /// Listens on the address `at`.
     fn listen(&self, at: SocketAddr, options: &ListenOptions) -> io::Result<Box<dyn Listener>>;
-    /// Starts to connect; the stream is writable once connected, and `try_write` returns the error if that failed.
+    /// Starts to connect, and returns immediately. The stream becomes writable once the connection is
+    /// established. If connecting fails, `try_write` returns the error.
     fn connect(&self, to: SocketAddr, options: &StreamOptions) -> io::Result<Box<dyn Stream>>;
-    /// Connects to the Unix socket at `path`. Its address is that of the IPv4 loopback with port 0.
+    /// Connects to the Unix socket at `path`. The stream reports both of its addresses as 127.0.0.1:0.
     ///
     /// # Errors
-    /// System errors; this world has no Unix sockets.
+    /// System errors, or `Unsupported` if this world has no Unix sockets.
     fn connect_local(&self, _path: &Path) -> io::Result<Box<dyn Stream>> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Listens on a Unix socket at `path`, for the owner of this process only; its file is removed with the listener. The
-    /// addresses are those of [`World::connect_local`].
+    /// Listens on a Unix socket at `path`. Only the user of this process can connect. Dropping the listener
+    /// removes the socket file. Streams and listener report the same address as in [`World::connect_local`].
     ///
     /// # Errors
-    /// `AddrInUse`: a server listens there. Others: the path is unusable for a socket; this world has no Unix
-    /// sockets.
+    /// `AddrInUse` if another server listens on this socket; `Unsupported` if this world has no Unix sockets;
+    /// other errors if a socket cannot be created at the path.
     fn listen_local(&self, _path: &Path) -> io::Result<Box<dyn Listener>> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Opens an endpoint of datagrams: frames of raw Ethernet, or UDP.
+    /// Opens a datagram endpoint: raw Ethernet frames, or UDP.
     ///
     /// # Errors
-    /// A message with a remedy, if the system's error has none; this world has no datagrams.
+    /// System errors, with a remedy added where the system's message has none; `Unsupported` if this world
+    /// has no datagrams.
     fn datagrams(&self, _options: &DatagramOptions) -> io::Result<Box<dyn Datagrams>> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Opens an endpoint of datagrams for another thread, which adopts it with [`World::adopt_datagrams`].
-    /// Datagrams that arrive meanwhile are queued.
+    /// Opens a datagram endpoint for another thread, which adopts it with [`World::adopt_datagrams`].
+    /// Datagrams that arrive before the adoption are queued.
     ///
     /// # Errors
-    /// Errors of [`World::datagrams`].
+    /// The same as for [`World::datagrams`].
     fn detached_datagrams(&self, _options: &DatagramOptions) -> io::Result<DetachedDatagrams> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Adopts an endpoint that another thread opened.
+    /// Attaches a datagram endpoint that another thread opened to this thread.
     ///
     /// # Errors
-    /// System errors; the endpoint belongs to another kind of world.
+    /// System errors, or an error if the endpoint was opened by another kind of world.
     fn adopt_datagrams(&self, _detached: DetachedDatagrams) -> io::Result<Box<dyn Datagrams>> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// The primary name of the interface with this alternative name, which reveals two names of one
-    /// interface. Any other name is returned unchanged.
+    /// Returns the primary name of the interface with this alternative name, so that callers can detect two
+    /// names of one interface. Any other name is returned unchanged.
     fn interface_name(&self, name: &str) -> String {
         name.to_owned()
     }
-    /// Adopts a stream that another thread detached.
+    /// Attaches a stream that another thread detached to this thread.
     fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>>;
-    /// Polls for events and wakes their tasks. Without events it sleeps, for `park` at most.
+    /// Polls for events and wakes the tasks that wait for them. If there is no event, it sleeps, at most as
+    /// long as `park` permits.
     fn turn(&self, park: Park);
-    /// Maximum number of tasks run between two turns: enough to spread the cost of a turn, few enough that a
-    /// socket waits no longer than some ten microseconds.
+    /// Maximum number of tasks run between two turns: enough to amortize the cost of a turn, and few enough
+    /// that a ready socket waits only some tens of microseconds.
     fn batch(&self) -> usize {
         128
     }
-    /// Makes the next wait of [`World::turn`] start with a sleep of this length, so that more work of this
-    /// thread arrives in a batch. Ignored by a world that does not wait for the kernel, and if the thread
-    /// also serves other sockets.
+    /// Makes the next wait in [`World::turn`] start with a sleep of this length, so that more work for this
+    /// thread accumulates and is processed in one batch. Ignored by worlds that do not wait for the kernel,
+    /// and if the thread also serves other sockets.
     fn gather(&self, _span: Duration) {}
-    /// Busy-poll time of the thread so far, in CPU time: unsuccessful polls instead of sleeping. The rest of
-    /// its CPU time is work. Zero in a world that does not busy-poll.
+    /// Total CPU time that the thread has spent on unsuccessful busy-polling. The rest of its CPU time is
+    /// work. Zero in a world that does not busy-poll.
     fn looked_in_vain(&self) -> Duration {
         Duration::ZERO
     }
-    /// A handle by which any thread can end the sleep of [`World::turn`].
+    /// Returns a handle with which any thread can end the sleep in [`World::turn`].
     fn unpark(&self) -> Arc<dyn Unpark>;
 }
 
