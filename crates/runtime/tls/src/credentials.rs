@@ -10,14 +10,14 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// A server: its certificate, and the CAs of accepted clients.
+/// The credentials of a server: its certificate, and the CAs of the clients that it accepts.
 #[derive(Clone)]
 pub struct Server {
     pub(crate) config: Arc<ServerConfig>,
     asks_clients: bool,
 }
 
-/// A client: the CAs of trusted servers, and its own certificate, if any.
+/// The credentials of a client: the CAs of the servers that it trusts, and its own certificate, if any.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) config: Arc<ClientConfig>,
@@ -25,7 +25,7 @@ pub struct Client {
     pub(crate) name: ServerName<'static>,
 }
 
-/// Invalid certificates or keys. The text is a sentence, without the file name.
+/// An invalid certificate, key or name. The text is a complete message without the file name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialsError {
     /// Invalid certificates.
@@ -34,7 +34,7 @@ pub enum CredentialsError {
     Key(String),
     /// Invalid CA certificates.
     Ca(String),
-    /// Neither a DNS name nor an address.
+    /// A server name that is neither a DNS name nor an IP address.
     Name(String),
 }
 
@@ -52,8 +52,8 @@ impl fmt::Display for CredentialsError {
 }
 
 impl Server {
-    /// From PEM: a certificate with its chain, its private key, and optionally the CAs of clients. With
-    /// these, every client must present a certificate.
+    /// Parses a server's credentials from PEM: a certificate with its chain, its private key, and optionally
+    /// the CAs of clients. If the CAs are given, every client must present a certificate.
     ///
     /// # Errors
     /// One of the arguments is invalid.
@@ -75,20 +75,22 @@ impl Server {
         };
         let config = builder.with_single_cert(chain(certificates)?, private_key(key)?);
         let mut config = config.map_err(unfit)?;
-        // Sessions are not resumed: the server would not check whether a certificate has expired since.
+        // Do not let clients resume sessions: the server would not check whether the client's certificate has
+        // expired since the full handshake.
         config.send_tls13_tickets = 0;
         Ok(Server { config: Arc::new(config), asks_clients: client_cas.is_some() })
     }
 
-    /// Whether every client must present a certificate, which contains its names.
+    /// Whether every client must present a certificate. The client's names are taken from it.
     pub fn asks_clients(&self) -> bool {
         self.asks_clients
     }
 }
 
 impl Client {
-    /// From PEM: the CAs of servers, and a certificate with its private key for servers that request one. The
-    /// certificate of the server must contain `name`, a DNS name or an address.
+    /// Parses a client's credentials from PEM: the CAs of servers, and optionally a certificate with its
+    /// private key, for servers that request one. The server's certificate must contain `name`, a DNS name or
+    /// an IP address.
     ///
     /// # Errors
     /// One of the arguments is invalid.
@@ -148,7 +150,7 @@ fn roots(text: &[u8]) -> Result<Arc<RootCertStore>, CredentialsError> {
     Ok(Arc::new(roots))
 }
 
-/// Parses certificates; an error if there is none.
+/// Parses certificates from PEM. It is an error if there are none.
 fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let all: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(text).collect();
     let all = all.map_err(|error| format!("the file is not valid PEM: {error}"))?;
@@ -177,7 +179,7 @@ fn is_encrypted(text: &[u8]) -> bool {
     text.windows(mark.len()).any(|window| window == mark)
 }
 
-/// The error for a certificate and a key that do not match, or that are not supported.
+/// Converts the error for a certificate and key that do not match or are not supported.
 fn unfit(error: rustls::Error) -> CredentialsError {
     match error {
         rustls::Error::InconsistentKeys(_) => {
@@ -190,8 +192,8 @@ fn unfit(error: rustls::Error) -> CredentialsError {
     }
 }
 
-/// The common name of its subject (RFC 5280 4.1.2.6) and the DNS names of its extension (4.2.1.6). A
-/// malformed certificate has none.
+/// Returns the common names of a certificate's subject (RFC 5280 4.1.2.6) and the DNS names in its
+/// subjectAltName extension (4.2.1.6). Returns no names if the certificate is malformed.
 pub(crate) fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else { return Vec::new() };
     let mut names: Vec<String> = common_names(certificate.subject()).collect();
@@ -206,13 +208,13 @@ pub(crate) fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
 const OBJECT_IDENTIFIER: u8 = 0x06;
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
-/// The DirectoryString types whose bytes are valid UTF-8; the others are obsolete (RFC 5280 4.1.2.4).
+/// The DirectoryString types whose bytes are valid UTF-8. The other types are obsolete (RFC 5280 4.1.2.4).
 const UTF8_STRING: u8 = 0x0c;
 const PRINTABLE_STRING: u8 = 0x13;
 /// id-at-commonName, 2.5.4.3.
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 
-/// The values of the common name in a Name, in DER without its own header.
+/// Returns the common names in an X.501 Name, given as the content of its DER encoding.
 fn common_names(subject: &[u8]) -> impl Iterator<Item = String> {
     let sets = Elements(subject).filter(|(tag, _)| *tag == SET);
     let attributes = sets.flat_map(|(_, set)| Elements(set)).filter(|(tag, _)| *tag == SEQUENCE);
@@ -224,7 +226,7 @@ fn common_names(subject: &[u8]) -> impl Iterator<Item = String> {
     })
 }
 
-/// The elements of a constructed value in DER: tag and content. The iteration ends at malformed data.
+/// Iterates over the elements of a constructed DER value, as tag and content. Stops at malformed data.
 struct Elements<'a>(&'a [u8]);
 
 impl<'a> Iterator for Elements<'a> {
@@ -248,8 +250,8 @@ impl<'a> Iterator for Elements<'a> {
 
 pub mod loopback {
     //! The credentials of the self-test, which runs both ends in one process over loopback. Every copy of the
-    //! program contains the private key, so this certificate proves nothing: no host can have its name (RFC 6761
-    //! section 6.4), and nothing else trusts its CA.
+    //! program contains the private key, so this certificate does not authenticate anything. That is
+    //! harmless: no host can have its name (RFC 6761 section 6.4), and nothing else trusts its CA.
 
     use super::{Client, CredentialsError, Server};
 
@@ -271,7 +273,7 @@ pub mod loopback {
     /// The credentials of the client, which trusts only that server.
     ///
     /// # Errors
-    /// Those of [`server`].
+    /// The same as for [`server`].
     pub fn client() -> Result<Client, CredentialsError> {
         Client::new(NAME, CA, None)
     }

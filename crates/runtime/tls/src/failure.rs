@@ -10,7 +10,7 @@ use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 pub enum Failure {
     /// The underlying stream failed, or ended during the handshake.
     Socket(io::Error),
-    /// One endpoint rejected the other.
+    /// One end rejected the other, or violated the protocol.
     Tls(Error),
 }
 
@@ -37,7 +37,7 @@ impl From<Failure> for io::Error {
     }
 }
 
-/// Each sentence names the check that failed.
+/// Each message names the check that failed.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let error = match self {
@@ -69,7 +69,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A name of a certificate in plain notation: rustls has `DnsName("san1")` and `IpAddress(192.0.2.1)`.
+/// Extracts the plain name from rustls's notation of a certificate name: `DnsName("san1")` or
+/// `IpAddress(192.0.2.1)`.
 fn plain(name: &str) -> &str {
     let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
     inner.unwrap_or(name).trim_matches('"')
@@ -140,7 +141,7 @@ mod tests {
         assert_eq!(plain("san1"), "san1");
     }
 
-    /// The peer chooses the names in its certificate.
+    /// The names in a certificate are chosen by the peer, so they may be long and contain control characters.
     #[test]
     fn names_in_a_certificate_are_shown_escaped_and_cut() {
         let expected = ServerName::try_from("san1").expect("a name");

@@ -8,11 +8,11 @@
 //!   from PEM.
 //! - [`accept`] and [`connect`] are the two sides of a handshake. The caller sets a timeout.
 //! - [`TlsStream`] is a stream like any other; [`adopt`] moves it to another thread.
-//! - [`loopback`] has the credentials of both ends for a test in one process.
+//! - [`loopback`] contains the credentials of both ends for a test in one process.
 //! - [`Failure`] states which check of a certificate failed.
 //!
-//! This crate does not open files, and does not depend on any protocol above TLS. TLS 1.2 is not supported:
-//! all current peers have 1.3.
+//! This crate does not open files, and does not depend on any protocol above TLS. TLS 1.2 is not supported,
+//! because all current peers support TLS 1.3.
 
 mod credentials;
 mod failure;

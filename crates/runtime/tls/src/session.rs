@@ -13,19 +13,21 @@ use rustls::{CipherSuite, Error, InvalidMessage};
 
 use crate::failure::Failure;
 
-/// Limit on buffered ciphertext: enough for three records of maximum length, or the longest handshake message
-/// that rustls accepts. A peer cannot exceed it.
+/// Limit on buffered ciphertext from the peer: enough for three records of maximum length, or for the longest
+/// handshake message that rustls accepts.
 const INCOMING_BYTES: usize = 80 << 10;
-/// Plaintext that is encrypted in one call: four records of maximum length (RFC 8446 5.1).
+/// Maximum amount of plaintext that one call encrypts: four records of maximum length (RFC 8446 5.1).
 const CHUNK_BYTES: usize = 64 << 10;
-/// Limit on the ciphertext that one read processes. If more arrives without any plaintext, the read fails: a
-/// peer may send any number of empty records and key updates, which would block the thread.
+/// Limit on the ciphertext that one read processes. A read that exceeds it returns the plaintext so far, or
+/// fails if there is none: otherwise, a peer could block the thread with endless empty records and key
+/// updates.
 const READ_BYTES_MAX: usize = 4 * INCOMING_BYTES;
-/// Space for the overhead of encryption: at most 22 bytes a record (5.2), a key update (4.6.3), an alert.
+/// Space for what encryption adds: at most 22 bytes per record (RFC 8446 5.2), a key update (4.6.3) and an
+/// alert.
 const OVERHEAD_BYTES: usize = 1024;
 
 thread_local! {
-    /// A spare buffer for the next connection that reads: idle connections have no buffer.
+    /// A spare receive buffer for the next connection that reads, so that idle connections need no buffer.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     static CHUNK: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
@@ -39,24 +41,25 @@ pub(crate) enum Machine {
 pub(crate) struct Session {
     machine: Machine,
     incoming: Incoming,
-    /// Plaintext to be read, and the length of the part that has been read.
+    /// Plaintext for the caller to read, and the length of the part that the caller has read.
     plain: Vec<u8>,
     plain_taken: usize,
-    /// Ciphertext to be sent, and the length of the part that has been sent.
+    /// Ciphertext to send, and the length of the part that has been sent.
     outgoing: Vec<u8>,
     outgoing_sent: usize,
-    /// Length of the plaintext that is encrypted in `outgoing`, and not yet reported to the caller as sent.
+    /// Length of the plaintext that is already encrypted in `outgoing`, but not yet reported to the caller as
+    /// sent.
     unreported: usize,
     /// The peer has closed its direction.
     has_ended: bool,
-    /// The error of the state machine, which must not be called afterwards.
+    /// The error that the state machine returned. It must not be called again after an error.
     failure: Option<Error>,
     /// The last read did not end with `WouldBlock`.
     may_have_more: bool,
     pause: Pause,
 }
 
-/// A pause after [`READ_BYTES_MAX`], in which other tasks run.
+/// A pause in reading after [`READ_BYTES_MAX`], during which other tasks run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pause {
     No,
@@ -76,7 +79,7 @@ struct Incoming {
 
 /// The result of a step of the state machine.
 enum Step {
-    /// It has decrypted data, or has data to send: it must be called again.
+    /// The state machine has decrypted data, or has data to send, and must be called again.
     Again,
     /// The handshake needs more data from the peer.
     Blocked,
@@ -89,7 +92,7 @@ enum Step {
 pub(crate) enum Progress {
     /// This many bytes were received, and the state machine must be called again.
     Received(usize),
-    /// It needs more data from the peer.
+    /// The state machine needs more data from the peer.
     Blocked,
     /// The handshake is complete.
     Over,
@@ -103,10 +106,10 @@ enum Order<'a> {
     Close,
 }
 
-/// The slices of a reader, to be filled.
+/// The slices that a read fills.
 struct Sink<'a, 's> {
     slices: &'a mut [InSlice<'s>],
-    /// The slice being filled, and the length of its filled part.
+    /// The index of the slice being filled, and the length of its filled part.
     index: usize,
     at: usize,
     filled: usize,
@@ -129,8 +132,8 @@ impl Session {
         }
     }
 
-    /// Continues the handshake until one read has returned data or would block. Outgoing bytes may still be
-    /// pending.
+    /// Continues the handshake until a read from the stream returns data or would block. On return, outgoing
+    /// data may still be pending.
     pub(crate) fn shake_hands(&mut self, stream: &dyn Stream) -> Result<Progress, Failure> {
         loop {
             match self.step(&mut Sink::new(&mut []), Order::Nothing)? {
@@ -169,7 +172,7 @@ impl Session {
         suite.map(|suite| suite.suite())
     }
 
-    /// Plaintext that can be read without the stream.
+    /// Length of the plaintext that can be read without reading from the stream.
     pub(crate) fn readable_bytes(&self) -> usize {
         self.plain.len() - self.plain_taken
     }
@@ -178,12 +181,12 @@ impl Session {
         self.may_have_more || self.readable_bytes() > 0
     }
 
-    /// Whether other tasks must run before the next read. The call ends the pause.
+    /// Whether other tasks must run before the next read. Calling this ends the pause.
     pub(crate) fn take_pause(&mut self) -> bool {
         std::mem::replace(&mut self.pause, Pause::No) == Pause::Taken
     }
 
-    /// As [`Stream::try_read`].
+    /// Reads plaintext, as specified for [`Stream::try_read`].
     pub(crate) fn read(&mut self, stream: &dyn Stream, into: &mut [InSlice<'_>]) -> io::Result<usize> {
         if std::mem::replace(&mut self.pause, Pause::No) == Pause::Due {
             self.pause = Pause::Taken;
@@ -203,7 +206,8 @@ impl Session {
                 Ok(Step::Again) => {}
                 Ok(Step::PeerClosed) => self.has_ended = true,
                 Ok(Step::Open | Step::Blocked) => match self.incoming.receive(stream) {
-                    // With or without a close_notify: the messages of the upper protocols have lengths.
+                    // Accepts an end without close_notify: messages of the protocols above contain their
+                    // lengths, so truncation is detected there.
                     Ok(0) => self.has_ended = true,
                     Ok(count) => {
                         received += count;
@@ -227,18 +231,19 @@ impl Session {
                 }
             }
         };
-        // Unless the stream would block. The next read reports the end, or an error.
+        // After any result except `WouldBlock`, another read may return data, the end of the stream, or an
+        // error.
         self.may_have_more = !ended.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
         self.incoming.release();
-        self.flush(stream)?; // such as the answer to a key update
+        self.flush(stream)?; // such as the response to a key update
         match ended {
             Err(error) if sink.filled == 0 => Err(error),
             _ => Ok(sink.filled),
         }
     }
 
-    /// As [`Stream::try_write`], with an additional rule: after `WouldBlock` the caller must pass the same
-    /// bytes again, because they are already encrypted.
+    /// Writes plaintext, as specified for [`Stream::try_write`], with an additional rule: after `WouldBlock`,
+    /// the caller must pass the same bytes again, because they are already encrypted.
     pub(crate) fn write(&mut self, stream: &dyn Stream, from: &[OutSlice<'_>]) -> io::Result<usize> {
         let offered: usize = from.iter().map(length).sum();
         if self.unreported == 0 {
@@ -273,8 +278,8 @@ impl Session {
 
     /// After an error, sends the peer an alert, as far as the stream accepts it without blocking.
     pub(crate) fn send_alert(&mut self, stream: &dyn Stream) {
-        // The state machine returns its alert before it reports the remaining input; afterwards it processes
-        // nothing more.
+        // After an error, the next call of the state machine returns the alert, before it processes remaining
+        // input. It must not be called again after that.
         let _ = self.advance(&mut Sink::new(&mut []), Order::Nothing);
         let _ = self.flush(stream); // the peer may be gone
     }
@@ -286,7 +291,8 @@ impl Session {
         }
     }
 
-    /// Encrypts the beginning of the slices, and returns its length.
+    /// Encrypts up to [`CHUNK_BYTES`] from the beginning of the slices, and returns the number of bytes
+    /// encrypted.
     fn encrypt(&mut self, from: &[OutSlice<'_>]) -> io::Result<usize> {
         let mut chunk = CHUNK.take();
         chunk.clear();
@@ -304,7 +310,8 @@ impl Session {
         encrypted.map(|()| bytes).map_err(|error| Failure::Tls(error).into())
     }
 
-    /// Processes received ciphertext, and then appends to the outgoing ciphertext.
+    /// Processes received ciphertext, and then appends the requested data or alert to the outgoing
+    /// ciphertext.
     fn carry_out(&mut self, order: Order<'_>) -> Result<(), Error> {
         loop {
             match self.step(&mut Sink::new(&mut []), order)? {
@@ -316,7 +323,8 @@ impl Session {
         }
     }
 
-    /// Runs one step of the state machine. Plaintext goes to the sink, and the excess is buffered.
+    /// Runs one step of the state machine. Plaintext is written to the sink; plaintext that does not fit is
+    /// buffered.
     fn step(&mut self, sink: &mut Sink<'_, '_>, order: Order<'_>) -> Result<Step, Error> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
@@ -342,7 +350,7 @@ impl Session {
     }
 }
 
-/// Handles a state of the state machine. Also returns how many received bytes have been consumed.
+/// Handles one state of the state machine. Also returns the number of received bytes consumed.
 fn handled<Data>(
     UnbufferedStatus { mut discard, state }: UnbufferedStatus<'_, '_, Data>,
     sink: &mut Sink<'_, '_>,
@@ -362,14 +370,14 @@ fn handled<Data>(
         }
         ConnectionState::EncodeTlsData(mut message) => {
             let at = outgoing.len();
-            // The first call only returns the required size.
+            // The call with an empty buffer only returns the required size.
             if let Err(EncodeError::InsufficientSize(room)) = message.encode(&mut []) {
                 outgoing.resize(at + room.required_size, 0);
                 message.encode(&mut outgoing[at..]).map_err(|error| Error::General(error.to_string()))?;
             }
             Ok(Step::Again)
         }
-        // It is sent in order with all other outgoing data.
+        // Already handled: the message is in `outgoing`, and is sent in order with all other data.
         ConnectionState::TransmitTlsData(message) => {
             message.done();
             Ok(Step::Again)
@@ -407,7 +415,8 @@ impl Incoming {
         &mut self.buffer[self.start..self.end]
     }
 
-    /// Receives more bytes into the buffer. An error if the buffer is full without a complete message.
+    /// Receives more bytes into the buffer. Returns an error if the buffer is full and still contains no
+    /// complete message.
     fn receive(&mut self, stream: &dyn Stream) -> io::Result<usize> {
         if self.buffer.is_empty() {
             self.buffer = SPARE.take();
@@ -425,7 +434,7 @@ impl Incoming {
         Ok(received)
     }
 
-    /// Releases the buffer for the next connection if it is empty.
+    /// If the buffer is empty, releases it for the next connection.
     fn release(&mut self) {
         if self.start == self.end && !self.buffer.is_empty() {
             SPARE.set(std::mem::take(&mut self.buffer));

@@ -16,8 +16,8 @@ use crate::credentials::{Client, Server, names_of};
 use crate::failure::Failure;
 use crate::session::{Machine, Progress, Session};
 
-/// Time for a rejected peer to read the alert. Closing with unread bytes of the peer would reset the
-/// connection and lose the alert.
+/// Time for a rejected peer to read the alert. Closing a connection before the peer's data has been read
+/// would reset it, and the peer might not receive the alert.
 const ALERT_TIME: Duration = Duration::from_secs(1);
 
 /// A stream after a successful handshake. Dropping it sends a close_notify alert.
@@ -37,7 +37,7 @@ struct DetachedTls {
     session: Session,
 }
 
-/// The server's side of a handshake on a stream from which nothing has been read.
+/// Performs the server's side of a handshake on a stream from which nothing has been read.
 ///
 /// # Errors
 /// The handshake failed; the client has received an alert.
@@ -46,8 +46,8 @@ pub async fn accept(stream: Box<dyn Stream>, server: &Server) -> Result<TlsStrea
     shake_hands(stream, Machine::Server(machine)).await
 }
 
-/// The client's side of a handshake on a stream from which nothing has been read. If the server rejects the
-/// certificate of the client, one of the first reads fails.
+/// Performs the client's side of a handshake on a stream from which nothing has been read. If the server
+/// rejects the client's certificate, the handshake succeeds, and one of the first reads fails.
 ///
 /// # Errors
 /// The handshake failed; the server has received an alert.
@@ -59,7 +59,7 @@ pub async fn connect(stream: Box<dyn Stream>, client: &Client) -> Result<TlsStre
 /// Attaches a stream that another thread has detached, whether encrypted or not, to this thread.
 ///
 /// # Errors
-/// Those of [`reactor::World::adopt`].
+/// The same as for [`reactor::World::adopt`].
 pub fn adopt(stream: Detached) -> io::Result<Box<dyn Stream>> {
     match stream.downcast::<DetachedTls>() {
         Ok(detached) => {
@@ -75,7 +75,7 @@ async fn shake_hands(stream: Box<dyn Stream>, machine: Machine) -> Result<TlsStr
     loop {
         let is_over = match session.shake_hands(&*stream) {
             Ok(Progress::Received(bytes)) => {
-                reactor::consume_budget(bytes).await; // a peer may send without end
+                reactor::consume_budget(bytes).await; // a peer may send endlessly
                 continue;
             }
             Ok(Progress::Blocked) => false,
@@ -90,7 +90,8 @@ async fn shake_hands(stream: Box<dyn Stream>, machine: Machine) -> Result<TlsStr
         if is_over && is_sent {
             return Ok(TlsStream::new(stream, session));
         }
-        // Both ends may have data to send; if each waited for buffer space, neither would read.
+        // Also wait for received data: if both ends have data to send and each waits only for buffer space,
+        // neither reads.
         poll_fn(|cx| match is_sent {
             false if stream.poll_writable(cx)?.is_ready() => Poll::Ready(Ok(())),
             _ if is_over => Poll::Pending,
@@ -116,7 +117,7 @@ impl TlsStream {
     }
 
     fn parts(&self) -> &Parts {
-        // Only `detach` removes them, and it consumes the stream.
+        // Only `detach` removes the parts, and it consumes the stream.
         self.parts.as_ref().expect("a stream that is not detached")
     }
 
@@ -128,12 +129,13 @@ impl TlsStream {
         self.parts().session.borrow_mut()
     }
 
-    /// The names in the certificate of the peer: its subject's common name, then its DNS names. None without a certificate.
+    /// The names in the peer's certificate: its subject's common names, then its DNS names. Empty if the peer
+    /// has presented no certificate.
     pub fn peer_names(&self) -> Vec<String> {
         self.session().peer_certificate().map(names_of).unwrap_or_default()
     }
 
-    /// The cipher suite, with its name in the standard: `TLS13_AES_256_GCM_SHA384`.
+    /// The cipher suite in use, for example `TLS13_AES_256_GCM_SHA384`.
     pub fn cipher(&self) -> String {
         self.session().cipher().map_or_else(String::new, |suite| format!("{suite:?}"))
     }
@@ -183,7 +185,7 @@ impl Stream for TlsStream {
     }
 
     fn reset(&self) {
-        self.inner().reset(); // no close_notify: data already sent must not be delivered
+        self.inner().reset(); // no close_notify: unsent data must be discarded
     }
 
     fn path(&self) -> Option<PathInfo> {

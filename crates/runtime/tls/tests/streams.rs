@@ -43,7 +43,7 @@ impl Pipe {
 struct End {
     incoming: Rc<RefCell<Pipe>>,
     outgoing: Rc<RefCell<Pipe>>,
-    /// Maximum number of bytes moved by a call, and in transit.
+    /// Maximum number of bytes that one call moves, and that are in transit at the same time.
     at_once: usize,
 }
 
@@ -147,7 +147,8 @@ fn meet<A: 'static, B: 'static>(
     })
 }
 
-/// The results of both ends of a handshake, after which each receives a byte from the other.
+/// Performs a handshake, after which each end receives a byte from the other. Returns the results of both
+/// ends.
 fn outcomes(server: Server, client: Client) -> (Result<Vec<String>, String>, Result<(), String>) {
     let (here, there) = pair(4096);
     let serve = async move {
@@ -254,7 +255,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 7 + at / 251) as u8).collect()
 }
 
-/// However few bytes the underlying stream moves, pending data is sent once and in order.
+/// Pending data is sent exactly once and in order, even if the underlying stream moves few bytes per call.
 #[test]
 fn bytes_arrive_as_they_were_sent() {
     for at_once in [5, 1000, 20_000, 1 << 20] {
@@ -264,7 +265,7 @@ fn bytes_arrive_as_they_were_sent() {
             let sending = reactor::spawn(async move {
                 let sent = pattern(length);
                 let mut at = 0;
-                // Slices of various lengths; each call passes more of them, as a queue does.
+                // Slices of various lengths. Each call passes more of them, as a send queue does.
                 while at < sent.len() {
                     let shared: Vec<AtomicU8> =
                         sent[at..].iter().skip(3).take(20_000).copied().map(AtomicU8::new).collect();
@@ -307,7 +308,7 @@ fn bytes_arrive_as_they_were_sent() {
     }
 }
 
-/// Tampered bytes end the connection, and none of them is read.
+/// A modified or injected record ends the connection, and none of its content is returned to the reader.
 #[test]
 fn a_changed_or_injected_record_is_refused() {
     reactor::block_on(Alone::virtual_time(), async {
@@ -351,13 +352,13 @@ fn what_is_no_tls_ends_the_handshake() {
     }
 }
 
-/// A handshake that never completes uses bounded memory: a message that is too long is rejected.
+/// A handshake that never completes uses a limited amount of memory: a message that is too long is rejected.
 #[test]
 fn a_handshake_without_end_is_refused() {
     reactor::block_on(Alone::virtual_time(), async {
         let (here, there) = pair(1 << 20);
         let flood = reactor::spawn(async move {
-            // A ClientHello of 60,000 bytes, one byte a record.
+            // A ClientHello of 60,000 bytes, sent as one byte per record.
             let first = [0x16, 3, 1, 0, 4, 1, 0, 0xea, 0x60];
             let _ = (&*there as &dyn Stream).write_all(&first).await;
             let rest = [0x16, 3, 1, 0, 1, 0].repeat(1000);
@@ -369,14 +370,14 @@ fn a_handshake_without_end_is_refused() {
     });
 }
 
-/// A server once worked off all that had arrived before another task had a turn.
+/// A server once processed all received data of a handshake before any other task could run.
 #[test]
 fn a_handshake_in_many_pieces_leaves_other_tasks_their_turns() {
     reactor::block_on(Alone::virtual_time(), async {
         let (mut here, there) = pair(1 << 20);
         here.at_once = 512;
         let arrived = Rc::clone(&here.incoming);
-        // The beginning of a ClientHello of 60,000 bytes, one byte a record.
+        // The beginning of a ClientHello of 60,000 bytes, sent as one byte per record.
         let first = [0x16, 3, 1, 0, 4, 1, 0, 0xea, 0x60];
         let hello = [&first[..], &[0x16, 3, 1, 0, 1, 0].repeat(12_000)].concat();
         (&*there as &dyn Stream).write_all(&hello).await.expect("the stream has room");
