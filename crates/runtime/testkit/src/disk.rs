@@ -11,8 +11,8 @@ use block::{
 
 use crate::Random;
 
-/// An in-memory disk. Its requests complete in their first poll, except after [`TestDisk::slow`] or
-/// [`TestDisk::delay_next`].
+/// An in-memory disk. Its requests complete in their first poll, unless [`TestDisk::slow`] or
+/// [`TestDisk::delay_next`] was called.
 pub struct TestDisk {
     geometry: Geometry,
     profile: Profile,
@@ -22,9 +22,9 @@ pub struct TestDisk {
 
 struct State {
     bytes: Vec<u8>,
-    /// The contents without the cache.
+    /// The contents on stable storage.
     stable: Vec<u8>,
-    /// Each request takes a random time below this.
+    /// Each request takes a random time below this duration.
     slowness: Option<(Random, Duration)>,
     /// An additional delay for the next request.
     delay: Duration,
@@ -32,13 +32,13 @@ struct State {
     flush_error: Option<DeviceError>,
     /// Each write fails with this error.
     write_error: Option<DeviceError>,
-    /// Remaining bytes to write: the write that exceeds them is torn and fails.
+    /// The number of bytes that can still be written. The write that exceeds it is torn and fails.
     left_bytes: Option<usize>,
     writes: u64,
 }
 
 impl TestDisk {
-    /// A thin disk of zeros with a volatile cache.
+    /// Creates a thin-provisioned disk of zeros with a volatile write cache.
     pub fn new(block_size: BlockSize, blocks: u64) -> TestDisk {
         let length = (blocks << block_size.shift()) as usize;
         let profile = Profile {
@@ -65,14 +65,14 @@ impl TestDisk {
         TestDisk { geometry, profile, state: Mutex::new(state), losses: LossCounter::default() }
     }
 
-    /// Each request takes a random time below `longest`.
+    /// Makes each request take a random time below `longest`.
     pub fn slow(mut self, seed: u64, longest: Duration) -> TestDisk {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         state.slowness = Some((Random::new(seed), longest));
         self
     }
 
-    /// The same disk with other properties.
+    /// Changes the properties that the disk reports.
     pub fn with_profile(mut self, change: impl FnOnce(&mut Profile)) -> TestDisk {
         change(&mut self.profile);
         self
@@ -83,28 +83,29 @@ impl TestDisk {
         self.state().delay = time;
     }
 
-    /// The next flush fails.
+    /// Makes the next flush fail.
     pub fn fail_next_flush(&self, error: DeviceError) {
         self.state().flush_error = Some(error);
     }
 
-    /// From now on, each write fails without effect. `None` ends that.
+    /// From now on, each write fails with this error and changes nothing. `None` makes writes succeed again.
     pub fn fail_writes(&self, error: Option<DeviceError>) {
         self.state().write_error = error;
     }
 
-    /// The write that exceeds these bytes, counted from now on, is torn and fails; later writes fail too.
-    /// `None` ends that.
+    /// Allows this number of bytes to be written from now on. The write that exceeds it is torn and fails,
+    /// and so do all later writes. `None` removes the limit.
     pub fn tear_after(&self, bytes: Option<usize>) {
         self.state().left_bytes = bytes;
     }
 
-    /// Loses the cache: all writes that were not flushed.
+    /// Discards the cache, and so all writes that were not flushed.
     pub fn lose_cache(&self) {
         self.lose_cache_except(|_| false);
     }
 
-    /// The same, except for blocks that the disk has already written back.
+    /// Discards the cache, except blocks for which `is_written` returns true: the disk has already written
+    /// these to stable storage.
     pub fn lose_cache_except(&self, is_written: impl Fn(u64) -> bool) {
         let block_bytes = 1 << self.geometry.block_size.shift();
         let State { bytes, stable, .. } = &mut *self.state();
@@ -114,12 +115,12 @@ impl TestDisk {
         }
     }
 
-    /// Completed writes, unmaps and zeroings.
+    /// Number of completed writes, unmaps and zeroing requests.
     pub fn writes(&self) -> u64 {
         self.state().writes
     }
 
-    /// Reads or changes the contents without a request.
+    /// Passes the contents to `act`, which may read or change them without a request.
     pub fn with_bytes<T>(&self, act: impl FnOnce(&mut [u8]) -> T) -> T {
         act(&mut self.state().bytes)
     }
@@ -129,7 +130,7 @@ impl TestDisk {
         self.state().bytes.clone()
     }
 
-    /// A copy of the contents without the cache.
+    /// A copy of the contents on stable storage.
     pub fn stable_contents(&self) -> Vec<u8> {
         self.state().stable.clone()
     }

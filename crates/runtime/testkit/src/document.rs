@@ -1,13 +1,13 @@
-//! Tables of documents whose rows are in the code.
+//! Checks that tables in documents match the code from which their rows are generated.
 
 use std::fs;
 use std::path::Path;
 
-/// Checks that the table with this header has exactly these rows. If not, it writes them to the document and fails.
-/// The table need not be edited by hand.
+/// Checks that the table with this header has exactly these rows. If not, writes the rows to the document and
+/// fails, so that nobody has to edit the table by hand.
 ///
 /// # Panics
-/// The document was rewritten, or has no such table.
+/// If the document was rewritten, or does not contain the table.
 #[track_caller]
 pub fn assert_table(document: impl AsRef<Path>, header: &str, rows: &[String]) {
     let document = document.as_ref();
@@ -20,7 +20,8 @@ pub fn assert_table(document: impl AsRef<Path>, header: &str, rows: &[String]) {
     }
 }
 
-/// The page with these rows below the table's header and its line of dashes.
+/// Returns the page with these rows below the table's header and its line of dashes; `None` if the page has
+/// no such table.
 fn with_rows(page: &str, header: &str, rows: &[String]) -> Option<String> {
     let lines: Vec<&str> = page.split('\n').collect();
     let begin = lines.iter().position(|line| *line == header)? + 2;

@@ -1,5 +1,5 @@
-//! A world with one Ethernet segment that loses, duplicates, delays and reorders frames, from a seed and in
-//! virtual time.
+//! A world with virtual time and one Ethernet segment, which loses, duplicates, delays and reorders frames.
+//! The seed determines all random choices.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -18,18 +18,18 @@ use reactor::{
 
 use crate::Random;
 
-/// The conditions that frames meet.
+/// Loss, duplication and delay of frames.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
     /// Frames that are lost, in percent.
     pub lost_percent: u64,
     /// Frames that are duplicated, in percent.
     pub doubled_percent: u64,
-    /// Maximum delay of a frame or a duplicate, each delayed independently.
+    /// Maximum normal delay of a frame. A duplicate is delayed independently.
     pub delay: Duration,
-    /// Frames with a longer delay, in percent.
+    /// Frames with the longer delay `late`, in percent.
     pub late_percent: u64,
-    /// Maximum delay of these.
+    /// Maximum delay of late frames.
     pub late: Duration,
     /// Frames with longer payloads are lost, although the interfaces accept them.
     pub carried_bytes: usize,
@@ -50,11 +50,11 @@ struct Segment {
     clogged: RefCell<Option<String>>,
     /// Frames from this interface are lost.
     muted: RefCell<Option<String>>,
-    /// The delay of the client's next frame.
+    /// An additional delay for the next frame of the client.
     holds: Cell<Option<Duration>>,
-    /// The interface that keeps receiving invalid frames, and the number of them in this turn.
+    /// The interface that keeps receiving invalid frames, and the number of such frames in this turn.
     flood: Cell<Option<(MacAddress, u32)>>,
-    /// An interface that does not exist.
+    /// An interface that has been removed.
     unplugged: RefCell<Option<String>>,
     stations: RefCell<Vec<Rc<Station>>>,
     /// Ordered by arrival time.
@@ -70,12 +70,12 @@ struct Station {
     inbox: RefCell<VecDeque<(MacAddress, Vec<u8>)>>,
     waker: RefCell<Option<Waker>>,
     sender: RefCell<Option<Waker>>,
-    /// The removal of its interface has yet to be reported.
+    /// The removal of the interface has yet to be reported to this endpoint.
     is_gone: Cell<bool>,
 }
 
 impl Ethernet {
-    /// A segment without endpoints, whose interfaces have this MTU.
+    /// Creates a segment without endpoints. Its interfaces have this MTU.
     pub fn new(seed: u64, conditions: Conditions, mtu: usize) -> Ethernet {
         Ethernet(Rc::new(Segment {
             now: Cell::new(Instant::now()),
@@ -94,7 +94,7 @@ impl Ethernet {
         }))
     }
 
-    /// The world of the reactor.
+    /// The segment as a world for the reactor.
     pub fn world(&self) -> SharedWorld {
         Rc::new(self.clone())
     }
@@ -109,7 +109,7 @@ impl Ethernet {
         self.0.mtu.set(mtu);
     }
 
-    /// Makes an interface accept no frames for sending; `None` ends that.
+    /// Makes an interface accept no frames for sending. `None` makes all interfaces accept them again.
     pub fn clog(&self, interface: Option<&str>) {
         *self.0.clogged.borrow_mut() = interface.map(str::to_owned);
         for station in self.0.stations.borrow().iter() {
@@ -117,12 +117,12 @@ impl Ethernet {
         }
     }
 
-    /// Loses all frames from an interface; `None` ends that.
+    /// Drops all frames that an interface sends. `None` ends this.
     pub fn mute(&self, interface: Option<&str>) {
         *self.0.muted.borrow_mut() = interface.map(str::to_owned);
     }
 
-    /// Delays the client's next frame by this time.
+    /// Delays the client's next frame by this additional time.
     pub fn hold_next(&self, time: Duration) {
         self.0.holds.set(Some(time));
     }
@@ -259,7 +259,7 @@ fn address_of(interface: &str) -> MacAddress {
     MacAddress([2, 0, 0, 0, 0, interface.bytes().last().unwrap_or(0)])
 }
 
-/// A world with a single thread.
+/// Unparks nothing: all tasks of this world run on one thread.
 struct Alone;
 
 impl Unpark for Alone {

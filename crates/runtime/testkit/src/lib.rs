@@ -1,10 +1,9 @@
-//! Shared test utilities. This crate is a dev-dependency only, except for the simulator, which is not shipped
+//! Shared test utilities. This crate is only a dev-dependency, except in the simulator, which is not shipped
 //! either.
 //!
 //! [`Random`] prints its seed when a test fails. [`TestDisk`] is an in-memory disk with a cache. [`Ethernet`]
 //! loses, duplicates, delays and reorders frames. [`logged`] returns the log. [`poll`] and [`ready`] poll
-//! futures that need no reactor.
-//! [`assert_table`] keeps a table of a document as the code has it.
+//! futures that need no reactor. [`assert_table`] keeps a table in a document consistent with the code.
 
 mod disk;
 mod document;
@@ -22,7 +21,7 @@ use std::future::Future;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
-/// Polls once, with a waker that wakes nothing.
+/// Polls a future once, with a waker that does nothing.
 pub fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Option<F::Output> {
     match future.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),

@@ -1,4 +1,4 @@
-//! The log of a test.
+//! Captures the log of a test.
 
 use std::io::{Result, Write};
 use std::sync::{Arc, LazyLock, Mutex};
@@ -6,8 +6,9 @@ use std::sync::{Arc, LazyLock, Mutex};
 use tracing::subscriber::NoSubscriber;
 use tracing::{Dispatch, Level};
 
-/// With a single subscriber, tracing remembers for all threads whether the thread that first logs a line has one.
-/// With a second one, it asks each thread.
+/// A second subscriber, without which tests on several threads would lose lines. With only one subscriber,
+/// tracing decides whether a log statement is enabled when a thread first executes it, and caches the
+/// decision for all threads. With two, it checks the subscriber of each thread.
 static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::new()));
 
 #[derive(Clone, Default)]
@@ -24,7 +25,7 @@ impl Write for Written {
     }
 }
 
-/// The result of `work`, and what this thread logs meanwhile, except for DEBUG and TRACE.
+/// Runs `work`. Returns its result, and everything that this thread logged meanwhile at level INFO or above.
 pub fn logged<T>(work: impl FnOnce() -> T) -> (T, String) {
     LazyLock::force(&SECOND);
     let written = Written::default();

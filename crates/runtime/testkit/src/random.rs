@@ -2,7 +2,7 @@
 
 use std::ops::{Deref, DerefMut};
 
-/// The generator of the program ([`block::Random`]), which prints its seed if a panic drops it.
+/// The program's generator ([`block::Random`]), extended to print its seed if it is dropped during a panic.
 #[derive(Clone, Debug)]
 pub struct Random {
     seed: u64,
@@ -10,12 +10,13 @@ pub struct Random {
 }
 
 impl Random {
-    /// A generator with this seed.
+    /// Creates a generator with this seed.
     pub fn new(seed: u64) -> Random {
         Random { seed, numbers: block::Random::new(seed) }
     }
 
-    /// Takes the seed from an environment variable, or else `usual`, and prints it.
+    /// Creates a generator whose seed is the value of an environment variable, or `usual` if the variable is
+    /// not set, and prints the seed.
     pub fn of_variable(name: &str, usual: u64) -> Random {
         let seed = std::env::var(name).ok().and_then(|seed| seed.parse().ok()).unwrap_or(usual);
         eprintln!("{name}={seed}");
@@ -27,7 +28,7 @@ impl Random {
         std::time::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_nanos() as u64)
     }
 
-    /// A number from `least` to `most`, both included.
+    /// A number from `least` to `most` inclusive.
     pub fn between(&mut self, least: u64, most: u64) -> u64 {
         assert!(least <= most, "an empty range");
         least + self.below(most - least + 1)
@@ -48,8 +49,8 @@ impl Random {
         &choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// A number that is mostly small: half of all results are below twice `least`, and each further doubling
-    /// halves the rest, up to `most`.
+    /// A number from `least` to `most` that is usually small: about half of the results are below twice
+    /// `least`, half of the rest below four times `least`, and so on.
     pub fn mostly_small(&mut self, least: u64, most: u64) -> u64 {
         let mut top = least.max(1);
         while top < most && self.once_in(2) {
@@ -58,7 +59,8 @@ impl Random {
         self.between(least.min(top), top.max(least))
     }
 
-    /// A number between the two. Each size (`least` times a power of two) is equally likely.
+    /// A number from `least` to `most`. Each order of magnitude (`least` times a power of two) is equally
+    /// likely.
     pub fn of_any_size(&mut self, least: u64, most: u64) -> u64 {
         let least = least.max(1);
         let size = self.between(0, u64::from((most / least).max(1).ilog2()));
