@@ -1,5 +1,5 @@
-//! Round trips of 48 bytes over loopback between two threads, each a reactor, with and without a spin; and
-//! the cost of an idle reactor.
+//! Measures round trips of 48 bytes over loopback between two reactor threads, with and without busy-polling,
+//! and the CPU time of an idle reactor.
 
 use std::future::poll_fn;
 use std::io;
@@ -21,7 +21,7 @@ fn main() {
     idle();
 }
 
-/// An idle reactor with a timer that fires ten times a second, as in a server with some connections.
+/// Runs an idle reactor with a timer that fires ten times a second, as in a server with some connections.
 fn idle() {
     block_on(Epoll::shared(EpollOptions::default()).expect("an epoll"), async {
         let (start, cpu) = (Instant::now(), cputime::thread());

@@ -1,4 +1,5 @@
-//! Random 4 KiB direct reads from a 256 MiB file, at two queue depths, with io_uring and with threads.
+//! Measures random 4 KiB direct reads from a 256 MiB file, at two queue depths, with io_uring and with
+//! threads.
 
 use std::path::PathBuf;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! CPU time used by this process, this thread, another process or the whole machine, for benchmarks and for
+//! CPU time of this process, this thread, another process or the whole machine, for benchmarks and for
 //! `linerate selftest`.
 
 // SAFETY of this file: two calls that fill in a local value, each in a wrapper that states why it is sound.
@@ -22,8 +22,8 @@ pub fn thread() -> Duration {
     read(ClockId::ThreadCPUTime)
 }
 
-/// Time for which the calling thread was runnable but had no CPU. Fails if the kernel does not report it
-/// (without CONFIG_SCHED_INFO).
+/// Time during which the calling thread was runnable but had no CPU. Fails if the kernel does not report this
+/// time (without CONFIG_SCHED_INFO).
 pub fn thread_waited() -> io::Result<Duration> {
     let told = fs::read_to_string("/proc/thread-self/schedstat")?;
     let waited = told.split_ascii_whitespace().nth(1).and_then(|ns| ns.parse().ok());
@@ -38,8 +38,8 @@ fn read(clock: ClockId) -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// User and system time of all threads of process `pid`, including those that have ended. Needs no
-/// privileges, for any process.
+/// User and system time of all threads of process `pid`, including threads that have ended. Needs no
+/// privileges, whoever owns the process.
 pub fn of_process(pid: u32) -> io::Result<Duration> {
     let pid = libc::pid_t::try_from(pid).map_err(|_| io::ErrorKind::NotFound)?;
     let mut clock: libc::clockid_t = 0;
@@ -61,27 +61,27 @@ pub fn of_process(pid: u32) -> io::Result<Duration> {
 pub struct Threads(BTreeMap<u32, Duration>);
 
 impl Threads {
-    /// The running threads of process `pid`.
+    /// Reads the CPU time of all threads of process `pid`.
     pub fn of_process(pid: u32) -> io::Result<Threads> {
         let mut times = BTreeMap::new();
         for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
             let entry = entry?;
             let thread = entry.file_name().to_str().and_then(|name| name.parse().ok());
-            // A thread that ended in between is skipped.
+            // Skip a thread that has ended since the directory was read.
             let time = fs::read_to_string(entry.path().join("stat")).ok().and_then(|stat| used(&stat));
             times.extend(thread.zip(time));
         }
         Ok(Threads(times))
     }
 
-    /// A single thread of process `pid`, which must be alive; other threads are not read.
+    /// Reads the CPU time of a single thread of process `pid`. Fails if the thread has ended.
     pub fn only(pid: u32, thread: u32) -> io::Result<Threads> {
         let stat = fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat"))?;
         let time = used(&stat).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
         Ok(Threads(BTreeMap::from([(thread, time)])))
     }
 
-    /// CPU time of one thread; zero if it was not alive.
+    /// CPU time of one thread; zero if the thread was not running when the times were read.
     pub fn of_thread(&self, thread: u32) -> Duration {
         self.0.get(&thread).copied().unwrap_or_default()
     }
@@ -93,23 +93,24 @@ impl Threads {
     }
 }
 
-/// Busy time of all CPUs since boot: programs, the kernel, interrupts. Time that a hypervisor gave to other
-/// guests is excluded.
+/// Busy time of all CPUs since boot, for programs, the kernel and interrupts. Excludes time that a hypervisor
+/// gave to other guests.
 pub fn machine() -> io::Result<Duration> {
     let stat = fs::read_to_string("/proc/stat")?;
     worked(&stat).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/stat has another form"))
 }
 
-/// User and system time in `/proc/PID/stat` (proc_pid_stat(5): fields 14 and 15). The second field, the name,
-/// may contain any characters, including brackets, and ends with the last closing bracket.
+/// Returns user plus system time from `/proc/PID/stat` (proc_pid_stat(5): fields 14 and 15). The second
+/// field, the name, may contain any characters, including parentheses, and ends at the last closing
+/// parenthesis.
 fn used(stat: &str) -> Option<Duration> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_ascii_whitespace().skip(11).map(|ticks| ticks.parse::<u64>().ok());
     Some(ticks(fields.next()??.checked_add(fields.next()??)?))
 }
 
-/// The line `cpu` of `/proc/stat` (proc_stat(5)): user, nice, system, idle, iowait, irq, softirq, steal,
-/// followed by values already counted under user.
+/// Returns the busy time from the line `cpu` of `/proc/stat` (proc_stat(5)). Its values are user, nice,
+/// system, idle, iowait, irq, softirq and steal, followed by values that are already contained in user.
 fn worked(stat: &str) -> Option<Duration> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let numbers: Vec<u64> = line.split_ascii_whitespace().map_while(|number| number.parse().ok()).collect();
@@ -138,7 +139,7 @@ mod tests {
 
     #[test]
     fn waiting_for_a_cpu_only_grows() {
-        // A kernel without it returns an error.
+        // Skip the test if the kernel does not report the time.
         let Ok(before) = thread_waited() else { return };
         std::thread::yield_now();
         assert!(thread_waited().expect("as before") >= before);
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_has_no_time() {
-        // Above the largest process number on Linux (2^22).
+        // Numbers above the largest process number on Linux (2^22).
         assert!(of_process(1 << 23).is_err() && of_process(u32::MAX).is_err());
         assert!(Threads::of_process(1 << 23).is_err() && Threads::only(std::process::id(), 1 << 23).is_err());
     }

@@ -1,14 +1,14 @@
 //! The runtime environment of one thread (`World`), implemented with epoll.
 //!
-//! Sockets are registered once, edge-triggered, and their readiness is cached: a steady
-//! stream of requests costs its reads and writes and one `epoll_wait` per batch, no `epoll_ctl`. An eventfd,
-//! edge-triggered too and so never read, ends the sleep for other threads and for io_uring's completions.
+//! Sockets are registered once, edge-triggered, and their readiness is cached. So a steady stream of requests
+//! costs only reads, writes and one `epoll_wait` per batch, and no `epoll_ctl`. Other threads and completions
+//! of io_uring end the sleep through an eventfd. It is also edge-triggered, so it never has to be read.
 //!
-//! Before sleeping the thread busy-polls for the time that [`Spin`] allows.
+//! Before it sleeps, the thread busy-polls for as long as [`Spin`] allows.
 //!
-//! The timeout of `epoll_wait` is in milliseconds, which is too coarse for requests: the fraction of a wait
-//! below a millisecond is spent in `ppoll`, on the epoll itself. (`epoll_pwait2` could do both, but older
-//! kernels and containers reject it.)
+//! The timeout of `epoll_wait` is in milliseconds, which is too coarse for requests. So the thread waits
+//! whole milliseconds in `epoll_wait`, and the remaining fraction in `ppoll` on the epoll descriptor.
+//! (`epoll_pwait2` could do both, but older kernels and containers reject it.)
 
 use std::cell::{Cell, RefCell};
 use std::hint;
@@ -34,18 +34,20 @@ use crate::files::{IoEngine, ring::Ring};
 use crate::poller::{BOTH, Poller};
 use crate::{datagrams, local_socket, tcp};
 
-/// How an [`Epoll`] is set up.
+/// Options of an [`Epoll`].
 #[derive(Clone, Copy, Debug)]
 pub struct EpollOptions {
     /// Busy-poll time before sleeping; zero sleeps immediately.
     pub spin: Duration,
-    /// Time to sleep after work before polling again, so that events are handled in batches: less CPU time
-    /// per request, more latency, like interrupt coalescing (`ethtool -C rx-usecs`). Zero disables it.
+    /// Time to sleep after work before polling again, so that events are handled in batches. Like interrupt
+    /// coalescing (`ethtool -C rx-usecs`), this reduces CPU time per request and increases latency. Zero
+    /// disables it.
     pub gather: Duration,
 }
 
 impl Default for EpollOptions {
-    /// 50 µs: beyond that, the cost of a wake-up no longer matters (measured on a VM with 2 cores).
+    /// Busy-polls for up to 50 µs: compared with longer waits, the cost of a wake-up does not matter
+    /// (measured on a VM with 2 cores).
     fn default() -> EpollOptions {
         EpollOptions { spin: Duration::from_micros(50), gather: Duration::ZERO }
     }
@@ -57,46 +59,47 @@ pub struct Epoll {
     unpark: Arc<EventFd>,
     events: RefCell<Vec<epoll::Event>>,
     spin: Cell<Spin>,
-    /// The spin while a file operation is outstanding.
+    /// The spin used while a file operation is outstanding.
     file_spin: Cell<Spin>,
     looked_in_vain: Cell<Duration>,
     gathering: Option<Gathering>,
     /// State of [`World::gather`], with the length of the next sleep.
     asked: Gathering,
     asked_span: Cell<Duration>,
-    /// The socket of the latest event, and whether other sockets had events since the last wait.
+    /// The socket of the latest event, and whether several sockets have had events since the last wait.
     latest: Cell<u64>,
     is_mixed: Cell<bool>,
-    /// For files; `None` if threads serve them.
+    /// The io_uring for files; `None` if threads serve files.
     ring: Option<Rc<Ring>>,
 }
 
-/// Events per epoll_wait; with more ready sockets, the rest follows in the next turn.
+/// Maximum number of events per `epoll_wait`. If more sockets are ready, the next turn handles the others.
 const EVENTS: usize = 256;
 
-/// Delay before retrying when the kernel has no memory for file operations.
+/// Delay before submitting file operations again that the kernel has rejected for lack of memory.
 const RETRY: Duration = Duration::from_millis(1);
 
-/// Ratio of the busy-poll time for a file operation to that for a request. A flash disk takes 50 to 100 µs,
-/// or 300 to 500 µs with 32 requests outstanding. A wake-up takes 50 µs more on a virtual machine, during
-/// which the disk is idle. The thread sleeps for slower disks; an idle thread, with no outstanding operation,
-/// does not poll.
+/// Ratio of the busy-poll time for a file operation to that for a network request. A flash disk takes 50 to
+/// 100 µs, or 300 to 500 µs with 32 requests outstanding. On a virtual machine, a wake-up adds 50 µs, during
+/// which the disk is idle. With slower disks, the thread sleeps. Without an outstanding file operation, this
+/// limit does not apply.
 const FILE_SPIN: u32 = 10;
 
-/// Number of ring checks between two calls to the kernel: together they take about as long as one call.
+/// Number of checks of the rings between two calls to the kernel. Together they take about as long as one
+/// call.
 const GLANCES: usize = 16;
 
 /// Registration key of the eventfd; sockets have keys from 0 on.
 const UNPARK: u64 = u64::MAX;
 
 impl Epoll {
-    /// A world for this thread, with the file engine chosen for the process ([`IoEngine::choose`]).
+    /// Creates a world for this thread, with the file engine chosen for the process ([`IoEngine::choose`]).
     pub fn new(options: EpollOptions) -> io::Result<Epoll> {
         Epoll::with_engine(options, IoEngine::chosen())
     }
 
-    /// A world for this thread, with the given file engine. [`IoEngine::Auto`] falls back to threads if the
-    /// ring is refused.
+    /// Creates a world for this thread, with the given file engine. [`IoEngine::Auto`] falls back to threads
+    /// if the kernel refuses to create a ring.
     pub fn with_engine(options: EpollOptions, engine: IoEngine) -> io::Result<Epoll> {
         let poller = Poller::new()?;
         let unpark = Arc::new(EventFd(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
@@ -112,8 +115,8 @@ impl Epoll {
             IoEngine::Uring => Some(Ring::open(unpark.0.as_fd())?),
             IoEngine::Auto => Ring::open(unpark.0.as_fd()).ok(),
         };
-        // The kernel may end a sleep 50 µs late to save wake-ups, as long as a request takes. If the setting
-        // fails, the default remains.
+        // By default, the kernel may end a sleep 50 µs late to save wake-ups. That is as long as a request
+        // takes. If this setting fails, the default remains.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         Ok(Epoll {
             ring,
@@ -131,7 +134,7 @@ impl Epoll {
         })
     }
 
-    /// A new world in the form that the executor takes.
+    /// Creates a world in the form that the executor takes.
     pub fn shared(options: EpollOptions) -> io::Result<SharedWorld> {
         Ok(Rc::new(Epoll::new(options)?))
     }
@@ -188,9 +191,9 @@ impl Epoll {
         found
     }
 
-    /// Polls only the rings for a while, if the latest event came from a ring; returns whether there is
-    /// anything. This costs no system call, and querying the kernel about a ring takes the lock under which
-    /// it is filled.
+    /// If the latest event came from a receive ring, polls only the rings for a while. Returns whether a ring
+    /// has data. This needs no system call; a query to the kernel would also take the lock under which the
+    /// kernel fills the ring.
     fn glance(&self) -> bool {
         let rings = self.poller.rings.borrow();
         if !rings.iter().any(|(key, _)| *key == self.latest.get()) {
@@ -208,19 +211,20 @@ impl Epoll {
         found.inspect(|key| self.note_event(*key, epoll::EventFlags::IN)).is_some()
     }
 
-    /// Notes an event of a socket.
+    /// Records an event of a socket.
     fn note_event(&self, key: u64, flags: epoll::EventFlags) {
         self.is_mixed.set(self.is_mixed.get() | (self.latest.replace(key) != key));
         self.poller.set_ready(key, flags);
     }
 
-    /// Counts the time up to the last unsuccessful poll: a successful poll is work.
+    /// Adds to the time spent on unsuccessful polling. Callers pass the time up to the last unsuccessful
+    /// poll, because a successful poll is work.
     fn note_looking(&self, looked: Duration) {
         self.looked_in_vain.set(self.looked_in_vain.get() + looked);
     }
 
-    /// Waits for events for up to `limit`, to the microsecond, and wakes the waiting tasks; returns whether
-    /// there were any.
+    /// Waits for events for up to `limit`, with microsecond precision, and wakes the tasks that wait for
+    /// them. Returns whether there were events.
     fn sleep(&self, limit: Option<Duration>) -> bool {
         let Some(limit) = limit else { return self.take_events(None) };
         let (start, milliseconds) = (Instant::now(), whole_milliseconds(limit));
@@ -228,12 +232,12 @@ impl Epoll {
             return true;
         }
         let rest = timespec(limit.saturating_sub(start.elapsed()));
-        // If it is interrupted, waiting tasks detect that it is too early, and wait again.
+        // If the call is interrupted, timers have not expired yet, and the tasks continue to wait.
         let _ = poll(&mut [PollFd::new(&self.poller.epoll, PollFlags::IN)], Some(&rest));
         self.take_events(Some(Duration::ZERO))
     }
 
-    /// Submits file operations to the kernel and reaps finished ones; returns whether there were any.
+    /// Submits file operations to the kernel and reaps finished ones. Returns whether any had finished.
     fn turn_files(&self) -> bool {
         self.ring.as_ref().is_some_and(|ring| ring.turn())
     }
@@ -246,7 +250,8 @@ impl Epoll {
         self.ring.as_ref().is_some_and(|ring| ring.has_news())
     }
 
-    /// Maximum wait of a turn; limited while the kernel has not accepted all file operations.
+    /// Returns the maximum wait of a turn. The wait is short while the kernel has not accepted all file
+    /// operations.
     fn limit(&self, park: Park) -> Option<Duration> {
         let limit = match park {
             Park::No => Some(Duration::ZERO),
@@ -259,7 +264,8 @@ impl Epoll {
         }
     }
 
-    /// Waits for events at most for `limit` and wakes the waiting tasks; returns whether there were any.
+    /// Waits for events for up to `limit`, with millisecond precision, and wakes the tasks that wait for
+    /// them. Returns whether there were events.
     fn take_events(&self, limit: Option<Duration>) -> bool {
         let mut events = self.events.borrow_mut();
         events.clear();
@@ -269,7 +275,7 @@ impl Epoll {
         match waited {
             Ok(_) => {}
             Err(Errno::INTR) => return false,
-            // Only a bad argument could cause another error: ours are an epoll we own and a valid timeout.
+            // Only an invalid argument could cause another error, and this epoll and timeout are valid.
             Err(errno) => unreachable!("epoll_wait on an epoll of our own: {errno}"),
         }
         for event in events.iter() {
@@ -279,12 +285,12 @@ impl Epoll {
     }
 }
 
-/// Sleeping between work and the next poll.
+/// The sleep between work and the next poll.
 struct Gathering {
     span: Duration,
-    /// An epoll with only the eventfd, so that other threads and files need not wait.
+    /// An epoll that contains only the eventfd, so that other threads and file completions can end the sleep.
     unparks: OwnedFd,
-    /// The last wait ended with events.
+    /// Whether the last wait ended with events.
     after_work: Cell<bool>,
 }
 
@@ -296,13 +302,14 @@ impl Gathering {
         Ok(Gathering { span, unparks, after_work: Cell::new(false) })
     }
 
-    /// Sleeps for `span`, for `limit`, or until the thread is unparked; returns the duration.
+    /// Sleeps for `span`, but no longer than `limit`, or until the thread is unparked. Returns the actual
+    /// duration.
     fn sleep(&self, span: Duration, limit: Option<Duration>) -> Duration {
         let (start, span) = (Instant::now(), limit.map_or(span, |limit| limit.min(span)));
-        // An interrupted sleep is shorter, which does no harm.
+        // An interrupted sleep is shorter, which is harmless.
         let told = poll(&mut [PollFd::new(&self.unparks, PollFlags::IN)], Some(&timespec(span)));
         if told == Ok(1) {
-            // Consumes the edge; the other epoll has its own.
+            // Consumes the edge. The main epoll reports the event separately.
             let mut edge = Vec::with_capacity(1);
             let _ = epoll::wait(
                 &self.unparks,
@@ -319,7 +326,7 @@ fn whole_milliseconds(duration: Duration) -> u64 {
 }
 
 fn timespec(duration: Duration) -> Timespec {
-    // A century stands for forever, and fits the type.
+    // Limits the duration to a century, which fits the type.
     let seconds = duration.as_secs().min(100 * 365 * 86_400);
     Timespec { tv_sec: seconds as i64, tv_nsec: i64::from(duration.subsec_nanos()) }
 }
@@ -377,7 +384,7 @@ impl World for Epoll {
     }
 
     fn turn(&self, park: Park) {
-        // Operations on cached data have already completed, so there is no wait.
+        // Operations on cached data have already completed; then do not wait.
         let finished = self.turn_files();
         match self.limit(if finished { Park::No } else { park }) {
             Some(Duration::ZERO) => {
@@ -403,13 +410,13 @@ impl World for Epoll {
     }
 }
 
-/// Ends the sleep of the thread whose epoll it is registered with.
+/// An eventfd that ends the sleep of the thread with whose epoll it is registered.
 struct EventFd(OwnedFd);
 
 impl Unpark for EventFd {
     fn unpark(&self) {
-        // Adding to the count is an edge each time. It fails only when the count is full, after 2^64 unparks,
-        // and even then the sleeper has been woken.
+        // Each addition to the count triggers an edge. Writing fails only if the count is full, after 2^64
+        // unparks, and then an earlier write has already woken the sleeper.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }

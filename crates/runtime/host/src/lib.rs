@@ -1,15 +1,17 @@
 //! The Linux implementation of the reactor's interface: epoll, io_uring, files, memory. This is the only
 //! crate with `unsafe`; each block states why it is sound.
 //!
-//! It depends on no protocol and reads no configuration. Reading order: [`Epoll`] (one thread's sockets,
-//! clock and sleep), [`threads`] (one reactor per core), then the devices: [`RamDevice`], [`FileDevice`]
-//! over [`AsyncFile`], and [`RbdDevice`]. [`namespace`], [`tap`] and [`rtnetlink`] make test networks on one machine.
+//! This crate does not depend on any protocol and does not read configuration files. Reading order: [`Epoll`]
+//! (one thread's sockets, clock and sleep), [`threads`] (one reactor per core), then the devices:
+//! [`RamDevice`], [`FileDevice`] over [`AsyncFile`], and [`RbdDevice`]. [`namespace`], [`tap`] and
+//! [`rtnetlink`] create test networks on one machine.
 //!
-//! Sockets use epoll, files io_uring: in measurements the two are within 10 % of each other on sockets, and
-//! io_uring is faster on disks. If it is forbidden, a pool of threads serves files. A reactor busy-polls for
-//! up to 50 µs before it sleeps, or 500 µs while io_uring has a file operation, as long as that finds work
-//! (`reactor::Spin`). With `--gather-us` it sleeps after work, on its eventfd only, so that arrivals are
-//! processed in batches (`epoll`'s `Gathering`).
+//! Sockets use epoll, and files use io_uring. In measurements, the two are within 10 % of each other on
+//! sockets, and io_uring is faster on disks. Where io_uring is forbidden, threads serve files. A reactor
+//! busy-polls for up to 50 µs before it sleeps, or up to 500 µs while a file operation is outstanding in
+//! io_uring, as long as polling finds work (`reactor::Spin`). With `--gather-us`, a reactor sleeps after
+//! work, so that events accumulate and are processed in batches; only other threads and file completions can
+//! end that sleep (`Gathering` in `epoll`).
 
 pub mod cputime;
 mod datagrams;

@@ -1,4 +1,5 @@
-//! Unix sockets that servers listen on, accessible to their owner only and removed with the server.
+//! Listening Unix sockets of servers. They are accessible only to their owner, and are removed with the
+//! server.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,23 +13,23 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// Maximum number of connections waiting to be accepted: a host that logs in to hundreds of LUNs at boot must
-/// not be rejected. The system limit (net.core.somaxconn, 4096) also applies.
+/// Maximum number of connections that wait to be accepted, chosen so that a host that logs in to hundreds of
+/// LUNs at boot is not rejected. The system limit (net.core.somaxconn, 4096) also applies.
 pub(crate) const BACKLOG: i32 = 1024;
 
 /// The file of a listening socket. Dropping this removes the file, unless it now belongs to another socket.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
-    /// Device and inode.
+    /// Device and inode of the file.
     identity: (u64, u64),
 }
 
-/// Listens at `path`, for this user only (mode 600). A stale socket of a terminated server is replaced. Of
-/// several servers that start at the same time, one succeeds.
+/// Listens at `path`, for this user only (mode 600). Replaces a stale socket of a terminated server. If
+/// several servers start at the same time, one succeeds.
 ///
 /// # Errors
-/// Errors of [`look`].
+/// The same as for [`look`].
 pub fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let _turn = turn(path)?;
     look(path)?;
@@ -36,10 +37,10 @@ pub fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
 }
 
 /// Locks the directory, so that no other process replaces a socket in it between the check and the start of
-/// listening. Returns `None` if the directory cannot be opened.
+/// listening. Returns `None` if the directory cannot be opened or locked.
 ///
 /// # Errors
-/// `AddrInUse`: another server holds the lock for longer than a start takes.
+/// `AddrInUse`: another process holds the lock for longer than a server takes to start.
 fn turn(path: &Path) -> io::Result<Option<File>> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Ok(folder) = File::open(folder) else { return Ok(None) };
@@ -47,7 +48,7 @@ fn turn(path: &Path) -> io::Result<Option<File>> {
         match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(Some(folder)),
             Err(rustix::io::Errno::WOULDBLOCK) => thread::sleep(TURN_PAUSE),
-            Err(_) => return Ok(None), // a file system without locks
+            Err(_) => return Ok(None), // the file system does not support locks
         }
     }
     Err(io::Error::new(io::ErrorKind::AddrInUse, "another program has locked its directory"))
@@ -59,14 +60,14 @@ const TURN_PAUSE: Duration = Duration::from_millis(10);
 /// Checks whether [`bind`] would succeed. Changes nothing.
 ///
 /// # Errors
-/// - `AddrInUse`: a server listens there.
+/// - `AddrInUse`: a server listens on this socket.
 /// - `AlreadyExists`: the path exists and is not a socket.
-/// - `InvalidInput`: the path is unusable for a socket; the source is the system's reason.
+/// - `InvalidInput`: no socket can be created at the path; the source is the system's error.
 pub fn look(path: &Path) -> io::Result<()> {
     use io::ErrorKind::{AddrInUse, AlreadyExists, ConnectionRefused, NotFound, WouldBlock};
     let error = match connect_local(path) {
         Ok(_) => None,
-        // Its queue of connections is full.
+        // A server listens, but its queue of connections is full.
         Err(error) if error.kind() == WouldBlock => None,
         Err(error) => Some(error),
     };
@@ -82,8 +83,8 @@ pub fn look(path: &Path) -> io::Result<()> {
 
 fn make(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
-    // Linux creates the file with the mode of the socket, so other users can never connect (CVE-2020-10699
-    // was a control socket open to all users).
+    // Linux creates the file with the mode of the socket, so there is no moment at which other users can
+    // connect. (CVE-2020-10699 was a control socket that was open to all users.)
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -95,7 +96,7 @@ fn make(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     Ok((UnixListener::from(std::os::fd::OwnedFd::from(socket)), file))
 }
 
-/// A connected Unix socket.
+/// Connects to a Unix socket.
 pub(crate) fn connect_local(path: &Path) -> io::Result<OwnedFd> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
     socket.connect(&SockAddr::unix(path)?)?;

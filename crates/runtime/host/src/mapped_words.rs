@@ -1,7 +1,7 @@
 //! Words that survive a crash of the process: a file mapped into memory.
 //!
-//! A store costs no system call, and the kernel retains every store made before a SIGKILL. The words do not
-//! survive a crash of the machine: nothing is synced.
+//! A store needs no system call, and the kernel retains every store made before a SIGKILL. The words do not
+//! survive a crash of the machine, because they are never synced.
 
 #![allow(unsafe_code)]
 
@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicU32;
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// A file as words in native byte order, open in one process at a time.
+/// A file mapped as words in native byte order. Only one process at a time can have it open.
 pub struct MappedWords {
     start: NonNull<c_void>,
     words: usize,
@@ -25,9 +25,9 @@ pub struct MappedWords {
 }
 
 impl MappedWords {
-    /// Creates a file of `words` zero words; previous content is lost. Its space is allocated immediately, so
-    /// a full disk causes an error here and not a signal later. If another process has the file open, this
-    /// fails with [`io::ErrorKind::WouldBlock`].
+    /// Creates a file of `words` zero words, or overwrites an existing one. The file's space is allocated
+    /// immediately, so a full disk causes an error here instead of a signal later. Fails with
+    /// [`io::ErrorKind::WouldBlock`] if another process has the file open.
     pub fn create(path: &Path, words: usize) -> io::Result<MappedWords> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;

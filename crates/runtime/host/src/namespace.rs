@@ -1,9 +1,9 @@
 //! A network namespace: separate interfaces, addresses, routes and TCP settings for threads and processes
 //! that enter it.
 //!
-//! It has no name and no file: it exists as long as a handle to it, a thread or process in it, or an
-//! interface's file descriptor. It ends with the last of these, even after `kill -9`, so no cleanup is
-//! needed.
+//! The namespace has no name and no file. It exists as long as there is a handle to it, a thread or process
+//! in it, or an open descriptor of one of its interfaces. The kernel removes it with the last of these, even
+//! after `kill -9`, so no cleanup is needed.
 
 // SAFETY of this file: unshare(2) without CLONE_FILES, by threads that do nothing else; between fork and
 // exec, only system calls that allocate nothing.
@@ -28,8 +28,8 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// Creates an empty namespace: a loopback interface that is down, and the machine's defaults. Needs
-    /// `CAP_SYS_ADMIN`.
+    /// Creates a namespace in which there is only a loopback interface, which is down, and in which all
+    /// settings have the machine's defaults. Needs `CAP_SYS_ADMIN`.
     pub fn new() -> io::Result<Namespace> {
         let network = on_a_thread(|| {
             // SAFETY: no CLONE_FILES; and this thread ends here.
@@ -39,13 +39,13 @@ impl Namespace {
         Ok(Namespace { network: Arc::new(network.into()) })
     }
 
-    /// The namespace, for system calls.
+    /// The namespace's descriptor, for system calls.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.network.as_fd()
     }
 
-    /// Runs `work` on a thread in this namespace, with its `/sys`, and waits for it. `/proc/net` still
-    /// belongs to the namespace of the process: use `/proc/thread-self/net`.
+    /// Runs `work` on a thread that is in this namespace and sees its `/sys`, and waits for the result.
+    /// `/proc/net` still belongs to the namespace of the process: use `/proc/thread-self/net`.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         on_a_thread(|| {
             enter(self.network.as_fd())?;
@@ -53,8 +53,8 @@ impl Namespace {
         })?
     }
 
-    /// A command that will run in this namespace and see its `/sys`. If it cannot enter the namespace, its
-    /// start fails.
+    /// Returns a command that will run in this namespace and see its `/sys`. If the command cannot enter the
+    /// namespace, starting it fails.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let network = Arc::clone(&self.network);
         let mut command = Command::new(program);
@@ -64,9 +64,9 @@ impl Namespace {
     }
 }
 
-/// Without privileges, makes this process root in a new user namespace, where it may create network
-/// namespaces, if the kernel allows that to all users. With privileges, changes nothing. Call it while the
-/// process has one thread.
+/// Makes an unprivileged process root in a new user namespace, in which it may create network namespaces.
+/// This succeeds only if the kernel allows it to all users. Changes nothing if the process already has the
+/// privileges. Call it while the process has only one thread.
 pub fn become_root() -> io::Result<()> {
     let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN;
     if rustix::thread::capabilities(None)?.effective.contains(needed) {
@@ -82,7 +82,7 @@ pub fn become_root() -> io::Result<()> {
     fs::write("/proc/self/gid_map", format!("0 {group} 1"))
 }
 
-/// Runs `work` on a separate thread, for changes to a thread that cannot be undone.
+/// Runs `work` on a separate thread, because `work` changes its thread in a way that cannot be undone.
 pub(crate) fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("namespace".to_owned()).spawn_scoped(scope, work)?;
@@ -90,15 +90,17 @@ pub(crate) fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Resul
     })
 }
 
-/// Moves the calling thread permanently into a network namespace, with separate mounts, since `/sys` shows
-/// the interfaces of the namespace in which it was mounted. Later mounts and unmounts of the machine
-/// propagate here, as with `ip netns exec`.
+/// Moves the calling thread permanently into a network namespace. The thread also gets a separate mount
+/// namespace, with a new mount of `/sys`: a mount of `/sys` shows the interfaces of the network namespace in
+/// which it was made. Later mounts and unmounts on the machine also take effect in the new mount namespace,
+/// as with `ip netns exec`.
 fn enter(network: BorrowedFd<'_>) -> io::Result<()> {
     rustix::thread::move_into_link_name_space(network, Some(LinkNameSpaceType::Network))?;
     // SAFETY: no CLONE_FILES. The thread gets separate mounts and a separate working directory.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
-    // Slave mounts: mounts made here are not visible outside, and unmounts of the machine also apply here.
-    // Private copies would keep a file system busy on a device that another host may already be using.
+    // Make all mounts slaves: mounts made here are not visible outside, and unmounts on the machine also take
+    // effect here. With private mounts, a file system unmounted on the machine would stay mounted here, on a
+    // device that another host may already be using.
     let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     rustix::mount::mount_change(c"/", slave)?;
     // Keep /sys/fs/cgroup mounted: programs read the number of available CPUs from it. The machine may not
@@ -137,8 +139,8 @@ mod tests {
         let mount_point = folder.path().join("disk");
         fs::create_dir(&mount_point).expect("room");
         let seen = on_a_thread(|| -> io::Result<(bool, String)> {
-            // Mounts shared as by systemd, separate from the machine's real mounts. SAFETY: no CLONE_FILES;
-            // and this thread ends here.
+            // Sets up shared mounts, as systemd does, but separate from the machine's real mounts. SAFETY: no
+            // CLONE_FILES; and this thread ends here.
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
             let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
             rustix::mount::mount_change(c"/", slave)?;
@@ -146,10 +148,10 @@ mod tests {
             rustix::mount::mount_change(c"/", shared)?;
             rustix::mount::mount(c"tmpfs", &mount_point, c"tmpfs", MountFlags::empty(), None)?;
             let network = Namespace::new()?;
-            // One process prints both lists: the first when it starts, the second when its input ends.
+            // One process prints its mounts twice: when it starts, and when its input ends.
             let mut command = network.command("sh");
             command.args(["-c", "cat /proc/self/mountinfo; echo; read line; cat /proc/self/mountinfo"]);
-            // Its copies of the mounts date from its start.
+            // The process copies the mounts when it starts.
             let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
             rustix::mount::unmount(&mount_point, UnmountFlags::empty())?;
             child.stdin.take().expect("piped").write_all(b"\n")?;

@@ -1,5 +1,6 @@
-//! Statistics of a TCP path: `struct tcp_info`. Fields beyond the length returned by the kernel are not
-//! supported by it. Counters are totals since the connection was established.
+//! Statistics of a TCP path, from `struct tcp_info`. The kernel returns the length of the structure that it
+//! filled; it does not support the fields beyond that. Counters are totals since the connection was
+//! established.
 
 #![allow(unsafe_code)]
 
@@ -10,10 +11,10 @@ use std::time::Duration;
 use reactor::PathInfo;
 use socket2::SockRef;
 
-/// The fields used, at their offsets in Linux's `include/uapi/linux/tcp.h`, which never change. libc's own
-/// definition is that of 2008. An array holds consecutive fields of the kernel, most of them unused:
-/// `rto_to_snd_mss` are `tcpi_rto`, `tcpi_ato` and `tcpi_snd_mss`. The suffix `_us` is not part of the
-/// kernel's names.
+/// The used part of `struct tcp_info` in Linux's `include/uapi/linux/tcp.h`, in which offsets never change.
+/// (libc's definition dates from 2008.) An array stands for several consecutive fields of the kernel, most of
+/// them unused: `rto_to_snd_mss`, for example, contains `tcpi_rto`, `tcpi_ato` and `tcpi_snd_mss`. The suffix
+/// `_us` is not part of the kernel's names.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct TcpInfo {
@@ -50,15 +51,16 @@ struct TcpInfo {
     rcv_ooopack: u32,
     snd_wnd: u32,
     rcv_wnd: u32,
-    /// `tcpi_rehash`, included to avoid padding here.
+    /// `tcpi_rehash`, included so that the structure has no padding here.
     rehash: u32,
 }
 
-/// `tcpi_delivery_rate_app_limited`, the first bit field of `flags`: the delivery rate was limited by the
-/// sender's data, and not by the path.
+/// `tcpi_delivery_rate_app_limited`, the first bit field in `flags`: a lack of data to send, not the path,
+/// limited the delivery rate.
 const APP_LIMITED: u8 = if cfg!(target_endian = "little") { 0x01 } else { 0x80 };
 
-/// The statistics of a socket's path; `None` if the kernel returns none, as for a socket that is not TCP.
+/// Returns the statistics of a socket's path; `None` if the kernel returns none, for example because the
+/// socket is not TCP.
 pub(crate) fn info(socket: &OwnedFd) -> Option<PathInfo> {
     let (info, length) = read(socket)?;
     let congestion = SockRef::from(socket).tcp_congestion().unwrap_or_default();
@@ -66,8 +68,8 @@ pub(crate) fn info(socket: &OwnedFd) -> Option<PathInfo> {
     Some(PathInfo { congestion, ..describe(&info, length) })
 }
 
-/// The values of a kernel that filled this many bytes of the structure. Fields up to `total_retrans` are in
-/// every supported kernel. Leaves the congestion control empty.
+/// Converts the structure, of which the kernel filled `length` bytes. Every supported kernel fills the fields
+/// up to `total_retrans`. The name of the congestion control is left empty.
 fn describe(info: &TcpInfo, length: usize) -> PathInfo {
     let returned = ReturnedLength { length };
     let us = Duration::from_micros;
@@ -97,7 +99,7 @@ fn describe(info: &TcpInfo, length: usize) -> PathInfo {
         reorderings: returned.short(offset_of!(TcpInfo, reord_seen), info.reord_seen),
         duplicates: returned.short(offset_of!(TcpInfo, dsack_dups), info.dsack_dups),
         delivery_bytes_per_second: returned.long(offset_of!(TcpInfo, delivery_rate), info.delivery_rate),
-        // Valid for kernels that also return the rate.
+        // The kernel sets this flag only if it also returns the delivery rate.
         delivery_limited_by_sender: returned
             .long(offset_of!(TcpInfo, delivery_rate), info.delivery_rate)
             .map(|_| info.flags & APP_LIMITED != 0),
@@ -111,25 +113,25 @@ fn describe(info: &TcpInfo, length: usize) -> PathInfo {
     }
 }
 
-/// The length that a kernel filled.
+/// The length of the part of the structure that the kernel filled.
 #[derive(Clone, Copy)]
 struct ReturnedLength {
     length: usize,
 }
 
 impl ReturnedLength {
-    /// A 32-bit field, if the kernel filled it.
+    /// Returns the value of a 32-bit field, if the kernel filled it.
     fn short(self, offset: usize, value: u32) -> Option<u32> {
         (self.length >= offset + size_of::<u32>()).then_some(value)
     }
 
-    /// A 64-bit field, if the kernel filled it.
+    /// Returns the value of a 64-bit field, if the kernel filled it.
     fn long(self, offset: usize, value: u64) -> Option<u64> {
         (self.length >= offset + size_of::<u64>()).then_some(value)
     }
 }
 
-/// The structure, and how many of its bytes the kernel filled.
+/// Queries the structure. Also returns how many of its bytes the kernel filled.
 fn read(socket: &OwnedFd) -> Option<(TcpInfo, usize)> {
     // SAFETY: a TcpInfo is integers only, for which zeros are values.
     let mut info: TcpInfo = unsafe { std::mem::zeroed() };
@@ -154,7 +156,7 @@ mod tests {
 
     #[test]
     fn fields_lie_where_the_kernel_puts_them() {
-        // From the header: tcpi_rtt is the 16th u32 after 8 bytes, and so on.
+        // Offsets counted in the header: tcpi_rtt is the 16th u32 after 8 bytes, and so on.
         assert_eq!(offset_of!(TcpInfo, rtt_us), 68);
         assert_eq!(offset_of!(TcpInfo, snd_cwnd), 80);
         assert_eq!(offset_of!(TcpInfo, total_retrans), 100);

@@ -1,6 +1,6 @@
 //! The epoll of one thread, and the sockets that are registered with it.
 //!
-//! Each is registered once, edge-triggered, and its readiness is cached.
+//! Each socket is registered once, edge-triggered, and its readiness is cached.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -32,7 +32,8 @@ struct Sources {
 
 #[derive(Default)]
 struct Slot {
-    /// Events delivered before their socket was closed must not reach the next socket in this slot.
+    /// Distinguishes successive sockets in this slot: an event of a socket that has been closed must not
+    /// reach the next socket.
     generation: u32,
     source: Weak<Readiness>,
 }
@@ -56,7 +57,7 @@ impl Poller {
         Ok(source)
     }
 
-    /// Includes this ring of a socket in busy polling.
+    /// Adds a receive ring of a socket to the rings that are busy-polled.
     pub(crate) fn watch(&self, source: &Source, ring: &Rc<ReceiveRing>) {
         self.rings.borrow_mut().push((source.key, Rc::downgrade(ring)));
     }
@@ -87,7 +88,7 @@ impl Sources {
     fn remove(&mut self, key: u64) {
         let index = key as u32 as usize;
         if let Some(slot) = self.slots.get_mut(index) {
-            // The highest generation is unused, so that no key equals that of a world's eventfd.
+            // The highest generation is not used, so that no key equals that of a world's eventfd.
             slot.generation = (slot.generation + 1) % u32::MAX;
             slot.source = Weak::new();
             self.vacant.push(index);
@@ -113,10 +114,11 @@ impl Source {
         self.socket().as_raw_fd()
     }
 
-    /// Ends the registration and returns the socket.
+    /// Removes the registration, and returns the socket.
     pub(crate) fn take(mut self) -> OwnedFd {
         let socket = self.socket.take().expect("a source in use has its socket");
-        // It was added when the source was created; if it is already gone, there is nothing to do.
+        // The socket was added when the source was created. If it is no longer registered, there is nothing
+        // to do.
         let _ = epoll::delete(&self.poller.epoll, socket.as_fd());
         socket
     }
@@ -128,14 +130,14 @@ impl Source {
 
 impl Drop for Source {
     fn drop(&mut self) {
-        // Closing the socket ends its registration in the kernel.
+        // Closing the socket removes its registration from the kernel.
         self.poller.sources.borrow_mut().remove(self.key);
         self.poller.rings.borrow_mut().retain(|(key, _)| *key != self.key);
     }
 }
 
-/// The cached readiness of a socket, and the wakers of waiting tasks. Starts as ready in both directions: the
-/// first attempt shows the real state.
+/// The cached readiness of a socket, and the wakers of waiting tasks. Both directions start as ready; the
+/// first attempt determines the real state.
 pub(crate) struct Readiness {
     pub(crate) reading: Direction,
     pub(crate) writing: Direction,
@@ -151,7 +153,8 @@ impl Readiness {
     fn set_ready(&self, flags: epoll::EventFlags) {
         use epoll::EventFlags as Flags;
         if flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR) {
-            // From now on every attempt has a result, so none may count as "not yet".
+            // From now on every read returns a result, so this direction must not be marked as not ready
+            // again.
             self.reading.ends();
         }
         if flags.intersects(Flags::IN | Flags::RDHUP | Flags::HUP | Flags::ERR) {
@@ -187,14 +190,14 @@ impl Direction {
         self.ended.set(true);
     }
 
-    /// An attempt moved fewer bytes than requested: the next event is an edge to wait for. At the end of a
-    /// stream there is no further edge.
+    /// Called when an attempt moved fewer bytes than requested: marks the direction as not ready until the
+    /// next event. At the end of a stream it stays ready, because there is no further event.
     pub(crate) fn is_exhausted(&self) {
         self.ready.set(self.ended.get());
     }
 
-    /// Like `is_exhausted`, for a datagram socket, which an error does not end: the error is reported once,
-    /// and the next event is an edge again.
+    /// Like `is_exhausted`, for a datagram socket. An error does not end such a socket: the kernel reports it
+    /// once, and later events follow.
     pub(crate) fn is_drained(&self) {
         self.ended.set(false);
         self.ready.set(false);
@@ -205,7 +208,7 @@ impl Direction {
         self.ended.get()
     }
 
-    /// Whether an attempt may succeed.
+    /// Returns `WouldBlock` unless an attempt may succeed.
     pub(crate) fn check(&self) -> io::Result<()> {
         if self.ready.get() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }

@@ -1,5 +1,5 @@
-//! New files with the data of a disk or of traffic to it. They are accessible to their owner only, regardless
-//! of the umask, since an image contains files of all users. An existing file keeps its mode.
+//! Creates files that contain data of a disk, or traffic to it. They are accessible only to their owner,
+//! whatever the umask, because a disk contains files of all users. An existing file keeps its mode.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -19,16 +19,16 @@ pub fn create(path: &Path) -> io::Result<File> {
 /// Creates a file that must not exist.
 ///
 /// # Errors
-/// System errors; the file already exists.
+/// System errors, or an error if the file already exists.
 pub fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)
 }
 
-/// Opens a pipe or a character device such as `/dev/null` for writing, or creates a file that must not exist.
-/// Opening a pipe waits for a reader.
+/// Opens a pipe, or a character device such as `/dev/null`, for writing. If the path is neither, creates a
+/// file that must not exist. Opening a pipe waits for a reader.
 ///
 /// # Errors
-/// As [`create_new`].
+/// The same as for [`create_new`].
 pub fn create_new_or_open_pipe(path: &Path) -> io::Result<File> {
     match fs::metadata(path).map(|there| there.file_type()) {
         Ok(kind) if kind.is_fifo() || kind.is_char_device() => OpenOptions::new().write(true).open(path),

@@ -1,9 +1,10 @@
-//! Processes of a PID namespace, which end together with all their descendants.
+//! Processes in a PID namespace, which are killed together with all their descendants.
 //!
-//! The first process of the namespace is a fork of this one that only waits for this one to end. When the
-//! first process ends or is killed, the kernel kills every process of the namespace (pid_namespaces(7)). This
-//! includes daemons that have left their session and parent, and works even after `kill -9` of this process.
-//! Programs are direct children of this process, with their signals and exit codes.
+//! The first process of the namespace is a fork of this process that only waits for this process to end. When
+//! the first process ends or is killed, the kernel kills every process in the namespace (pid_namespaces(7)),
+//! including daemons that have left their session and parent. This works even if this process is killed with
+//! `kill -9`. The started programs are direct children of this process, which can signal them and gets their
+//! exit codes.
 
 // SAFETY of this file: fork(2), and a new process that only makes system calls and allocates nothing.
 #![allow(unsafe_code)]
@@ -29,14 +30,16 @@ use crate::namespace::{Namespace, on_a_thread};
 #[derive(Debug)]
 pub struct Processes {
     namespace: File,
-    /// Children that may not have been waited for: the namespace ends only after all of them have been.
+    /// Children that may not have been waited for. The namespace ends only after all of them have been waited
+    /// for.
     children: Mutex<Vec<OwnedFd>>,
     first: First,
 }
 
 impl Processes {
-    /// Creates a namespace with only its first process. Needs `CAP_SYS_ADMIN`. The first process is a copy of
-    /// this one, and shares its memory until this one changes it, so create it early.
+    /// Creates a namespace that contains only its first process. Needs `CAP_SYS_ADMIN`. The first process is
+    /// a fork of this one, and keeps a copy of all memory that this process changes later, so create the
+    /// namespace early.
     pub fn new() -> io::Result<Processes> {
         let this = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
         // Children of the thread, and not the thread itself, are in the new namespace.
@@ -49,8 +52,8 @@ impl Processes {
         })?
     }
 
-    /// A command that will run in this network, and see its `/sys` and the `/proc` of these processes once it
-    /// is [started](Processes::start).
+    /// Returns a command that will run in this network namespace. Once it is [started](Processes::start), it
+    /// sees the `/sys` of the network and the `/proc` of these processes.
     pub fn command(&self, network: &Namespace, program: impl AsRef<OsStr>) -> Command {
         let mut command = network.command(program);
         // SAFETY: one system call with constant strings. Mounts are separate for the command, which has
@@ -90,18 +93,18 @@ impl Drop for Processes {
     fn drop(&mut self) {
         self.first.kill();
         let children = std::mem::take(self.children.get_mut().unwrap_or_else(PoisonError::into_inner));
-        // Processes already waited for are no longer children (ECHILD).
+        // Waiting fails with ECHILD for children that have already been waited for.
         children.iter().for_each(wait_for);
     }
 }
 
-/// The first process of a namespace, which ends with it.
+/// The first process of a namespace. The namespace ends with this process.
 #[derive(Debug)]
 struct First(OwnedFd);
 
 impl First {
     fn kill(&self) {
-        // Fails only if the process has already ended.
+        // This fails only if the process has already ended.
         let _ = pidfd_send_signal(&self.0, Signal::KILL);
     }
 }
@@ -123,7 +126,8 @@ fn wait_for(process: &OwnedFd) {
     while wait().err() == Some(Errno::INTR) {}
 }
 
-/// Forks the first process of the PID namespace of this thread's children. It ends with the process `this`.
+/// Forks the first process of the PID namespace that this thread's children are in. That process exits when
+/// the process `this` ends.
 fn fork_first(this: BorrowedFd<'_>) -> io::Result<First> {
     // SAFETY: the child calls no function that takes a lock: another thread may have held the lock during the fork.
     match unsafe { libc::fork() } {
@@ -148,11 +152,11 @@ fn fork_first(this: BorrowedFd<'_>) -> io::Result<First> {
 }
 
 /// # Safety
-/// For a process that was just forked, and has one thread.
+/// Call it only in a process that was just forked and has one thread.
 unsafe fn wait_for_the_end(this: i32) -> ! {
     // SAFETY: system calls on descriptors and memory of this process.
     unsafe {
-        // In a separate session, it receives no signals from the terminal.
+        // In a separate session, the process receives no signals from the terminal.
         libc::setsid();
         // Orphaned processes become children of this one, and are reaped automatically.
         libc::signal(libc::SIGCHLD, libc::SIG_IGN);
@@ -172,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// `None` if namespaces are not allowed.
+    /// Returns `None` if namespaces are not allowed.
     fn made() -> Option<Processes> {
         Processes::new().inspect_err(|error| eprintln!("skipped: no PID namespace here: {error}")).ok()
     }
@@ -210,7 +214,7 @@ mod tests {
         let mut stdout = child.stdout.take().expect("a pipe");
         assert!(child.wait().expect("an end").success());
         drop(processes);
-        // The sleeper held the other end.
+        // The sleeping process held the other end, so this read ends only if that process was killed.
         let mut said = String::new();
         stdout.read_to_string(&mut said).expect("text");
         assert_eq!(said, "started\n");

@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::namespace::Namespace;
 
-/// A rtnetlink socket of one namespace, for any thread.
+/// An rtnetlink socket of one namespace, usable from any thread.
 #[derive(Debug)]
 pub struct Rtnetlink {
     socket: OwnedFd,
@@ -28,7 +28,7 @@ pub struct InterfaceSettings {
     pub mtu: Option<u32>,
     /// Transmit queue length in packets.
     pub queue: Option<u32>,
-    /// Maximum number of frames in a segment that TCP passes on in one piece.
+    /// Maximum number of frames in one segment that TCP passes to the interface for segmentation (GSO).
     pub segment_frames_max: Option<u32>,
 }
 
@@ -45,16 +45,16 @@ impl Rtnetlink {
         Ok(Rtnetlink { socket })
     }
 
-    /// The number of an interface.
+    /// Returns the number of an interface.
     pub fn index(&self, name: &str) -> io::Result<u32> {
         Ok(rustix::net::netdevice::name_to_index(&self.socket, name)?)
     }
 
-    /// Applies the settings given, and brings the interface up.
+    /// Applies the settings that are not `None`, and brings the interface up.
     pub fn set_up(&self, index: u32, settings: &InterfaceSettings) -> io::Result<()> {
         let mut message = Message::new(libc::RTM_NEWLINK, 0);
         let up = libc::IFF_UP as u32;
-        // struct ifinfomsg: family, type, number, flags, and which of the flags are meant.
+        // struct ifinfomsg: family, type, number, flags, and a mask of the flags to change.
         message.bytes(&[0; 4]).word(index).word(up).word(up);
         if let Some(ethernet) = settings.ethernet {
             message.attribute(libc::IFLA_ADDRESS, &ethernet);
@@ -72,14 +72,14 @@ impl Rtnetlink {
         self.ask(message)
     }
 
-    /// Takes an interface down.
+    /// Brings an interface down.
     pub fn set_down(&self, index: u32) -> io::Result<()> {
         let mut message = Message::new(libc::RTM_NEWLINK, 0);
         message.bytes(&[0; 4]).word(index).word(0).word(libc::IFF_UP as u32);
         self.ask(message)
     }
 
-    /// Assigns an address to an interface, which also adds the route to addresses with the same first
+    /// Assigns an address to an interface. The kernel also adds a route to the addresses with the same first
     /// `prefix` bits.
     pub fn add_address(&self, index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
         let mut message = Message::new(libc::RTM_NEWADDR, CREATE);
@@ -88,13 +88,15 @@ impl Rtnetlink {
         message.bytes(&[family, prefix, 0, 0]).word(index);
         message.attribute(libc::IFA_LOCAL, &octets).attribute(libc::IFA_ADDRESS, &octets);
         if address.is_ipv6() {
-            // Usable immediately: a duplicate address is impossible.
+            // Skip duplicate address detection, so that the address can be used immediately: duplicates are
+            // impossible here.
             message.attribute(libc::IFA_FLAGS, &libc::IFA_F_NODAD.to_ne_bytes());
         }
         self.ask(message)
     }
 
-    /// Adds a permanent neighbour entry (IP address to Ethernet address), so that no resolution takes place.
+    /// Adds a permanent neighbour entry, which maps an IP address to an Ethernet address, so that the kernel
+    /// does not resolve the address.
     pub fn add_neighbour(&self, index: u32, address: IpAddr, ethernet: [u8; 6]) -> io::Result<()> {
         let mut message = Message::new(libc::RTM_NEWNEIGH, CREATE);
         let (family, octets) = family_and_octets(address);
@@ -105,8 +107,9 @@ impl Rtnetlink {
         self.ask(message)
     }
 
-    /// Creates a pair of connected interfaces (veth(4)): one in this namespace, and its peer in another or
-    /// the same. Both disappear if one does, for example when a namespace ends.
+    /// Creates a pair of connected interfaces (veth(4)): one in this namespace, and its peer in the same or
+    /// another namespace. If one of them is removed, for example with its namespace, the other one is removed
+    /// too.
     pub fn add_pair(&self, name: &str, peer: &str, peer_in: &Namespace) -> io::Result<()> {
         let zero_ended = |name: &str| [name.as_bytes(), &[0]].concat();
         let mut peer_link = Message(vec![0; IFINFOMSG_BYTES]);
@@ -131,7 +134,7 @@ impl Rtnetlink {
     }
 }
 
-/// Decodes an answer: struct nlmsghdr, whose type is NLMSG_ERROR, then a negative error number or 0.
+/// Decodes a reply: a struct nlmsghdr of type NLMSG_ERROR, followed by a negative error number or 0.
 fn outcome(answer: &[u8]) -> io::Result<()> {
     let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
     let error = answer.get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
@@ -149,7 +152,7 @@ fn family_and_octets(address: IpAddr) -> (u8, Vec<u8>) {
     }
 }
 
-/// The object may already exist. (Interfaces do: they are changed, not created.)
+/// Flags for creating an object, or replacing it if it exists. (Interfaces are changed without these flags.)
 const CREATE: libc::c_int = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
 
 /// struct ifinfomsg.
@@ -158,8 +161,8 @@ const IFINFOMSG_BYTES: usize = 16;
 /// From linux/veth.h; missing from libc.
 const VETH_INFO_PEER: u16 = 1;
 
-/// A message under construction: struct nlmsghdr, then the header of its kind, then attributes, each padded
-/// to 4 bytes.
+/// A message under construction: a struct nlmsghdr, then the header of the message's kind, then attributes,
+/// each padded to 4 bytes.
 struct Message(Vec<u8>);
 
 impl Message {
@@ -167,7 +170,7 @@ impl Message {
         let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK | create;
         let mut message = Message(vec![0; 4]); // the length, once it is known
         message.bytes(&kind.to_ne_bytes()).bytes(&(flags as u16).to_ne_bytes());
-        message.word(0).word(0); // sequence and port: there is one answer at a time, and one requester
+        message.word(0).word(0); // sequence and port are not needed: one request at a time
         message
     }
 
@@ -195,8 +198,7 @@ impl Message {
     }
 }
 
-/// The interfaces of this machine (of this network namespace) with their IP addresses: a name for each
-/// address.
+/// Returns the IP addresses of all interfaces in this network namespace, each with the interface's name.
 #[allow(unsafe_code)] // getifaddrs(3) and its list, which is walked once and freed
 pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
     let mut first: *mut libc::ifaddrs = ptr::null_mut();
@@ -218,7 +220,7 @@ pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
     Ok(found)
 }
 
-/// The address of a node, if it has one and it is IP.
+/// Returns the address of a node, if it has an IP address.
 #[allow(unsafe_code)]
 fn address(node: &libc::ifaddrs) -> Option<IpAddr> {
     // SAFETY: null or a socket address that lives as long as the list; all kinds begin with their family.

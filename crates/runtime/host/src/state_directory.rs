@@ -1,8 +1,8 @@
-//! Small files that survive a crash: reservations kept through power loss (APTPL, SPC-4 5.13.5), the UUIDs of
-//! volumes.
+//! Small files that survive a crash, such as volumes' UUIDs and reservations that persist through power loss
+//! (APTPL, SPC-4 5.13.5).
 //!
-//! A file is replaced as a whole: the new bytes are written to a temporary file, which is synced and renamed;
-//! then the directory is synced. After a crash the file has the old or the new content, never a mixture.
+//! A file is replaced as a whole: the new bytes are written to a temporary file, the file is synced and
+//! renamed, and then the directory is synced. After a crash, the file has either the old or the new content.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -13,24 +13,24 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::files::Lane;
 
-/// A directory of small durable files. Used by one process at a time.
+/// A directory of small durable files, which one process at a time can use.
 pub struct StateDirectory {
-    /// Shared with outstanding work, so that the lock outlives it.
+    /// Shared with outstanding operations, so that the directory stays locked until they have ended.
     directory: Arc<Directory>,
-    /// One thread, so that saves are stored in order.
+    /// Runs on one thread, so that saves are stored in order.
     lane: Lane,
 }
 
 struct Directory {
-    /// Locked while an operation uses it.
+    /// Read-locked while an operation uses the path.
     path: RwLock<PathBuf>,
     /// The directory itself, open for the lock and for syncs.
     file: File,
 }
 
 impl StateDirectory {
-    /// Opens the directory, creates it if necessary, and locks it. Blocks the thread, so call it before
-    /// serving starts. A second process gets [`io::ErrorKind::WouldBlock`].
+    /// Opens the directory, creates it if necessary, and locks it. Fails with [`io::ErrorKind::WouldBlock`]
+    /// if another process has locked it. Blocks the thread, so call it before serving starts.
     pub fn open(path: impl Into<PathBuf>) -> io::Result<StateDirectory> {
         let path = path.into();
         fs::create_dir_all(&path)?;
@@ -41,14 +41,14 @@ impl StateDirectory {
         Ok(StateDirectory { directory: Arc::new(directory), lane: Lane::new(1) })
     }
 
-    /// The bytes last saved under `name`; `None` if there are none. Blocks the thread, so call it before
-    /// serving starts.
+    /// Returns the bytes last saved under `name`; `None` if there are none. Blocks the thread, so call it
+    /// before serving starts.
     pub fn load_at_start(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         self.directory.load(&checked(name)?)
     }
 
-    /// As [`StateDirectory::save`]. Blocks the thread, and does not wait for outstanding saves, so call it
-    /// before serving starts.
+    /// Does the same as [`StateDirectory::save`], but blocks the thread, and does not wait for outstanding
+    /// saves. So call it before serving starts.
     pub fn save_at_start(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.directory.save(&checked(name)?, bytes)
     }
@@ -82,7 +82,7 @@ impl StateDirectory {
         self.directory.at("")
     }
 
-    /// Renames the directory, to a name that must not exist. Outstanding saves complete first.
+    /// Renames the directory to a name that must not exist, after outstanding saves have completed.
     pub async fn rename(&self, to: PathBuf) -> io::Result<()> {
         let directory = Arc::clone(&self.directory);
         self.lane.run(move || directory.rename(to)).await
@@ -101,15 +101,16 @@ impl StateDirectory {
     }
 }
 
-/// Names become file names: letters, digits, `-`, `_` and `.`, not at the start.
+/// Checks a name, which becomes a file name. Allowed are letters, digits, `-` and `_`, and `.` except at the
+/// start.
 fn checked(name: &str) -> io::Result<String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    // 255 bytes is the file systems' limit; the temporary name is longer.
+    // File systems limit names to 255 bytes, and the temporary name is longer than `name`.
     let legal = !name.is_empty() && name.len() <= 200 && !name.starts_with('.') && name.bytes().all(plain);
     legal.then(|| name.to_owned()).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
-/// Prefix of a new file's name until it is complete; [`checked`] rejects other names with it.
+/// Prefix of the temporary name of a new file. [`checked`] rejects names that start with it.
 const UNFINISHED: &str = ".unfinished-";
 
 impl Directory {

@@ -1,9 +1,9 @@
-//! A tap device: an Ethernet interface whose frames this process reads (those that the kernel sends) and
-//! writes (those that it receives).
+//! A tap device: an Ethernet interface at whose other end is this process. The process reads the frames that
+//! the kernel sends, and writes the frames that the kernel receives.
 //!
-//! Frames begin with a virtio header ([`HEADER_BYTES`], `struct virtio_net_hdr` in the machine's byte order):
-//! the kernel leaves checksums and TCP segmentation to the reader, and accepts frames in the same form. So
-//! one read moves many frames, as with a network card.
+//! Each frame begins with a virtio header ([`HEADER_BYTES`], `struct virtio_net_hdr` in the machine's byte
+//! order). The kernel leaves checksums and TCP segmentation to the reader, as it does to a network card, and
+//! accepts frames in the same form. So one read can return a segment of many frames.
 
 // SAFETY of this file: ioctl(2) with the structures that each request reads and writes.
 #![allow(unsafe_code)]
@@ -25,8 +25,8 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Creates an interface in the namespace of the calling thread; reads and writes do not block. Needs
-    /// `CAP_NET_ADMIN` there, and the right to open `/dev/net/tun`.
+    /// Creates an interface in the network namespace of the calling thread. Reads and writes do not block.
+    /// Needs `CAP_NET_ADMIN` there, and the right to open `/dev/net/tun`.
     ///
     /// # Errors
     /// System errors; [`io::ErrorKind::InvalidInput`] for an invalid interface name.
@@ -44,8 +44,8 @@ impl Tap {
         Ok(Tap { file })
     }
 
-    /// Reads the next packet that the kernel sends: a virtio header and one frame, or one segment of many
-    /// frames. It is truncated if it is longer than `buffer`.
+    /// Reads the next packet that the kernel sends: a virtio header followed by one frame, or by one segment
+    /// of many frames. If the packet is longer than `buffer`, it is truncated.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if there is no packet.
@@ -53,7 +53,7 @@ impl Tap {
         Ok(rustix::io::read(&self.file, buffer)?)
     }
 
-    /// Passes a frame or a segment, after its virtio header, to the kernel. It reaches the receiver's socket
+    /// Passes a virtio header and a frame or segment to the kernel. The data is in the receiver's socket
     /// before this returns.
     pub fn write(&self, packet: &[u8]) -> io::Result<()> {
         rustix::io::write(&self.file, packet)?;
@@ -67,8 +67,8 @@ impl AsFd for Tap {
     }
 }
 
-/// Sets the speed that an interface of the calling thread's namespace reports in `/sys/class/net/NAME/speed`
-/// and to ethtool, in Mbit/s. This only changes the report, not the actual speed.
+/// Sets the speed in Mbit/s that an interface of the calling thread's namespace reports in
+/// `/sys/class/net/NAME/speed` and to ethtool. The actual speed does not change.
 pub fn report_speed(name: &str, megabits: u32) -> io::Result<()> {
     let mut settings = EthtoolSettings {
         command: ETHTOOL_SSET,
@@ -108,11 +108,11 @@ struct EthtoolSettings {
 const ETHTOOL_SSET: u32 = 2;
 const DUPLEX_FULL: u8 = 1;
 
-/// An ifreq with only the name of an interface.
+/// Creates an ifreq that contains only the name of an interface.
 pub(crate) fn request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: all zeroes are a legal ifreq: characters, and a union of numbers and pointers.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    // One byte stays zero, the end of the name.
+    // The last byte must stay zero, because it terminates the name.
     if name.is_empty() || name.len() >= request.ifr_name.len() || name.bytes().any(|byte| byte == 0) {
         return Err(io::ErrorKind::InvalidInput.into());
     }

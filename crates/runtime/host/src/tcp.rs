@@ -1,5 +1,5 @@
-//! TCP streams and listeners that never block, over sockets registered with an epoll. A connected Unix socket
-//! is also such a stream.
+//! Non-blocking TCP streams and listeners, over sockets registered with an epoll. Connected Unix sockets are
+//! streams of the same type.
 
 #![allow(unsafe_code)]
 
@@ -18,10 +18,11 @@ use crate::local_socket::{BACKLOG, SocketFile};
 use crate::path;
 use crate::poller::Source;
 
-/// Slices passed to the kernel in one call; the rest stays for the next. 64 of them are 1 KiB of stack.
+/// Maximum number of slices passed to the kernel in one call; the others are left for the next call. 64
+/// slices take 1 KiB of stack.
 const SLICES: usize = 64;
 
-/// Opens a listening socket; also returns its address.
+/// Opens a listening socket. Also returns its address.
 pub(crate) fn listen(at: SocketAddr, options: &StreamOptions) -> io::Result<(OwnedFd, SocketAddr)> {
     let socket = new_socket(at)?;
     socket.set_reuse_address(true)?;
@@ -29,7 +30,8 @@ pub(crate) fn listen(at: SocketAddr, options: &StreamOptions) -> io::Result<(Own
         // This allows listening on both 0.0.0.0 and [::], in any order.
         socket.set_only_v6(true)?;
     }
-    // Buffer sizes decide the window scale in the handshake: they are inherited from the listener.
+    // Set the buffer sizes before listening: accepted sockets inherit them, and they determine the window
+    // scale in the handshake.
     apply(&socket, options)?;
     socket.bind(&at.into())?;
     socket.listen(BACKLOG)?;
@@ -42,7 +44,7 @@ pub(crate) fn connect(to: SocketAddr, options: &StreamOptions) -> io::Result<Own
     let socket = new_socket(to)?;
     apply(&socket, options)?;
     if let Some(bytes) = options.segment_bytes {
-        // Before the handshake, in which the value is announced to the peer.
+        // Set this before connecting: the handshake announces the value to the peer.
         socket.set_tcp_mss(bytes.into())?;
     }
     if let Some(source) = options.source {
@@ -55,7 +57,7 @@ pub(crate) fn connect(to: SocketAddr, options: &StreamOptions) -> io::Result<Own
     }
 }
 
-/// The address of either end of a Unix socket: this machine.
+/// The address that stands for either end of a Unix socket.
 pub(crate) const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 fn new_socket(family_of: SocketAddr) -> io::Result<Socket> {
@@ -63,7 +65,7 @@ fn new_socket(family_of: SocketAddr) -> io::Result<Socket> {
 }
 
 pub(crate) fn apply(socket: &Socket, options: &StreamOptions) -> io::Result<()> {
-    // A reply must not wait for the acknowledgement of the one before it.
+    // Disable Nagle's algorithm: a reply must not wait until the previous one is acknowledged.
     socket.set_tcp_nodelay(true)?;
     if let Some(name) = &options.congestion {
         socket.set_tcp_congestion(name.as_bytes()).map_err(|error| no_congestion_control(name, error))?;
@@ -77,7 +79,8 @@ pub(crate) fn apply(socket: &Socket, options: &StreamOptions) -> io::Result<()> 
     Ok(())
 }
 
-/// An unknown name in TCP_CONGESTION fails with "no such file" (tcp(7)), which does not name the cause.
+/// Explains the failure to set TCP_CONGESTION: for an unknown name the kernel returns "no such file"
+/// (tcp(7)), which does not show the cause.
 fn no_congestion_control(name: &str, error: io::Error) -> io::Error {
     const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
     if error.kind() != io::ErrorKind::NotFound {
@@ -92,8 +95,8 @@ fn no_congestion_control(name: &str, error: io::Error) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, why)
 }
 
-/// Number of bytes that one call can receive from a socket: the kernel ends the count, like a receive call,
-/// at urgent data (SIOCINQ, tcp(7)).
+/// Number of bytes that one call can receive from a socket. Both this count and a receive call stop at urgent
+/// data (SIOCINQ, tcp(7)).
 pub(crate) fn readable_bytes(socket: impl AsFd) -> usize {
     ioctl_fionread(socket).ok().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0)
 }
@@ -108,11 +111,11 @@ pub(crate) struct TcpStream {
     source: Source,
     peer: SocketAddr,
     local: Cell<SocketAddr>,
-    /// The connection attempt has not completed.
+    /// Whether the connection attempt is still outstanding.
     connecting: Cell<bool>,
 }
 
-/// A TCP connection on its way from one thread to another.
+/// A TCP connection in transit from one thread to another.
 pub(crate) struct DetachedTcp {
     pub(crate) socket: OwnedFd,
     pub(crate) peer: SocketAddr,
@@ -123,14 +126,14 @@ impl TcpStream {
     pub(crate) fn new(source: Source, peer: SocketAddr, connecting: bool) -> io::Result<TcpStream> {
         let local = address(&SockRef::from(source.socket()).local_addr()?)?;
         if connecting {
-            // Not writable until the handshake completes, which is an event.
+            // The socket is not writable until the handshake completes, which the kernel reports as an event.
             source.readiness.writing.is_exhausted();
             source.readiness.reading.is_exhausted();
         }
         Ok(TcpStream { source, peer, local: Cell::new(local), connecting: Cell::new(connecting) })
     }
 
-    /// The result of the connection attempt, after the first event of the socket.
+    /// Returns the result of the connection attempt, once the socket has had its first event.
     fn connected(&self) -> io::Result<()> {
         if self.connecting.get() {
             let socket = SockRef::from(self.source.socket());
@@ -154,7 +157,7 @@ impl Stream for TcpStream {
         }
         let received = wanted.receive(self.source.raw());
         match &received {
-            // A stream that returns less than requested has no more, unless it ends there (epoll(7)).
+            // If a read returns fewer bytes than requested, no more data is available now (epoll(7)).
             Ok(received) if *received < wanted.bytes && *received > 0 => reading.is_exhausted(),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => reading.is_exhausted(),
             _ => {}
@@ -175,7 +178,7 @@ impl Stream for TcpStream {
             return Ok(0);
         }
         let sent = offered.send(self.source.raw());
-        // A short write does not imply a full buffer: only WouldBlock does.
+        // A short write does not mean that the buffer is full; only WouldBlock does.
         if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
             writing.is_exhausted();
         }
@@ -214,7 +217,7 @@ impl Stream for TcpStream {
     }
 
     fn shutdown(&self) {
-        // It fails only if the peer closed the connection first, which is equivalent.
+        // This fails only if the peer closed the connection first, which has the same effect.
         let _ = SockRef::from(self.source.socket()).shutdown(std::net::Shutdown::Both);
     }
 
@@ -238,7 +241,7 @@ pub(crate) struct TcpListener {
     pub(crate) source: Source,
     pub(crate) local: SocketAddr,
     pub(crate) options: StreamOptions,
-    /// The file of a Unix socket.
+    /// The file of a Unix socket; `None` for TCP.
     pub(crate) file: Option<SocketFile>,
 }
 
@@ -248,7 +251,7 @@ impl Listener for TcpListener {
         arriving.check()?;
         match SockRef::from(self.source.socket()).accept4(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) {
             Ok((socket, peer)) => {
-                // A Unix socket has no such options.
+                // These options do not exist on Unix sockets.
                 if self.file.is_none() {
                     apply(&socket, &self.options)?;
                 }
@@ -331,7 +334,7 @@ impl<'a> OutVector<'a> {
     }
 }
 
-/// Up to [`SLICES`] pieces of memory, on the stack.
+/// A vector of up to [`SLICES`] pieces of memory, stored on the stack.
 struct Vector {
     pieces: [MaybeUninit<libc::iovec>; SLICES],
     count: usize,
@@ -351,7 +354,7 @@ impl Vector {
         }
     }
 
-    /// A message of the pieces. It points into `self` and must not outlive it.
+    /// Returns a message that consists of the pieces. It points into `self`, and must not outlive it.
     fn message(&self) -> libc::msghdr {
         // SAFETY: a msghdr of zeros is one without address, pieces and control data.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };

@@ -1,5 +1,6 @@
-//! One reactor per core: each an OS thread with a world and an executor. Threads are not pinned:
-//! the scheduler then puts both ends of a connection on one CPU, which is 12 times as fast on a VM with 2 cores.
+//! One reactor per core. Each is an OS thread with a world and an executor. Threads are not pinned, so the
+//! scheduler can put both ends of a local connection on one CPU, which is 12 times as fast on a VM with 2
+//! cores.
 
 use std::future::Future;
 use std::io;
@@ -24,8 +25,9 @@ pub struct Reactors<T> {
     threads: Vec<JoinHandle<io::Result<T>>>,
 }
 
-/// Starts `count` reactor threads, named `reactor-0` and so on. Each creates its world and runs the future
-/// that `main` returns for its number. The future is created on that thread, so it need not be `Send`.
+/// Starts `count` reactor threads, named `reactor-0` and so on. Each thread creates its world, and runs the
+/// future that `main` returns for the thread's number. The future is created on that thread, so it need not
+/// be `Send`.
 pub fn start<T, F, M>(count: NonZeroUsize, options: EpollOptions, main: M) -> io::Result<Reactors<T>>
 where
     T: Send + 'static,
@@ -35,7 +37,8 @@ where
     let threads = (0..count.get()).map(|number| {
         let main = main.clone();
         thread::Builder::new().name(format!("reactor-{number}")).spawn(move || {
-            // The future's resources end with this thread, even if the world cannot be created.
+            // Create the future first, so that this thread releases its resources even if the world cannot be
+            // created.
             let future = main(number);
             Ok(reactor::block_on(Epoll::shared(options)?, future))
         })
@@ -54,8 +57,8 @@ impl<T> Reactors<T> {
     }
 }
 
-/// Gives the calling thread precedence over all threads of ordinary priority (`SCHED_FIFO`, lowest level).
-/// Needs `CAP_SYS_NICE`. For threads that mostly wait.
+/// Gives the calling thread precedence over all threads with ordinary priority (`SCHED_FIFO` at its lowest
+/// level). Intended for threads that mostly wait. Needs `CAP_SYS_NICE`.
 #[allow(unsafe_code)] // sched_setscheduler(2) for the calling thread
 pub fn run_at_once() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 1 };
@@ -66,7 +69,7 @@ pub fn run_at_once() -> io::Result<()> {
     }
 }
 
-// The reactor's clock for layers that need timing, and the kernel's clock for times that are reported.
+// The reactor's clock, for layers that need timing, and the kernel's clock, for times to report.
 
 /// Sleeps on the reactor of the calling thread.
 #[derive(Clone, Copy, Debug, Default)]
@@ -82,7 +85,7 @@ impl Sleeper for ReactorClock {
     }
 }
 
-/// CLOCK_MONOTONIC, which is shared with other processes; the value of an [`Instant`] is opaque.
+/// CLOCK_MONOTONIC. Unlike an opaque [`Instant`], its value can be compared with that of other processes.
 pub fn monotonic() -> Duration {
     let time = clock_gettime(ClockId::Monotonic);
     // The clock starts at zero, so neither part is negative.
@@ -95,7 +98,7 @@ pub struct ReactorTasks;
 
 impl Spawner for ReactorTasks {
     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()>>>) {
-        // Detached: it runs without its handle.
+        // Dropping the handle detaches the task, which continues to run.
         drop(reactor::spawn(task));
     }
 }

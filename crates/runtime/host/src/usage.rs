@@ -1,4 +1,4 @@
-//! Resources of this process except CPU time ([`crate::cputime`]), and its limit of open files.
+//! Resources that this process uses, except CPU time ([`crate::cputime`]), and its limit on open files.
 
 use std::fs;
 use std::io;
@@ -13,13 +13,13 @@ pub struct Usage {
     pub resident_bytes: u64,
     /// Address space in bytes.
     pub virtual_bytes: u64,
-    /// Open file descriptors.
+    /// Number of open file descriptors.
     pub open_files: u64,
-    /// Threads.
+    /// Number of threads.
     pub threads: u64,
 }
 
-/// Current resources of this process.
+/// Returns the resources that this process currently uses.
 pub fn of_this_process() -> io::Result<Usage> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "/proc/self has another form");
     let statm = fs::read_to_string("/proc/self/statm")?;
@@ -34,34 +34,36 @@ pub fn of_this_process() -> io::Result<Usage> {
     })
 }
 
-/// Linux 6.2 and later report the number as the size of the directory; earlier kernels report zero, and the
-/// entries are counted.
+/// Returns the number of open files. Linux 6.2 and later report it as the size of `/proc/self/fd`. Earlier
+/// kernels report zero, so the entries are counted.
 fn open_files() -> io::Result<u64> {
     match fs::metadata("/proc/self/fd")?.len() {
-        // One of them is the directory itself.
+        // One of the entries is the descriptor of the directory itself.
         0 => Ok(fs::read_dir("/proc/self/fd")?.count().saturating_sub(1) as u64),
         count => Ok(count),
     }
 }
 
-/// `num_threads` of `/proc/PID/stat` (proc_pid_stat(5): field 20). The name before it may contain any characters.
+/// Returns `num_threads` from `/proc/PID/stat` (proc_pid_stat(5): field 20). The program's name in front of
+/// it may contain any characters.
 fn threads(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_ascii_whitespace().nth(17)?.parse().ok()
 }
 
-/// Raises this process's limit of open files to its hard limit. The usual soft limit of 1,024 exists for
-/// programs that use select(2), and is too low for the sessions of a busy server. Returns the limit; `None`
-/// if there is none.
+/// Raises this process's soft limit on open files to its hard limit. The usual soft limit of 1,024 is for
+/// programs that use select(2), and is too low for the sessions of a busy server. Returns the new limit;
+/// `None` means unlimited.
 pub fn raise_open_files() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    // Raising the soft limit up to the hard one is always allowed; if it failed, the old limit would remain.
+    // Raising the soft limit to the hard limit is always allowed. If it failed nevertheless, the old limit
+    // would remain.
     let _ = setrlimit(Resource::Nofile, raised);
     getrlimit(Resource::Nofile).current
 }
 
-/// This process's limit of open files; `None` if there is none.
+/// This process's soft limit on open files; `None` means unlimited.
 pub fn open_files_max() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }

@@ -1,4 +1,4 @@
-//! Frames of raw Ethernet over a pair of interfaces in a network namespace, and UDP over loopback.
+//! Tests raw Ethernet frames over a pair of interfaces in a network namespace, and UDP over loopback.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -25,7 +25,7 @@ fn run<F: Future>(future: F) -> F::Output {
     })
 }
 
-/// Runs `work` with two connected interfaces, `left` and `right`; skips it if namespaces are not allowed.
+/// Runs `work` with two connected interfaces, `left` and `right`. Skips it if namespaces are not allowed.
 fn with_pair(work: impl FnOnce() + Send) {
     let namespace = match Namespace::new() {
         Ok(namespace) => namespace,
@@ -46,8 +46,8 @@ fn with_pair(work: impl FnOnce() + Send) {
     namespace.run(inside).expect("a thread");
 }
 
-/// Waits until frames from either interface arrive at the other: the kernel starts their queues shortly after
-/// they are up.
+/// Waits until frames from each interface arrive at the other. This is necessary because the kernel starts
+/// the interfaces' queues shortly after they come up.
 async fn carries() {
     for names in [["left", "right"], ["right", "left"]] {
         let [from, to] = names.map(|name| open(&ethernet(name, PROBE)));
@@ -69,7 +69,7 @@ fn ethernet(interface: &str, ether_type: u16) -> DatagramOptions {
     }
 }
 
-/// Frames are received by calls, or into a ring with slots of 1500 bytes.
+/// The two ways to receive frames: with system calls, and into a ring for payloads of 1500 bytes.
 const WAYS: [Option<DatagramRing>; 2] = [None, ring(1500)];
 
 const fn ring(payload_bytes: usize) -> Option<DatagramRing> {
@@ -117,8 +117,8 @@ fn frames_go_both_ways_and_to_all() {
     });
 }
 
-/// The filter uses a word at an offset and is changed while the socket is in use; a frame too short to
-/// contain the word is rejected.
+/// The filter checks a word at an offset, and is changed while the socket is in use. It rejects a frame that
+/// is too short to contain the word.
 #[test]
 fn a_socket_takes_only_what_it_is_told_to() {
     const LAST: u32 = 0;
@@ -160,7 +160,7 @@ fn what_is_for_others_does_not_arrive() {
         for way in WAYS {
             run(async {
                 let (left, right) = (open(&with_ring(way, "left")), open(&with_ring(way, "right")));
-                // An interface on which tcpdump listens receives all frames.
+                // An interface on which tcpdump listens receives frames for all hosts.
                 send(
                     &*left,
                     DatagramAddress::Ethernet(MacAddress([2, 0, 0, 0, 0, 9])),
@@ -271,7 +271,7 @@ fn a_ring_goes_round_and_its_places_are_read_and_changed_where_they_are() {
     with_pair(|| {
         run(async {
             let left = open(&ethernet("left", ETHER_TYPE));
-            // 41 slots: one block.
+            // One block, which has 41 slots.
             let small =
                 DatagramOptions { receive_buffer_bytes: Some(64 << 10), ..with_ring(ring(1500), "right") };
             let right = open(&small);
@@ -345,8 +345,8 @@ fn shared(options: &DatagramOptions, index: u32, count: u32) -> DatagramOptions 
     DatagramOptions { share: Some(DatagramShare { index, count, word_at: AT }), ..options.clone() }
 }
 
-/// Sends payloads with these words from `from`; returns the words that each of `all` receives, once all have
-/// arrived.
+/// Sends payloads with these words from `from`. Once all have arrived, returns the words that each of `all`
+/// has received.
 async fn divided(
     from: &dyn Datagrams,
     to: DatagramAddress,
@@ -373,7 +373,7 @@ async fn divided(
 
 const WORDS: [u32; 7] = [0, 5, 0xffff_ffff, 4, 3, 0x8000_0001, 7];
 
-/// The words for each of three endpoints, in the order in which they were sent.
+/// The words that each of three endpoints must receive, in the order in which they were sent.
 fn thirds() -> Vec<Vec<u32>> {
     let of = |index| WORDS.iter().copied().filter(|word| word % 3 == index).collect();
     (0..3).map(of).collect()
@@ -386,7 +386,7 @@ fn sockets_of_an_interface_share_what_arrives_by_a_word_whichever_come_and_go() 
             run(async {
                 let options = with_ring(way, "right");
                 let left = open(&ethernet("left", ETHER_TYPE));
-                // Opened in any order, one of them for another thread.
+                // Open the endpoints in any order, one of them for another thread.
                 let last = open(&shared(&options, 2, 3));
                 let first = world().detached_datagrams(&shared(&options, 0, 3)).expect("opened");
                 let mut all = vec![
@@ -395,7 +395,7 @@ fn sockets_of_an_interface_share_what_arrives_by_a_word_whichever_come_and_go() 
                     last,
                 ];
                 let to = all[0].local();
-                send(&*left, to, b"short"); // for no endpoint
+                send(&*left, to, b"short"); // which no endpoint receives
                 assert_eq!(divided(&*left, to, &WORDS, &all).await, thirds());
                 all[0] = open(&shared(&options, 0, 3));
                 assert_eq!(divided(&*left, to, &WORDS, &all).await, thirds());
@@ -415,7 +415,7 @@ fn sockets_of_an_interface_share_what_arrives_by_a_word_whichever_come_and_go() 
     });
 }
 
-/// An endpoint without others does not use its share.
+/// If a share has only one endpoint, that endpoint receives everything.
 #[test]
 fn one_of_one_gets_everything() {
     with_pair(|| {
@@ -441,7 +441,7 @@ fn sockets_of_a_udp_port_share_what_arrives_by_a_word() {
             };
             let first = open(&shared(&at(loopback), 0, 3));
             let DatagramAddress::Udp(local) = first.local() else { panic!("it is UDP") };
-            // Alone it receives everything, since there is no other endpoint.
+            // While there is no other endpoint, this one receives everything.
             let sender = open(&at(loopback));
             let alone = [first];
             assert_eq!(divided(&*sender, alone[0].local(), &WORDS, &alone).await, [WORDS]);
@@ -519,7 +519,8 @@ fn udp_is_the_same_interface() {
     });
 }
 
-/// The kernel joins datagrams of equal length in both directions, and they arrive as they were sent.
+/// The kernel joins datagrams of equal length when sending and receiving. Nevertheless they must arrive as
+/// they were sent.
 #[test]
 fn a_burst_over_udp_comes_in_order_whatever_its_lengths_are() {
     run(async {

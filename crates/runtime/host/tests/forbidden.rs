@@ -1,4 +1,4 @@
-//! Tests with io_uring forbidden, as by the seccomp profiles of containers.
+//! Tests files where io_uring is forbidden, as by the seccomp profiles of containers.
 
 #![allow(unsafe_code)]
 
@@ -8,7 +8,8 @@ use block::{BlockDevice as _, Buffer, Durability, Extent};
 use host::{Epoll, EpollOptions, FileDevice, FileOptions, IoEngine};
 use reactor::block_on;
 
-/// Makes `io_uring_setup` fail with EPERM on this thread and on those that it creates, as Docker's profile does.
+/// Makes `io_uring_setup` fail with EPERM on this thread and on threads that it creates, as Docker's profile
+/// does.
 fn forbid_io_uring() -> io::Result<()> {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut program = [
@@ -29,7 +30,7 @@ fn forbid_io_uring() -> io::Result<()> {
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The only test of its process, since the choice of an engine is final.
+/// This must be the only test in its process, because the choice of an engine is final.
 #[test]
 fn files_go_by_threads_where_io_uring_is_forbidden() {
     if let Err(error) = forbid_io_uring() {

@@ -1,4 +1,4 @@
-//! Streams and listeners over epoll, as tasks use them.
+//! Tests streams and listeners over epoll, as tasks use them.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -344,7 +344,7 @@ fn a_short_sleep_is_not_rounded_to_milliseconds() {
         }
         shortest
     });
-    // Any of them may be late on a busy machine, but not all.
+    // On a busy machine, some sleeps may end late, but not all.
     assert!(shortest >= Duration::from_micros(100) && shortest < Duration::from_micros(900), "{shortest:?}");
 }
 
@@ -363,7 +363,7 @@ fn a_sleep_of_milliseconds_and_a_bit_ends_after_the_bit() {
     assert!(shortest >= time && shortest < Duration::from_micros(2_900), "{shortest:?}");
 }
 
-/// Runs `future` in a world that gathers events for this time.
+/// Runs `future` in a world that gathers events for the time `gather`.
 fn run_gathering<F: Future>(gather: Duration, future: F) -> F::Output {
     let options = EpollOptions { gather, ..EpollOptions::default() };
     block_on(Epoll::shared(options).expect("an epoll"), async {
@@ -386,7 +386,7 @@ fn what_comes_soon_after_work_is_found_together() {
             }
             peer
         });
-        // Accepting is work, so the next bytes are read after gathering, in one batch.
+        // Accepting counts as work, so the reactor then gathers, and reads the next bytes in one batch.
         let stream = accept(&*listener).await;
         let mut bytes = [0; 8];
         let mut reads = Vec::new();

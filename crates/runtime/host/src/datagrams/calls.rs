@@ -1,4 +1,4 @@
-//! recvmmsg(2) and sendmmsg(2), with their structures.
+//! The system calls recvmmsg(2) and sendmmsg(2), with their structures.
 
 use std::io;
 use std::mem;
@@ -12,13 +12,14 @@ use rustix::net::sockopt;
 /// The address in a message, and its length.
 pub(super) type Name = (sockaddr_storage, socklen_t);
 
-/// Structures for messages, reused by every call. Each call sets their pointers, which are not used afterwards.
+/// Message structures that every call reuses. Each call sets the pointers in them; the pointers are not used
+/// after the call.
 pub(super) struct Calls {
     names: Vec<sockaddr_storage>,
-    /// [`OutDatagram::PIECES_MAX`] for each message.
+    /// [`OutDatagram::PIECES_MAX`] pieces for each message.
     pieces: Vec<iovec>,
     messages: Vec<mmsghdr>,
-    /// For each message, how its datagrams are joined.
+    /// A control message for each message, with the length of its joined datagrams.
     controls: Vec<Control>,
     /// Number of datagrams in each message to send.
     joined: Vec<usize>,
@@ -27,7 +28,8 @@ pub(super) struct Calls {
 /// Space for a control message with one number, aligned for its header.
 type Control = [u64; 4];
 
-/// Maximum number of datagrams in a message, and of bytes (UDP_MAX_SEGMENTS of older kernels; both fit IPv6).
+/// Maximum number of datagrams in a message (UDP_MAX_SEGMENTS of older kernels), and of bytes, which fit IPv4
+/// and IPv6.
 const JOINED_MAX: usize = 64;
 const JOINED_BYTES_MAX: usize = 65_000;
 
@@ -35,14 +37,14 @@ const JOINED_BYTES_MAX: usize = 65_000;
 pub(super) struct ReceivedMessage<'a> {
     pub(super) from: &'a sockaddr_storage,
     pub(super) bytes: usize,
-    /// It was longer than its buffer, and truncated.
+    /// The message was longer than its buffer, and was truncated.
     pub(super) is_cut: bool,
-    /// If the message is several joined datagrams, the length of each in bytes.
+    /// If the message consists of several joined datagrams, the length of each in bytes.
     pub(super) segment: Option<usize>,
 }
 
 impl Calls {
-    /// Structures for `most` messages per call.
+    /// Creates structures for up to `most` messages per call.
     pub(super) fn new(most: usize) -> Calls {
         // SAFETY: all three are plain structures of numbers and pointers, for which zeros are valid values.
         let (name, piece, message) = unsafe { (mem::zeroed(), mem::zeroed(), mem::zeroed()) };
@@ -55,7 +57,7 @@ impl Calls {
         }
     }
 
-    /// Receives messages into these buffers, one per structure at most; returns how many.
+    /// Receives messages into these buffers, at most one per structure. Returns their number.
     pub(super) fn receive<'a>(
         &mut self,
         socket: i32,
@@ -86,7 +88,7 @@ impl Calls {
         usize::try_from(received).map_err(|_| io::Error::last_os_error())
     }
 
-    /// A message that the last call received.
+    /// Returns a message that the last call received.
     pub(super) fn received(&self, at: usize) -> ReceivedMessage<'_> {
         let message = &self.messages[at];
         ReceivedMessage {
@@ -97,9 +99,9 @@ impl Calls {
         }
     }
 
-    /// Sends the first of these datagrams to the addresses from `name_of`; returns how many. With `joins`,
-    /// consecutive datagrams to the same address, all but the last of equal length, go to the kernel as one
-    /// message (UDP_SEGMENT, udp(7)).
+    /// Sends as many of these datagrams as possible, in order, and returns their number. `name_of` converts
+    /// their addresses. With `joins`, consecutive datagrams to the same address are passed to the kernel as
+    /// one message if all of them except the last have the same length (UDP_SEGMENT, udp(7)).
     pub(super) fn send(
         &mut self,
         socket: i32,
@@ -117,7 +119,8 @@ impl Calls {
                     let name = name_of(datagram.to);
                     let Some(name) = name.filter(|_| datagram.payload.len() <= OutDatagram::PIECES_MAX)
                     else {
-                        // Datagrams before it are sent; then it is the first.
+                        // Send the datagrams before this one. The next call then starts with this one, and
+                        // returns the error.
                         if at == 0 {
                             return Err(io::ErrorKind::InvalidInput.into());
                         }
@@ -142,7 +145,7 @@ impl Calls {
                 }
             };
             if datagram.payload.len() > OutDatagram::PIECES_MAX {
-                break; // it will be the first of the next call, which rejects it
+                break; // the next call starts with it, and rejects it
             }
             for slice in datagram.payload {
                 let (start, bytes) = match slice {
@@ -180,7 +183,7 @@ struct Open {
     bytes: usize,
     count: usize,
     pieces: usize,
-    /// Its last datagram is shorter than the others.
+    /// The last datagram is shorter than the others, so no other can follow.
     is_full: bool,
 }
 
@@ -198,7 +201,7 @@ impl Open {
     }
 }
 
-/// Passes the segment length of a message to the kernel.
+/// Adds a control message that passes the length of the joined datagrams to the kernel.
 fn segment_to(header: &mut libc::msghdr, control: &mut Control, bytes: u16) {
     *control = Control::default();
     header.msg_control = control.as_mut_ptr().cast();
@@ -213,7 +216,7 @@ fn segment_to(header: &mut libc::msghdr, control: &mut Control, bytes: u16) {
     }
 }
 
-/// Length of each of the datagrams that the kernel has joined.
+/// The length of each datagram, if the kernel has joined several.
 fn segment(header: &libc::msghdr) -> Option<usize> {
     if header.msg_control.is_null() {
         return None;
@@ -246,15 +249,15 @@ fn describe(
     message.msg_len = 0;
 }
 
-/// A classic BPF program that computes the remainder of a word of the payload: the number of the receiving
-/// endpoint.
+/// A classic BPF program that computes the index of the receiving endpoint: a word of the payload modulo the
+/// number of endpoints.
 pub(super) fn remainder(share: DatagramShare) -> [sock_filter; 2] {
     let step = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let load = step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, share.word_at.into());
     [load, step(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, share.count)]
 }
 
-/// Attaches a program.
+/// Attaches a classic BPF program to a socket.
 pub(super) fn attach(
     socket: BorrowedFd<'_>,
     name: libc::c_int,
@@ -262,11 +265,11 @@ pub(super) fn attach(
 ) -> io::Result<()> {
     let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = sock_fprog { len, filter: program.as_mut_ptr() };
-    // The kernel copies the program, which lives until then.
+    // The kernel copies the program during the call.
     set_option(socket, libc::SOL_SOCKET, name, &program)
 }
 
-/// Sets the requested receive buffer, or the largest that the process is allowed.
+/// Sets the receive buffer to the requested size, or to the largest size that the process may use.
 pub(super) fn set_receive_buffer(socket: &OwnedFd, bytes: Option<usize>) -> io::Result<()> {
     let Some(bytes) = bytes else { return Ok(()) };
     if sockopt::set_socket_recv_buffer_size_force(socket, bytes).is_err() {
@@ -289,7 +292,8 @@ pub(super) fn set_option<T>(
     if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// getsockopt(2) of words; returns how many the kernel has filled in.
+/// Calls getsockopt(2) for an option that consists of words. Returns the number of words that the kernel has
+/// filled in.
 pub(super) fn get_option(
     socket: impl AsFd,
     level: libc::c_int,

@@ -1,8 +1,8 @@
 //! Datagrams over packet sockets (packet(7)) and UDP, many per system call.
 //!
-//! A receive call requests about twice the number received last, so a single datagram costs one call: getting
-//! fewer than requested means that the queue is empty. With a ring (`ring`), receiving frames costs no system
-//! call.
+//! A receive call requests about twice as many datagrams as the previous call received. If it receives fewer
+//! than requested, the queue is empty, so receiving a single datagram costs only one call. With a ring
+//! (`ring`), receiving frames needs no system call.
 
 #![allow(unsafe_code)]
 
@@ -36,11 +36,11 @@ const RING_MAX: usize = 32;
 pub(crate) struct HostDatagrams {
     source: Source,
     kind: Kind,
-    /// Receives frames, unless the socket uses its queue.
+    /// The ring for received frames; `None` if the socket uses its queue.
     ring: Option<Rc<ReceiveRing>>,
     local: DatagramAddress,
     calls: RefCell<Calls>,
-    /// Number of datagrams that the next call requests.
+    /// Number of datagrams to request in the next call.
     asking: Cell<usize>,
     drops: Cell<DatagramDrops>,
 }
@@ -51,13 +51,13 @@ enum Kind {
 }
 
 struct UdpSocket {
-    /// Receive state, if the kernel joins datagrams.
+    /// State for receiving joined datagrams; `None` if the kernel does not join datagrams.
     joined: Option<RefCell<Joined>>,
     /// Whether joined datagrams may be sent.
     joins: Cell<bool>,
 }
 
-/// An endpoint before a thread receives from it.
+/// An open endpoint that is not yet used by a thread.
 struct Opened {
     socket: OwnedFd,
     /// `None` for UDP.
@@ -86,8 +86,8 @@ impl Opened {
             Some((packet, ring)) => (Kind::Packet(packet), ring.map(Rc::new)),
             None => {
                 let joined = Joined::open(&socket).map(RefCell::new);
-                // Kernels that cannot receive joined datagrams (before 5.0) may also not support sending
-                // them, without an error.
+                // Kernels that cannot receive joined datagrams (before 5.0) may not support sending them
+                // either, and may not report an error.
                 let joins = Cell::new(joined.is_some());
                 (Kind::Udp(UdpSocket { joined, joins }), None)
             }
@@ -127,7 +127,7 @@ impl Datagrams for HostDatagrams {
     fn take_only(&self, at: u16, words: &[u32]) -> io::Result<()> {
         match &self.kind {
             Kind::Packet(_) => packet::take_only(self.source.socket(), at, words),
-            Kind::Udp(_) => Ok(()), // a socket with its own port receives only its own datagrams
+            Kind::Udp(_) => Ok(()), // a socket with its own port receives no other datagrams
         }
     }
 
@@ -218,7 +218,7 @@ impl Datagrams for HostDatagrams {
             Kind::Packet(_) => false,
         };
         let mut sent = calls.send(self.source.raw(), datagrams, joins, name);
-        // Joined sends do not work on every interface or with every length.
+        // Sending joined datagrams does not work on every interface and with every length, so retry without.
         if let (Kind::Udp(socket), Err(error)) = (&self.kind, &sent)
             && joins
             && matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE))
@@ -276,7 +276,7 @@ impl Datagrams for HostDatagrams {
 
     fn drops(&self) -> DatagramDrops {
         match &self.kind {
-            // The kernel's counter restarts at each query.
+            // The kernel resets its counter at each query.
             Kind::Packet(_) => {
                 let new = packet::drops(self.source.socket());
                 self.count(|drops| drops.receive_buffer_full += new);
@@ -295,7 +295,7 @@ impl Datagrams for HostDatagrams {
 }
 
 impl HostDatagrams {
-    /// Passes up to `most` datagrams that were received joined to `take`; returns how many.
+    /// Receives joined datagrams, and passes up to `most` datagrams to `take`. Returns their number.
     fn receive_joined(
         &self,
         joined: &RefCell<Joined>,
@@ -303,7 +303,7 @@ impl HostDatagrams {
         take: &mut dyn FnMut(DatagramAddress, &mut [u8]),
     ) -> io::Result<usize> {
         let reading = &self.source.readiness.reading;
-        // Borrowed: only this call may use it while `take` has the received data.
+        // While `joined` is borrowed, no other call can use the received data that was passed to `take`.
         let Ok(mut joined) = joined.try_borrow_mut() else { return Err(io::ErrorKind::WouldBlock.into()) };
         if !joined.has_any() {
             reading.check()?;
@@ -325,7 +325,7 @@ impl HostDatagrams {
         }
     }
 
-    /// Passes up to `most` frames in the ring to `take`; returns how many.
+    /// Passes up to `most` frames in the ring to `take`. Returns their number.
     fn receive_from(
         &self,
         ring: &ReceiveRing,
@@ -340,7 +340,7 @@ impl HostDatagrams {
         });
         if read < most && reading.has_ended() {
             reading.is_drained();
-            // A ring does not report errors.
+            // The ring does not report errors, so query the socket.
             if let Err(errno) = sockopt::socket_error(self.source.socket())? {
                 return Err(errno.into());
             }

@@ -1,9 +1,10 @@
-//! Packet sockets (packet(7)): frames of one EtherType on one interface. The kernel removes and adds the
-//! Ethernet header (SOCK_DGRAM), so that a program handles payloads only, as with UDP.
+//! Packet sockets (packet(7)), which send and receive frames of one EtherType on one interface. The kernel
+//! adds and removes the Ethernet header (SOCK_DGRAM), so that the program handles only payloads, as with UDP.
 //!
-//! A frame tagged with a VLAN that has no local interface reaches the socket of the underlying interface. Its
-//! tag is removed, and it is marked as addressed to another host. Frames received in promiscuous mode carry
-//! the same mark. Both are ignored.
+//! If a frame is tagged with a VLAN for which there is no local interface, the kernel passes it to the socket
+//! of the underlying interface. The tag is removed, and the frame is marked as addressed to another host.
+//! Frames for other hosts that are received in promiscuous mode have the same mark. This module ignores all
+//! frames with the mark.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
@@ -22,7 +23,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use super::calls::{Name, attach, get_option, remainder, set_option, set_receive_buffer};
 use crate::tap::request;
 
-/// Size of a ring if no receive buffer size is requested.
+/// Size of a ring in bytes if no receive buffer size is requested.
 const RING_BYTES: usize = 4 << 20;
 
 /// The binding of a packet socket.
@@ -40,7 +41,7 @@ impl Packet {
         options: &DatagramOptions,
     ) -> io::Result<(OwnedFd, Packet, Option<ReceiveRing>)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // Without a protocol, nothing is received before the bind.
+        // Without a protocol, the socket receives nothing until it is bound.
         let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, None)
             .map_err(|errno| not_allowed(interface, errno))?;
         let index = rustix::net::netdevice::name_to_index(&socket, interface)
@@ -62,8 +63,8 @@ impl Packet {
         if ring.is_none() {
             set_receive_buffer(&socket, options.receive_buffer_bytes)?;
         }
-        // Frames sent by this machine are ignored. Kernels before 4.20 do not have this option, but mark
-        // those frames.
+        // Ignore frames that this machine sends. Linux before 4.20 does not have this option, but marks these
+        // frames, so `sender_of` ignores them.
         let _ = set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32);
         if let Some(share) = options.share.filter(|share| share.count > 1) {
             take_share(&socket, share)?;
@@ -93,7 +94,7 @@ impl Packet {
         address(&self.bound)
     }
 
-    /// The current MTU of the interface; the last known one if the interface is gone.
+    /// The current MTU of the interface, or the last known one if the interface no longer exists.
     pub(super) fn mtu(&self, socket: &OwnedFd) -> usize {
         if let Some(mtu) = mtu(socket, &self.interface) {
             self.mtu.set(mtu);
@@ -101,7 +102,7 @@ impl Packet {
         self.mtu.get()
     }
 
-    /// The address of a frame for this MAC address.
+    /// The address structure for sending a frame to this MAC address.
     pub(super) fn name(&self, to: MacAddress) -> Name {
         let mut name = self.bound;
         name.sll_halen = 6;
@@ -116,22 +117,23 @@ impl Packet {
     }
 }
 
-/// The primary name of the interface with this name: since Linux 5.5 the kernel also accepts alternative
-/// names (`ip link property`).
+/// Returns the primary name of the interface with this name. Since Linux 5.5, the kernel also accepts
+/// alternative names (`ip link property`).
 pub(crate) fn interface_name(name: &str) -> io::Result<String> {
-    // Any socket works for the query; this kind needs no privileges.
+    // Any socket can be used for the query. A Unix socket needs no privileges.
     let socket =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     let index = rustix::net::netdevice::name_to_index(&socket, name)?;
     Ok(rustix::net::netdevice::index_to_name(&socket, index)?)
 }
 
-/// Attaches a filter (classic BPF, socket(7)): the kernel drops frames without one of these words before they are copied.
+/// Attaches a filter (classic BPF, socket(7)), with which the kernel drops frames that do not contain one of
+/// these words, before it copies them.
 pub(super) fn take_only(socket: &OwnedFd, at: u16, words: &[u32]) -> io::Result<()> {
     let step = |code: u32, jt: usize, k: u32| sock_filter { code: code as u16, jt: jt as u8, jf: 0, k };
     let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, at.into())];
     let compare = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    // A match jumps past the rejection.
+    // A match jumps past the instruction that rejects the frame.
     program.extend(words.iter().enumerate().map(|(place, word)| step(compare, words.len() - place, *word)));
     program.extend([0, u32::MAX].map(|bytes| step(libc::BPF_RET | libc::BPF_K, 0, bytes)));
     match words.len() <= usize::from(u8::MAX) {
@@ -140,9 +142,10 @@ pub(super) fn take_only(socket: &OwnedFd, at: u16, words: &[u32]) -> io::Result<
     }
 }
 
-/// Attaches a filter by the remainder of the word. Every socket of an interface filters for itself, so the
-/// assignment is independent of the other sockets. With PACKET_FANOUT, sockets have positions in a list,
-/// which change when an interface goes down or a socket is closed.
+/// Attaches a filter that accepts a frame if the word's remainder equals this socket's index. Each socket of
+/// an interface has its own filter, so the assignment does not depend on the other sockets. (PACKET_FANOUT
+/// assigns frames by positions in a list of sockets, which change when an interface goes down or a socket is
+/// closed.)
 fn take_share(socket: &OwnedFd, share: DatagramShare) -> io::Result<()> {
     let step = |code: u32, jf: u8, k: u32| sock_filter { code: code as u16, jt: 0, jf, k };
     let mut program = remainder(share).to_vec();
@@ -151,21 +154,21 @@ fn take_share(socket: &OwnedFd, share: DatagramShare) -> io::Result<()> {
     attach(socket.as_fd(), libc::SO_ATTACH_FILTER, &mut program)
 }
 
-/// The sender of a frame; `None` if the frame is not for this host.
+/// Returns the sender of a frame; `None` if the frame is not for this host.
 pub(super) fn sender(name: &sockaddr_storage) -> Option<DatagramAddress> {
     // SAFETY: the kernel supplies a sockaddr_ll with each frame of a packet socket, and a storage is large
     // enough for any address.
     sender_of(unsafe { &*(&raw const *name).cast::<sockaddr_ll>() })
 }
 
-/// The sender in an address of a packet socket.
+/// Returns the sender contained in an address of a packet socket; `None` if the frame is not for this host.
 pub(super) fn sender_of(name: &sockaddr_ll) -> Option<DatagramAddress> {
     let is_ours =
         matches!(name.sll_pkttype, libc::PACKET_HOST | libc::PACKET_BROADCAST | libc::PACKET_MULTICAST);
     (is_ours && name.sll_halen == 6).then(|| address(name))
 }
 
-/// Number of frames dropped for lack of space since the last query.
+/// Number of frames dropped since the last query because the receive queue was full.
 pub(super) fn drops(socket: &OwnedFd) -> u64 {
     let mut statistics = [0; 2]; // struct tpacket_stats: all, and those dropped
     get_option(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut statistics);
@@ -190,7 +193,7 @@ fn zeroed() -> sockaddr_ll {
     unsafe { mem::zeroed() }
 }
 
-/// Binds a socket; returns its address as completed by the kernel, with the MAC address of the interface.
+/// Binds a socket. Returns its address, to which the kernel has added the MAC address of the interface.
 fn bind(socket: &OwnedFd, to: &sockaddr_ll) -> io::Result<sockaddr_ll> {
     let (mut bound, mut length) = (zeroed(), size_of::<sockaddr_ll>() as socklen_t);
     // SAFETY: the first call reads one address, the second writes one; both live for the calls, and `length` is theirs.
@@ -259,22 +262,21 @@ fn names() -> Vec<String> {
     names
 }
 
-// The receive ring of a packet socket (PACKET_RX_RING, packet(7), version 2): memory that the kernel fills
-// with frames and from which this process reads them in place. It saves a system call, a page and a copy per
-// frame.
+// The receive ring of a packet socket (PACKET_RX_RING, packet(7), version 2): the kernel writes frames to
+// memory from which this process reads them in place. Per frame, this saves a system call, a page and a copy.
 //
 // ```text
 //  slot:  tpacket2_hdr │ sockaddr_ll │ gap │ payload          a block has a whole number of slots
 //  status: KERNEL ── a frame was written ──► USER ── read ──► KERNEL
 // ```
 //
-// Version 3 delivers whole blocks, after a timer of a millisecond or more: far too slow for a single
-// outstanding request.
+// Version 3 delivers whole blocks, after a timeout of a millisecond or more. That is far too slow for a
+// single outstanding request.
 
-/// Offset in a slot of its address, and of its payload (`tpacket_rcv` in the kernel).
+/// Offsets of the address and of the payload in a slot (`tpacket_rcv` in the kernel).
 const NAME_AT: usize = align(size_of::<tpacket2_hdr>());
 const PAYLOAD_AT: usize = align(NAME_AT + size_of::<sockaddr_ll>()) + 16;
-/// Size of a block: contiguous memory in the kernel.
+/// Size of a block, which is contiguous memory in the kernel.
 const BLOCK_BYTES: usize = 64 << 10;
 
 const fn align(bytes: usize) -> usize {
@@ -287,9 +289,9 @@ pub(crate) struct ReceiveRing {
     blocks: usize,
     slot_bytes: usize,
     slots_per_block: usize,
-    /// The slot that the kernel fills next, borrowed while it is read.
+    /// The next slot to read. Borrowed while slots are read.
     next: RefCell<usize>,
-    /// Datagrams that were longer than a slot.
+    /// Number of datagrams that were longer than a slot.
     pub(super) too_long: Cell<u64>,
 }
 
@@ -298,11 +300,11 @@ pub(crate) struct ReceiveRing {
 unsafe impl Send for ReceiveRing {}
 
 impl ReceiveRing {
-    /// Payload in a 2 KiB slot, for an interface with the usual MTU.
+    /// Maximum payload length in a 2 KiB slot, which is sufficient for an interface with the usual MTU.
     pub(super) const SHORT_PAYLOAD_BYTES: usize = (2 << 10) - PAYLOAD_AT;
 
-    /// Adds a ring to a socket that is not bound yet: of about this many bytes, up to this many slots, for
-    /// payloads of this many bytes.
+    /// Adds a ring to a socket that is not bound yet. The ring has about `bytes` bytes and at most
+    /// `places_max` slots, each for a payload of `payload_bytes` bytes.
     pub(super) fn open(
         socket: &OwnedFd,
         payload_bytes: usize,
@@ -325,7 +327,8 @@ impl ReceiveRing {
         };
         set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_RX_RING, &request)?;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: the kernel chooses the place, so no existing memory is touched; a ring of this length was made just now.
+        // SAFETY: the kernel chooses the address, so no existing memory is touched; a ring of this length was
+        // just created.
         let memory = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -338,7 +341,7 @@ impl ReceiveRing {
         };
         if memory == libc::MAP_FAILED {
             let error = io::Error::last_os_error();
-            // Otherwise the kernel would continue to fill an unread ring.
+            // Remove the ring: otherwise the kernel would continue to fill it although nobody reads it.
             let none = tpacket_req { tp_block_size: 0, tp_block_nr: 0, tp_frame_size: 0, tp_frame_nr: 0 };
             set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_RX_RING, &none)?;
             return Err(error);
@@ -376,10 +379,10 @@ impl ReceiveRing {
         unsafe { AtomicU32::from_ptr(&raw mut (*header.as_ptr()).tp_status) }
     }
 
-    /// Passes the available payloads to `take`, from up to `most` slots; returns the number of slots read,
-    /// including frames for other hosts. 0: the ring is empty.
+    /// Passes the payloads in up to `most` slots to `take`. Returns the number of slots read, including those
+    /// with frames for other hosts; 0 means that the ring is empty.
     pub(super) fn receive(&self, most: usize, take: &mut dyn FnMut(DatagramAddress, &mut [u8])) -> usize {
-        // Borrowed: only this call may use it, so no slot is passed on twice.
+        // While `next` is borrowed, no other call can read slots, so no slot is passed on twice.
         let Ok(mut next) = self.next.try_borrow_mut() else { return 0 };
         for count in 0..most {
             if self.status(*next) & libc::TP_STATUS_USER == 0 {
@@ -388,7 +391,7 @@ impl ReceiveRing {
             let slot = self.slot(*next);
             let number = *next;
             *next = (number + 1) % (self.slots_per_block * self.blocks);
-            // Returned to the kernel after it was read, even if `take` panics.
+            // Returns the slot to the kernel after reading, even if `take` panics.
             let _given_back = GiveBack(self.status_word(number));
             // SAFETY: according to the status, the kernel has written the slot; it does not write there again
             // until the slot is returned. The header and the address after it are plain integers, aligned to
@@ -413,7 +416,7 @@ impl ReceiveRing {
     }
 }
 
-/// Returns a slot to the kernel.
+/// Returns a slot to the kernel when dropped.
 struct GiveBack<'a>(&'a AtomicU32);
 
 impl Drop for GiveBack<'_> {

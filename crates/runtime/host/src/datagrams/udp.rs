@@ -1,5 +1,5 @@
-//! Unconnected UDP sockets. Nothing is fragmented: a datagram too long for the path is lost or rejected, so
-//! that a protocol can probe the maximum length.
+//! Unconnected UDP sockets. Datagrams are never fragmented: if one is too long for the path, it is lost or
+//! rejected, so a protocol can probe for the maximum length.
 
 use std::io;
 use std::mem;
@@ -13,14 +13,14 @@ use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 use super::calls::{Calls, Name, attach, get_option, remainder, set_option, set_receive_buffer};
 use crate::tcp;
 
-/// The IPv4 limit: 65,535 bytes including both headers.
+/// The limit for IPv4: 65,535 bytes including the IP and UDP headers.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 65_507;
 
 pub(super) fn open(at: SocketAddr, options: &DatagramOptions) -> io::Result<(OwnedFd, DatagramAddress)> {
     let share = options.share.filter(|share| share.count > 1);
     if share.is_some_and(|share| share.index == 0) && at.port() != 0 {
-        // A shared port could also be shared with another process of the same user. This bind detects such a
-        // process.
+        // Another process of the same user could share this port too. Binding a socket without SO_REUSEPORT
+        // detects such a process.
         socket(at)?.bind(&at.into())?;
     }
     let socket = socket(at)?;
@@ -31,12 +31,13 @@ pub(super) fn open(at: SocketAddr, options: &DatagramOptions) -> io::Result<(Own
         true => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
         false => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
     };
-    // The value is the same for IPv4 and IPv6.
+    // IP_PMTUDISC_PROBE has the same value for IPv4 and IPv6.
     set_option(socket.as_fd(), level, name, &libc::IP_PMTUDISC_PROBE)?;
     socket.bind(&at.into())?;
-    // The program, shared by all sockets, returns the receiving socket's number in the order of opening
-    // (SO_ATTACH_REUSEPORT_CBPF, socket(7)). If there is no such socket, the kernel chooses any, as it does
-    // for datagrams that it joins with an earlier one.
+    // All sockets share this program. For each datagram, it returns the number of the receiving socket, in
+    // the order in which the sockets were opened (SO_ATTACH_REUSEPORT_CBPF, socket(7)). If there is no socket
+    // with this number, the kernel chooses any. A datagram that the kernel joins with an earlier one also
+    // goes to the socket of the earlier one.
     if let Some(share) = share.filter(|share| share.index == 0) {
         let mut program = remainder(share).to_vec();
         let give_back = (libc::BPF_RET | libc::BPF_A) as u16;
@@ -76,7 +77,7 @@ pub(super) fn sender(name: &sockaddr_storage) -> Option<DatagramAddress> {
     address.as_socket().map(DatagramAddress::Udp)
 }
 
-/// Number of datagrams dropped for lack of space.
+/// Number of datagrams dropped because the receive buffer was full.
 pub(super) fn drops(socket: &OwnedFd) -> u64 {
     const DROPS: usize = libc::SK_MEMINFO_DROPS as usize;
     let mut words = [0; DROPS + 1];
@@ -84,11 +85,10 @@ pub(super) fn drops(socket: &OwnedFd) -> u64 {
     u64::from(words[DROPS])
 }
 
-// UDP datagrams that the kernel delivers joined: several from one sender, of equal length, as one piece
-// (UDP_GRO, udp(7)). A piece that arrives joined, or was sent joined on this machine, traverses the kernel
-// only once.
+// Receiving joined datagrams: with UDP_GRO (udp(7)), the kernel delivers several datagrams of equal length
+// from one sender as one piece. Such a piece traverses the kernel's network stack only once.
 
-/// Maximum length of a piece, and maximum number of pieces per call.
+/// Maximum length of a piece in bytes, and maximum number of pieces per call.
 const PIECE_BYTES: usize = 1 << 16;
 const PIECES: usize = 8;
 
@@ -100,7 +100,7 @@ pub(super) struct Joined {
     /// The piece being delivered, and the position in it.
     piece: usize,
     start: usize,
-    /// Number of pieces that the next call requests.
+    /// Number of pieces to request in the next call.
     asking: usize,
 }
 
@@ -112,16 +112,16 @@ struct Piece {
     segment: usize,
 }
 
-/// The result of a call.
+/// The result of a receive call.
 pub(super) struct Found {
     /// Number of datagrams delivered.
     pub(super) taken: usize,
-    /// The socket is drained.
+    /// Whether the socket has no more datagrams.
     pub(super) is_drained: bool,
 }
 
 impl Joined {
-    /// Enables joined receives on this socket. `None` if the kernel does not support it.
+    /// Enables receiving joined datagrams on this socket. Returns `None` if the kernel does not support it.
     pub(super) fn open(socket: &OwnedFd) -> Option<Joined> {
         set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, &(1 as c_int)).ok()?;
         let memory = vec![0; PIECES * PIECE_BYTES].into_boxed_slice();
@@ -129,7 +129,7 @@ impl Joined {
         Some(Joined { memory, calls, pieces: Vec::new(), piece: 0, start: 0, asking: 2 })
     }
 
-    /// Whether received datagrams are left to deliver.
+    /// Whether there are received datagrams that have not been delivered to the caller.
     pub(super) fn has_any(&self) -> bool {
         self.piece < self.pieces.len()
     }
@@ -159,7 +159,7 @@ impl Joined {
         Ok(Found { taken, is_drained: is_drained && !self.has_any() })
     }
 
-    /// Receives pieces; returns whether the socket is drained.
+    /// Receives pieces. Returns whether the socket has no more datagrams.
     fn fill(&mut self, socket: i32) -> io::Result<bool> {
         self.pieces.clear();
         (self.piece, self.start) = (0, 0);

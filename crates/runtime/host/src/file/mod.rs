@@ -1,12 +1,13 @@
 //! A volume in a regular file or on a block device.
 //!
-//! Writes go through the page cache, or bypass it with `direct`. Either way, a crash may lose an acknowledged
-//! write until a flush (fdatasync), unless it was [`Durability::Stable`] (RWF_DSYNC). So the volume reports a
-//! write cache. After a failed write-back the kernel drops the data and clears the error (fsync(2)), so a
-//! later successful sync proves nothing. So each failed sync counts as a loss of acknowledged writes
-//! ([`BlockDevice::losses`]), and the volume continues.
+//! Writes go through the page cache, or bypass it with `direct`. In both cases, a crash may lose an
+//! acknowledged write until the next flush (fdatasync), unless the write was [`Durability::Stable`]
+//! (RWF_DSYNC). So the volume reports a write cache. After a failed write-back, the kernel drops the data and
+//! clears the error (fsync(2)), so a later successful sync does not prove that the data is stable. Therefore
+//! each failed sync counts as a loss of acknowledged writes ([`BlockDevice::losses`]). The volume stays in
+//! service.
 //!
-//! Only one process uses a volume at a time, ensured by a lock on the open file.
+//! A lock on the open file ensures that only one process writes to a volume.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -34,11 +35,11 @@ pub struct FileOptions {
     pub path: PathBuf,
     /// The capacity in bytes. An existing file must not be shorter. `None` uses the existing size.
     pub bytes: Option<u64>,
-    /// A missing or empty file is created with a length of `bytes`, without allocating space.
+    /// Create a missing file, or extend an empty one, to a length of `bytes`, without allocating space.
     pub create: bool,
     /// Bypass the page cache (O_DIRECT).
     pub direct: bool,
-    /// Open for reading only; others may read it at the same time.
+    /// Open for reading only. Other processes may read the volume at the same time.
     pub read_only: bool,
     /// The length of a logical block.
     pub block_size: BlockSize,
@@ -47,7 +48,8 @@ pub struct FileOptions {
 }
 
 impl FileOptions {
-    /// The existing file or block device at `path`: writable, in 512-byte blocks, through the page cache.
+    /// Options for the existing file or block device at `path`: writable, with 512-byte blocks, through the
+    /// page cache.
     pub fn new(path: impl Into<PathBuf>) -> FileOptions {
         FileOptions {
             path: path.into(),
@@ -65,16 +67,16 @@ impl FileOptions {
 pub struct FileDevice {
     file: AsyncFile,
     options: FileOptions,
-    /// Grows with the file, unless the options fix it, and never shrinks: requests for blocks beyond the end
-    /// fail instead.
+    /// Number of blocks. It grows with the file, unless the options fix it, and never shrinks: if the file
+    /// becomes shorter, requests for blocks beyond its end fail.
     blocks: AtomicU64,
     /// Bytes allocated to the file at the last check.
     allocated: AtomicU64,
-    /// Number of checks requested.
+    /// Number of calls to `refresh`, which checks the file's length and allocation.
     looks: AtomicU32,
     properties: FileProperties,
     latest_error: LatestError,
-    /// The same file, if this open created it.
+    /// A copy of the file's descriptor, if this open created the file.
     created: Option<File>,
 }
 
@@ -85,7 +87,7 @@ struct FileProperties {
     /// Blocks can be deallocated.
     thin: bool,
     granularity: Blocks,
-    /// The granularity of zeroing and deallocation in the kernel: the sector of a block device, and 1 for a
+    /// The granularity with which the kernel zeroes and deallocates: the sector of a block device, 1 for a
     /// file.
     sector: Blocks,
     solid_state: bool,
@@ -94,7 +96,7 @@ struct FileProperties {
 }
 
 impl FileDevice {
-    /// Operations that continue after their requests were dropped.
+    /// Number of operations that continue after their requests were dropped.
     pub fn orphans(&self) -> usize {
         self.file.orphans()
     }
@@ -155,7 +157,7 @@ impl FileDevice {
         }
     }
 
-    /// Direct writes need aligned memory; a part of a buffer may have to be copied.
+    /// Returns the data in memory that is aligned for direct writes. If necessary, copies it.
     fn aligned(&self, data: Slice) -> Slice {
         if data.as_ptr().addr().is_multiple_of(self.properties.buffer_alignment) {
             return data;
@@ -163,7 +165,7 @@ impl FileDevice {
         Buffer::from(&*data).share()
     }
 
-    /// A flush, requested when `losses` losses had been counted.
+    /// Executes a flush that was requested when `losses` losses had been counted.
     async fn sync(&self, losses: u64) -> Result<(), DeviceError> {
         if self.options.read_only {
             return Ok(());
@@ -211,8 +213,8 @@ impl FileDevice {
         }
     }
 
-    /// The sectors of the device that lie within `extent`, and the remainders before and after them: the
-    /// kernel deallocates and zeroes whole sectors only.
+    /// Splits `extent` into the whole sectors within it, and the remainders before and after them, because
+    /// the kernel deallocates and zeroes whole sectors only.
     fn whole_sectors(&self, extent: Extent) -> (Extent, [Extent; 2]) {
         let (first, end) = (extent.lba.0, extent.lba.0 + extent.blocks.0);
         let begin = first.next_multiple_of(self.properties.sector.0).min(end);
@@ -230,7 +232,7 @@ impl FileDevice {
         done.map_err(|error| self.latest_error.told(&error, Verb::Write, extent.lba))
     }
 
-    /// Writes zeros explicitly, for file systems without a better method.
+    /// Writes zeros as data, for file systems that cannot zero ranges.
     async fn write_zeros(&self, extent: Extent) -> Result<(), DeviceError> {
         let piece = ZEROS_BYTES >> self.options.block_size.shift();
         let zeros = Buffer::zeroed(ZEROS_BYTES).share();
@@ -258,10 +260,11 @@ impl FileDevice {
     }
 }
 
-/// A file of fixed size is checked only at every tenth request, and only for its allocation.
+/// A file of fixed size is checked only at every tenth call of `refresh`, because only its allocation can
+/// change.
 const LOOKS_AT_FIXED: u32 = 10;
 
-/// Bytes of zeros per request if the file system cannot zero ranges.
+/// Number of bytes per write of zeros, if the file system cannot zero ranges.
 const ZEROS_BYTES: usize = 1 << 20;
 
 impl BlockDevice for FileDevice {
@@ -328,7 +331,7 @@ impl BlockDevice for FileDevice {
         (!self.properties.block_device).then(|| self.allocated.load(Ordering::Relaxed))
     }
 
-    /// For a file: a block device does not report its allocation.
+    /// Supported only for regular files: a block device does not report its allocation.
     fn space(&self) -> Pending<'_, Space> {
         Box::pin(async {
             if self.properties.block_device {
@@ -392,12 +395,12 @@ pub(crate) enum Verb {
     Inspect,
 }
 
-/// The latest errno until it is read; 0 if none.
+/// The latest errno that has not been read yet; 0 if there is none.
 #[derive(Debug, Default)]
 pub(crate) struct LatestError(AtomicI32);
 
 impl LatestError {
-    /// Converts and notes the error of a request that failed at `lba`.
+    /// Records the error of a request that failed at `lba`, and converts it.
     pub(crate) fn told(&self, error: &io::Error, verb: Verb, lba: Lba) -> DeviceError {
         self.0.store(error.raw_os_error().unwrap_or(0), Ordering::Relaxed);
         device_error(error, verb, lba)
@@ -416,18 +419,20 @@ fn device_error(error: &io::Error, verb: Verb, lba: Lba) -> DeviceError {
         (Some(libc::ENODEV | libc::ENXIO | libc::ENOMEDIUM | libc::ESTALE | libc::ESHUTDOWN), _) => {
             DeviceError::NotReady
         }
-        // A temporary shortage: memory, io_uring workers, a network file system's server.
+        // A temporary shortage: no memory or no io_uring worker, or a network file system's server is
+        // unreachable.
         (Some(libc::ENOMEM | libc::EAGAIN | libc::ENOBUFS | libc::EHOSTUNREACH), _) => DeviceError::NotReady,
         (Some(libc::ETIMEDOUT), _) => DeviceError::TimedOut,
         (Some(libc::ECANCELED), _) => DeviceError::Cancelled,
-        // EIO, EILSEQ, EREMOTEIO, an end of file before the block: the data at this location is unreadable.
+        // EIO, EILSEQ, EREMOTEIO, or an end of file before the block: the block cannot be read or written.
         (_, Verb::Read | Verb::Inspect) => DeviceError::Unreadable(lba),
         (_, Verb::Write) => DeviceError::Unwritable(lba),
     }
 }
 
 impl FileDevice {
-    /// Opens the same volume through the page cache. It takes no lock, so the direct one must stay open.
+    /// Opens the same volume a second time, through the page cache. The second device takes no lock, so this
+    /// one must stay open as long as the second one is used.
     pub fn through_page_cache(&self) -> Result<FileDevice, OpenError> {
         let options = FileOptions { direct: false, ..self.options.clone() };
         // Direct I/O is a property of the open file description (open(2)), so this opens another one.
@@ -448,16 +453,16 @@ impl FileDevice {
         })
     }
 
-    /// Drops the volume's data from the page cache, as a remount does. Dirty data stays, so flush first.
-    /// Blocks the thread while it runs.
+    /// Drops the volume's data from the page cache, as a remount does. Dirty data stays cached, so flush
+    /// first. Blocks the thread while it runs.
     pub fn forget_cached(&self) -> io::Result<()> {
         Ok(fadvise(self.file.file(), 0, None, Advice::DontNeed)?)
     }
 }
 
-/// The allocation runs at the start of `extent`, which is not empty. Without `sparse` everything counts as
-/// mapped; a file system without holes reports the same (lseek(2)). Moves the file position, which is
-/// otherwise unused.
+/// Returns up to `runs_max` allocation runs, starting at the beginning of `extent`, which must not be empty.
+/// Without `sparse`, all blocks count as mapped; a file system without holes reports the same (lseek(2)).
+/// This moves the file position, which is not used for anything else.
 fn allocation_runs(
     file: &File,
     geometry: Geometry,
@@ -482,7 +487,8 @@ fn allocation_runs(
     Ok(runs)
 }
 
-/// Number of blocks from `at` on that share an allocation state. A block with any data counts as mapped.
+/// Returns the allocation state at block `at`, and the number of consecutive blocks with that state. A block
+/// that contains any data counts as mapped.
 fn next_run(file: &File, geometry: Geometry, at: u64, end: u64) -> io::Result<(u64, Allocation)> {
     let shift = geometry.block_size.shift();
     let data = position(seek(file, SeekFrom::Data(at << shift)), end << shift)? >> shift;
@@ -494,7 +500,8 @@ fn next_run(file: &File, geometry: Geometry, at: u64, end: u64) -> io::Result<(u
     Ok((hole.clamp(at + 1, end) - at, Allocation::Mapped))
 }
 
-/// ENXIO means none up to the end of the file.
+/// Converts the result of a seek to data or a hole. ENXIO means that there is none before the end of the
+/// file; then this returns `none`.
 fn position(sought: Result<u64, Errno>, none: u64) -> io::Result<u64> {
     match sought {
         Err(Errno::NXIO) => Ok(none),

@@ -1,4 +1,4 @@
-//! Opening a volume, with a specific error for each cause.
+//! Opens a volume in a file or on a block device, with a specific error for each cause of failure.
 
 #![allow(unsafe_code)]
 
@@ -21,7 +21,7 @@ use super::{FileDevice, FileOptions, FileProperties, LatestError};
 use crate::files::AsyncFile;
 
 impl FileDevice {
-    /// Opens, or creates, the volume and locks it. Blocks the thread, so call it before serving starts.
+    /// Opens and locks the volume, or creates it. This blocks the thread, so call it before serving starts.
     pub fn open(options: FileOptions) -> Result<FileDevice, OpenError> {
         if let Some(bytes) = options.bytes {
             whole_blocks(bytes, options.block_size)?;
@@ -36,7 +36,8 @@ impl FileDevice {
 
     fn of(file: File, created: Option<File>, options: FileOptions) -> Result<FileDevice, OpenError> {
         leave_access_time(&file);
-        // An empty file may be left by a process that was killed before it set the length.
+        // Treat an empty file as new: a process may have been killed between creating the file and setting
+        // its length.
         let is_new =
             created.is_some() || (options.create && !options.read_only && is_empty(&file, &options.path)?);
         if is_new && let Some(bytes) = options.bytes {
@@ -59,14 +60,15 @@ impl FileDevice {
         })
     }
 
-    /// The file, if this open created it, to be removed if the volume is not used after all.
+    /// Returns the file if this open created it, so that the caller can remove it if the volume is not used
+    /// after all.
     pub fn created(&self) -> Option<CreatedFile> {
         CreatedFile::new(&self.options.path, self.created.as_ref()?)
     }
 }
 
-/// A file created for a volume. It stays locked while this value exists, so that no other process uses a file
-/// about to be removed.
+/// A file created for a volume. It stays locked while this value exists, so that no other process starts to
+/// use a file that is about to be removed.
 #[derive(Debug)]
 pub struct CreatedFile {
     path: PathBuf,
@@ -74,7 +76,7 @@ pub struct CreatedFile {
 }
 
 impl CreatedFile {
-    /// `None` if the process has no free descriptor: then the file is not removed.
+    /// Returns `None` if the process has no free descriptor. The file is then not removed.
     fn new(path: &Path, file: &File) -> Option<CreatedFile> {
         Some(CreatedFile { path: path.to_owned(), file: file.try_clone().ok()? })
     }
@@ -88,14 +90,15 @@ impl CreatedFile {
     }
 }
 
-/// Whether this is the file at this path.
+/// Whether the path refers to this file.
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let (own, there) = (file.metadata()?, std::fs::metadata(path)?);
     Ok((own.dev(), own.ino()) == (there.dev(), there.ino()))
 }
 
-/// Opens and locks the file; also returns whether it was just created. A file that another process removed
-/// before it released its lock is not used: its data would vanish when the last process closes it.
+/// Opens and locks the file. Also returns whether it was just created. If another process removed the file
+/// before it released its lock, this opens or creates the path again: data in the removed file would vanish
+/// when the last process closes it.
 fn open_locked(options: &FileOptions) -> Result<(File, bool), OpenError> {
     loop {
         let (file, is_created) = open(options)?;
@@ -108,7 +111,8 @@ fn open_locked(options: &FileOptions) -> Result<(File, bool), OpenError> {
 }
 
 /// Sets O_NOATIME: the access time of a volume is useless, and checking whether to update it costs 0.1 µs per
-/// read. Not permitted on another user's file (open(2)); then it is updated.
+/// read. If the file belongs to another user, this is not permitted (open(2)), and the access time is
+/// updated.
 fn leave_access_time(file: &File) {
     let _ = fcntl_getfl(file).and_then(|flags| fcntl_setfl(file, flags | OFlags::NOATIME));
 }
@@ -118,8 +122,8 @@ fn is_empty(file: &File, path: &Path) -> Result<bool, OpenError> {
     Ok(metadata.is_file() && metadata.len() == 0)
 }
 
-/// Sets the length of a new file, and makes its directory entry durable: data written with FUA must be found
-/// after a crash.
+/// Sets the length of a new file, and makes its directory entry durable, so that data written with FUA can be
+/// found after a crash.
 fn make(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
     file.set_len(bytes)?;
     file.sync_all()?;
@@ -169,7 +173,8 @@ fn existing(options: &FileOptions) -> io::Result<File> {
     if !kind.is_file() && !kind.is_block_device() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    // O_EXCL on a block device: not while it is mounted, a swap or part of a RAID set (open(2)).
+    // O_EXCL makes the open fail if the block device is mounted, used as swap or part of a RAID set
+    // (open(2)).
     let exclusive = kind.is_block_device() && !options.read_only;
     let flags = direct(options) | if exclusive { libc::O_EXCL } else { 0 };
     let attempt = || access(options).custom_flags(flags).open(&options.path);
@@ -199,9 +204,9 @@ fn refused(options: &FileOptions, source: io::Error) -> OpenError {
     }
 }
 
-/// Locks the file for one writer or any number of readers. The lock belongs to the open file description and
-/// ends with the last copy of the descriptor. So it lasts while an operation of this volume may still access
-/// the file, but not longer than the process.
+/// Locks the file for one writer or any number of readers. The lock belongs to the open file description, and
+/// is released with the last copy of the descriptor. So the lock is held as long as an operation of this
+/// volume may still access the file, but not longer than the process exists.
 fn lock(file: &File, options: &FileOptions) -> Result<(), OpenError> {
     let held = [libc::EAGAIN, libc::EACCES];
     let path = || options.path.clone();
@@ -212,7 +217,8 @@ fn lock(file: &File, options: &FileOptions) -> Result<(), OpenError> {
     })
 }
 
-/// Retries an attempt for a while if it fails because another process has the file; logs the wait.
+/// Retries an attempt for up to [`PATIENCE`] if it fails because another process uses the file. Logs the
+/// wait.
 fn patiently<T>(path: &Path, mut attempt: impl FnMut() -> io::Result<T>, held: &[i32]) -> io::Result<T> {
     let patience = Instant::now() + PATIENCE;
     let mut waits = false;
@@ -233,9 +239,9 @@ fn patiently<T>(path: &Path, mut attempt: impl FnMut() -> io::Result<T>, held: &
     }
 }
 
-/// The kernel keeps the files of a killed server, including locks, until the last outstanding write or sync
-/// has ended; this happened in each of three kills under load. It must not make a restart fail with "still
-/// running".
+/// Time to wait for a file that another process uses. The kernel keeps the files of a killed server open and
+/// locked until the last outstanding write or sync has ended; this happened in each of three kills under
+/// load. A restart must not fail because of that.
 const PATIENCE: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -267,7 +273,8 @@ fn capacity(file: &File, options: &FileOptions) -> Result<Blocks, OpenError> {
     }
 }
 
-/// Extends the file to this length durably, even if an earlier call has set the length without a sync.
+/// Extends the file to this length, and makes the length durable, even if an earlier call has set it without
+/// a sync.
 pub(super) fn lengthen(file: &File, bytes: u64) -> io::Result<()> {
     if size(file)? < bytes {
         if file.metadata()?.file_type().is_block_device() {
@@ -278,7 +285,7 @@ pub(super) fn lengthen(file: &File, bytes: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// The length in bytes, including that of block devices.
+/// The length of a file or block device in bytes.
 pub(super) fn size(file: &File) -> io::Result<u64> {
     if file.metadata()?.file_type().is_block_device() {
         return Ok(seek(file, SeekFrom::End(0))?);
@@ -286,14 +293,15 @@ pub(super) fn size(file: &File) -> io::Result<u64> {
     Ok(file.metadata()?.len())
 }
 
-/// Space allocated to the file, and space available to unprivileged users of its file system.
+/// The space allocated to the file, and the space that its file system has available for unprivileged users.
 pub(super) fn space(file: &File) -> io::Result<Space> {
     let system = rustix::fs::fstatvfs(file)?;
     let available_bytes = Some(system.f_bavail.saturating_mul(system.f_frsize));
     Ok(Space { used_bytes: allocated(file)?, available_bytes })
 }
 
-/// Space allocated to the file, counted in 512-byte blocks whatever the file system's block size (inode(7)).
+/// The space allocated to the file in bytes. The kernel counts it in 512-byte blocks, whatever the file
+/// system's block size (inode(7)).
 pub(super) fn allocated(file: &File) -> io::Result<u64> {
     Ok(file.metadata()?.blocks() * 512)
 }
@@ -321,13 +329,14 @@ fn inspect(file: &File, options: &FileOptions) -> io::Result<FileProperties> {
     })
 }
 
-/// Whether the file system can punch holes; tested beyond the end of the file, where this changes nothing.
+/// Whether the file system can punch holes. This is tested beyond the end of the file, where punching a hole
+/// changes nothing.
 fn punches_holes(file: &File, end: u64) -> bool {
     let beyond = end.next_multiple_of(1 << 16);
     fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, beyond, 4096).is_ok()
 }
 
-/// An attribute of a block device in sysfs, or of the device that a partition is on.
+/// Reads a queue attribute of a block device from sysfs; for a partition, that of the whole device.
 fn queue(device: u64, name: &str) -> Option<u64> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let device = format!("/sys/dev/block/{major}:{minor}");
@@ -337,8 +346,8 @@ fn queue(device: u64, name: &str) -> Option<u64> {
     })
 }
 
-/// Alignment required by direct I/O for buffers and offsets, in bytes. Unknown before Linux 6.1, where the
-/// usual values are used.
+/// The alignment that direct I/O requires of buffers and offsets, in bytes. Linux before 6.1 does not report
+/// it; then the usual values are returned.
 fn alignment(file: &File) -> io::Result<(usize, u64)> {
     let told = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
     match (told.stx_dio_mem_align, told.stx_dio_offset_align) {
@@ -368,13 +377,13 @@ pub enum OpenError {
         block_size.bytes()
     )]
     NotWholeBlocks { bytes: u64, block_size: BlockSize },
-    /// The address space or the kernel's tables have no space for a RAM volume.
+    /// The address space or the kernel's tables have no room for a RAM volume.
     #[display("not enough memory for a RAM volume of {bytes} bytes ({source}); use a smaller size")]
     NoMemory { bytes: u64, source: io::Error },
-    /// The file does not exist, and there is no size to create it with.
+    /// The file does not exist, and no size was specified for creating it.
     #[display("{} does not exist; to create it, specify a size, as in file:PATH?size=1GiB", path.display())]
     NotFound { path: PathBuf },
-    /// The file does not exist, and must not be created.
+    /// The file does not exist, and must not be created because the volume was served before.
     #[display(
         "{} does not exist, and is not created, because its volume was served before; check whether its file \
          system is mounted. To create a new, empty file, add `create` to the specification, as in \
@@ -393,13 +402,13 @@ pub enum OpenError {
     /// The device does not exist; creating a file with its name would hide it until the next boot.
     #[display("the device {} does not exist", path.display())]
     NoDevice { path: PathBuf },
-    /// It does not exist, and its directory is missing or does not allow new files.
+    /// The file does not exist, and its directory is missing or does not allow new files.
     #[display("cannot create {}: {source}; check its directory", path.display())]
     NotCreated { path: PathBuf, source: io::Error },
-    /// It is neither a regular file nor a block device.
+    /// The path is neither a regular file nor a block device.
     #[display("{} is neither a regular file nor a block device", path.display())]
     NotAFile { path: PathBuf },
-    /// The file's permissions, or its read-only file system, forbid it.
+    /// The file's permissions, or a read-only file system, forbid the access.
     #[display(
         "{} cannot be {}",
         path.display(),
@@ -407,13 +416,13 @@ pub enum OpenError {
         else { "read; change its permissions" }
     )]
     NotAllowed { path: PathBuf, writing: bool },
-    /// Another process serves it, or a block device is mounted.
+    /// Another process uses the file, or the block device is mounted.
     #[display(
         "{} is in use by another server or mounted; stop that server or unmount it, or use another volume",
         path.display()
     )]
     AlreadyInUse { path: PathBuf },
-    /// The file system cannot lock.
+    /// The file system does not support locks.
     #[display("{} cannot be locked ({source}); move it to a file system that supports locks", path.display())]
     NoLock { path: PathBuf, source: io::Error },
     /// The file is shorter than the requested size.
@@ -433,16 +442,16 @@ pub enum OpenError {
         path.display(), block_size.bytes()
     )]
     Ragged { path: PathBuf, bytes: u64, block_size: BlockSize },
-    /// The file system has no direct I/O.
+    /// The file system does not support direct I/O.
     #[display("the file system of {} does not support direct I/O; omit direct", path.display())]
     NoDirect { path: PathBuf },
-    /// Direct I/O works in larger units than the blocks.
+    /// Direct I/O requires blocks larger than those of the volume.
     #[display(
         "direct I/O on {} requires blocks of {bytes} bytes; set block={bytes}, or omit direct",
         path.display()
     )]
     DirectNeedsLargerBlocks { path: PathBuf, bytes: u64 },
-    /// Any other error of the system.
+    /// Any other system error.
     #[display("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
 }

@@ -1,5 +1,5 @@
-//! Blocking work on a few threads, which are started on demand and exit when idle. Every file has its own
-//! lane, so that a hung file does not block others.
+//! Runs blocking work on a few threads, which are started on demand and exit when idle. Every file has its
+//! own lane, so that a hung file does not block other files.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -30,7 +30,7 @@ struct Queue {
     jobs: VecDeque<Arc<dyn Job>>,
     threads: usize,
     idle: usize,
-    /// The lane was dropped: threads exit once the queue is empty.
+    /// The lane was dropped, so threads exit once the queue is empty.
     closed: bool,
 }
 
@@ -43,7 +43,7 @@ impl Lane {
         Lane { shared: Arc::new(Shared { threads_max, queue: Mutex::default(), work: Condvar::new() }) }
     }
 
-    /// Runs `work` on one of the threads. Dropping the future withdraws work that has not started.
+    /// Runs `work` on one of the threads. Dropping the future cancels the work if it has not started.
     pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Running<T> {
         let state = TaskState { stage: Stage::Waiting(Box::new(work)), waiter: None };
         let task = Arc::new(Task { state: Mutex::new(state) });
@@ -81,8 +81,8 @@ impl Shared {
         }
     }
 
-    /// Continues when no further thread can be created: with the running threads, or on this thread if there
-    /// are none.
+    /// Called when no thread can be created. If no other thread runs, executes the first queued work on this
+    /// thread.
     fn serve_without_a_thread(&self) {
         let mut queue = self.queue();
         queue.threads -= 1;
@@ -95,7 +95,7 @@ impl Shared {
         }
     }
 
-    /// The loop of a thread.
+    /// Executes queued work until the thread is to exit.
     fn serve(&self) {
         while let Some(job) = self.next() {
             job.run();
@@ -150,7 +150,7 @@ enum Stage<T> {
     Waiting(Box<dyn FnOnce() -> T + Send>),
     Running,
     Done(Result<T, Box<dyn Any + Send>>),
-    /// Its output has been delivered or is no longer needed.
+    /// The output has been delivered, or is no longer needed.
     Over,
 }
 
@@ -186,7 +186,7 @@ impl<T> Task<T> {
 impl<T: Send> Job for Task<T> {
     fn run(&self) {
         if let Some(work) = self.begin() {
-            // A panic belongs to the requester of the work, not to this thread.
+            // Pass a panic to the requester of the work instead of ending this thread.
             self.end(catch_unwind(AssertUnwindSafe(work)));
         }
     }

@@ -1,10 +1,10 @@
 //! Asynchronous files: reads and writes that never block their thread.
 //!
-//! An [`AsyncFile`] uses one of two engines: the io_uring of the task's reactor, if the kernel allows it, or
-//! otherwise a few blocking threads per file. (Docker's and containerd's default seccomp profiles forbid
-//! io_uring.) Cached data needs neither (`nowait`). Operations own their buffers until the kernel is done
-//! with them. An operation whose future is dropped is cancelled if it has not started; otherwise it continues
-//! as an *orphan*, for which [`AsyncFile::quiesced`] waits.
+//! An [`AsyncFile`] uses one of two engines: the io_uring of the task's reactor, or, where the kernel forbids
+//! io_uring, a few blocking threads per file. (The default seccomp profiles of Docker and containerd forbid
+//! io_uring.) Cached data needs neither engine (`nowait`). Each operation owns its buffer until the kernel is
+//! done with it. If the future of an operation is dropped, the operation is cancelled if it has not started.
+//! Otherwise it continues as an *orphan*, for which [`AsyncFile::quiesced`] waits.
 
 use std::fs::File;
 use std::io;
@@ -35,22 +35,23 @@ mod syncs;
 /// A file with asynchronous operations.
 pub struct AsyncFile {
     file: Arc<File>,
-    /// The same file in another open file description, for syncs: the kernel reports a failed write-back to
-    /// each once.
+    /// The same file in another open file description, for syncs. The kernel reports a failed write-back once
+    /// to each description.
     synced: Arc<File>,
     syncs: Arc<Syncs>,
-    /// Writes go through the page cache: an error reported to one stable write may be the failure of another.
+    /// Whether writes go through the page cache. If so, an error reported to one stable write may be due to
+    /// another write.
     is_cached: bool,
     lane: Lane,
     orphans: Arc<Orphans>,
     nowait: Nowait,
 }
 
-/// Threads that one file may keep busy without io_uring, and for operations that io_uring does not support. A
-/// hung file blocks only its own threads.
+/// Maximum number of threads of one file. They execute all operations where io_uring is not available, and
+/// otherwise those that io_uring does not support. A hung file blocks only its own threads.
 const LANE_THREADS: usize = 16;
 
-/// The result of an operation on many bytes: the number moved, and the final status.
+/// The result of a read or write: the number of bytes moved, and the final status.
 #[derive(Debug)]
 pub(crate) struct Progress {
     pub(crate) done: usize,
@@ -58,8 +59,8 @@ pub(crate) struct Progress {
 }
 
 impl AsyncFile {
-    /// The file, for asynchronous use from any number of threads. Fails if a writable file cannot be opened a
-    /// second time: its failed write-backs could go undetected.
+    /// Prepares a file for asynchronous use from any number of threads. Fails if a writable file cannot be
+    /// opened a second time, because failed write-backs could then go undetected.
     pub fn new(file: File) -> io::Result<AsyncFile> {
         let (nowait, flags, file) = (Nowait::new(&file), fcntl_getfl(&file)?, Arc::new(file));
         Ok(AsyncFile {
@@ -81,14 +82,14 @@ impl AsyncFile {
         &self.file
     }
 
-    /// Fills the buffer from byte `at` on, on this thread, if that needs no waiting. False implies nothing
-    /// about the file.
+    /// Fills the buffer from byte `at` on, on this thread, if that is possible without waiting. A result of
+    /// false does not imply an error.
     pub(crate) fn read_nowait(&self, buffer: &mut [u8], at: u64) -> bool {
         self.nowait.read(&self.file, buffer, at)
     }
 
-    /// Writes `data` from byte `at` on, on this thread, if that needs no waiting. After false, a part may be
-    /// written.
+    /// Writes `data` from byte `at` on, on this thread, if that is possible without waiting. If the result is
+    /// false, a part may have been written.
     pub(crate) fn write_nowait(&self, data: &[u8], at: u64) -> bool {
         self.nowait.write(&self.file, data, at)
     }
@@ -100,8 +101,8 @@ impl AsyncFile {
         (operation.into_buffer(), progress)
     }
 
-    /// Writes all of `data` from byte `at` on. If [`AsyncFile::losses`] has risen since a stable write
-    /// started, the write may be lost although it succeeded.
+    /// Writes all of `data` from byte `at` on. If [`AsyncFile::losses`] has increased since a stable write
+    /// started, its data may be lost although it succeeded.
     pub(crate) async fn write(&self, data: Slice, at: u64, durability: Durability) -> Progress {
         let length = data.len();
         let stable = (durability == Durability::Stable).then(|| self.syncs.begin_stable());
@@ -114,7 +115,9 @@ impl AsyncFile {
         }
     }
 
-    /// Records losses of earlier writes that the result of a stable write reveals.
+    /// Determines whether the failure of a stable write means that earlier writes were lost, and counts a
+    /// loss if so. Then waits for concurrent stable writes, because the kernel may have reported a failure to
+    /// one of them.
     async fn end_stable(&self, mut stable: Stable, data: Slice, at: u64, progress: &Progress) {
         if let (true, Err(error)) = (stable.is_unclear(), &progress.result) {
             let length = data.len();
@@ -130,7 +133,8 @@ impl AsyncFile {
         }
     }
 
-    /// Repeats an operation that may be partial, until it is complete, makes no progress, or fails.
+    /// Repeats an operation, which may be executed in parts, until it is complete, makes no progress, or
+    /// fails.
     async fn transfer(&self, mut operation: Operation, length: usize) -> (Operation, Progress) {
         loop {
             let (returned, moved) = self.perform(operation).await;
@@ -147,8 +151,8 @@ impl AsyncFile {
         }
     }
 
-    /// Flushes written data to stable storage, shared with concurrent requests. If [`AsyncFile::losses`] has
-    /// risen meanwhile, some data may be lost although the sync succeeded.
+    /// Flushes written data to stable storage. Concurrent requests share a sync. If [`AsyncFile::losses`] has
+    /// increased meanwhile, some data may be lost although the sync succeeded.
     pub async fn sync_data(&self) -> io::Result<()> {
         let wanted = self.syncs.next();
         let outcome = loop {
@@ -164,11 +168,13 @@ impl AsyncFile {
         outcome
     }
 
-    /// Syncs the file description of the writes, which has yet to report the failure of a sync: otherwise the
-    /// next stable write would fail although its data is stable. An error counts as a loss: it may be a newer
-    /// failure, of a concurrent stable write, which then succeeds. Such a write waits for this, as for every
-    /// stable write, and finds the count increased. Every request that a failed sync covers does this, so
-    /// that none depends on the others being polled.
+    /// Syncs the file description of the writes after a failed sync. The kernel has yet to report the failure
+    /// to this description: otherwise the next stable write would fail although its data is stable.
+    ///
+    /// An error counts as a loss, because it may be a newer failure, that of a concurrent stable write, which
+    /// then succeeds. That write waits for this sync, as for every stable write, and finds the count
+    /// increased. Every request that a failed sync covers does this, so that none of them depends on the
+    /// others being polled.
     async fn clear_error(&self) {
         let stable = self.syncs.begin_stable();
         drop(self.perform(Operation::ClearError(stable)).await);
@@ -179,13 +185,13 @@ impl AsyncFile {
         self.syncs.losses()
     }
 
-    /// Changes the space allocation of the file: fallocate(2).
+    /// Changes the space allocation of the file with fallocate(2).
     pub async fn allocate(&self, mode: FallocateFlags, at: u64, length: u64) -> io::Result<()> {
         let fallocates = self.nowait.begin_fallocate();
         self.perform(Operation::Allocate { mode, at, length, _reshaping: fallocates }).await.1.map(drop)
     }
 
-    /// Runs anything else on one of the file's threads.
+    /// Runs any other work on one of the file's threads.
     pub async fn blocking<T, F>(&self, work: F) -> T
     where
         T: Send + 'static,
@@ -237,8 +243,8 @@ impl AsyncFile {
     }
 }
 
-/// The same file in another open file description. Pipes and similar files cannot be reopened; they have no
-/// write-back.
+/// Opens the same file again, in another open file description. Files such as pipes, which cannot be opened
+/// again, have no write-back; for them, returns the same description.
 fn reopened(file: &Arc<File>) -> io::Result<Arc<File>> {
     let kind = file.metadata()?.file_type();
     if !kind.is_file() && !kind.is_block_device() {
@@ -261,7 +267,7 @@ pub enum IoEngine {
     #[default]
     #[display("auto")]
     Auto,
-    /// io_uring; fail to start without it.
+    /// io_uring. Starting fails if the kernel does not allow it.
     #[display("uring")]
     Uring,
     /// Blocking threads.
@@ -272,8 +278,9 @@ pub enum IoEngine {
 static CHOSEN: OnceLock<IoEngine> = OnceLock::new();
 
 impl IoEngine {
-    /// Decides for all reactors of this process started from now on, and logs the result: [`IoEngine::Uring`]
-    /// or [`IoEngine::Threads`]. The first decision is final. Fails if io_uring is required and unavailable.
+    /// Chooses the engine for all reactors that this process starts from now on, and logs the choice:
+    /// [`IoEngine::Uring`] or [`IoEngine::Threads`]. The first choice is final. Fails if io_uring is required
+    /// but not available.
     pub fn choose(self) -> io::Result<IoEngine> {
         if let Some(&chosen) = CHOSEN.get() {
             return Ok(chosen);
@@ -293,13 +300,14 @@ impl IoEngine {
         Ok(*CHOSEN.get_or_init(|| chosen))
     }
 
-    /// The chosen engine, or the result of `auto` if none was chosen.
+    /// Returns the chosen engine. If none was chosen yet, chooses as [`IoEngine::Auto`] does.
     pub(crate) fn chosen() -> IoEngine {
         IoEngine::Auto.choose().unwrap_or(IoEngine::Threads)
     }
 }
 
-/// Opens a ring and closes it again: seccomp profiles and the sysctl kernel.io_uring_disabled refuse that.
+/// Opens a ring and closes it again, to find out whether a seccomp profile or the sysctl
+/// kernel.io_uring_disabled forbids it.
 fn probe() -> io::Result<()> {
     std::thread::scope(|scope| {
         // On a separate thread, because the caller's thread may already have a ring.

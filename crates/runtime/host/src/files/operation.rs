@@ -1,4 +1,4 @@
-//! A file operation with its buffer, and its execution by each engine.
+//! A file operation with its buffer, and how each engine executes it.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,7 +14,7 @@ use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite, pwritev2};
 
 use super::syncs::{Stable, Sync, Woken};
 
-/// An operation. It owns its buffer and records its progress.
+/// An operation. It owns its buffer, and records its progress.
 pub(crate) enum Operation {
     Read {
         buffer: Buffer,
@@ -28,7 +28,8 @@ pub(crate) enum Operation {
         stable: Option<Stable>,
     },
     SyncData(Sync),
-    /// Makes the file description of the writes report the failure that a sync has reported.
+    /// Syncs the file description of the writes, so that it reports the failure that a sync has already
+    /// reported, and later writes do not fail because of it.
     ClearError(Stable),
     Allocate {
         mode: FallocateFlags,
@@ -50,7 +51,7 @@ impl Operation {
         }
     }
 
-    /// The buffer of a read; an empty one for others.
+    /// The buffer of a read, or an empty buffer for other operations.
     pub(crate) fn into_buffer(self) -> Buffer {
         match self {
             Operation::Read { buffer, .. } => buffer,
@@ -58,8 +59,8 @@ impl Operation {
         }
     }
 
-    /// Notes the kernel's result. Engines call it for every executed operation, including those whose future
-    /// was dropped, and wake the tasks that it returns.
+    /// Records the kernel's result. Engines call this for every executed operation, even if its future was
+    /// dropped, and wake the tasks that it returns.
     pub(super) fn ended(&mut self, result: &io::Result<usize>) -> Woken {
         if let (Operation::Read { done, .. } | Operation::Write { done, .. }, Ok(moved)) =
             (&mut *self, result)
@@ -67,7 +68,7 @@ impl Operation {
             *done += moved;
         }
         match self {
-            // The first parts of a long write do not complete it.
+            // A partial write does not complete the stable write.
             Operation::Write { data, done, stable: Some(stable), .. }
                 if result.is_err() || *done == data.len() =>
             {
@@ -104,9 +105,9 @@ impl Operation {
         })
     }
 
-    /// The operation, or a part of it, for an io_uring. It points into the operation's buffer, whose memory
-    /// stays in place when the operation moves: the submitter of the entry keeps the operation until it
-    /// completes.
+    /// Returns the operation, or a part of it, as an entry for io_uring. The entry points into the
+    /// operation's buffer, whose memory does not move with the operation. The submitter must keep the
+    /// operation until it completes.
     pub(super) fn entry(&mut self, file: &File) -> squeue::Entry {
         let fd = types::Fd(file.as_raw_fd());
         match self {
@@ -143,12 +144,13 @@ fn piece_mut(data: &mut [u8], done: usize) -> &mut [u8] {
     &mut rest[..length]
 }
 
-// Reads and writes without an engine: the calling thread copies data in the page cache.
+// Reads and writes without an engine: the calling thread copies from or to the page cache.
 //
-// A copy of 4 KiB takes less time than passing it to an engine. The kernel reports whether it would have to
-// wait (RWF_NOWAIT); then, and on any other error, the caller uses its engine, which also handles errors. A
-// file in memory (tmpfs) never waits and is not checked: its pages can at worst be in swap, as those of this
-// process can. Direct I/O is not done here: a direct read waits for the disk.
+// Copying 4 KiB takes less time than passing the operation to an engine. With RWF_NOWAIT, the kernel returns
+// an error if it would have to wait. After this and any other error, the caller uses its engine, which also
+// handles errors. For a file in memory (tmpfs), RWF_NOWAIT is not used: such a file never waits, except for
+// pages in swap, where the pages of this process may also be. Direct I/O always uses an engine, because a
+// direct read waits for the disk.
 
 /// Operations that the calling thread can perform without an engine.
 pub(super) struct Nowait {
@@ -158,23 +160,24 @@ pub(super) struct Nowait {
     fallocates: Arc<AtomicUsize>,
 }
 
-/// Location of a file's data.
+/// Where a file's data is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DataLocation {
-    /// All in memory.
+    /// All data is in memory.
     Memory,
-    /// In the page cache, if used often.
+    /// Frequently used data is in the page cache.
     PageCache,
-    /// Only available after a wait: direct I/O, pipes.
+    /// Every access waits: direct I/O and pipes.
     Disk,
 }
 
-/// Counts an outstanding fallocate: it holds the file's lock, for a long time if it deallocates much.
+/// Counts an outstanding fallocate while this value exists. A fallocate holds the file's lock, for a long
+/// time if it deallocates much.
 #[derive(Debug)]
 pub(crate) struct FallocateGuard(Arc<AtomicUsize>);
 
 impl Nowait {
-    /// Inspects the file once.
+    /// Determines where the data of this file is.
     pub(super) fn new(file: &File) -> Nowait {
         Nowait {
             location: DataLocation::from_file(file),
@@ -184,12 +187,13 @@ impl Nowait {
         }
     }
 
-    /// Fills the buffer from byte `at` on. False if not all of the data was available.
+    /// Fills the buffer from byte `at` on. Returns false if not all of the data was available without
+    /// waiting.
     pub(super) fn read(&self, file: &File, buffer: &mut [u8], at: u64) -> bool {
         let length = buffer.len();
         match self.location {
             DataLocation::Disk => false,
-            // The call without flags and vector takes 0.1 µs less.
+            // pread, which has neither flags nor a vector, takes 0.1 µs less.
             DataLocation::Memory => pread(file, buffer, at) == Ok(length),
             DataLocation::PageCache => self
                 .reads
@@ -197,7 +201,8 @@ impl Nowait {
         }
     }
 
-    /// Writes all of `data` to the page cache. After false, a part may be written.
+    /// Writes all of `data` to the page cache. Returns false if that was not possible without waiting; a part
+    /// may then have been written.
     pub(super) fn write(&self, file: &File, data: &[u8], at: u64) -> bool {
         if self.fallocates.load(Ordering::Acquire) > 0 {
             return false;
@@ -211,7 +216,8 @@ impl Nowait {
         }
     }
 
-    /// Announces a fallocate: while the value exists, writes go to an engine and wait for the file's lock there.
+    /// Announces a fallocate. While the returned value exists, writes use an engine, which waits for the
+    /// file's lock.
     pub(super) fn begin_fallocate(&self) -> FallocateGuard {
         self.fallocates.fetch_add(1, Ordering::AcqRel);
         FallocateGuard(Arc::clone(&self.fallocates))
@@ -242,20 +248,23 @@ impl Drop for FallocateGuard {
     }
 }
 
-/// Number of consecutive attempts with uncached data.
+/// Counts consecutive attempts that failed because data was not cached.
 #[derive(Debug, Default)]
 struct MissCounter(AtomicU32);
 
-/// The kernel cannot determine in advance whether it would wait, as with writes on ext4.
+/// The count after the kernel has reported that it does not support RWF_NOWAIT for this file, as for writes
+/// on ext4. No further attempt is made.
 const NEVER: u32 = u32::MAX;
 
-/// After this many consecutive misses, most attempts are skipped, since each costs a system call: a volume
-/// much larger than memory is read from disk. One in [`RETRY_EVERY`] is still made, to detect a change.
+/// After this many consecutive misses, most attempts are skipped, because each costs a system call and a
+/// volume much larger than memory is rarely cached. One attempt in [`RETRY_EVERY`] is still made, to detect
+/// when data is cached again.
 const MISSES_MAX: u32 = 16;
 const RETRY_EVERY: u32 = 16;
 
 impl MissCounter {
-    /// Attempts to move `length` bytes, if an attempt is due.
+    /// Makes an attempt to move `length` bytes, unless it is to be skipped. Returns whether all bytes were
+    /// moved.
     fn take(&self, length: usize, attempt: impl FnOnce() -> rustix::io::Result<usize>) -> bool {
         self.is_worth_it() && self.record(attempt(), length)
     }
@@ -265,7 +274,7 @@ impl MissCounter {
             NEVER => false,
             misses if misses < MISSES_MAX => true,
             misses => {
-                // Another thread's count may be lost, which affects only one attempt.
+                // A concurrent count of another thread may be lost, which affects only one attempt.
                 let next = if misses + 1 >= MISSES_MAX + RETRY_EVERY { MISSES_MAX } else { misses + 1 };
                 self.0.store(next, Ordering::Relaxed);
                 next == MISSES_MAX
@@ -273,7 +282,7 @@ impl MissCounter {
         }
     }
 
-    /// Counts an attempt; returns whether all bytes were moved.
+    /// Counts an attempt. Returns whether all bytes were moved.
     fn record(&self, moved: rustix::io::Result<usize>, length: usize) -> bool {
         let misses = self.0.load(Ordering::Relaxed);
         let next = match moved {

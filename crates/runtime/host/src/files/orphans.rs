@@ -1,8 +1,8 @@
-//! Operations of a file that continue after their futures were dropped.
+//! Orphans: operations of a file that continue after their futures were dropped.
 //!
-//! Each operation is a pair: the *ticket* travels with the work and ends with it; the *claim* stays with the
-//! future. While both exist, the pair needs no lock. An operation is registered here only if its claim is
-//! dropped first.
+//! Each operation has two parts: the *ticket* belongs to the work, and is dropped when the work ends; the
+//! *claim* belongs to the future. While both exist, no lock is needed. The operation is registered as an
+//! orphan only if its claim is dropped before its ticket.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -29,15 +29,16 @@ const RUNNING: u64 = 0;
 const ENDED: u64 = 1;
 
 struct Shared {
-    /// [`RUNNING`], [`ENDED`] or the number of the orphan.
+    /// [`RUNNING`], [`ENDED`], or the operation's number if it is an orphan.
     state: AtomicU64,
     orphans: Arc<Orphans>,
 }
 
-/// The work's side of an operation; dropped when the work can no longer touch the medium.
+/// The part of an operation that belongs to the work. It is dropped when the work can no longer access the
+/// medium.
 pub(crate) struct Ticket(Arc<Shared>);
 
-/// The waiter's side of an operation.
+/// The part of an operation that belongs to the waiting future.
 pub(crate) struct Claim(Arc<Shared>);
 
 impl Orphans {
@@ -50,7 +51,7 @@ impl Orphans {
         self.state().running.len()
     }
 
-    /// Waits for the current orphans; later ones do not prolong the wait.
+    /// Waits until the current orphans have ended. Later orphans do not prolong the wait.
     pub(crate) async fn ended(&self) {
         let last = self.state().entered + 1;
         poll_fn(|cx| {
@@ -76,7 +77,7 @@ impl Drop for Claim {
         if self.0.state.load(Ordering::Acquire) == ENDED {
             return;
         }
-        // Under the lock, so that a ticket that ends now as an orphan finds its entry.
+        // Register the orphan under the lock, so that the ticket, if it is dropped now, finds the entry.
         let mut state = self.0.orphans.state();
         let number = state.entered + 2;
         let alone = self.0.state.compare_exchange(RUNNING, number, Ordering::AcqRel, Ordering::Acquire);

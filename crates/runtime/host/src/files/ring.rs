@@ -1,13 +1,13 @@
-//! File operations by io_uring: one ring per reactor thread, submitted once per turn of its world, or earlier
-//! if many are queued.
+//! File operations through io_uring. Each reactor thread has one ring. Operations are submitted once per turn
+//! of the thread's world, or earlier if many are queued.
 //!
 //! ```text
 //!  queued ──flush──► submitted ──reap──► done ──poll──► gone
 //!    └─ dropped: taken back      └─ dropped: orphan, keeps its buffer until reaped, then gone
 //! ```
 //!
-//! The ring signals completions through the world's eventfd. With DEFER_TASKRUN the kernel finishes
-//! operations only when this thread enters it, so a request never interrupts another task's work.
+//! The ring signals completions through the world's eventfd. With DEFER_TASKRUN, the kernel finishes
+//! operations only when this thread enters the kernel, so a completion never interrupts a task.
 
 #![allow(unsafe_code)]
 
@@ -29,43 +29,45 @@ use super::operation::Operation;
 use super::orphans::Ticket;
 use super::syncs::Woken;
 
-/// Maximum number of operations submitted with one system call, and of completions in the ring; the kernel
-/// keeps further completions (IORING_FEAT_NODROP).
+/// Maximum number of operations submitted with one system call. The completion queue is four times as long;
+/// if it overflows, the kernel keeps further completions (IORING_FEAT_NODROP).
 const ENTRIES: u32 = 256;
 
-/// Maximum number of operations of one file in the kernel; further ones wait here. There is no limit for all
-/// files together: a hung file and its orphans must not block the others.
+/// Maximum number of operations of one file in the kernel; further operations wait in this process. There is
+/// no limit for all files together, because a hung file and its orphans must not block other files.
 const FILE_DEPTH: usize = 128;
 
-/// This many queued operations are submitted before the end of a turn, and so is the first one if none is
+/// Queued operations are submitted before the end of a turn when there are this many, or when none is
 /// outstanding. Otherwise a disk that completes many operations together would be idle until all completions
-/// are handled. Submitted in groups of eight, 4 KiB reads at depth 32 from a virtio disk are 10 % faster and
-/// cost no more CPU time.
+/// have been handled. Submitted in groups of eight, 4 KiB reads at depth 32 from a virtio disk are 10 %
+/// faster and cost no more CPU time.
 const EAGER: usize = 8;
 
-/// Bytes of completions handled in the first turn, at least one completion; each following turn handles twice
-/// as many. After completing many operations together, a disk is idle until an initiator receives the first
-/// response and sends the next command. So the first response must not wait until all others are sent.
+/// The first turn handles completions of up to this many bytes, at least one completion; each following turn
+/// handles twice as many bytes. After a disk has completed many operations together, it is idle until an
+/// initiator has received the first response and sent the next command. So the first response must not wait
+/// until all others are sent.
 const FIRST_BYTES: usize = 4 << 10;
-/// Maximum number of doublings: up to 1 MiB.
+/// Maximum number of doublings, which results in 1 MiB.
 const DOUBLINGS_MAX: u32 = 8;
 
-/// Maximum number of kernel threads for blocking operations, such as reads from disk into the page cache:
-/// enough for eight hung files. One hung file would take up the default of four per CPU. They are started
-/// only when needed.
+/// Maximum number of kernel threads for blocking operations, such as reads from disk into the page cache.
+/// This is enough for eight hung files; the kernel's default, four threads per CPU, would be used up by one.
+/// Threads are started only when needed.
 const WORKERS_MAX: u32 = 8 * FILE_DEPTH as u32;
 
-/// The user data of a cancellation; its completion is ignored, since the operation has its own.
+/// The user data of a cancellation. Its completion is ignored, because the cancelled operation has its own
+/// completion.
 const CANCELLATION: u64 = u64::MAX;
 
-/// Time that an exiting thread waits for outstanding operations; after that their buffers are leaked.
+/// Time that an exiting thread waits for outstanding operations. After that, their buffers are leaked.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
 thread_local! {
     static CURRENT: RefCell<Weak<Ring>> = const { RefCell::new(Weak::new()) };
 }
 
-/// The ring of this thread, if it has one.
+/// Returns the ring of this thread, if it has one.
 pub(crate) fn current() -> Option<Rc<Ring>> {
     CURRENT.with_borrow(Weak::upgrade)
 }
@@ -81,12 +83,13 @@ struct Slots {
     slots: Vec<Option<Slot>>,
     vacant: Vec<usize>,
     queued: VecDeque<usize>,
-    /// Operations queued since the last submission.
+    /// Number of operations queued since the last submission.
     new: usize,
-    /// Number of consecutive turns that left completions for the next.
+    /// Number of consecutive turns that left completions for the next turn.
     crowded: u32,
     to_cancel: Vec<usize>,
-    /// By the file's address; the slots keep the files alive.
+    /// The number of submitted operations of each file, by the file's address. The slots keep the files
+    /// alive.
     submitted: HashMap<*const File, usize>,
 }
 
@@ -108,7 +111,8 @@ enum Stage {
 }
 
 impl Ring {
-    /// Opens a ring for this thread, which [`current`] then returns; it signals completions to `eventfd`.
+    /// Opens a ring for this thread, which [`current`] then returns. The ring signals completions to
+    /// `eventfd`.
     pub(crate) fn open(eventfd: BorrowedFd<'_>) -> io::Result<Rc<Ring>> {
         let ring = build()?;
         let mut probe = Probe::new();
@@ -118,7 +122,7 @@ impl Ring {
             return Err(io::ErrorKind::Unsupported.into());
         }
         ring.submitter().register_eventfd(eventfd.as_raw_fd())?;
-        // Linux before 5.15 does not support this limit and uses its own.
+        // Linux before 5.15 does not support setting this limit, and uses its default.
         let _ = ring.submitter().register_iowq_max_workers(&mut [WORKERS_MAX, 0]);
         let ring = Rc::new(Ring { ring: RefCell::new(ring), state: RefCell::default() });
         CURRENT.set(Rc::downgrade(&ring));
@@ -137,7 +141,7 @@ impl Ring {
         let place = state.insert(slot);
         state.queued.push_back(place);
         state.new += 1;
-        // Completed operations are not outstanding, even if they are not reaped yet.
+        // Completed operations do not count as outstanding, even if they have not been reaped yet.
         let idle = state.under_way() <= self.ring.borrow_mut().completion().len();
         let eager = idle || state.new >= EAGER;
         drop(state);
@@ -148,25 +152,26 @@ impl Ring {
     }
 
     /// Submits queued operations and handles completions. Returns whether a task was woken or completions are
-    /// left. If so, the next turn must not wait, since the eventfd was already signalled.
+    /// left. If so, the next wait for events must not block: the eventfd has already been signalled for the
+    /// completions left.
     pub(crate) fn turn(&self) -> bool {
         self.flush();
         self.reap()
     }
 
-    /// Whether [`Ring::turn`] would find something finished. No system call.
+    /// Whether [`Ring::turn`] would find completions. Makes no system call.
     pub(crate) fn has_news(&self) -> bool {
         let mut ring = self.ring.borrow_mut();
         let deferred = ring.submission().taskrun();
         deferred || !ring.completion().is_empty()
     }
 
-    /// Whether the kernel has any operation.
+    /// Whether any operation is in the kernel.
     pub(crate) fn is_busy(&self) -> bool {
         self.state.borrow().under_way() > 0
     }
 
-    /// Whether an operation could not be submitted yet and must be retried soon.
+    /// Whether the kernel has not accepted an operation, so that the submission must be retried soon.
     pub(crate) fn is_stuck(&self) -> bool {
         !self.ring.borrow_mut().submission().is_empty()
     }
@@ -181,7 +186,8 @@ impl Ring {
             if ring.submission().is_empty() {
                 return;
             }
-            // Out of memory or of space for completions: the rest of the ring is submitted in the next turn.
+            // The kernel has no memory or no space for completions. The next turn submits the remaining
+            // operations.
             if let Err(error) = ring.submit() {
                 return tracing::debug!(%error, "io_uring does not accept operations");
             }
@@ -210,7 +216,8 @@ impl Ring {
             state.crowded = if finished.is_empty() { 0 } else { state.crowded + 1 };
             state.crowded > 0
         };
-        // Wakers and orphans' resources are dropped after the borrows end, because dropping them may re-enter here.
+        // Wake tasks and drop orphans after the borrows have ended, because both may call into this ring
+        // again.
         let any = leaves_some || !woken.is_empty();
         for Completed { waiter, others, orphan } in woken {
             drop(orphan);
@@ -235,7 +242,8 @@ fn build() -> io::Result<IoUring> {
     }
 }
 
-/// Lets the kernel finish deferred operations; waits for `wanted` of them, for up to `limit`.
+/// Makes the kernel finish deferred operations. Waits until `wanted` operations have finished, but no longer
+/// than `limit`.
 fn enter(ring: &IoUring, wanted: u32, limit: Option<Duration>) {
     let limit = limit.map(types::Timespec::from);
     let entered = match &limit {
@@ -248,11 +256,12 @@ fn enter(ring: &IoUring, wanted: u32, limit: Option<Duration>) {
             ring.submitter().submit_with_args(wanted as usize, &types::SubmitArgs::new().timespec(limit))
         }
     };
-    // Interrupted, timed out or short of memory: the next turn tries again.
+    // The call was interrupted, timed out or found no memory. The next turn tries again.
     drop(entered);
 }
 
-/// The task waiting for an operation, other tasks to wake, and the operation if its future was dropped.
+/// A completion: the task that waits for the operation, other tasks to wake, and the operation itself if its
+/// future was dropped.
 struct Completed {
     waiter: Option<Waker>,
     others: Woken,
@@ -288,13 +297,13 @@ impl Slots {
         slot
     }
 
-    /// Submits queued operations as far as each file's depth allows; returns false if the ring is full.
+    /// Submits queued operations, as far as each file's depth allows. Returns false if the ring is full.
     fn submit_queued(&mut self, ring: &mut squeue::SubmissionQueue<'_>) -> bool {
         for _ in 0..self.queued.len() {
             let Some(place) = self.queued.pop_front() else { break };
             match self.submit(place, ring) {
                 Submitted::Yes => {}
-                Submitted::FileIsBusy => self.queued.push_back(place), // keeps their order
+                Submitted::FileIsBusy => self.queued.push_back(place), // keeps the file's order
                 Submitted::RingIsFull => {
                     self.queued.push_front(place);
                     return false;
@@ -322,7 +331,7 @@ impl Slots {
         Submitted::Yes
     }
 
-    /// Counts down this file's operations.
+    /// Decrements the number of the file's submitted operations.
     fn ended(&mut self, file: *const File) {
         if let Some(of_file) = self.submitted.get_mut(&file) {
             *of_file -= 1;
@@ -358,7 +367,7 @@ impl Slots {
     }
 }
 
-/// A completion's result, as a system call would have given it.
+/// Converts the result of a completion to that of the corresponding system call.
 fn moved(result: i32) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
 }
@@ -372,7 +381,7 @@ enum Submitted {
 /// The future of an operation.
 pub(crate) struct Performing {
     ring: Rc<Ring>,
-    /// `None` once it has ended.
+    /// The operation's slot; `None` once the operation has ended.
     place: Option<usize>,
 }
 
@@ -416,8 +425,8 @@ impl Drop for Performing {
 }
 
 impl Drop for Ring {
-    /// Memory that the kernel may still write to must not be reused: the ring waits for the operations, and
-    /// leaks the memory of those that do not end.
+    /// Waits for outstanding operations, and leaks the memory of those that do not end, because the kernel
+    /// may still write to it.
     fn drop(&mut self) {
         let start = Instant::now();
         self.flush(); // the cancellations
@@ -429,7 +438,8 @@ impl Drop for Ring {
         let hanging = state.under_way();
         if hanging > 0 {
             tracing::warn!(operations = hanging, "file operations are still hung when their thread exits");
-            // Their results remain unknown: a sync may fail, and other threads must not wait for it.
+            // The results of these operations remain unknown, and a sync among them may fail. Report an
+            // error, so that no other thread waits for such a sync.
             let unknown = Err(io::Error::from_raw_os_error(libc::EIO));
             for slot in state.slots.iter_mut().flatten() {
                 slot.operation.ended(&unknown).wake();

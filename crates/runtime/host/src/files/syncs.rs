@@ -1,18 +1,22 @@
 //! Syncs of one file. A sync succeeds only if no failed write-back was reported to another request instead.
 //!
 //! Linux reports a failed write-back once for each open file description (errseq_t): to the first sync, or
-//! write with RWF_DSYNC, that ends after it. Those that end later, or at the same time, succeed. The error
-//! that a disk, a FUSE server or an NFS server returns for a sync is reported to that sync alone. Hence
+//! write with RWF_DSYNC, that ends after the failure. Others that end later, or at the same time, succeed. If
+//! a disk, a FUSE server or an NFS server returns an error for a sync, Linux reports it to that sync only.
+//! This has several consequences:
 //!
-//! - each failed sync counts as a loss, whatever its error, and even if its request was dropped: the
-//!   operation itself notes the kernel's result ([`Sync`] and [`Stable`] are parts of it), without a poll;
-//! - one sync is outstanding at a time, and the next one covers all requests made after it had started;
-//! - before it ends, a sync waits for concurrent stable writes: the failure may have been reported to one of them;
-//! - a stable write waits for other stable writes only: syncs have a separate file description, and a large
-//!   sync takes long. An error that a disk reports to a sync alone is counted, and the next flush reports it;
-//! - after a failed sync the file description of the writes is synced as well, so that it reports the same
-//!   failure, which would otherwise fail the next stable write. Other requests treat this sync like a stable
-//!   write: the failure may be one of theirs.
+//! - Each failed sync counts as a loss, whatever its error, and even if its request was dropped. For this,
+//!   [`Sync`] and [`Stable`] are parts of the operation, which records the kernel's result without being
+//!   polled.
+//! - Only one sync is outstanding at a time. The next sync covers all requests made since that one started.
+//! - Before a sync ends, it waits for concurrent stable writes, because a failure may have been reported to
+//!   one of them.
+//! - A stable write waits for other stable writes, but not for syncs, which have a separate file description
+//!   and may take long. If a disk returns an error to a sync only, the error is counted, and the next flush
+//!   reports it.
+//! - After a failed sync, the file description of the writes is synced too. The kernel then reports the same
+//!   failure to this second sync, and not to the next stable write. Other requests treat the second sync like
+//!   a stable write, because it may receive the report of their failure.
 //!
 //! ```text
 //!   asked for     1   2 3 4         5
@@ -39,12 +43,12 @@ struct SyncState {
     losses: u64,
     /// Number of syncs started.
     begun: u64,
-    /// The last of those that has ended, and its result.
+    /// The number of the last sync that has ended, and its result.
     ended: u64,
     outcome: Result<(), Errno>,
     /// The number of the outstanding sync.
     under_way: Option<u64>,
-    /// Number of stable writes started, and the outstanding ones.
+    /// Number of stable writes started, and the numbers of the outstanding ones.
     stable_begun: u64,
     stable: BTreeSet<u64>,
     waiters: Vec<Waker>,
@@ -69,23 +73,23 @@ impl Default for SyncState {
 pub(super) enum SyncStep {
     /// Run this sync.
     Sync(Sync),
-    /// Nothing: a sync that started after the request has ended with this result.
+    /// Nothing to do: a sync that started after the request has ended with this result.
     Ended(io::Result<()>),
 }
 
-/// A sync. It ends when the kernel has returned its result, or when it is dropped.
+/// An outstanding sync. It ends when the kernel has returned its result, or when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Sync {
     syncs: Arc<Syncs>,
     number: u64,
 }
 
-/// A stable write. It ends when the kernel has returned its result, or when it is dropped.
+/// An outstanding stable write. It ends when the kernel has returned its result, or when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Stable {
     syncs: Arc<Syncs>,
     number: u64,
-    /// It failed, either before or during its sync.
+    /// Whether the write has failed, and it is unknown whether before or during its sync.
     is_unclear: bool,
 }
 
@@ -95,12 +99,12 @@ impl Syncs {
         self.state().losses
     }
 
-    /// The number of the first sync that covers a request made now.
+    /// Returns the number of the first sync that covers a request made now.
     pub(super) fn next(&self) -> u64 {
         self.state().begun + 1
     }
 
-    /// Waits until a sync of this number or a later one has ended, or must be run by the caller.
+    /// Waits until this sync or a later one has ended, or until the caller must run a sync.
     pub(super) async fn turn(self: &Arc<Self>, wanted: u64) -> SyncStep {
         self.until(|state| {
             if state.ended >= wanted {
@@ -125,7 +129,7 @@ impl Syncs {
         Stable { syncs: Arc::clone(self), number, is_unclear: false }
     }
 
-    /// Waits for the stable writes outstanding now.
+    /// Waits until the stable writes that are outstanding now have ended.
     pub(super) async fn stable_ended(&self) {
         let last = self.state().stable_begun;
         self.until(|state| state.stable.first().is_none_or(|&first| first > last).then_some(())).await;
@@ -144,7 +148,7 @@ impl Syncs {
         .await
     }
 
-    /// Changes the state; returns the tasks to wake.
+    /// Changes the state, and returns the tasks to wake.
     fn change(&self, change: impl FnOnce(&mut SyncState)) -> Woken {
         let mut state = self.state();
         change(&mut state);
@@ -157,7 +161,7 @@ impl Syncs {
 }
 
 impl Sync {
-    /// Notes the kernel's result. A sync interrupted before it started must be repeated.
+    /// Records the kernel's result. A sync that was interrupted before it started must be repeated.
     pub(super) fn note(&self, result: &io::Result<usize>) -> Woken {
         let outcome = outcome(result);
         if matches!(outcome, Err(Errno::INTR | Errno::CANCELED)) {
@@ -173,7 +177,7 @@ impl Sync {
 }
 
 impl Drop for Sync {
-    /// If the sync was withdrawn before it was submitted to the kernel, another one starts instead.
+    /// If the sync was cancelled before it was submitted to the kernel, allows another sync to start.
     fn drop(&mut self) {
         let under_way = self.syncs.state().under_way;
         if under_way == Some(self.number) {
@@ -183,13 +187,13 @@ impl Drop for Sync {
 }
 
 impl Stable {
-    /// Notes the kernel's result.
+    /// Records the kernel's result.
     pub(super) fn note(&mut self, result: &io::Result<usize>) -> Woken {
         match outcome(result) {
             // The sync never started.
             Err(Errno::INTR | Errno::CANCELED) => Woken::default(),
-            // The error may belong to a rejected write, to a lack of space or to a sync: any error of a file
-            // system or a server.
+            // The error may mean that the write was rejected or found no space. But it may also come from the
+            // sync, for which a file system or a server can return any error.
             Err(
                 Errno::NOSPC
                 | Errno::DQUOT
@@ -215,12 +219,13 @@ impl Stable {
         })
     }
 
-    /// Whether to retry the write without a sync, to determine where it failed.
+    /// Whether the caller must retry the write without a sync, to determine whether the write or its sync
+    /// failed.
     pub(super) fn is_unclear(&self) -> bool {
         self.is_unclear
     }
 
-    /// Notes that the write also failed without a sync: there never was a sync.
+    /// Records that the write also failed without a sync, so the original write failed before its sync.
     pub(super) fn failed_before_its_sync(&mut self) {
         self.is_unclear = false;
     }
@@ -235,7 +240,8 @@ impl Drop for Stable {
     }
 }
 
-/// Tasks to wake while no lock and no borrow is held: waking may drop a task with its operations.
+/// Tasks to wake once no lock and no borrow is held, because waking may drop a task together with its
+/// operations.
 #[derive(Default)]
 #[must_use = "they wait for ever"]
 pub(super) struct Woken(Vec<Waker>);
@@ -333,7 +339,8 @@ mod tests {
         assert_eq!(syncs.losses(), 1);
     }
 
-    /// The waiting future takes the operation from its engine, and may not be polled for a long time.
+    /// The waiting future must be polled to take the operation from its engine, and may not be polled for a
+    /// long time.
     #[test]
     fn what_the_kernel_has_answered_holds_nobody_up_though_it_was_not_taken_from_its_engine() {
         let syncs = Arc::new(Syncs::default());

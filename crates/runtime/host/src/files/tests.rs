@@ -33,7 +33,7 @@ fn hanging() -> (AsyncFile, File) {
     (AsyncFile::new(reader.into()).expect("a pipe"), writer.into())
 }
 
-/// Polls once.
+/// Polls a future once.
 async fn begin<F: Future>(future: std::pin::Pin<&mut F>) {
     let mut future = future;
     let waits = poll_fn(|cx| Poll::Ready(future.as_mut().poll(cx).is_pending())).await;
@@ -99,7 +99,7 @@ fn many_more_operations_than_the_ring_holds_all_end() {
 
 #[test]
 fn a_dropped_operation_that_hangs_is_an_orphan_until_it_ends() {
-    // On threads only: io_uring can withdraw a read of a pipe, as the next test shows.
+    // This test uses threads: io_uring can cancel a read of a pipe, as the next test shows.
     let world = Epoll::with_engine(EpollOptions::default(), IoEngine::Threads).expect("an epoll");
     block_on(Rc::new(world), async {
         let (file, writer) = hanging();
@@ -127,7 +127,8 @@ fn an_operation_dropped_before_its_turn_never_reaches_the_file() {
         return eprintln!("skipped: no io_uring here");
     };
     block_on(Rc::new(world), async {
-        // The first file proceeds; this one hangs, and those after it still proceed.
+        // The first operation is submitted immediately. This one hangs, so the next one stays queued until
+        // the end of the turn.
         let (reader, _writer) = rustix::pipe::pipe().expect("a pipe");
         let hanging = AsyncFile::new(reader.into()).expect("a pipe");
         let mut first = pin!(hanging.read(Buffer::zeroed(8), u64::MAX));
@@ -195,7 +196,7 @@ fn a_dropped_operation_that_can_be_cancelled_is() {
         let (reader, _writer) = rustix::pipe::pipe().expect("a pipe");
         let file = AsyncFile::new(reader.into()).expect("a pipe");
         {
-            // A pipe has no offsets: -1 is the current position.
+            // A pipe has no offsets, so use -1, the current position.
             let mut read = pin!(file.read(Buffer::zeroed(8), u64::MAX));
             begin(read.as_mut()).await;
             reactor::yield_now().await;
@@ -219,7 +220,7 @@ fn a_file_that_hangs_with_all_its_depth_leaves_the_ring_to_others() {
         reactor::yield_now().await;
         let healthy = scratch();
         healthy.write(filled(512, 7), 0, Durability::Stable).await.result.expect("written");
-        drop(writer); // the end of the pipe, for all of its readers
+        drop(writer); // ends the pipe for all of its readers
         for reader in readers {
             assert_eq!(reader.await, 0);
         }

@@ -1,5 +1,5 @@
-//! A bit for each part of a volume, and the number set. The bits are in a separate mapping, so that a huge
-//! volume with little data needs little memory here too.
+//! A bitmap with a bit for each part of a volume, and the number of set bits. The bits are in a sparse
+//! mapping, so the bitmap of a huge volume with little data also needs little memory.
 
 use std::io;
 use std::ops::Range;
@@ -42,7 +42,7 @@ impl Bits {
         self.words.words()[first / 64].load(Ordering::Relaxed) & mask == mask
     }
 
-    /// The first set bit from `from` on.
+    /// Returns the first set bit from `from` on.
     pub(super) fn first(&self, from: usize) -> Option<usize> {
         if from >= self.length || self.contains(from) {
             return (from < self.length).then_some(from);
@@ -51,7 +51,7 @@ impl Bits {
         (next < self.length).then_some(next)
     }
 
-    /// Sets these bits; returns how many were clear.
+    /// Sets these bits, and returns how many of them were clear.
     pub(super) fn insert(&self, bits: Range<usize>) -> usize {
         let mut inserted = 0;
         for (word, mask) in masks(bits) {
@@ -67,7 +67,7 @@ impl Bits {
         inserted as usize
     }
 
-    /// Clears these bits; returns how many were set.
+    /// Clears these bits, and returns how many of them were set.
     pub(super) fn remove(&self, bits: Range<usize>) -> u64 {
         let mut removed = 0;
         for (word, mask) in masks(bits) {
@@ -81,13 +81,14 @@ impl Bits {
         removed
     }
 
-    /// The first bit from `from` on, and before `limit`, that differs from the one at `from`.
+    /// Returns the first bit after `from` that differs from the one at `from`; `limit` if there is none
+    /// before it.
     pub(super) fn run_end(&self, from: usize, limit: usize) -> usize {
         let limit = limit.min(self.length);
         let flip = if self.contains(from) { u64::MAX } else { 0 };
         let mut at = from;
         while at < limit {
-            // After the flip a set bit is one of the other kind.
+            // After XOR with `flip`, the set bits are those that differ.
             let others = (self.words.words()[at / 64].load(Ordering::Relaxed) ^ flip) >> (at % 64);
             if others != 0 {
                 return limit.min(at + others.trailing_zeros() as usize);
@@ -98,7 +99,7 @@ impl Bits {
     }
 }
 
-/// The words a range of bits lies in, and its bits in each.
+/// Returns the words that contain a range of bits, and a mask of the range's bits in each word.
 fn masks(bits: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
     let mut at = bits.start;
     std::iter::from_fn(move || {

@@ -1,5 +1,5 @@
-//! Anonymous memory mappings: zero until written, allocated page by page on write, freed page by page. Small
-//! pages are collapsed into huge pages on request.
+//! Anonymous memory mappings. Bytes are zero until written; pages are allocated on the first write, and freed
+//! individually. Small pages can be collapsed into huge pages.
 
 #![allow(unsafe_code)]
 
@@ -12,15 +12,15 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// Page size of every supported machine; [`Mapping::new`] checks it.
+/// Unit of allocation. [`Mapping::new`] checks that it is a multiple of the system's page size.
 pub(super) const PAGE: usize = 4096;
-/// A huge page of x86-64, and of ARM with pages of 4 KiB.
+/// Size of a huge page on x86-64, and on ARM with pages of 4 KiB.
 pub(super) const HUGE_PAGE: usize = 2 << 20;
 
-/// An anonymous mapping, unmapped when dropped. Its bytes may be touched by any thread, and by the kernel on
-/// a socket's behalf, at any time, so they are only ever seen as atomics and raw pointers: a race for a byte
-/// yields the old or the new value, and is never undefined behaviour. [`super::memory`] excludes races that
-/// matter.
+/// An anonymous mapping, which is unmapped when this is dropped. At any time, any thread may access its
+/// bytes, and so may the kernel on behalf of a socket. So they are accessed only as atomics and through raw
+/// pointers: a race for a byte yields the old or the new value, and is never undefined behaviour.
+/// [`super::memory`] excludes the races that matter.
 pub(super) struct Mapping {
     start: NonNull<c_void>,
     length: usize,
@@ -33,9 +33,10 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps at least `length` bytes, rounded up to whole pages. Takes address space but no memory, and does
-    /// not count against the overcommit limit: a RAM volume may be larger than the free memory. It does count
-    /// if `vm.overcommit_memory` is 2. A mapping of at least a huge page is aligned to one.
+    /// Maps at least `length` bytes, rounded up to whole pages. The mapping takes address space but no
+    /// memory. Unless `vm.overcommit_memory` is 2, it does not count against the overcommit limit, so a RAM
+    /// volume may be larger than the free memory. A mapping that is at least as long as a huge page is
+    /// aligned to one.
     pub(super) fn new(length: usize) -> io::Result<Mapping> {
         assert!(PAGE.is_multiple_of(rustix::param::page_size()), "pages of 4 KiB or a part of it");
         let length = length.checked_next_multiple_of(PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -60,40 +61,41 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Uses huge pages for new memory from now on, if the kernel supports them. A new mapping uses small
-    /// pages.
+    /// Uses huge pages for memory that is allocated from now on, if the kernel supports them. A new mapping
+    /// uses small pages.
     pub(super) fn take_huge_pages(&self) {
         self.advise(0..self.length, Advice::LinuxHugepage);
     }
 
-    /// Moves the content of the huge page at `at`, a multiple of [`HUGE_PAGE`], into a huge page. Accesses
-    /// wait meanwhile; the content does not change, even on an error. Then the small pages remain, and the
-    /// first one may have been allocated.
+    /// Moves the small pages of the 2 MiB at `at`, a multiple of [`HUGE_PAGE`], into a huge page. Accesses
+    /// wait meanwhile. The content never changes. After an error, the small pages remain, and the first one
+    /// may have been allocated.
     pub(super) fn collapse(&self, at: usize) -> io::Result<()> {
         let page = at..at + HUGE_PAGE;
         assert!(page.end <= self.length, "a page inside the mapping");
         self.advise(page.clone(), Advice::LinuxHugepage);
-        // For an empty range, this is sufficient: there is nothing to copy.
+        // If the range has no pages yet, this call already allocates the huge page.
         self.advise(at..at + PAGE, Advice::LinuxPopulateWrite);
         // SAFETY: inside the mapping; its content does not change.
         let collapsed = match unsafe { libc::madvise(self.at(at).cast(), HUGE_PAGE, libc::MADV_COLLAPSE) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         };
-        // Existing pages keep their size, and memory allocated here later uses small pages. The kernel then
-        // has one area for the whole mapping instead of one per huge page, of which it allows 65,530.
+        // Existing pages keep their size, and memory that is allocated here later uses small pages. With the
+        // same advice for all parts, the kernel needs only one area for the whole mapping, instead of one per
+        // huge page. (It allows 65,530 areas.)
         self.advise(page, Advice::LinuxNoHugepage);
         collapsed
     }
 
-    /// Number of these small pages that have memory; a huge page counts as all the small pages that it
-    /// replaces. The range starts at a page. Zero if the kernel cannot count them.
+    /// Number of small pages in this range that have memory. A huge page counts as all the small pages that
+    /// it replaces. The range must start at a page. Returns zero if the kernel cannot count the pages.
     pub(super) fn resident_pages_in(&self, bytes: Range<usize>) -> usize {
         assert!(bytes.start.is_multiple_of(PAGE) && bytes.end <= self.length, "pages of the mapping");
         let mut pages = vec![0; bytes.len().div_ceil(PAGE)];
         // SAFETY: inside the mapping, which is a whole number of pages; `pages` has a byte for each.
         unsafe { libc::mincore(self.at(bytes.start).cast(), bytes.len(), pages.as_mut_ptr()) };
-        // It fails only for lack of memory (EAGAIN), and then reports no pages.
+        // mincore fails only for lack of memory (EAGAIN), and then `pages` stays zero.
         pages.iter().filter(|&&page| page & 1 == 1).count()
     }
 
@@ -102,7 +104,7 @@ impl Mapping {
         self.resident_pages_in(0..self.length)
     }
 
-    /// Passes on advice that does not change the content. Errors are ignored.
+    /// Gives the kernel advice that does not change the content. Ignores errors.
     fn advise(&self, bytes: Range<usize>, advice: Advice) {
         use Advice::{LinuxHugepage, LinuxNoHugepage, LinuxPopulateWrite};
         debug_assert!(matches!(advice, LinuxHugepage | LinuxNoHugepage | LinuxPopulateWrite));
@@ -111,15 +113,15 @@ impl Mapping {
         let _ = unsafe { madvise(self.at(bytes.start).cast(), bytes.len(), advice) };
     }
 
-    /// The mapping as counters or bitmaps.
+    /// The mapping as words, for counters or bitmaps.
     pub(super) fn words(&self) -> &[AtomicU64] {
         // SAFETY: page-aligned, zeroed by the kernel, valid for `length` bytes as long as `self` lives;
         // atomics may be shared.
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.length / size_of::<AtomicU64>()) }
     }
 
-    /// Frees whole pages: they read as zeros afterwards, including in the kernel's own copies. Under
-    /// mlockall(2) they are zeroed and keep their memory. Bytes beyond the mapping are ignored.
+    /// Frees whole pages, which read as zeros afterwards, including when the kernel reads them for a socket.
+    /// Under mlockall(2), the pages are zeroed and keep their memory. Bytes beyond the mapping are ignored.
     pub(super) fn discard(&self, bytes: Range<usize>) {
         debug_assert!(bytes.start.is_multiple_of(PAGE) && bytes.end.is_multiple_of(PAGE));
         let end = bytes.end.min(self.length);
@@ -127,7 +129,7 @@ impl Mapping {
         // SAFETY: the range lies inside the mapping. Private anonymous pages become zero pages; a concurrent
         // copy from or to them sees the old bytes or zeros.
         let gone = unsafe { madvise(self.at(bytes.start).cast(), length, Advice::LinuxDontNeed) };
-        // It fails only for locked memory (EINVAL under mlockall): then the bytes are zeroed in place.
+        // The call fails only for locked memory (EINVAL under mlockall). Then zero the bytes in place.
         if gone.is_err() {
             self.zero(bytes.start, length);
         }

@@ -1,9 +1,9 @@
-//! The memory of a volume, and the record of which parts are written; the two change together.
+//! The memory of a volume, and the record of which parts are written.
 //!
-//! The bytes of a zone, and the record of which granules are written, change together under the zone's lock:
-//! a block is never a mixture of two writes, or of a write and an unmap, and the record is correct whenever
-//! the lock is free. A zone has the size of a huge page, so that freeing it takes one call. A few locks are
-//! shared by zones that are far apart.
+//! The bytes of a zone, and the record of which granules are written, change together under the zone's lock.
+//! So a block is never a mixture of two writes, or of a write and an unmap, and the record is correct
+//! whenever the lock is free. A zone has the size of a huge page, so that one call frees it. There is a fixed
+//! number of locks; zones that share a lock are far apart.
 //!
 //! ```text
 //!   zone      |       0       |       1       |       2       | ...     2 MiB each
@@ -24,9 +24,9 @@ use block::Medium;
 use super::bits::Bits;
 use super::mapping::{HUGE_PAGE, Mapping, PAGE};
 
-/// A multiple of every granule.
+/// Size of a zone, which is a multiple of every granule.
 pub(super) const ZONE_BYTES: usize = HUGE_PAGE;
-/// Two cores in different zones at the same time rarely share a lock.
+/// Number of locks: enough that two cores in different zones rarely contend for the same lock.
 const LOCKS: usize = 256;
 
 /// The memory of a volume.
@@ -37,13 +37,13 @@ pub(super) struct Memory {
     /// log2 of the unit of space in bytes: a page, or a block if that is larger.
     granule_shift: u32,
     pub(super) written: Bits,
-    /// `None` if all pages stay small.
+    /// `None` if the volume uses only small pages.
     pub(super) huge_pages: Option<HugePages>,
     locks: Box<[RwLock<()>; LOCKS]>,
 }
 
 impl Memory {
-    /// `length` bytes of zeros in blocks of `block_bytes`.
+    /// Creates a memory of `length` zero bytes, in blocks of `block_bytes`.
     pub(super) fn new(length: usize, block_bytes: usize, huge_pages: bool) -> io::Result<Arc<Memory>> {
         let mapping = Mapping::new(length)?;
         let granule = PAGE.max(block_bytes);
@@ -57,7 +57,7 @@ impl Memory {
         }))
     }
 
-    /// Frees whole granules; partial granules at the ends are zeroed in place.
+    /// Frees the whole granules in a range. Partial granules at its ends are zeroed in place.
     pub(super) fn give_back(&self, range: Range<usize>) {
         for piece in pieces(range) {
             let _alone = self.write_lock(piece.start);
@@ -66,7 +66,7 @@ impl Memory {
     }
 
     fn give_back_in_zone(&self, range: Range<usize>) {
-        // The last granule of the device may be shorter, but counts as whole.
+        // The last granule of the device may be shorter, but counts as a whole one.
         let granule = self.granule();
         let end = if range.end == self.length { range.end.div_ceil(granule) } else { range.end / granule };
         let whole = range.start.div_ceil(granule)..end;
@@ -81,8 +81,8 @@ impl Memory {
         }
     }
 
-    /// Zeroes a part of one granule, or of two neighbours. Unwritten parts are already zero, and must not
-    /// allocate memory.
+    /// Zeroes the parts of a range that lie in written granules. An unwritten granule is already zero, and
+    /// must not be touched, so that no memory is allocated for it.
     fn zero_where_written(&self, range: Range<usize>) {
         let granule = self.granule();
         let mut at = range.start;
@@ -95,13 +95,14 @@ impl Memory {
         }
     }
 
-    /// Zeroes bytes that keep their space, or get some. Bytes without memory are already zero: a reactor that
-    /// allocated memory for a large range would be busy for a long time.
+    /// Zeroes a range, which counts as allocated afterwards. Bytes without memory are already zero, and no
+    /// memory is allocated for them: for a large range, that would block the reactor for a long time.
     pub(super) fn zero(&self, range: Range<usize>) {
         for piece in pieces(range) {
             let _alone = self.write_lock(piece.start);
             self.zero_where_written(piece.clone());
-            // They use no memory, so they do not justify a huge page.
+            // Granules that are newly marked as written here use no memory, so they do not justify a huge
+            // page.
             self.written.insert(self.granules(&piece));
         }
     }
@@ -117,7 +118,7 @@ impl Memory {
     /// Records that bytes of one zone were written.
     fn landed(&self, piece: &Range<usize>) {
         let granules = self.granules(piece);
-        // Overwriting is the usual case, and must not write to a cache line that other cores share.
+        // In the usual case, an overwrite, do not write to a cache line that other cores share.
         if !self.written.contains_all(granules.clone()) {
             self.landed_first(piece.start / ZONE_BYTES, granules);
         }
@@ -135,8 +136,8 @@ impl Memory {
         }
     }
 
-    /// Whether a mostly written zone still has memory for most of its bytes: it may have been freed since,
-    /// and then written with zeros, which use no memory.
+    /// Whether a mostly written zone still has memory for most of its bytes. The zone may have been freed
+    /// since it was queued, and then zeroed, which uses no memory.
     pub(super) fn is_mostly_resident(&self, zone: usize) -> bool {
         let pages = ZONE_BYTES / PAGE;
         self.mapping.resident_pages_in(zone_bytes(zone)) >= pages - pages / 4
@@ -146,22 +147,23 @@ impl Memory {
     pub(super) fn make_huge(&self, zone: usize) {
         let bytes = zone_bytes(zone);
         if let Err(error) = self.mapping.collapse(bytes.start) {
-            // No contiguous memory, a page in use by the kernel, or a kernel before 6.1.
+            // There is no contiguous memory, the kernel uses a page of the zone, or the kernel is older than
+            // Linux 6.1.
             return tracing::debug!(%error, zone, "no huge page");
         }
-        // The zone was freed meanwhile, and allocated again for zeros.
+        // If the zone was freed meanwhile, the collapse has allocated memory for zeros. Free it.
         let _alone = self.write_lock(bytes.start);
         if self.written.count_in(self.granules(&bytes)) == 0 {
             self.mapping.discard(bytes);
         }
     }
 
-    /// The granules that a part of the range lies in.
+    /// The granules that the range touches.
     pub(super) fn granules(&self, range: &Range<usize>) -> Range<usize> {
         range.start >> self.granule_shift..(range.end + self.granule() - 1) >> self.granule_shift
     }
 
-    /// The unit of space in bytes.
+    /// The size of a granule in bytes.
     pub(super) fn granule(&self) -> usize {
         1 << self.granule_shift
     }
@@ -214,7 +216,7 @@ fn zone_bytes(zone: usize) -> Range<usize> {
     zone * ZONE_BYTES..(zone + 1) * ZONE_BYTES
 }
 
-/// The parts of a range that lie in one zone each.
+/// Splits a range at the boundaries of zones.
 fn pieces(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     let mut at = range.start;
     std::iter::from_fn(move || {
@@ -224,7 +226,7 @@ fn pieces(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
     })
 }
 
-// Huge pages for zones that are nearly full, made by a separate thread.
+// Huge pages for zones that are mostly written. A separate thread makes them.
 //
 // Random access is faster with pages of 2 MiB, but allocating one clears all of it. This takes 0.2 ms, or
 // tens of milliseconds if a hypervisor has to find the memory, and blocks the core. So a reactor allocates
@@ -236,18 +238,19 @@ fn pieces(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
 //   thread    |x x · x x x x · |  becomes a huge page
 // ```
 //
-// An access to the zone waits while it is copied; others do not.
+// Access to the zone waits while it is copied; access to other zones does not.
 
-/// A sequential writer has left the zone by then, and does not wait for the copy.
+/// Delay before the thread copies a zone. A sequential writer has left the zone by then, and does not have to
+/// wait for the copy.
 const SETTLE: Duration = Duration::from_millis(100);
-/// After each page the thread rests for this multiple of the time that the page took, so it uses a fifth of a
-/// processor at most.
+/// After each page, the thread rests for this multiple of the time that the page took, so that it uses a
+/// fifth of a CPU at most.
 const REST: u32 = 4;
 
 /// The zones of a volume to convert to huge pages.
 pub(super) struct HugePages {
     wanted: Bits,
-    /// The thread has been notified of zones.
+    /// Whether the thread has been notified that zones are queued.
     announced: AtomicBool,
 }
 
@@ -256,8 +259,8 @@ impl HugePages {
         Ok(HugePages { wanted: Bits::new(zones)?, announced: AtomicBool::new(false) })
     }
 
-    /// Notes that the number of written granules of a zone has risen from `written.start` to `written.end`,
-    /// of `granules` in total. Once three quarters are written, the zone is queued for conversion.
+    /// Records that the number of written granules of a zone has increased from `written.start` to
+    /// `written.end`, out of `granules`. Once three quarters are written, queues the zone for conversion.
     pub(super) fn note(&self, memory: &Weak<Memory>, zone: usize, granules: usize, written: Range<usize>) {
         let most = granules - granules / 4;
         if written.start < most && written.end >= most {
@@ -268,11 +271,11 @@ impl HugePages {
         }
     }
 
-    /// Takes one of the queued zones.
+    /// Removes a zone from the queue and returns it.
     fn take(&self) -> Option<usize> {
         let zone = self.wanted.first(0).or_else(|| {
-            // Zones queued from here on are announced again; those queued just before are found by the second
-            // check.
+            // From here on, queueing a zone notifies the thread again. The second check finds zones that were
+            // queued before.
             self.announced.swap(false, Ordering::AcqRel);
             self.wanted.first(0)
         })?;
@@ -286,7 +289,7 @@ impl HugePages {
     }
 }
 
-/// Notifies the thread, and starts it on first use. Without the thread, pages stay small.
+/// Notifies the thread, and starts it on first use. If the thread cannot be started, pages stay small.
 fn announce(memory: Weak<Memory>) {
     static THREAD: OnceLock<Option<Sender<Weak<Memory>>>> = OnceLock::new();
     let thread = THREAD.get_or_init(|| {
@@ -295,7 +298,7 @@ fn announce(memory: Weak<Memory>) {
         started.is_ok().then_some(sender)
     });
     if let Some(thread) = thread {
-        // It never ends.
+        // The thread never ends, so sending does not fail.
         let _ = thread.send(memory);
     }
 }
@@ -305,14 +308,15 @@ fn run(volumes: &Receiver<Weak<Memory>>) {
     spare.take_huge_pages();
     for volume in volumes {
         thread::sleep(SETTLE);
-        // A volume may be closed between two pages.
+        // The volume may be closed between two pages.
         while let Some(memory) = volume.upgrade()
             && let Some(zone) = memory.huge_pages.as_ref().and_then(HugePages::take)
         {
             let begun = Instant::now();
             if memory.is_mostly_resident(zone) {
-                // The kernel reuses the page just cleared and freed. By then a hypervisor has found its
-                // memory, and the copy, which may block other requests, is short.
+                // Allocate, clear and free a huge page, which the kernel will use again for the zone. The
+                // hypervisor then already backs it with memory, so the copy, which may block other requests,
+                // is short.
                 spare.zero(0, 1);
                 spare.discard(0..ZONE_BYTES);
                 memory.make_huge(zone);

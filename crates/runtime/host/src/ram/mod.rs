@@ -1,9 +1,9 @@
-//! A volume in memory, which allocates memory on write and frees it on unmap.
+//! A volume in memory, which allocates memory for writes and frees it on unmap.
 //!
-//! Front ends send from and receive into the volume's own memory ([`BlockDevice::memory`]): the only copy
-//! between a socket and the volume is the kernel's. An acknowledged write is in the volume, so a flush has
-//! nothing to do. Nothing survives the process, as the profile states (`durable: false`). All requests
-//! complete in their first poll.
+//! Front ends send directly from the volume's memory and receive directly into it ([`BlockDevice::memory`]),
+//! so data is copied only by the kernel, between socket and volume. A flush has nothing to do. The data is
+//! lost when the process ends, as the profile states (`durable: false`). All requests complete in their first
+//! poll.
 
 mod bits;
 mod mapping;
@@ -29,15 +29,15 @@ pub struct RamOptions {
     pub block_size: BlockSize,
     /// log2 of the logical blocks per physical block; 3 for 512e.
     pub physical_exponent: u8,
-    /// Rejects writes: the volume stays all zeros.
+    /// Reject writes, so that the volume contains only zeros.
     pub read_only: bool,
-    /// Converts mostly written regions to huge pages after a while, if the kernel supports them. Random
-    /// access is then faster, but a volume uses up to a third more memory than was written.
+    /// Convert mostly written regions to huge pages after a while, if the kernel supports it. Random access
+    /// is then faster, but the volume uses up to a third more memory than its written data needs.
     pub huge_pages: bool,
 }
 
 impl RamOptions {
-    /// A writable volume of 512-byte blocks in physical blocks of the same size, in huge pages.
+    /// Options for a writable volume with logical and physical blocks of 512 bytes, which uses huge pages.
     pub fn new(bytes: u64) -> RamOptions {
         RamOptions {
             bytes,
@@ -57,7 +57,7 @@ pub struct RamDevice {
 }
 
 impl RamDevice {
-    /// A volume of zeros.
+    /// Creates a volume of zeros.
     pub fn new(options: RamOptions) -> Result<RamDevice, OpenError> {
         let RamOptions { bytes, block_size, physical_exponent, read_only, huge_pages } = options;
         let blocks = block_size.exact(bytes).filter(|blocks| blocks.0 > 0);
@@ -68,19 +68,19 @@ impl RamDevice {
         Ok(RamDevice { memory, geometry: Geometry { block_size, blocks, physical_exponent }, read_only })
     }
 
-    /// The allocated bytes: those that were written, or zeroed without unmapping, and not unmapped since, in
-    /// whole pages, or blocks where those are larger. Zeroed parts count even if they were never written and
-    /// use no memory.
+    /// The number of allocated bytes. Bytes are allocated if they were written, or zeroed without unmapping,
+    /// and not unmapped since. They are counted in whole pages, or in blocks if those are larger. Zeroed
+    /// parts count even if they were never written and use no memory.
     pub fn bytes_written(&self) -> u64 {
         self.memory.written.count() * self.memory.granule() as u64
     }
 
-    /// The memory range of an extent, if the extent is within the device.
+    /// Returns the memory range of an extent, if the extent is within the device.
     fn range(&self, extent: Extent) -> Result<Range<usize>, DeviceError> {
         if !self.geometry.contains(extent) {
             return Err(DeviceError::OutOfRange);
         }
-        // The whole device fits the address space, so its parts do.
+        // The whole device fits the address space, so the conversion is lossless.
         let start = self.geometry.offset(extent) as usize;
         Ok(start..start + self.geometry.length(extent) as usize)
     }
@@ -118,7 +118,8 @@ impl RamDevice {
         Ok(())
     }
 
-    /// Yields to the core's other tasks periodically: a client can query 16 TiB as easily as one block.
+    /// Yields to the core's other tasks periodically, because a client can query 16 TiB with a single
+    /// command.
     async fn runs(&self, extent: Extent, runs_max: usize) -> Result<Vec<Run>, DeviceError> {
         let range = self.range(extent)?;
         let (written, granule) = (&self.memory.written, self.memory.granule());
@@ -149,7 +150,7 @@ impl RamDevice {
         Ok(runs)
     }
 
-    /// The blocks of a range that starts and ends with one.
+    /// Converts a memory range that consists of whole blocks.
     fn extent(&self, range: &Range<usize>) -> Extent {
         let shift = self.geometry.block_size.shift();
         Extent::new(range.start as u64 >> shift, (range.end - range.start) as u64 >> shift)
@@ -228,7 +229,7 @@ impl BlockDevice for RamDevice {
     }
 }
 
-/// Bits of the written map scanned without yielding: 64 KiB of the map.
+/// Number of bits of the written map that are scanned without yielding: 64 KiB of the map.
 const SCANNED_GRANULES: usize = 512 << 10;
 
 #[cfg(test)]

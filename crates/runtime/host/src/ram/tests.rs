@@ -114,8 +114,9 @@ fn zeros_where_nothing_was_written_take_no_memory() {
     assert!(read(&device, 100, 1).iter().all(|&byte| byte == 0));
 }
 
-/// Waits for the thread that makes huge pages. The thread takes a zone off the queue before it makes the
-/// page, and holds a reference to the memory meanwhile; waiting for that reference covers taken zones.
+/// Waits until the thread that makes huge pages is idle. The thread takes a zone off the queue before it
+/// makes the page, and holds a reference to the memory meanwhile. So this also waits until that reference is
+/// dropped.
 fn settle(device: &RamDevice) {
     let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let huge_pages = device.memory.huge_pages.as_ref().expect("they are allowed");
@@ -139,7 +140,8 @@ fn zeros_that_were_data_when_a_huge_page_was_wanted_get_none() {
 fn what_is_mostly_written_keeps_its_data_in_a_huge_page() {
     const ZONE: u64 = 4096;
     let device = volume(8 << 20, BlockSize::B512);
-    // The whole zone, slightly too little, just enough, and nothing.
+    // Writes the whole of a zone, slightly too little of the next, just enough of the third, and nothing of
+    // the fourth.
     for (zone, blocks) in [(0, ZONE), (1, ZONE / 4 * 3 - 8), (2, ZONE / 4 * 3)] {
         fill(&device, zone * ZONE, blocks, 9);
     }
@@ -223,8 +225,8 @@ fn allocation_tells_runs_in_order_without_gaps() {
     assert_eq!(ready(device.allocation(Extent::new(1, 100), 1)).expect("runs"), expected[..1]);
 }
 
-/// The map of 4 TiB is 128 MiB long. Virtual time passes only when the executor enters the world, so the
-/// deadline is met only if the scan yields.
+/// The map of a 4 TiB volume is 128 MiB long. Virtual time passes only when the executor enters the world, so
+/// the deadline is reached only if the scan yields.
 #[test]
 fn a_scan_of_a_large_volume_leaves_other_tasks_their_turns() {
     let device = volume(4 << 40, BlockSize::B512);
@@ -261,12 +263,12 @@ fn an_unmap_between_the_pieces_of_a_write_takes_away_what_had_landed_and_no_more
         Run { extent: Extent::new(8, 8), allocation: Allocation::Mapped },
     ];
     assert_eq!(runs, expected);
-    // A range too small to free is zeroed in place.
+    // A range that is too small to be freed is zeroed in place.
     ready(device.unmap(Extent::new(9, 1))).expect("unmapped");
     assert!(read(&device, 9, 1).iter().all(|&byte| byte == 0));
 }
 
-/// Large blocks make concurrent changes of one block overlap.
+/// Uses large blocks, so that concurrent changes of one block overlap in time.
 #[test]
 fn a_block_is_never_a_mixture_of_what_several_cores_made_of_it() {
     const BLOCK: usize = 65_536;

@@ -1,4 +1,4 @@
-//! Why an image could not be opened: one variant per cause, each with its remedy.
+//! The reasons why an image could not be opened: one variant per cause, each with a remedy.
 
 use std::io;
 
@@ -13,13 +13,13 @@ pub enum RbdError {
     /// librados or librbd is missing or too old.
     #[display("{why}")]
     NoLibrary { why: String },
-    /// A name with a zero byte.
+    /// A name contains a zero byte.
     #[display("a Ceph name cannot contain the character %00")]
     NotAName,
     /// The configuration file of the cluster cannot be read.
     #[display("{file}: {source}; specify the cluster's configuration with conf=PATH")]
     Configuration { file: String, source: io::Error },
-    /// No monitor responds, or none is known.
+    /// No monitor responds, or no monitor is configured.
     #[display(
         "no monitor of the cluster responds ({source}); check that it is running, and that {file} is its \
          configuration"
@@ -34,18 +34,18 @@ pub enum RbdError {
          another user with id=NAME"
     )]
     NotAllowed { doing: String, user: String },
-    /// There is no such pool.
+    /// The pool does not exist.
     #[display(
         "there is no pool {pool}; create it with `ceph osd pool create {pool}` and `rbd pool init {pool}`"
     )]
     NoPool { pool: String },
-    /// There is no such image, and no size to create it with.
+    /// The image does not exist, and no size was specified for creating it.
     #[display("there is no image {image}; to create it, specify a size, as in rbd:{image}?size=1GiB")]
     NoImage { image: String },
-    /// There is no such snapshot of the image, or no such image.
+    /// The snapshot or its image does not exist.
     #[display("there is no snapshot {snapshot}; list the snapshots with `rbd snap ls IMAGE`")]
     NoSnapshot { snapshot: String },
-    /// The image has no exclusive lock, so several clients could write to it concurrently.
+    /// The image does not have the feature exclusive-lock, so several clients could write to it concurrently.
     #[display(
         "{image} has no exclusive lock, so two gateways could write to it; use `rbd feature enable {image} \
          exclusive-lock`, or open it read-only"
@@ -57,7 +57,8 @@ pub enum RbdError {
          client, or open the image read-only. The lock of a crashed client expires within 30 s"
     )]
     Locked { image: String, holder: String },
-    /// With this setting, acknowledged writes would be only in this process, or two gateways could write.
+    /// With this setting of the image, acknowledged writes could be lost with this process, two gateways
+    /// could write, or requests could block a thread.
     #[display(
         "{image} has {setting} in its configuration, which can lose data or block requests; remove it with \
          `rbd config image remove {image} {name}`"

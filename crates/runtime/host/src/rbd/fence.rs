@@ -1,10 +1,10 @@
 //! Detects whether the cluster still accepts requests of this client, and wakes the waiters of requests that
 //! it no longer accepts.
 //!
-//! Every result is checked when it arrives, including those of abandoned requests. A result that means that
-//! this client may no longer write fences the image permanently: a later write could overwrite those of the
-//! client that has the image now. The library lets some requests wait for a lock that it cannot get. So a
-//! fence also ends the wait for all outstanding requests, which keep their memory.
+//! Every result is checked when it arrives, including results of abandoned requests. If a result means that
+//! this client may no longer write, the image is fenced permanently: a later write could overwrite data of
+//! the client that has the lock now. The library lets some requests wait for a lock that it cannot get. So
+//! setting the fence also ends the wait for all outstanding requests. These requests keep their memory.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -40,7 +40,8 @@ impl Fence {
         self.is_set.load(Ordering::Acquire)
     }
 
-    /// Converts a result to an error, and sets the fence if the result requires it.
+    /// Converts a result to an error. Sets the fence if the result means that this client may no longer
+    /// write.
     pub(super) fn error(&self, result: c_int) -> io::Error {
         let errno = -result;
         let is_lost = errno == libc::ESHUTDOWN || (self.is_locked && errno == libc::EROFS);
@@ -51,7 +52,7 @@ impl Fence {
         shut_out()
     }
 
-    /// Sets the fence: nothing more may be sent.
+    /// Sets the fence, after which no more requests may be sent.
     pub(super) fn set(&self, errno: c_int) {
         if self.is_set.swap(true, Ordering::AcqRel) {
             return;
@@ -66,12 +67,12 @@ impl Fence {
         wakers.into_values().for_each(Waker::wake);
     }
 
-    /// Returns the result of `work`, or the error of the fence once that is set.
+    /// Returns the result of `work`, or the fence's error as soon as the fence is set.
     pub(super) async fn unless_set<T>(&self, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
         let mut work = pin!(work);
         let mut entry = Entry { fence: self, number: None };
         poll_fn(|cx| {
-            // Registered before the check, so that a fence set meanwhile wakes this waiter.
+            // Register before checking, so that a fence set in between wakes this waiter.
             if let Poll::Ready(ended) = work.as_mut().poll(cx) {
                 return Poll::Ready(ended);
             }
@@ -86,7 +87,7 @@ impl Fence {
     }
 }
 
-/// A waiter's place in the list, until it is dropped.
+/// A waiter's entry in the list. Dropping this removes the entry.
 struct Entry<'a> {
     fence: &'a Fence,
     number: Option<u64>,

@@ -1,4 +1,4 @@
-//! An open image: its handles, blocking calls, its lock, and closing.
+//! An open image: its handles, blocking calls, its lock, and how it is closed.
 
 #![allow(unsafe_code)]
 
@@ -27,10 +27,10 @@ pub(super) struct Image {
     pub(super) fence: Arc<Fence>,
     /// Number of consecutive checks at which this client did not have the lock.
     lost_looks: AtomicU32,
-    /// Whether it has the exclusive lock.
+    /// Whether the image was opened with the exclusive lock.
     is_locked: bool,
     pub(super) object_bytes: u64,
-    /// Bytes contiguous in one object.
+    /// Number of image bytes that are contiguous in one object.
     pub(super) stripe_bytes: u64,
 }
 
@@ -54,15 +54,15 @@ static UNCLOSED: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
 const KEPT_OUT_SECONDS: u64 = 365 * 24 * 60 * 60;
 
-/// Number of consecutive checks, a second apart, without the lock before it counts as lost.
+/// The lock counts as lost after this many consecutive checks without it. Checks are a second apart.
 const LOST_LOOKS: u32 = 5;
 
-/// Interval of checks whether the holder of a lock still exists.
+/// Interval at which to check whether the holder of a lock still exists.
 const LOOK: Duration = Duration::from_millis(500);
 
 impl Image {
-    /// Connects, creates the image if requested, opens it and takes its lock. Blocks for as long as the
-    /// cluster does not respond.
+    /// Connects to the cluster, creates the image if requested, opens it and takes its lock. Blocks as long
+    /// as the cluster does not respond.
     pub(super) fn open(options: &RbdOptions) -> Result<Arc<Image>, RbdError> {
         let library = library().map_err(|why| RbdError::NoLibrary { why })?;
         let mut handles = Handles::connected(library, options)?;
@@ -70,7 +70,7 @@ impl Image {
         handles.open_image(options)?;
         let name = options.path();
         let is_locked = !options.is_read_only();
-        // Checked before a lock is broken.
+        // Check the settings before breaking another client's lock.
         handles.check_settings(&name)?;
         if is_locked {
             handles.lock(options)?;
@@ -95,7 +95,7 @@ impl Image {
         Ok(image)
     }
 
-    /// Submits a request for the bytes from `at` on to the library.
+    /// Submits a request to the library. The request starts at byte `at` of the image.
     pub(super) fn submit(
         &self,
         request: Request,
@@ -111,7 +111,7 @@ impl Image {
         running.map_err(|error| self.fence.error(error))
     }
 
-    /// The size in bytes. May wait for the cluster.
+    /// Returns the size in bytes. This may wait for the cluster.
     pub(super) fn size(&self) -> io::Result<u64> {
         let mut size = 0;
         // SAFETY: the image is open for as long as the call lasts.
@@ -125,15 +125,18 @@ impl Image {
         self.call(|image| unsafe { (self.library.rbd_resize)(image, bytes) })
     }
 
-    /// Up to `parts_max` parts with data in `length` bytes from `at` on: whole objects, which can start
-    /// before `at`. Returns the whole range where the library's answer is unusable: for images striped over
-    /// objects, whose parts are reported in another order, and for clones before Ceph 17, where the parent's
-    /// data is omitted (Ceph's tracker, 54970).
+    /// Returns up to `parts_max` parts that contain data, as offset and length, of the `length` bytes from
+    /// `at` on. The parts are whole objects, so the first can start before `at`.
+    ///
+    /// Returns the whole range as one part if the library's result is unusable. This applies to images
+    /// striped over objects, because the library reports their parts in another order, and to clones before
+    /// Ceph 17, because the library omits the parent's data (Ceph's tracker, 54970).
     pub(super) fn data(&self, at: u64, length: u64, parts_max: usize) -> io::Result<Vec<(u64, u64)>> {
         if self.stripe_bytes != self.object_bytes || (self.library.hides_parents() && self.has_parent()?) {
             return Ok(vec![(at, length)]);
         }
-        // For a start inside an object, versions before 16.2.8 report a wrong offset (Ceph's tracker, 53784).
+        // Start at the beginning of an object: otherwise, versions before 16.2.8 report a wrong offset
+        // (Ceph's tracker, 53784).
         let begun = at % self.object_bytes;
         let (at, length) = (at - begun, length + begun);
         let mut found = Found { parts: Vec::new(), parts_max };
@@ -157,8 +160,8 @@ impl Image {
         Ok(overlap > 0)
     }
 
-    /// Queries the object server of the image's header whether this client still has the lock. This fences a
-    /// client that was blocklisted or lost its lock, even if it has no requests.
+    /// Asks the object server of the image's header whether this client still has the lock. If the client was
+    /// blocklisted or has lost its lock, this sets the fence, even if the client has no outstanding requests.
     pub(super) fn check_lock(&self) -> io::Result<()> {
         if !self.is_locked {
             return Ok(());
@@ -170,7 +173,8 @@ impl Image {
             self.lost_looks.store(0, Ordering::Relaxed);
             return Ok(());
         }
-        // The library renews its watch, and with it the lock's cookie, after an outage of the object server.
+        // One failed check is not enough: after an outage of the object server, the library renews its watch,
+        // and with it the lock's cookie.
         if self.lost_looks.fetch_add(1, Ordering::Relaxed) + 1 >= LOST_LOOKS {
             self.fence.set(libc::EROFS);
             return Err(shut_out());
@@ -196,8 +200,8 @@ impl Image {
     }
 }
 
-/// Closing releases the lock and waits for outstanding requests. It runs on another thread, because the
-/// thread that drops the image may be one of the library's.
+/// Closes the image, which releases the lock and waits for outstanding requests. This runs on another thread,
+/// because the thread that drops the image may belong to the library.
 impl Drop for Image {
     fn drop(&mut self) {
         if let Some(handles) = self.take() {
@@ -206,8 +210,8 @@ impl Drop for Image {
     }
 }
 
-/// Closes all images before the process exits: an unreleased lock blocks other clients until the cluster
-/// considers its holder dead. Returns after `limit` at the latest.
+/// Closes all images before the process exits, because an unreleased lock blocks other clients until the
+/// cluster considers its holder dead. Returns after `limit` at the latest.
 pub fn close_all(limit: Duration) {
     for image in OPEN.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
         if let Some(image) = image.upgrade() {
@@ -254,7 +258,7 @@ impl Handles {
         let read = unsafe { (library.rados_conf_read_file)(handles.cluster, conf) };
         match ended(read) {
             Err(source) if options.conf.is_some() => return Err(RbdError::Configuration { file, source }),
-            _ => {} // without a file, the environment and defaults may suffice
+            _ => {} // without a file, the environment and the defaults may suffice
         }
         for (name, value) in settings(options) {
             let (name, value) = (c_string(name)?, c_string(&value)?);
@@ -326,8 +330,9 @@ impl Handles {
         Ok(opened)
     }
 
-    /// Takes the exclusive lock in the mode in which it is not released on request. A live holder keeps it;
-    /// the library blocklists a dead holder before it breaks the lock.
+    /// Takes the exclusive lock, in the mode in which the library does not release it when another client
+    /// requests it. A live holder keeps the lock. If the holder is dead, the library blocklists it before it
+    /// breaks the lock.
     fn lock(&self, options: &RbdOptions) -> Result<(), RbdError> {
         let (image, failed) = (options.path(), |error| failed(options, "locking", error));
         let mut features = 0;
@@ -356,14 +361,15 @@ impl Handles {
             }
             _ => failed(error),
         })?;
-        // After this, each request of ours carries the map that blocklists the former holder, so object
-        // servers that receive one reject that holder: maps spread lazily. SAFETY: a connected cluster.
+        // Wait for the newest map, which blocklists the former holder. Maps spread lazily, but each request
+        // of this client then carries this map, so object servers that receive such a request reject the
+        // former holder. SAFETY: a connected cluster.
         ended(unsafe { (self.library.rados_wait_for_latest_osdmap)(self.cluster) }).map_err(failed)
     }
 
-    /// Blocklists a client for a year, before the library does so for the usual hour, which does not shorten
-    /// it: after an hour, a process that was only suspended would write again. (The library's own setting,
-    /// `rbd_blocklist_expire_seconds`, is refused by the monitors of Ceph 16.)
+    /// Blocklists a client for a year. The library would blocklist it for an hour only, after which a process
+    /// that was merely suspended could write again. The library's later entry does not shorten this one. (The
+    /// library's setting `rbd_blocklist_expire_seconds` cannot be used: the monitors of Ceph 16 reject it.)
     fn keep_out(&self, client: &str, image: &str) {
         let command = format!(
             r#"{{"prefix": "osd blocklist", "blocklistop": "add", "addr": "{client}", "expire": {KEPT_OUT_SECONDS}.0}}"#
@@ -431,8 +437,9 @@ impl Handles {
         Ok(found)
     }
 
-    /// Refuses an image whose own configuration, which overrides ours, makes the library cache writes in
-    /// memory, skip the blocklisting of a client whose lock it breaks, or block.
+    /// Rejects an image with a dangerous setting in its own configuration, which overrides the settings of
+    /// this client. Such a setting makes the library cache writes in memory, break a client's lock without
+    /// blocklisting the client, or block a thread that submits requests.
     fn check_settings(&self, image: &str) -> Result<(), RbdError> {
         const SETTINGS_MAX: usize = 512;
         let none = Setting { name: ptr::null_mut(), value: ptr::null_mut(), source: 0 };
@@ -441,14 +448,14 @@ impl Handles {
         let listed =
             unsafe { (self.library.rbd_config_image_list)(self.image, settings.as_mut_ptr(), &mut count) };
         match ended(listed) {
-            // A cluster without this query has no image settings.
+            // A cluster that does not support this query has no image settings.
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(()),
             Err(source) => {
                 return Err(RbdError::Io { doing: format!("reading the settings of {image}"), source });
             }
             Ok(()) => {}
         }
-        // Values are stored as typed: Ceph also accepts numbers as truth values.
+        // Values are stored as the user typed them, and Ceph also accepts numbers as Boolean values.
         let is_off = |value: &str| value.eq_ignore_ascii_case("false") || value.trim().parse() == Ok(0_i64);
         let found =
             settings.iter().take(count as usize).map(|setting| (text(setting.name), text(setting.value)));
@@ -496,20 +503,22 @@ impl Drop for Handles {
     }
 }
 
-/// Settings for every image, overriding the configuration file.
+/// Settings for every image. They override the configuration file.
 fn settings(options: &RbdOptions) -> [(&'static str, String); 7] {
     [
         ("client_mount_timeout", options.timeout.as_secs().max(1).to_string()),
-        // An acknowledged write is on the object servers.
+        // Without a cache, an acknowledged write is on the object servers.
         ("rbd_cache", "false".to_owned()),
         ("rbd_persistent_cache_mode", "disabled".to_owned()),
-        // A write abandoned by the library could still be executed, after newer writes of the same blocks.
+        // No timeout: a write that the library has abandoned could still be executed, after newer writes of
+        // the same blocks.
         ("rados_osd_op_timeout", "0".to_owned()),
-        // The data of our requests does not change while they are outstanding.
+        // Zero-copy writes are safe: the data of a request does not change while the request is outstanding.
         ("rbd_disable_zero_copy_writes", "false".to_owned()),
         // A client whose lock is broken must no longer write.
         ("rbd_blocklist_on_break_lock", "true".to_owned()),
-        // Requests start on the library's threads, which may block; a reactor must not.
+        // Start requests on the library's threads, because starting one may block, and a reactor must not
+        // block.
         ("rbd_non_blocking_aio", "true".to_owned()),
     ]
 }
@@ -531,7 +540,7 @@ fn c_string(text: &str) -> Result<CString, RbdError> {
     CString::new(text).map_err(|_| RbdError::NotAName)
 }
 
-/// Copies a string of the libraries.
+/// Copies a string that a library returned.
 fn text(string: *const c_char) -> String {
     if string.is_null() {
         return String::new();

@@ -1,5 +1,6 @@
-//! librados and librbd, loaded when the first image is opened, so that the program runs without them. The
-//! declarations are from `rados/librados.h` and `rbd/librbd.h` of Ceph 16, which later versions keep.
+//! librados and librbd. They are loaded when the first image is opened, so that the program runs without
+//! them. The declarations are from `rados/librados.h` and `rbd/librbd.h` of Ceph 16; later versions are
+//! compatible.
 
 #![allow(unsafe_code)]
 
@@ -13,8 +14,8 @@ pub(super) type Handle = *mut c_void;
 /// `rbd_callback_t`: called on completion, with the argument passed at creation.
 pub(super) type Callback = unsafe extern "C" fn(completion: Handle, argument: *mut c_void);
 
-/// The callback of `rbd_diff_iterate2`: offset, length, whether there is data; a negative result ends the
-/// iteration.
+/// The callback of `rbd_diff_iterate2`. Its arguments are an offset, a length, whether there is data, and the
+/// caller's pointer. A negative result ends the iteration.
 pub(super) type Each = unsafe extern "C" fn(u64, usize, c_int, *mut c_void) -> c_int;
 
 /// `rbd_image_info_t`.
@@ -77,7 +78,7 @@ macro_rules! libraries {
 
         impl Library {
             fn load() -> Result<Library, String> {
-                // The terminated name of each, as the loader requires.
+                // The loader requires terminated names.
                 $($(let $function = {
                     let address = symbol(
                         cstr(concat!($file, "\0")),
@@ -141,7 +142,8 @@ libraries! {
 }
 
 impl Library {
-    /// Whether `rbd_diff_iterate2` may omit data that a clone has from its parent. librbd 1.17 is Ceph's 17.
+    /// Whether `rbd_diff_iterate2` may omit data that a clone inherits from its parent. (librbd 1.17 belongs
+    /// to Ceph 17.)
     pub(super) fn hides_parents(&self) -> bool {
         let (mut major, mut minor, mut extra) = (0, 0, 0);
         // SAFETY: space for the three numbers.
@@ -150,7 +152,7 @@ impl Library {
     }
 }
 
-/// The libraries, which stay loaded.
+/// Loads the libraries on first use. They stay loaded.
 ///
 /// # Errors
 /// The missing library, and how to install it.

@@ -6,13 +6,15 @@
 //!     └──────── waker ◄─────────────┘
 //! ```
 //!
-//! Data is not copied on the way to the library: it reads and writes the buffer of the request, which owns it
-//! until its callback (`request`). A request that is dropped continues as an orphan of the device, as for
-//! files. The library's cache is off, so an acknowledged write is on the object servers. It never abandons a
-//! request: if an object server fails, the request waits for another one, or for the same one to recover.
+//! Data is not copied on the way to the library, which directly reads and writes the request's buffer. The
+//! request owns the buffer until the library calls back (`request`). A request that is dropped continues as
+//! an orphan of the device, as with files. The library's cache is off, so an acknowledged write is on the
+//! object servers. The library never abandons a request: if an object server fails, the request waits until
+//! another one takes over, or the same one recovers.
 //!
-//! An image opened for writing is locked (`image`): RBD's exclusive lock, in the mode in which it is not
-//! released on request. If the lock is lost, or the client is blocklisted, the device is fenced permanently.
+//! An image opened for writing is locked with RBD's exclusive lock, in the mode in which the library does not
+//! release it on request (`image`). If the lock is lost, or the client is blocklisted, the device is fenced
+//! permanently.
 
 mod error;
 mod fence;
@@ -46,7 +48,7 @@ pub struct RbdOptions {
     pub cluster: String,
     /// The configuration file.
     pub conf: Option<String>,
-    /// The user, without `client.`.
+    /// The name of the Ceph user, without `client.`.
     pub user: String,
     /// The pool.
     pub pool: String,
@@ -54,7 +56,7 @@ pub struct RbdOptions {
     pub namespace: Option<String>,
     /// The image.
     pub image: String,
-    /// A snapshot of it, which is read-only.
+    /// A snapshot of the image, which is read-only.
     pub snapshot: Option<String>,
     /// The capacity in bytes. A missing image is created with this size; an existing one must not be shorter.
     /// `None` uses the existing size.
@@ -65,7 +67,7 @@ pub struct RbdOptions {
     pub block_size: BlockSize,
     /// log2 of the logical blocks per physical block; 3 for 512e.
     pub physical_exponent: u8,
-    /// Maximum number of requests in the library; further ones wait.
+    /// Maximum number of requests in the library. Further requests wait.
     pub queue: usize,
     /// Timeout for connecting to the cluster and opening the image.
     pub timeout: Duration,
@@ -74,7 +76,7 @@ pub struct RbdOptions {
 }
 
 impl RbdOptions {
-    /// `POOL/IMAGE[@SNAPSHOT]`, as in Ceph's own commands.
+    /// The image in the notation of Ceph's commands: `POOL/IMAGE[@SNAPSHOT]`.
     fn path(&self) -> String {
         let namespace = self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
         let snapshot = self.snapshot.as_ref().map(|snapshot| format!("@{snapshot}")).unwrap_or_default();
@@ -90,15 +92,15 @@ impl RbdOptions {
 pub struct RbdDevice {
     image: Arc<Image>,
     options: RbdOptions,
-    /// Grows with the image, unless the options fix it, and never shrinks: requests for blocks beyond the end
-    /// fail instead.
+    /// Number of blocks. It grows with the image, unless the options fix it, and never shrinks: if the image
+    /// becomes shorter, requests for blocks beyond its end fail.
     blocks: AtomicU64,
-    /// Size of the image in bytes at the last check. The library truncates requests beyond the end, and
-    /// reports success.
+    /// Size of the image in bytes at the last check. It is needed because the library truncates requests
+    /// beyond the end and reports success.
     present_bytes: AtomicU64,
     permits: Arc<Permits>,
     orphans: Arc<Orphans>,
-    /// Runs blocking calls.
+    /// Threads for blocking calls.
     lane: Lane,
     latest_error: LatestError,
     /// Counts failed flushes.
@@ -111,20 +113,20 @@ const LANE_THREADS: usize = 4;
 /// Unit in which librbd compares and writes atomically (`ImageCompareAndWriteRequest`).
 const SECTOR_BYTES: u64 = 512;
 
-/// Maximum bytes zeroed by one request: 256 objects of the default size. The library creates a request for
-/// each of them immediately.
+/// Maximum number of bytes that one request zeroes: 256 objects of the default size. The library immediately
+/// creates a request for each object.
 const ZERO_BYTES_MAX: u64 = 1 << 30;
 
-/// Maximum bytes per allocation query, 1,024 objects of the default size: without an object map the library
-/// queries each object.
+/// Maximum number of bytes per allocation query: 1,024 objects of the default size. Without an object map,
+/// the library queries each object.
 const ALLOCATION_BYTES_MAX: u64 = 4 << 30;
 
-/// The value that Linux's own driver advertises: objects also record shorter holes, but many of these cost
-/// more space than they free (`rbd_discard_granularity_bytes`).
+/// The granularity of deallocation, which is also that of Linux's driver. Objects can have smaller holes, but
+/// many small holes cost more space than they free (`rbd_discard_granularity_bytes`).
 const GRANULARITY_BYTES: u64 = 64 << 10;
 
 impl RbdDevice {
-    /// Opens the image on a separate thread, since the cluster may not respond.
+    /// Opens the image on a separate thread, because the cluster may not respond.
     ///
     /// # Errors
     /// The reason that the image cannot be used.
@@ -133,7 +135,7 @@ impl RbdDevice {
         let timed_out = || RbdError::TimedOut { seconds: limit.as_secs() };
         let lane = Lane::new(LANE_THREADS);
         let asked = options.clone();
-        // An image opened after the timeout is closed again when the work ends.
+        // If the timeout expires first, the image is closed when the work ends.
         let opened = lane.run(move || {
             let image = Image::open(&asked)?;
             let size = image.size().map_err(|source| RbdError::Io { doing: asked.path(), source })?;
@@ -154,7 +156,7 @@ impl RbdDevice {
         })
     }
 
-    /// Requests that continue after their futures were dropped.
+    /// Number of requests that continue after their futures were dropped.
     pub fn orphans(&self) -> usize {
         self.orphans.count()
     }
@@ -176,20 +178,20 @@ impl RbdDevice {
         if self.geometry().length(extent) == bytes as u64 { Ok(()) } else { Err(DeviceError::OutOfRange) }
     }
 
-    /// Runs a request through the library, starting at this block.
+    /// Executes a request through the library, starting at block `lba`.
     async fn perform(&self, request: Request, verb: Verb, lba: Lba) -> Result<Option<Request>, DeviceError> {
         let read_bytes = if let Request::Read(buffer) = &request { buffer.len() } else { 0 };
         let (result, request) =
             self.carry_out(request, lba).await.map_err(|error| self.told(&error, verb, lba))?;
         match result {
-            // The image has become shorter: the rest of the buffer is unchanged.
+            // The image has become shorter, and the library has not filled the rest of the buffer.
             0.. if (result as usize) < read_bytes => Err(DeviceError::Unreadable(lba)),
             0.. => Ok(request),
             error => Err(self.told(&self.image.fence.error(error as i32), verb, lba)),
         }
     }
 
-    /// The library's result, and the request with its memory.
+    /// Executes a request. Returns the library's result, and the request with its memory.
     async fn carry_out(&self, request: Request, lba: Lba) -> io::Result<(isize, Option<Request>)> {
         let (image, at) = (&self.image, lba.0 << self.options.block_size.shift());
         let work = async {
@@ -241,8 +243,7 @@ impl RbdDevice {
         let (result, request) = carried_out.map_err(|error| self.told(&error, Verb::Write, extent.lba))?;
         match (result as i32, request) {
             (0.., _) => Ok(Compared::Written),
-            // The library counts from the start of the compared part of the object, and adds the offset of
-            // the object.
+            // The library returns the offset in the compared part plus the offset of the object in the image.
             (error, Some(Request::CompareAndWrite { differs_at, .. })) if error == -libc::EILSEQ => {
                 Ok(Compared::Differs { offset_bytes: differs_at.into_inner() % SECTOR_BYTES })
             }
@@ -274,7 +275,7 @@ impl RbdDevice {
     }
 }
 
-/// Number of blocks served of an image of `size` bytes.
+/// Returns the number of blocks to serve of an image of `size` bytes.
 fn capacity(options: &RbdOptions, size: u64) -> Result<u64, RbdError> {
     let bytes = match options.bytes {
         Some(asked) if size < asked => {
@@ -286,8 +287,8 @@ fn capacity(options: &RbdOptions, size: u64) -> Result<u64, RbdError> {
     options.block_size.exact(bytes).map(|blocks| blocks.0).filter(|blocks| *blocks > 0).ok_or_else(ragged)
 }
 
-/// Converts parts with data (in bytes, in order; the first can start before the extent) to up to `runs_max`
-/// runs of the extent, without gaps.
+/// Converts parts with data to up to `runs_max` contiguous runs of the extent. The parts are in bytes and in
+/// order; the first can start before the extent.
 fn runs(block_size: BlockSize, extent: Extent, data: &[(u64, u64)], runs_max: usize) -> Vec<Run> {
     let end = extent.lba.0 + extent.blocks.0;
     let mut runs: Vec<Run> = Vec::new();
@@ -308,7 +309,8 @@ fn runs(block_size: BlockSize, extent: Extent, data: &[(u64, u64)], runs_max: us
         add(offset >> block_size.shift(), Allocation::Deallocated);
         add((offset + length).div_ceil(u64::from(block_size.bytes())), Allocation::Mapped);
     }
-    // If the limit of parts was reached, there may be more: the rest is not known to be a hole.
+    // If the number of parts has reached the limit, there may be more parts, and the rest is not known to be
+    // a hole.
     if data.len() < runs_max {
         add(end, Allocation::Deallocated);
     }
@@ -347,12 +349,13 @@ impl BlockDevice for RbdDevice {
         Box::pin(self.load(extent, buffer))
     }
 
-    /// Always stable: there is no cache.
+    /// Ignores the requested durability: without a cache, every write is stable.
     fn write(&self, extent: Extent, data: Slice, _: Durability) -> Pending<'_, ()> {
         Box::pin(self.store(extent, data))
     }
 
-    /// The library supports this within one sector and one object; the caller compares larger ranges.
+    /// The library supports this only within one sector and one object. For larger ranges, the caller must
+    /// compare and write itself.
     fn compare_and_write(
         &self,
         extent: Extent,
@@ -391,13 +394,13 @@ impl BlockDevice for RbdDevice {
         Box::pin(self.runs(extent, runs_max))
     }
 
-    /// The library detects a resize through its watch of the image. This reads the size, and checks that this
-    /// client still has the lock.
+    /// Reads the size, and checks that this client still has the lock. The library is notified of a resize
+    /// through its watch of the image.
     fn refresh(&self) -> Pending<'_, ()> {
         Box::pin(async {
             let image = Arc::clone(&self.image);
             let look = self.lane.run(move || image.check_lock().and_then(|()| image.size()));
-            // The library may wait for a lock that it cannot get.
+            // Stop waiting when the fence is set: the library may wait for a lock that it cannot get.
             let size = self.image.fence.unless_set(look).await;
             let size = size.map_err(|error| self.told(&error, Verb::Inspect, Lba(0)))?;
             self.present_bytes.store(size, Ordering::Relaxed);

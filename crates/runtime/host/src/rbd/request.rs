@@ -20,15 +20,14 @@ use crate::files::orphans::{Claim, Orphans, Ticket};
 pub(super) enum Request {
     Read(Buffer),
     Write(Slice),
-    /// Writes if the image has the expected data, atomically on the object server. On a mismatch, the library
-    /// returns the first differing byte.
+    /// Atomically compares on the object server, and writes if the image has the expected data. On a
+    /// mismatch, the library returns the offset of the first differing byte.
     CompareAndWrite {
         expected: Slice,
         data: Slice,
         differs_at: Box<AtomicU64>,
     },
-    /// Makes bytes read as zeros: deallocates objects or parts of them where possible, or writes zeros if
-    /// `is_thick`.
+    /// Makes bytes read as zeros: deallocates objects or parts of them, or writes zeros if `is_thick`.
     Zero {
         length: usize,
         is_thick: bool,
@@ -36,8 +35,9 @@ pub(super) enum Request {
     Flush,
 }
 
-/// The future of a request: librbd's result, which is negative for an errno, and the request with its memory.
-/// If the future is dropped earlier, the library keeps the request and its memory.
+/// The future of a request. Its output is librbd's result, which is a negative errno on failure, and the
+/// request with its memory. If the future is dropped earlier, the request keeps its memory until the library
+/// is done with it.
 pub(super) struct Running {
     operation: Arc<Operation>,
     _claim: Claim,
@@ -50,15 +50,15 @@ struct Operation {
 }
 
 struct OperationState {
-    /// Taken by the waiting future once there is a result.
+    /// The waiting future takes the request once there is a result.
     request: Option<Request>,
     result: Option<isize>,
     waker: Option<Waker>,
-    /// Held until the library is done.
+    /// Held until the library is done with the request.
     held: Option<(Permit, Ticket)>,
 }
 
-/// Hands a request for the bytes from `at` on to the library.
+/// Submits a request to the library. The request starts at byte `at` of the image.
 ///
 /// # Safety
 /// `image` is an open image of `library`, and stays open until the request has ended; closing waits for that.
@@ -148,7 +148,7 @@ impl Operation {
 
     fn end(&self, result: isize) {
         if result < 0 {
-            // Checked here, since the request may have been abandoned.
+            // Check the result here, because the waiting future may have been dropped.
             let _ = self.fence.error(result as c_int);
         }
         let mut state = self.state();

@@ -1,4 +1,4 @@
-//! A file with test-controlled sync results: a FUSE file system (linux/fuse.h, protocol 7.31) with one
+//! A file whose sync results the test controls: a FUSE file system (linux/fuse.h, protocol 7.31) with one
 //! regular file.
 
 use std::fs::{File, OpenOptions};
@@ -12,7 +12,7 @@ use std::{ffi::CString, thread};
 
 use rustix::mount::{MountFlags, UnmountFlags};
 
-/// A 1 MiB file that exists until it is dropped.
+/// A 1 MiB file in a mounted file system. Dropping this unmounts the file system.
 pub(super) struct FuseFile {
     directory: tempfile::TempDir,
     kernel: File,
@@ -22,7 +22,7 @@ pub(super) struct FuseFile {
 
 #[derive(Default)]
 struct Syncs {
-    /// Result of a sync; 0 is success.
+    /// The errno with which syncs fail; 0 is success.
     errno: AtomicI32,
     /// The next sync gets no reply.
     holds_next: AtomicBool,
@@ -32,7 +32,7 @@ const BYTES: usize = 1 << 20;
 const IN_HEADER: usize = 40;
 
 impl FuseFile {
-    /// `None` where FUSE file systems cannot be mounted.
+    /// Mounts the file system. Returns `None` where FUSE file systems cannot be mounted.
     pub(super) fn mount() -> Option<FuseFile> {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let kernel = OpenOptions::new().read(true).write(true).open("/dev/fuse").ok()?;
@@ -58,7 +58,7 @@ impl FuseFile {
         self.directory.path().join("volume")
     }
 
-    /// Sets the result of later syncs; 0 is success.
+    /// Sets the errno with which later syncs fail; 0 is success.
     pub(super) fn answer_syncs(&self, errno: i32) {
         self.syncs.errno.store(errno, Ordering::SeqCst);
     }
@@ -76,14 +76,14 @@ impl FuseFile {
 
 impl Drop for FuseFile {
     fn drop(&mut self) {
-        // By force, which aborts every request and rejects later ones. A descriptor leaked by a test is
-        // closed only when this process exits. By then no thread would serve the file system, and the process
-        // would hang.
+        // A forced unmount aborts every request and rejects later ones. Without it, a descriptor that a test
+        // leaked would be closed only when this process exits. By then no thread serves the file system, and
+        // the process would hang.
         let _ = rustix::mount::unmount(self.path(), UnmountFlags::FORCE | UnmountFlags::DETACH);
     }
 }
 
-/// A sync without a reply, which is sent when this is dropped.
+/// A sync whose reply is withheld until this is dropped.
 pub(super) struct Held<'a> {
     unique: u64,
     kernel: &'a File,
@@ -105,7 +105,7 @@ struct Server {
 impl Server {
     fn serve(mut self) {
         let mut request = vec![0; 2 * BYTES];
-        // Unmounted: ENODEV.
+        // Reading fails with ENODEV once the file system is unmounted.
         while let Ok(length) = self.kernel.read(&mut request) {
             self.carry_out(&request[..length]);
         }
@@ -113,8 +113,8 @@ impl Server {
 
     fn carry_out(&mut self, request: &[u8]) {
         let (opcode, unique, body) = (u32_at(request, 4), u64_at(request, 8), &request[IN_HEADER..]);
-        // READ and WRITE: the file handle, the offset, the length; the data of a write follows a structure of
-        // 40 bytes.
+        // READ and WRITE have the file handle, the offset and the length. The data of a write follows a
+        // structure of 40 bytes.
         let range = || u64_at(body, 8) as usize..u64_at(body, 8) as usize + u32_at(body, 16) as usize;
         match opcode {
             FORGET | INTERRUPT | BATCH_FORGET => {}
@@ -147,7 +147,7 @@ fn answer(mut kernel: &File, unique: u64, outcome: Result<&[u8], i32>) {
     message.extend((-outcome.err().unwrap_or(0)).to_ne_bytes());
     message.extend(unique.to_ne_bytes());
     message.extend(body);
-    // An interrupted request no longer exists (ENOENT).
+    // Replying fails with ENOENT if the request was interrupted.
     let _ = kernel.write(&message);
 }
 

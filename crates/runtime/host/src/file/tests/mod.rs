@@ -21,7 +21,7 @@ fn with_both_engines<F: Future>(scene: impl Fn() -> F) {
     }
 }
 
-/// A directory and the options for a volume of 1 MiB in it.
+/// Creates a directory, and options for a 1 MiB volume in it.
 fn scratch() -> (tempfile::TempDir, FileOptions) {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let options = FileOptions { bytes: Some(1 << 20), ..FileOptions::new(directory.path().join("volume")) };
@@ -62,8 +62,8 @@ fn a_missing_file_is_created_sparse_if_a_size_is_given() {
     );
 }
 
-/// A failed start removes the file that it created. Meanwhile another process may be waiting for it, or may
-/// have replaced it.
+/// A failed start removes the file that it created. By then, another process may be waiting for the file, or
+/// may have replaced it.
 #[test]
 fn a_file_that_was_made_is_removed_while_it_is_locked_and_nothing_else_is() {
     let (directory, options) = scratch();
@@ -84,7 +84,7 @@ fn a_file_that_was_made_is_removed_while_it_is_locked_and_nothing_else_is() {
     assert_eq!(std::fs::read(&options.path).expect("still there"), b"somebody's");
 }
 
-/// The same values as `du` and `df`.
+/// The reported values are those of `du` and `df`.
 #[test]
 fn a_file_tells_what_it_takes_and_what_its_file_system_has() {
     with_both_engines(|| async {
@@ -157,7 +157,7 @@ fn what_was_written_is_read_both_ways_and_with_both_engines() {
             device.flush().await.expect("flushed");
             assert!(reads_as(&device, extent, 7).await);
             assert!(reads_as(&device, Extent::new(0, 3), 0).await);
-            // A part of a buffer at an unaligned address, which direct I/O does not accept unchanged.
+            // Part of a buffer at an unaligned address. Direct I/O does not accept it without a copy.
             let odd = filled(8192, 9).part(1..4097).expect("inside");
             device.write(Extent::new(0, 1), odd, Durability::Cached).await.expect("written");
             assert!(reads_as(&device, Extent::new(0, 1), 9).await);
@@ -298,7 +298,8 @@ fn a_block_device_is_a_volume_and_is_zeroed_by_unmapping() {
     losetup(&["--detach".as_ref(), device.as_ref()]).expect("detached");
 }
 
-/// The kernel deallocates and zeroes only whole sectors of a device (EINVAL); that is not a medium error.
+/// The kernel deallocates and zeroes only whole sectors of a device, and returns EINVAL for others. This must
+/// not be reported as a medium error.
 #[test]
 fn single_blocks_of_longer_sectors_can_be_unmapped_and_zeroed() {
     let _alone = loop_devices();
@@ -400,8 +401,8 @@ fn nothing_is_done_at_once_past_the_page_cache() {
     }
 }
 
-/// A volume on a disk that accepts writes into the page cache but has space for a quarter of them: a loop
-/// device over a sparse file in a small file system. `None` if this cannot be set up.
+/// A disk that accepts writes into the page cache, but has space for only a quarter of them: a loop device
+/// over a sparse file in a small file system.
 struct FullDisk {
     directory: tempfile::TempDir,
     device: String,
@@ -433,7 +434,8 @@ impl FullDisk {
         FileDevice::open(FileOptions::new(&self.device)).expect("opened")
     }
 
-    /// Writes back dirty data, as the kernel does after a while. Errors are reported to this file description only.
+    /// Writes back dirty data, as the kernel does after a while. An error is reported to this file
+    /// description, not to that of the volume.
     fn write_back(&self) -> std::io::Result<()> {
         std::fs::File::open(&self.device)?.sync_data()
     }
@@ -455,8 +457,8 @@ fn run_tool(program: &str, arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Linux reports a failed write-back once per open file description. It reported the failure to a write with
-/// RWF_DSYNC, as to a flush; the next flush then returned GOOD for lost writes.
+/// Linux reports a failed write-back once per open file description, to a flush or to a write with RWF_DSYNC.
+/// Once, such a write received the report, and the next flush then returned GOOD although writes were lost.
 #[test]
 fn a_stable_write_that_fails_does_not_hide_lost_writes_from_the_next_flush() {
     with_both_engines(|| async {
@@ -473,7 +475,7 @@ fn a_stable_write_that_fails_does_not_hide_lost_writes_from_the_next_flush() {
     });
 }
 
-/// Of two concurrent fdatasyncs, only one returns the error.
+/// Of two concurrent fdatasync calls, only one returns the error, but both flushes must fail.
 #[test]
 fn flushes_at_the_same_time_all_fail() {
     with_both_engines(|| async {
@@ -503,9 +505,8 @@ fn flushes_at_the_same_time_all_fail() {
     });
 }
 
-/// A failed write-back is reported once per open file description: to that of the writes as well as to that
-/// of the syncs. A stable write after the flush used to fail for the loss that the flush had already
-/// reported.
+/// A failed write-back is reported once per open file description: to that of the writes, and to that of the
+/// syncs. A stable write after a flush used to fail because of a loss that the flush had already reported.
 #[test]
 fn a_loss_that_a_flush_has_reported_fails_no_stable_write_after_it() {
     with_both_engines(|| async {
@@ -525,7 +526,8 @@ fn a_loss_that_a_flush_has_reported_fails_no_stable_write_after_it() {
     });
 }
 
-/// The kernel returns the errno of the file system's server or of the device, and drops the data in any case.
+/// If a sync fails, the kernel returns the errno of the file system's server or of the device. It drops the
+/// data, whatever the errno.
 #[test]
 fn a_failed_sync_is_a_loss_whatever_its_error() {
     with_both_engines(|| async {
@@ -552,7 +554,8 @@ fn a_failed_sync_is_a_loss_whatever_its_error() {
     });
 }
 
-/// A file may be used by several threads, whose flushes all used to wait for the one that hung.
+/// Several threads may use one file. A thread used to end with a hung flush, and the flushes of all other
+/// threads then waited for it.
 #[test]
 fn a_sync_that_hangs_at_the_end_of_its_thread_leaves_the_file_to_others_and_may_be_a_loss() {
     if Epoll::with_engine(EpollOptions::default(), IoEngine::Uring).is_err() {
