@@ -1,6 +1,6 @@
-//! What a server prints about its configuration: the summary of `serve --check`, and the text on standard
-//! output at start-up, which lists addresses and volumes. Its last line is `ready`, for scripts that wait for
-//! it. Also the commands to type on a host that uses the server.
+//! The texts about its configuration that a server prints: the summary of `serve --check`; the list of
+//! addresses and volumes at start-up, whose last line is `ready`, for scripts that wait for it; and the
+//! commands to type on a host that uses the server.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -10,11 +10,11 @@ use front_end_core::{ListenAddress, Portal};
 use crate::config::{Config, Volume as ConfiguredVolume};
 use crate::control::Volume;
 
-/// The whole text. `bound` holds the portals of the configuration with their actual ports.
+/// The text at start-up. `bound` contains the portals of the configuration with their actual ports.
 pub fn text(config: &Config, volumes: &[Volume], bound: &[Portal]) -> String {
     let mut text = format!("linerate {}\n", env!("CARGO_PKG_VERSION"));
     for ((front_end, _), portal) in config.portals().zip(bound) {
-        // Writing into a String does not fail.
+        // Writing to a `String` does not fail.
         let _ = writeln!(text, "listens on {}", front_end.describe(portal));
     }
     let portals = reached(bound);
@@ -22,7 +22,7 @@ pub fn text(config: &Config, volumes: &[Volume], bound: &[Portal]) -> String {
     text + "\n`linerate server usage` prints what to type on Linux, Windows, ESXi and for QEMU.\n\n" + READY
 }
 
-/// The last line.
+/// The last line of the text at start-up.
 pub const READY: &str = "ready\n";
 
 /// The commands to type on hosts.
@@ -39,7 +39,8 @@ fn reached(bound: &[Portal]) -> Vec<Portal> {
     bound.iter().map(|portal| Portal { listen: listen(portal), ..portal.clone() }).collect()
 }
 
-/// An address to paste. A wildcard is replaced by the address that the outside sees.
+/// An address to paste into a command. A wildcard is replaced by the address of this computer that other
+/// hosts see.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => {
@@ -56,11 +57,11 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     reachable
 }
 
-/// Addresses reserved for documentation (RFC 5737, RFC 3849): they select the default route.
+/// Addresses reserved for documentation (RFC 5737, RFC 3849). The route to them is the default route.
 const OUTSIDE_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const OUTSIDE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 
-/// The source address of packets to `outside`. Connecting a datagram socket sends none.
+/// The source address of packets to `outside`. Connecting a datagram socket sends no packet.
 fn outward(any: IpAddr, outside: IpAddr) -> Option<IpAddr> {
     let socket = UdpSocket::bind((any, 0)).ok()?;
     socket.connect((outside, 9)).ok()?;
@@ -72,11 +73,11 @@ pub fn summary(config: &Config) -> String {
     summary_of(config, &[]) + "the configuration is valid\n"
 }
 
-/// One line for each listener, for what each front end serves, and for each idle volume. `bound` holds the
-/// addresses of the portals with their actual ports; it is empty if the server does not listen.
+/// One line for each listener, each export of each front end, and each volume that is not exported. `bound`
+/// contains the addresses of the portals with their actual ports; it is empty if the server does not listen.
 pub(crate) fn summary_of(config: &Config, bound: &[ListenAddress]) -> String {
     let mut text = String::new();
-    // Writing into a String does not fail.
+    // Writing to a `String` does not fail.
     for (number, (front_end, portal)) in config.portals().enumerate() {
         let portal = Portal { listen: bound.get(number).cloned().unwrap_or(portal.listen), ..portal };
         let _ = writeln!(text, "listens on {}", front_end.describe(&portal));

@@ -1,29 +1,30 @@
-//! Determines which data belongs to an identity. Hosts recognise a disk by its identity, so a volume must not
-//! keep its identity when the configuration assigns other data to it.
+//! Checks that the data of a volume belongs to the identity of the volume. Hosts recognise a disk by its
+//! identity, so a volume must not keep its identity when the configuration assigns other data to it.
 //!
-//! A served file has a mark: its volume's identity in an extended attribute. It distinguishes a disk that
-//! hosts know from an image that is served for the first time. Only a regular file on a file system with
-//! extended attributes can have one; a copy loses it unless it preserves attributes. A RAID set has a UUID
-//! instead. The state directory records the mark with which each volume was served ([`Mark`]). Other storage
-//! is identified only by its path or URL, which is compared with the recorded specifications.
+//! A served file has a mark: its volume's identity in an extended attribute. The mark distinguishes a disk
+//! that hosts know from an image that is served for the first time. Only a regular file on a file system with
+//! extended attributes can have a mark; a copy of the file has the mark only if the copy preserves
+//! attributes. A RAID set has a UUID instead. The state directory records the mark with which each volume was
+//! served ([`Mark`]). Other storage is identified only by its path or URL, which is compared with the
+//! recorded specifications.
 //!
 //! [`check`] decides for a start, `--check`, a reload and an added volume. It refuses data with the mark of
-//! another disk, and the path or URL of another volume. Unmarked data at an unknown path or URL may be a copy
-//! of the disk: it is served, with a note.
+//! another disk, and unmarked data at the path or URL of another volume. Unmarked data at an unknown path or
+//! URL may be a copy of the disk: it is served, with a note.
 //!
 //! The cache generation changes whenever acknowledged but unflushed writes may have been lost between two
-//! starts. If such writes are in the memory of this process, it changes at every start. If they are in the page
-//! cache, it changes at every boot. It also changes when the page cache may have been dropped, as by an unmount
-//! that could not write everything back. A loss while the volume is served has a separate mark
-//! ([`volume::Volume::loss_mark`]).
+//! starts. If such writes are cached in the memory of this process, the generation changes at every start. If
+//! they are cached in the page cache, it changes at every boot, and when the page cache may have been
+//! dropped, for example by an unmount that could not write everything back. A loss while the volume is served
+//! has a separate mark ([`volume::Volume::loss_mark`]).
 //!
 //! The page cache is identified through sysfs. When a file system is mounted, the kernel creates entries for
 //! it, and removes them when its last mount in any namespace is gone; their inode numbers are not reused.
-//! Mount IDs would not work: a service with a private mount namespace gets new ones at each start although
-//! nothing was lost. ext4, XFS and F2FS have such an entry named after their device, NFS and FUSE one named
-//! after their number. Other file systems (Btrfs, FAT, exFAT, NTFS, JFS, ZFS, CIFS, overlayfs) have no such
-//! entry: their unmount is not detected. For a disk that is served directly, only its replacement is
-//! detected.
+//! Mount IDs would not work: a service with a private mount namespace gets new IDs at each start although
+//! nothing was lost. For ext4, XFS and F2FS, the entry is named after the device; for NFS and FUSE, it is
+//! named after the device number. Other file systems (Btrfs, FAT, exFAT, NTFS, JFS, ZFS, CIFS, overlayfs)
+//! have no such entry: their unmount is not detected. For a disk that is served directly, only its
+//! replacement is detected.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -70,7 +71,7 @@ impl Mark {
     }
 }
 
-/// As in the state directory.
+/// The form in the state directory.
 impl fmt::Display for Mark {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -93,10 +94,10 @@ impl FromStr for Mark {
 }
 
 /// Checks that the data of a volume belongs to its identity, if it has one. Returns a note if only the
-/// administrator can know. `mark` is the mark of its file, or of the open volume.
+/// administrator can decide whether it does. `mark` is the mark of the volume's file, or of the open volume.
 ///
 /// # Errors
-/// Hosts know the data as another disk. What they write for the volume would destroy that.
+/// Hosts know the data as another disk. Writes to the volume would destroy that disk.
 pub(crate) fn check(
     volume: &Volume,
     kept: &Kept,
@@ -111,7 +112,7 @@ pub(crate) fn check(
     {
         return Err(member_of(volume, kept, set));
     }
-    // Members of a set may be replaced.
+    // A RAID set may have lost some of its former stores, since members can be replaced.
     let is_own_place = || match is_set {
         true => kept.has_store_of(&volume.spec) && !matches!(kept.mark, Some(Mark::File(_))),
         false => kept.has_stores_of(&volume.spec),
@@ -144,7 +145,7 @@ pub(crate) fn check(
     }
 }
 
-/// Whether each block is at the same position in one store, unlike in a RAID set.
+/// Whether all blocks are at the same positions in one store, unlike in a RAID set.
 fn is_one_store(spec: &Spec) -> bool {
     match (spec.backend.kind().blocks, spec.backend.members()) {
         (BlockPlaces::Store, _) => true,
@@ -233,7 +234,7 @@ fn other_place(volume: &Volume, kept: &Kept, known: &Known<'_>, what: &str, othe
     ))
 }
 
-/// The note on a volume whose data is at another place, and has no mark.
+/// The note on a volume whose data has no mark and is at another path or URL than before.
 fn moved(volume: &Volume, kept: &Kept) -> Option<String> {
     // A missing file is created by an explicit order, or not at all.
     let is_there = volume.spec.path().is_none_or(Path::exists);
@@ -246,7 +247,8 @@ fn moved(volume: &Volume, kept: &Kept) -> Option<String> {
     ))
 }
 
-/// The note on a file at the place of the volume whose mark is gone. A file that cannot have a mark had none.
+/// The note on a file at the recorded path whose mark is missing. There is no note if the file had no mark
+/// before, as on a file system that cannot store marks.
 fn unmarked(volume: &Volume, kept: &Kept) -> Option<String> {
     let path = volume.spec.file().filter(|path| path.exists())?;
     let Some(Mark::File(uuid)) = &kept.mark else { return None };
@@ -265,8 +267,8 @@ pub(crate) fn log_note(volume: &Volume, note: Option<&String>) {
     }
 }
 
-/// The volumes with a record in the state directory, by the data with which they were served. Read when it is
-/// first needed.
+/// The volumes with a record in the state directory, by the data with which they were served. The records are
+/// read when they are first needed.
 pub(crate) struct Known<'a> {
     directory: &'a Path,
     /// The volumes of the configuration that is to be served.
@@ -279,7 +281,8 @@ impl Known<'_> {
         Known { directory, wanted, names: OnceLock::new() }
     }
 
-    /// Another volume than this, whose record is `kept`, that was served with this data.
+    /// Returns the name of another volume that was served with the data of this key. `kept` is the record of
+    /// `volume`.
     fn other(&self, volume: &Volume, kept: &Kept, key: &str) -> Option<&str> {
         let names = self.names.get_or_init(|| {
             let mut names: HashMap<String, Vec<String>> = HashMap::new();
@@ -295,7 +298,7 @@ impl Known<'_> {
         names.get(key)?.iter().map(String::as_str).find(is_other)
     }
 
-    /// The volume that the configuration gives this record, other than `volume`.
+    /// The volume, other than `volume`, that has this record according to the configuration.
     fn served_as(&self, volume: &Volume, record: &str) -> Option<&Volume> {
         let is_its = |other: &&Volume| {
             let names = [Some(&other.name), other.previous_name.as_ref()];
@@ -305,7 +308,7 @@ impl Known<'_> {
     }
 }
 
-/// The keys of a record. Only data without a mark is known by its place.
+/// The keys of a record. Only data without a mark is identified by its path or URL.
 fn keys(kept: &Kept) -> Vec<String> {
     let place = || kept.served_as().and_then(|spec| place_key(&spec));
     let (disk, other) = match &kept.mark {
@@ -324,7 +327,8 @@ fn set_key(uuid: &str) -> String {
     format!("raid {uuid}")
 }
 
-/// The place of data that is in one store: a path that is the same for all its names, or a URL or image.
+/// The location of data that is in one store: a path that is the same for all names of a file, or a URL or
+/// image.
 fn place_key(spec: &Spec) -> Option<String> {
     match (spec.backend.kind().blocks, spec.backend.members()) {
         (BlockPlaces::Store, _) if !spec.keeps_data() => None,
@@ -340,11 +344,12 @@ fn place_key(spec: &Spec) -> Option<String> {
     }
 }
 
-/// The identity of a volume that has none in the state directory or the configuration; `None` for a new one.
+/// The identity, from the mark of its file, of a volume that has no identity in the state directory or the
+/// configuration; `None` for a new volume.
 ///
 /// # Errors
-/// Its file was served before and has data, or is the disk of another volume. Hosts may know it, and only the
-/// administrator can decide whether it is still the same disk.
+/// The file was served before and has data, or is the disk of another volume. Hosts may know the disk, and
+/// only the administrator can decide whether it is still the same disk.
 pub(crate) fn marked(
     volume: &Volume,
     kept: &Kept,
@@ -353,8 +358,8 @@ pub(crate) fn marked(
 ) -> Result<Option<Uuid>, Failure> {
     let (name, directory) = (&volume.name, known.directory.display());
     let marked = volume.spec.file().and_then(|path| Some((path, read_mark(path)?)));
-    // It was served under a `uuid` that was removed from the configuration. Without a specification no start was
-    // completed, and the mark of a read-only file may differ from the identity.
+    // The volume was served under a `uuid` that was since removed from the configuration. If no specification
+    // is recorded, no start was completed. The mark of a read-only file may differ from the identity.
     if let Some((_, uuid)) = marked
         && kept.mark == Some(Mark::File(uuid))
         && kept.served_as().is_some_and(|before| !before.is_readonly())
@@ -422,7 +427,7 @@ pub(crate) fn put_mark(volume: &Volume, uuid: Uuid, undo: &Undo) {
         };
     });
     if let Err(error) = write_mark(path, uuid) {
-        // Without a mark, a lost state directory only causes a warning.
+        // Not an error: without a mark, the loss of the state directory only causes a warning.
         tracing::debug!(volume = %volume.name, %error, "cannot store the identity mark in the file");
     }
 }
@@ -433,7 +438,8 @@ pub(crate) fn read_mark(path: &Path) -> Option<Uuid> {
     std::str::from_utf8(text.get(..length)?).ok()?.parse().ok()
 }
 
-/// The mark must survive a power failure before it is recorded: the record may be on another file system.
+/// Writes the mark and syncs the file. The mark must survive a power failure before it is recorded, because
+/// the record may be on another file system.
 fn write_mark(path: &Path, uuid: Uuid) -> io::Result<()> {
     setxattr(path, NAME, uuid.to_string().as_bytes(), XattrFlags::empty())?;
     fs::File::open(path)?.sync_all()
@@ -467,14 +473,14 @@ fn add_caches(spec: &Spec, digest: &mut Sha256) {
     spec.backend.members().iter().for_each(|member| add_caches(member, digest));
 }
 
-/// Numbers that identify the page cache of this file or disk: at least one differs for another page cache.
+/// Numbers that identify the page cache of this file or disk: two page caches differ in at least one number.
 fn page_cache(sysfs: &Path, path: &Path) -> io::Result<Vec<u64>> {
     let file = fs::metadata(path)?;
     let is_disk = file.file_type().is_block_device();
     let device = if is_disk { file.rdev() } else { file.dev() };
     let number = format!("{}:{}", major(device), minor(device));
     let Ok(disk) = fs::canonicalize(sysfs.join("dev/block").join(&number)) else {
-        // A file system without a disk, such as NFS.
+        // This is a file system without a disk, such as NFS.
         return Ok(vec![fs::metadata(sysfs.join("class/bdi").join(number))?.ino()]);
     };
     let mut signs = Vec::new();
@@ -483,7 +489,7 @@ fn page_cache(sysfs: &Path, path: &Path) -> io::Result<Vec<u64>> {
         signs.extend(systems.filter_map(|system| Some(fs::metadata(system.path().join(name)).ok()?.ino())));
         signs.sort_unstable();
     }
-    // For a partition, its disk has the number.
+    // The sequence number of a partition is that of its disk.
     let whole = disk.parent().unwrap_or(&disk);
     let sequence =
         [disk.as_path(), whole].into_iter().find_map(|disk| fs::read_to_string(disk.join("diskseq")).ok());
@@ -498,7 +504,7 @@ mod tests {
 
     use super::*;
 
-    /// A file, and a simulated sysfs for its file system.
+    /// A host with a file and a simulated sysfs for the file's file system.
     struct Machine {
         folder: tempfile::TempDir,
     }
@@ -549,8 +555,8 @@ mod tests {
         }
     }
 
-    /// Regression: the generation only depended on the boot, so after an unmount that lost writes a client
-    /// assumed that they were still there.
+    /// Regression: the generation depended only on the boot. After an unmount that lost writes, a client
+    /// assumed that the writes were still there.
     #[test]
     fn a_file_system_that_was_mounted_again_has_another_cache() {
         let machine = Machine::new().on_a_partition();

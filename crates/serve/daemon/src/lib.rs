@@ -5,11 +5,11 @@
 //! - [`config`] - parsing a file, and its errors
 //! - [`StartOptions`] - a file, and options from the command line
 //! - [`state`] - state that survives a restart
-//! - [`front_ends`] - their table
-//! - `volumes`: opening a configuration's devices
+//! - [`front_ends`] - the table of front ends
+//! - `volumes` - opening a configuration's devices
 //! - [`start()`], and [`check()`], a start that changes nothing
 //! - [`Live`] - a running server and its reconfiguration
-//! - `orders`: requests to a running server
+//! - `orders` - requests to a running server
 //! - [`control`] - both sides of the control socket, events, tables
 //! - [`metrics`] - monitoring
 //! - [`Supervisor`] - notifications to a service manager
@@ -52,15 +52,15 @@
 //! ```
 //!
 //! A configuration and a snapshot of the registry are never changed, only replaced. Sessions hold their
-//! target and logical units by `Arc`, so a volume closes when the last session has dropped it. A command
-//! refers to its LUN by a slot in `scsi_session::Luns`, which stays while commands use it; the LUN's number
-//! is free immediately.
+//! target and logical units by `Arc`, so a volume is closed when the last session has dropped it. A command
+//! refers to its LUN by a slot in `scsi_session::Luns`. The slot of a removed LUN stays while commands use
+//! it; the LUN's number is free immediately.
 //!
 //! `server add`, `remove` and `resize` edit the text of the file (`config/file.rs`, with `toml_edit`, which
-//! preserves the rest of the text), apply the result, and then write it. [`Live`] and the server, whose
-//! `Observer` it is, publish events to a bounded queue per subscriber. Tests: `reload.rs`,
-//! `server_command.rs` and `changes` in `crates/linerate/tests/it`; `changes` compares the server, its file
-//! and three initiators with a model after each random change.
+//! preserves the rest of the text), apply the result, and then write it. [`Live`] is the `Observer` of the
+//! server. It publishes the server's events and its own to a bounded queue per subscriber. Tests:
+//! `reload.rs`, `server_command.rs` and `changes` in `crates/linerate/tests/it`; `changes` compares the
+//! server, its file and three initiators with a model after each random change.
 
 pub mod announce;
 mod check;

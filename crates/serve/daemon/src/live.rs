@@ -3,8 +3,8 @@
 //! [`Live::reload`] rereads the configuration, compares it with the current one, and applies the difference.
 //! Steps that can fail come first: new volumes are opened, and affected sessions are identified, before
 //! anything changes. Then the server adopts the whole new configuration, or none of it if a portal cannot be
-//! opened. Finally removed volumes are flushed and closed, and files grow. Failures in this last step are
-//! reported, and the next reload retries it.
+//! opened. Finally, removed volumes are flushed and closed, and files grow. Failures in this last step are
+//! reported, and the next reload retries the failed changes.
 //!
 //! ```text
 //!   reload ─► read, compare ─► open new volumes ─► find affected sessions ─► reconfigure ─► close, grow
@@ -53,7 +53,7 @@ pub struct Live {
     reloads: Reloads,
     endpoint: Mutex<Option<Endpoint>>,
     supervisor: OnceLock<Supervisor>,
-    /// A reference to itself, for threads and callbacks that outlive a call.
+    /// A reference to this value, for threads and callbacks that outlive a call.
     pub(crate) me: Weak<Live>,
 }
 
@@ -63,9 +63,10 @@ pub(crate) struct LiveState {
     pub(crate) start_options: StartOptions,
     pub(crate) config: Config,
     pub(crate) volumes: Volumes,
-    /// Volumes with an order to one of their RAID sets. An order waits for members without the lock.
+    /// Volumes with an order to one of their RAID sets. An order does not hold the lock while it waits for
+    /// members.
     pub(crate) ordered: Vec<VolumeName>,
-    /// Number of orders and configuration changes waiting for one of these to end.
+    /// Number of orders and configuration changes that wait for one of these orders to end.
     pub(crate) waiting: usize,
 }
 
@@ -74,7 +75,7 @@ pub(crate) struct LiveState {
 pub struct ReloadOptions {
     /// Only report the changes.
     pub dry_run: bool,
-    /// Also apply changes that remove what initiators are using.
+    /// Also apply changes that remove volumes or exports that initiators are using.
     pub force: bool,
 }
 
@@ -92,14 +93,14 @@ pub struct Reloaded {
 /// Volumes whose change failed.
 #[derive(Default)]
 struct Reopened {
-    /// They are unchanged.
+    /// Volumes that are still served unchanged.
     unchanged: Vec<VolumeName>,
-    /// They could not be reopened unchanged either.
+    /// Volumes that are no longer served, because they could not be reopened unchanged either.
     not_served: Vec<VolumeName>,
 }
 
 impl LiveState {
-    /// Refuses a change while the file and the current configuration differ.
+    /// Refuses a change if the file and the current configuration differ.
     pub(crate) fn check_served(&self, file: Option<&ConfigFile>) -> Result<(), Failure> {
         let unserved = Difference::between(&self.config, &self.start_options.safe_config_with(file)?);
         match unserved.lines.is_empty() {
@@ -169,7 +170,7 @@ impl Live {
     }
 
     /// Notifies the service manager that the server is ready, and reports its status from now on. The
-    /// watchdog is served as long as every reactor thread responds.
+    /// watchdog is notified as long as every reactor thread responds.
     ///
     /// # Errors
     /// Cannot start a thread.
@@ -203,7 +204,7 @@ impl Live {
         render::text(&self.probe.sample(&self.server, &self.reloads, || self.sessions()))
     }
 
-    /// The health of the server. Does not query the cores, and does not block.
+    /// The health of the server. Does not send requests to the cores, and does not block.
     pub fn health(&self) -> Health {
         Health::of(&self.server)
     }
@@ -237,8 +238,8 @@ impl Live {
     }
 
     /// Ends the sessions with this TSIH or of this initiator, and returns their number. Each front end
-    /// numbers its own sessions: a number that two of them use must be qualified with the front end's name,
-    /// as in `nbd:3`. Blocks like [`Live::sessions`].
+    /// numbers its sessions separately, so a number that two front ends use must be qualified with the name
+    /// of the front end, as in `nbd:3`. Blocks like [`Live::sessions`].
     pub(crate) fn drop_sessions(&self, which: &str, force: bool) -> Result<usize, String> {
         let of_one = which.split_once(':').filter(|(name, number)| {
             number.parse::<u16>().is_ok() && self.front_ends.iter().any(|front_end| front_end.name() == *name)
@@ -266,8 +267,8 @@ impl Live {
         Ok(front_ends.map(|front_end| front_end.drop_sessions(&self.server, which, force)).sum())
     }
 
-    /// Runs a closure on the current configuration. A reload waits until it returns; a running reload, which
-    /// may be long, is waited for.
+    /// Runs a closure on the current configuration. A reload waits until the closure returns. If a reload is
+    /// running, which may take long, this call waits for it.
     pub fn with_config<T>(&self, what: impl FnOnce(&Config) -> T) -> T {
         what(&self.now().config)
     }
@@ -295,8 +296,9 @@ impl Live {
         now
     }
 
-    /// Locks the state for a configuration change, which `plan` computes from it. If the change concerns a
-    /// volume with an order to a RAID set, it waits for the order without holding the lock, and plans again.
+    /// Locks the state for a configuration change, which `plan` computes from the state. If the change
+    /// concerns a volume with an order to a RAID set, waits for the order without holding the lock, and then
+    /// plans again.
     pub(crate) fn lock_for<T>(
         &self,
         options: ReloadOptions,
@@ -316,7 +318,7 @@ impl Live {
     /// Rereads the configuration and applies it. `by` names the requester for the audit log.
     ///
     /// # Errors
-    /// Why nothing has changed.
+    /// The reason; in this case nothing has changed.
     pub fn reload(&self, options: ReloadOptions, by: &str) -> Result<Reloaded, Failure> {
         self.noted(options, by, || {
             let plan = |now: &LiveState| Ok((now.start_options.safe_config()?, ()));
@@ -385,7 +387,8 @@ impl Live {
             let keys = difference.at_next_start.join(", ");
             reloaded.notes.push(format!("takes effect at the next start: {keys}"));
         }
-        // Before anything changes: hosts must not lose a volume to a reload that is then refused.
+        // Check before anything changes: hosts must not lose a volume because of a reload that is then
+        // refused.
         let is_opened = |volume: &&config::Volume| {
             difference.reopened.contains(&volume.name) || difference.added.contains(&volume.name)
         };
@@ -463,7 +466,8 @@ impl Live {
         let reopened = reopened.filter_map(|name| now.volumes.get(name)?.moved());
         reloaded.notes.extend(reopened.cloned());
         self.rename(&now.volumes, &difference, &mut reloaded.failed);
-        // Otherwise an order to create a file would be repeated, or never executed.
+        // Record the new specifications. Otherwise an order to create a file would be repeated, or never
+        // executed.
         for name in &difference.reordered {
             if let Some(opened) = now.volumes.get(name)
                 && let Some(volume) = wanted.volumes.iter().find(|volume| volume.name == *name)
@@ -495,7 +499,8 @@ impl Live {
         Ok(reloaded)
     }
 
-    /// Notifies subscribers of added, removed and changed volumes; the server reports those that have grown.
+    /// Notifies subscribers of added, removed and changed volumes. The server reports volumes that have
+    /// grown.
     fn tell_volumes(&self, difference: &Difference, served: &Volumes) {
         let text = |name: &VolumeName| name.to_string();
         let is_served = |name: &&VolumeName| served.get(name).is_some();
@@ -509,7 +514,7 @@ impl Live {
         renamed.chain(removed).chain(replaced).chain(added).for_each(|event| self.events.publish(event));
     }
 
-    /// What initiators would lose. New volumes have no initiators yet.
+    /// Describes what initiators would lose. New volumes have no initiators yet.
     pub(crate) fn losses(&self, now: &LiveState, wanted: &Config, difference: &Difference) -> Vec<String> {
         let gone: Vec<VolumeName> = difference.removed.iter().chain(&difference.reopened).cloned().collect();
         let mut next = now.volumes.all_but(&[]);
@@ -523,8 +528,8 @@ impl Live {
             .collect()
     }
 
-    /// A name identifies the persisted identity and reservations of a volume: a renamed volume must not take
-    /// over those of another.
+    /// Refuses a new name under which another volume has state: the persisted identity and reservations of a
+    /// volume are stored under its name, and a renamed volume must not adopt those of another volume.
     fn check_names(&self, difference: &Difference) -> Result<(), Failure> {
         let is_taken = |(_, to): &&(VolumeName, VolumeName)| self.state.keeps(to);
         match difference.renamed.iter().find(is_taken) {
@@ -543,8 +548,8 @@ impl Live {
         reactor::block_on(reactor::Alone::real_time(), reconfigured).map(drop)
     }
 
-    /// Reopens the closed volumes with their new specifications. Those in `uncut`, and those that fail, keep
-    /// the specifications that they had `before`, under their new names.
+    /// Reopens the closed volumes with their new specifications. Volumes in `uncut`, and volumes that cannot
+    /// be reopened, keep the specifications that they had `before`, under their new names.
     fn reopen(
         &self,
         now: &mut LiveState,
@@ -640,7 +645,7 @@ fn watch(live: &Weak<Live>, period: Duration, has_watchdog: bool) {
     }
 }
 
-/// Logs the change and its requester, one line each.
+/// Logs each change with its requester, one line per change.
 fn audit(outcome: &Result<Reloaded, Failure>, options: ReloadOptions, by: &str) {
     let force = options.force;
     match outcome {
@@ -658,7 +663,7 @@ fn audit(outcome: &Result<Reloaded, Failure>, options: ReloadOptions, by: &str) 
     }
 }
 
-/// A volume to be cut to a smaller size after it has been closed.
+/// A volume that will be shrunk after it has been closed.
 struct ToCut {
     name: VolumeName,
     bytes: Bytes,
@@ -668,8 +673,9 @@ struct ToCut {
 }
 
 impl ToCut {
-    /// Persists the new size, which takes effect at the next start, if the part beyond it has no data. Hosts
-    /// could write there until the volume was closed, so an earlier check is not enough.
+    /// Persists the new size, which takes effect when the volume is opened next, if the part to be cut off
+    /// has no data. Hosts could write to that part until the volume was closed, so an earlier check is not
+    /// enough.
     fn prepare(self, is_closed: bool, discard_data: bool) -> Result<(), Failure> {
         let ToCut { name, bytes, device, kept } = self;
         if !discard_data {
@@ -691,7 +697,7 @@ impl ToCut {
     }
 }
 
-/// Refuses a change that removes what initiators are using, unless it is forced.
+/// Refuses a change that removes volumes or exports that initiators are using, unless the change is forced.
 pub(crate) fn refuse_losses(losses: &[String], options: ReloadOptions) -> Result<(), Failure> {
     if losses.is_empty() || options.force {
         return Ok(());
@@ -729,8 +735,8 @@ fn close(gone: Vec<(VolumeName, Opened)>, failed: &mut Vec<String>) -> Vec<Volum
     in_doubt
 }
 
-/// The volume, if it is still open after this time. A session releases a volume when the last of its commands
-/// has completed.
+/// Waits for a volume to be closed. Returns it if it is still open after this time. A session releases a
+/// volume when the last of its commands has completed.
 fn open_after(time: Duration, volume: &Weak<Volume>) -> Option<Arc<Volume>> {
     let end = Instant::now() + time;
     while volume.strong_count() > 0 {
@@ -774,6 +780,6 @@ fn grow(
     not_grown
 }
 
-/// Growing a file first writes back its cached data, which may be gigabytes.
+/// Maximum time to grow a file. The cached data of the file, which may be gigabytes, is written back first.
 const GROW_TIME: Duration = Duration::from_secs(60);
 const CLOSE_STEP: Duration = Duration::from_millis(5);

@@ -1,17 +1,19 @@
-//! The state directory: state that must survive a restart. One server uses it at a time, and locks the file
-//! `lock` in it. Each volume has a directory `volumes/NAME` there, which is locked while the volume is
-//! served, so that no two servers give one identity to two disks. It contains:
+//! The state directory, which contains the state that must survive a restart. Only one server uses it at a
+//! time, and that server locks the file `lock` in it. Each volume has a subdirectory `volumes/NAME`, which is
+//! locked while the volume is served, so that two servers cannot give one identity to two disks. The
+//! subdirectory contains:
 //!
 //! - `uuid`: the identity by which initiators recognise the volume.
 //! - `unit`: the state of its logical unit (persistent reservations, saved mode pages).
-//! - `lost`, if it ever lost acknowledged writes: a number that changes after each such loss.
-//! - `spec` and `bytes`, if its storage is persistent: the specification and length with which it was served.
-//!   They show that the volume was served before. In that case a missing file is not created, and a truncated
-//!   file is distinguished from a file that must grow.
-//! - `mark`, if its data had one: the mark with which it was served ([`Mark`]).
+//! - `lost`, if the volume ever lost acknowledged writes: a number that changes after each such loss.
+//! - `spec` and `bytes`, if the storage of the volume is persistent: the specification and length with which
+//!   it was served. They show that the volume was served before. A missing file is then not created, and a
+//!   truncated file is distinguished from a file that must grow.
+//! - `mark`, if the data of the volume had a mark: the mark with which it was served ([`Mark`]).
 //!
 //! The record of an earlier start determines which missing files are created, and with which length a file
-//! that is to grow is opened. It also ensures that a volume has not shrunk.
+//! that must grow is opened. The server also compares lengths with the record, so that it does not serve a
+//! volume that has shrunk.
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
@@ -38,27 +40,27 @@ use crate::identity::Mark;
 #[derive(Debug)]
 pub(crate) struct ServerState {
     directory: PathBuf,
-    /// The lock is released when this is dropped, or when the process ends.
+    /// The lock file. The lock is released when this value is dropped, or when the process ends.
     _lock: File,
 }
 
-/// The record of a volume.
+/// The record of a volume in the state directory.
 #[derive(Default)]
 pub(crate) struct Kept {
     /// The volume's directory.
     pub(crate) folder: PathBuf,
     pub(crate) identity: Option<Uuid>,
-    /// The mark of the data with which it was served.
+    /// The mark of the data with which the volume was served.
     pub(crate) mark: Option<Mark>,
-    /// The specification with which it was served.
+    /// The specification with which the volume was served.
     pub(crate) spec: Option<String>,
-    /// The length with which it was served.
+    /// The length with which the volume was served.
     pub(crate) bytes: Option<u64>,
 }
 
 impl Kept {
-    /// Which missing files of the volume are created. If it was served before, only those that the
-    /// specification orders to create, and only once.
+    /// Determines which missing files of the volume are created. If the volume was served before, these are
+    /// only the files that the specification orders to create, and only once.
     pub(crate) fn creation(&self, volume: &Volume) -> Creation {
         match (&self.spec, self.served_as()) {
             (None, _) => Creation::Free,
@@ -67,7 +69,7 @@ impl Kept {
         }
     }
 
-    /// If the volume is to grow: its new length, and its current specification with the former length.
+    /// If the volume must grow, returns its new length, and its current specification with the former length.
     pub(crate) fn growing(&self, volume: &Volume) -> Option<(Bytes, Spec)> {
         let before = self.served_as()?;
         let bytes = growth(&before, &volume.spec)?;
@@ -76,13 +78,13 @@ impl Kept {
         Some((bytes, backends::parse(&former).ok()?))
     }
 
-    /// Refuses a smaller `size=` of a known store before it is opened: a RAID set would continue without that
-    /// member.
+    /// Refuses a smaller `size=` of a known store before the store is opened. After opening it would be too
+    /// late: a RAID set would continue without that member.
     pub(crate) fn check_sizes(&self, volume: &Volume) -> Result<(), Failure> {
         let (Some(before), Some(bytes)) = (self.served_as(), self.bytes) else { return Ok(()) };
         let (kept, now) = (stores(&before), stores(&volume.spec));
         let shrinks_by_order = volume.spec.cannot_shrink().is_none();
-        // After such an order, the recorded length is already the smaller one.
+        // After an order to shrink, the recorded length is already the smaller length.
         let is_cut = |old: &Bytes, new: &Bytes| new.0 < old.0 && !(shrinks_by_order && new.0 >= bytes);
         let sizes = now.iter().filter_map(|store| {
             let former = kept.iter().find(|former| is_same(former, store))?;
@@ -94,7 +96,8 @@ impl Kept {
         }
     }
 
-    /// Refuses a volume that has shrunk without an order, if it still has one of its former stores.
+    /// Refuses a volume that has shrunk without an order to shrink it, if it still has one of its former
+    /// stores.
     pub(crate) fn check_length(&self, volume: &Volume, bytes: u64) -> Result<(), Failure> {
         let (Some(kept), Some(before)) = (self.served_as(), self.bytes) else { return Ok(()) };
         match bytes < before && have_common_store(&kept, &volume.spec) {
@@ -105,7 +108,7 @@ impl Kept {
 
     fn cut(&self, volume: &Volume, before: Bytes, bytes: Bytes) -> Failure {
         let (name, kept) = (&volume.name, self.folder.join(BYTES));
-        // The only remedy that every kind of store has: the data may be stored outside this server.
+        // This remedy applies to every kind of store, including data that is stored outside this server.
         let mut why = format!(
             "it was served with {before}, and would be shrunk to {bytes}: restore its former size, or, if it \
              was shrunk on purpose and the data after {bytes} is not needed, remove {}, which contains the \
@@ -119,7 +122,7 @@ impl Kept {
         Failure::refused(why)
     }
 
-    /// Whether hosts know a disk of this volume.
+    /// Whether hosts may already know this volume as a disk.
     pub(crate) fn has_disk(&self) -> bool {
         self.identity.is_some() || self.mark.is_some()
     }
@@ -183,13 +186,13 @@ impl Kept {
         Ok(Kept { identity, mark, spec, bytes, folder })
     }
 
-    /// The specification with which it was served, if it can still be parsed.
+    /// The specification with which the volume was served, if it can still be parsed.
     pub(crate) fn served_as(&self) -> Option<Spec> {
         backends::parse(self.spec.as_deref()?).ok()
     }
 }
 
-/// The stores below all layers.
+/// The stores of a specification, below all its layers.
 fn stores(spec: &Spec) -> Vec<&Spec> {
     match spec.backend.members() {
         [] => vec![spec],
@@ -197,14 +200,14 @@ fn stores(spec: &Spec) -> Vec<&Spec> {
     }
 }
 
-/// Whether data of both is in one store.
+/// Whether both specifications have data in the same store.
 pub(crate) fn have_common_store(one: &Spec, other: &Spec) -> bool {
     let others = stores(other);
     stores(one).iter().any(|one| others.iter().any(|other| is_same(one, other)))
 }
 
-/// Whether both are the same store, regardless of size and options. Files are compared by the file that a
-/// path leads to, others by the text of their place.
+/// Whether both specifications name the same store, regardless of size and options. Paths are compared by the
+/// file that they lead to; URLs and images are compared as text.
 fn is_same(one: &Spec, other: &Spec) -> bool {
     let (one, other) = (one.backend(), other.backend());
     let is_one_place = match (one.path(), other.path()) {
@@ -232,11 +235,11 @@ pub(crate) struct UnitState {
 pub enum StateError {
     /// Neither an argument nor the environment specifies a directory.
     NoPlace,
-    /// Another server uses the directory; its process ID, if known.
+    /// Another server uses the directory. The number is the process ID of that server, if known.
     Held(PathBuf, Option<u32>),
     /// This server still has the volume open, so no other volume can use its directory.
     StillOpen(VolumeName),
-    /// A UUID file without a valid UUID.
+    /// The UUID file does not contain a valid UUID.
     Damaged(PathBuf),
     /// An error of the operating system.
     Io(&'static str, PathBuf, io::Error),
@@ -294,7 +297,7 @@ impl ServerState {
         let mut missing: Vec<PathBuf> =
             volumes.ancestors().take_while(|path| !path.exists()).map(Path::to_owned).collect();
         missing.reverse();
-        // A directory to which others have added files is kept.
+        // `remove_dir` keeps a directory to which another program has added files.
         missing.into_iter().for_each(|path| undo.add(move || drop(fs::remove_dir(path))));
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&volumes);
         made.map_err(|error| StateError::Io("create the state directory", directory.to_owned(), error))?;
@@ -302,7 +305,7 @@ impl ServerState {
         Ok(ServerState { directory: directory.to_owned(), _lock: lock })
     }
 
-    /// Checks whether a server uses this directory; creates and changes nothing.
+    /// Checks that no server uses this directory. Creates and changes nothing.
     ///
     /// # Errors
     /// [`StateError::Held`], or the lock file cannot be read.
@@ -315,10 +318,10 @@ impl ServerState {
         }
     }
 
-    /// The record of a volume in this directory, which another server may use; changes nothing.
+    /// Reads the record of a volume in this directory, which another server may be using. Changes nothing.
     ///
     /// # Errors
-    /// The record is not usable.
+    /// The record is damaged or cannot be read.
     pub(crate) fn kept_of(directory: &Path, volume: &Volume) -> Result<Kept, StateError> {
         let folder = |name: &VolumeName| directory.join("volumes").join(name.as_str());
         let previous = volume.previous_name.as_ref().map(folder);
@@ -337,8 +340,9 @@ impl ServerState {
         &self.directory
     }
 
-    /// Locks and returns a volume's directory. A directory of its previous name is renamed, unless one of its
-    /// current name exists: `previous-name` may stay in the configuration.
+    /// Locks and returns a volume's directory. A directory under the volume's previous name is renamed,
+    /// unless a directory under its current name exists: `previous-name` may stay in the configuration after
+    /// the rename.
     pub(crate) fn folder(&self, volume: &Volume, undo: &Undo) -> Result<Folder, StateError> {
         let path = self.path_of(&volume.name);
         if let Some(previous) = volume.previous_name.as_ref().filter(|_| !path.exists()) {
@@ -395,12 +399,12 @@ fn take(directory: &Path, undo: &Undo) -> Result<File, StateError> {
             File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let lock = open.map_err(failed)?;
         lock.try_lock().map_err(|error| held(error, directory))?;
-        // A failed start may have removed it in the meantime.
+        // A failed start may have removed the file in the meantime.
         if lock.metadata().map_err(failed)?.nlink() > 0 {
             break lock;
         }
     };
-    // Undone last: until then no other server can use the directory.
+    // This is undone last, so that until then no other server can use the directory.
     let (held, place) = (lock.try_clone().map_err(failed)?, path.clone());
     undo.add(move || {
         if is_new {
@@ -435,8 +439,9 @@ impl Folder {
         uuid.ok_or_else(|| StateError::Damaged(self.path.join(UUID))).map(Some)
     }
 
-    /// Records this UUID, or a new one, for data that still has this mark. The mark is recorded first: if the
-    /// server ends before it marks the data, the next start recognises the data by its former mark.
+    /// Records the UUID `known`, or a new one, for data that still has the mark `mark`. The mark is recorded
+    /// first, so that the next start recognises the data by this mark if the server ends before it has
+    /// written the new mark to the data.
     pub(crate) fn keep_identity(
         &self,
         known: Option<Uuid>,
@@ -454,13 +459,14 @@ impl Folder {
         Ok(uuid)
     }
 
-    /// Records the specification and length with which it is served; `undo` restores the former record.
+    /// Records the specification and length with which the volume is served; `undo` restores the former
+    /// record.
     pub(crate) fn keep_served(&self, spec: &str, bytes: u64, undo: &Undo) -> Result<(), StateError> {
         self.keep(BYTES, format!("{bytes}\n").as_bytes(), undo)?;
         self.keep(SPEC, spec.as_bytes(), undo)
     }
 
-    /// Records the mark of the data with which it is served; `undo` restores the former one.
+    /// Records the mark of the data with which the volume is served; `undo` restores the former mark.
     pub(crate) fn keep_mark(&self, mark: Option<&Mark>, undo: &Undo) -> Result<(), StateError> {
         match mark {
             Some(mark) => self.keep(MARK, format!("{mark}\n").as_bytes(), undo),
@@ -479,10 +485,10 @@ impl Folder {
         self.keep.save_at_start(name, value).map_err(failed)
     }
 
-    /// The state of the volume's logical unit, which holds the directory from now on.
+    /// Returns the state of the volume's logical unit, which owns the locked directory from now on.
     pub(crate) fn unit(self) -> Result<UnitState, StateError> {
         let (at_start, lost) = (self.load(UNIT)?, self.load(LOST)?);
-        // The file is never truncated by Linerate; another length is still a valid mark.
+        // Linerate never truncates this file. Content of another length is still a valid mark.
         let mut loss_mark = LossMark::default();
         loss_mark.iter_mut().zip(lost.into_iter().flatten()).for_each(|(byte, kept)| *byte = kept);
         Ok(UnitState { folder: self, at_start, loss_mark })
@@ -523,7 +529,7 @@ impl PersistentState for UnitState {
 }
 
 impl UnitState {
-    /// Moves it to the directory of a volume of this name, which must not exist yet.
+    /// Moves the state to the directory of a volume of this name, which must not exist yet.
     pub(crate) async fn rename(&self, state: &ServerState, to: &VolumeName) -> io::Result<()> {
         self.folder.keep.rename(state.path_of(to)).await
     }
@@ -539,7 +545,7 @@ impl UnitState {
         self.folder.keep.save(SPEC, spec.into_bytes()).await
     }
 
-    /// Records the length that the volume is to have.
+    /// Records the length that the volume must have.
     pub(crate) async fn keep_bytes(&self, bytes: u64) -> io::Result<()> {
         self.folder.keep.save(BYTES, format!("{bytes}\n").into_bytes()).await
     }
@@ -585,14 +591,15 @@ pub fn runtime_directory() -> Result<PathBuf, StateError> {
 
 fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
-    // /proc/self belongs to the effective user, and std has no other way to ask.
+    // /proc/self belongs to the effective user. The standard library has no function that returns this user.
     fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
-/// The control socket of a server: the one specified, that of its configuration file, or the default.
+/// The control socket of a server: `named` if specified, else the socket in its configuration file, else the
+/// default.
 ///
 /// # Errors
-/// The file cannot be read, or is not TOML. Its other content is not checked.
+/// The file cannot be read, or is not TOML. The other keys of the file are not checked.
 pub fn control_socket(named: Option<&Path>, config: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(path) = named {
         return Ok(path.to_owned());

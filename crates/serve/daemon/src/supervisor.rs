@@ -1,7 +1,7 @@
 //! Notifications to the service manager, as in sd_notify(3): ready, reloading, stopping, status and watchdog.
 //!
-//! The protocol is a datagram of lines to a UNIX socket; libsystemd is not needed. A datagram that cannot be sent is
-//! logged and otherwise ignored.
+//! The protocol is a datagram of lines to a UNIX socket; libsystemd is not needed. A datagram that cannot be
+//! sent is logged and otherwise ignored.
 
 use std::ffi::OsString;
 use std::io;
@@ -23,12 +23,12 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// The service manager specified by the environment, if any: `NOTIFY_SOCKET`, and `WATCHDOG_USEC` unless
-    /// `WATCHDOG_PID` is a process other than `pid`, this one. These variables must not be passed on to
-    /// children.
+    /// The service manager specified by the environment, if any: by `NOTIFY_SOCKET`, and by `WATCHDOG_USEC`
+    /// unless `WATCHDOG_PID` names a process other than this one, `pid`. These variables must not be passed
+    /// on to children.
     ///
     /// # Errors
-    /// The environment specifies an invalid one.
+    /// The environment contains an invalid value.
     pub fn from_environment(
         variable: impl Fn(&str) -> Option<OsString>,
         pid: u32,
@@ -37,7 +37,7 @@ impl Supervisor {
         let address = match path.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
             [b'/', ..] => SocketAddr::from_pathname(&path)?,
-            // For example the address of a virtual machine (vsock:…).
+            // For example, the address of a virtual machine (vsock:…).
             _ => {
                 return Err(io::Error::new(io::ErrorKind::Unsupported, "NOTIFY_SOCKET is not a UNIX socket"));
             }
@@ -52,7 +52,7 @@ impl Supervisor {
         Ok(Some(Supervisor { socket, address, watchdog }))
     }
 
-    /// The server is reloading its configuration.
+    /// Reports that the server is reloading its configuration.
     pub(crate) fn reloading(&self) {
         let time = host::monotonic().as_micros();
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={time}\nSTATUS=reloading"));

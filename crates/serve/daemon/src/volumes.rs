@@ -1,4 +1,4 @@
-//! The volumes of a server: opened devices with their stored identities, as logical units.
+//! The volumes of a server: opens their devices, and makes them logical units with their stored identities.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -28,16 +28,16 @@ pub(crate) struct Volumes(HashMap<VolumeName, Opened>);
 #[derive(Clone)]
 pub(crate) struct Opened {
     pub(crate) unit: Arc<LogicalUnit>,
-    /// The specification with which it was opened, for display.
+    /// The specification with which the volume was opened, for display.
     pub(crate) spec: String,
     /// Its layers that accept orders.
     pub(crate) layers: Layers,
     pub(crate) kept: Arc<UnitState>,
-    /// The file that was just created for it.
+    /// The file that was just created for the volume.
     created: Option<PathBuf>,
-    /// A note if its data may not be that of its identity.
+    /// A note if the data may not belong to the identity of the volume.
     moved: Option<String>,
-    /// Controls its `fault:` layers, if it has any.
+    /// Controls the volume's `fault:` layers, if it has any.
     pub(crate) faults: Option<FaultControl>,
 }
 
@@ -52,8 +52,8 @@ impl Volumes {
         Volumes(others.map(|(name, opened)| (name.clone(), opened.clone())).collect())
     }
 
-    /// Checks that initiators cannot mistake one of these, or of `others`, for another. The configuration
-    /// already ensures this for specified names; others derive from a stored UUID.
+    /// Checks that initiators can distinguish all of these volumes and `others` by their designators. The
+    /// configuration already ensures this for specified names; other names derive from a stored UUID.
     pub(crate) fn are_distinct_from(&self, others: &Volumes) -> Result<(), Failure> {
         debug_assert!(others.0.keys().all(|name| !self.0.contains_key(name)), "no volume is its own twin");
         let mut taken = HashMap::new();
@@ -88,8 +88,8 @@ impl Volumes {
         self.0.extend(others.0);
     }
 
-    /// Renames volumes, given as pairs of old and new names. All are renamed together, so that two may
-    /// exchange their names.
+    /// Renames volumes, given as pairs of old and new names. All are renamed together, so that two volumes
+    /// may exchange their names.
     pub(crate) fn rename(&mut self, renamed: &[(VolumeName, VolumeName)]) {
         let taken: Vec<_> =
             renamed.iter().filter_map(|(from, to)| Some((to.clone(), self.0.remove(from)?))).collect();
@@ -123,7 +123,7 @@ impl Volumes {
 }
 
 impl Opened {
-    /// Its RAID sets, starting with the outermost.
+    /// The RAID sets of the volume, starting with the outermost.
     pub(crate) fn sets(&self) -> Vec<Arc<Running>> {
         raid::sets(&self.layers)
     }
@@ -137,12 +137,12 @@ impl Opened {
         }
     }
 
-    /// A note if its data may not be that of its identity.
+    /// A note if the data may not belong to the identity of the volume.
     pub(crate) fn moved(&self) -> Option<&String> {
         self.moved.as_ref()
     }
 
-    /// A note if its file has just been created, although hosts know it as a disk with data.
+    /// A note if the volume's file has just been created, although hosts know the volume as a disk with data.
     pub(crate) fn of_created_file(&self, name: &VolumeName) -> Option<String> {
         let path = self.created.as_ref()?;
         Some(format!(
@@ -151,7 +151,7 @@ impl Opened {
         ))
     }
 
-    /// Switches its `fault:` layers; false if it has none.
+    /// Switches the volume's `fault:` layers to `mode`. Returns false if it has none.
     pub(crate) fn switch(&self, mode: FaultMode) -> bool {
         if let Some(faults) = &self.faults {
             match mode {
@@ -214,7 +214,8 @@ fn open_all<'a>(
         };
         Ok((kept, Opening { creation, start, undo: undo.clone(), ..backends::opening() }))
     };
-    // State under a previous name must be moved before the new volume of that name finds it.
+    // State under a previous name must be moved before a new volume of that name is opened, which would
+    // otherwise use this state.
     let (renamed, others): (Vec<&Volume>, Vec<&Volume>) =
         used.partition(|volume| volume.previous_name.is_some());
     let remote = remotes(renamed.iter().chain(&others), openers, &opening)?;
@@ -238,8 +239,8 @@ fn check_disk(
     checked.map_err(|failure| failure.context(format_args!("volume {}", volume.name)))
 }
 
-/// Checks that a volume can be served with this specification, before it is taken from its hosts. Returns a
-/// note if only the administrator can know.
+/// Checks that a volume can be served with this specification, before the hosts lose the volume. Returns a
+/// note if only the administrator can decide whether the data belongs to the volume.
 pub(crate) fn check_before(
     volume: &Volume,
     wanted: &[Volume],
@@ -296,8 +297,9 @@ fn open_one(
         let length = before.check_length(volume, bytes);
         length.map_err(|failure| failure.context(format_args!("volume {}", volume.name)))?;
     }
-    // If the server ends between two of these steps, the next start finds the recorded mark or identity on the
-    // data. The specification is recorded last: it shows that a start was completed.
+    // The steps have this order so that if the server ends between two of them, the next start finds the
+    // recorded mark or identity on the data. The specification is recorded last, because it shows that a
+    // start was completed.
     let uuid = match known {
         Some(uuid) => uuid,
         None => {
@@ -317,7 +319,7 @@ fn open_one(
         let kept = folder.keep_served(&volume.spec.to_string(), bytes, &opening.undo);
         kept.map_err(Failure::refused)?;
     }
-    // A newly created file is on a file system only from here on.
+    // Computed here because a newly created file is not on a file system before.
     let generation = identity::cache_generation(&uuid, &volume.spec);
     let options = LogicalUnitOptions {
         identity: Identity { given: volume.names.clone(), ..Identity::new(uuid.0) },
@@ -355,8 +357,9 @@ pub(crate) fn too_small(name: &VolumeName, spec: &Spec, before: Bytes, bytes: By
     ))
 }
 
-/// Opens volumes that need no network. A file grows if it has its last recorded length and is to be longer:
-/// the server may have ended before a reload grew it. A shorter file was cut, and is rejected.
+/// Opens volumes that need no network. A file grows if it has its last recorded length and the configured
+/// size is larger: the server may have ended before a reload grew the file. A file that is shorter than
+/// recorded has been truncated, and is rejected.
 fn open_local(volume: &Volume, kept: &Kept, opening: &Opening) -> Result<Arc<dyn BlockDevice>, Failure> {
     let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
     let growing = kept.growing(volume);
@@ -421,7 +424,7 @@ mod tests {
             .unwrap_or_else(|_| panic!("opened"));
         let identity = before.named("old").expect("opened").unit.identity().uuid;
         drop(before);
-        // The new one is first in the file, so it would be opened first.
+        // The new volume is first in the file, so without the rule it would be opened first.
         let both = ram("old", "") + &ram("new", "previous-name = \"old\"");
         let after = open(&config(&both, &["old", "new"]), &state, &aside(), &Undo::default())
             .unwrap_or_else(|_| panic!("opened"));
@@ -477,7 +480,7 @@ mod tests {
         assert!(failure.to_string().contains("volume a:"), "{failure}");
     }
 
-    /// A server and its image, which may be on an unmounted file system.
+    /// A server with an image, which may be on an unmounted file system.
     struct Site {
         folder: tempfile::TempDir,
     }
@@ -499,7 +502,8 @@ mod tests {
             self.start_noting(spec, &Undo::default())
         }
 
-        /// The same, but the start is refused afterwards for a reason unrelated to the volume.
+        /// Starts as [`Site::start`] does, but the start is then refused for a reason unrelated to the
+        /// volume.
         fn refused_start(&self, spec: &str) {
             let undo = Undo::default();
             self.start_noting(spec, &undo).expect("the volume can be opened");
@@ -560,7 +564,7 @@ mod tests {
         assert_eq!(site.start(&ordered), Ok(2 << 20));
     }
 
-    /// Regression: with a larger size, the last start's record determined the creation instead of the
+    /// Regression: if the size was larger, the record of the last start determined the creation, and not the
     /// configuration.
     #[test]
     fn a_file_that_is_to_grow_is_created_by_the_order_of_now_alone() {
@@ -582,7 +586,8 @@ mod tests {
         assert_eq!(site.start("file:DATA/v.img?size=2MiB&create"), Ok(2 << 20));
     }
 
-    /// Regression: a port in use used up the order, and a mistyped size stayed recorded.
+    /// Regression: a start that failed because a port was in use counted as the execution of an order to
+    /// create a file, and a mistyped size stayed recorded.
     #[test]
     fn a_refused_start_leaves_the_record_of_the_one_before() {
         let site = Site::new();
@@ -596,8 +601,8 @@ mod tests {
         assert_eq!(site.start("file:DATA/v.img?size=4MiB"), Ok(4 << 20), "as long as was meant");
     }
 
-    /// Regression: without its state directory a disk became a different one, with only a line in the log. An
-    /// image without a mark is a first start.
+    /// Regression: after the loss of the state directory, a disk got another identity, with only a line in
+    /// the log. An image without a mark is served for the first time.
     #[test]
     fn a_file_that_was_served_is_no_new_disk_when_the_state_directory_is_lost() {
         let site = Site::new();
@@ -731,7 +736,7 @@ mod tests {
             told.contains(&format!("two was served before as the disk {two}, but v is the disk")),
             "{told}"
         );
-        // An option that stays in the specification is no order for another file.
+        // An option that stays in the specification is not an order for another file.
         for order in ["identity=file", "identity=new"] {
             site.refused("v", &format!("spec = \"file:DATA/two?{order}\""));
         }
@@ -743,7 +748,7 @@ mod tests {
         assert_eq!(site.mark("two"), Some(new));
     }
 
-    /// The key says who a volume is, not which file it has.
+    /// The key `uuid` specifies the identity of a volume, not its file.
     #[test]
     fn a_configured_uuid_does_not_serve_another_disk_either() {
         const OTHER: &str = "uuid = \"6f2d4c1e-8a3b-4f5d-9c7e-1b2a3c4d5e6f\"";
@@ -759,7 +764,7 @@ mod tests {
             assert!(told.contains(&format!("but `uuid` makes v the disk {now}")), "{told}");
         }
         assert_eq!(site.serve("v", "spec = \"file:DATA/one\""), Ok((one, None)), "as before `uuid`");
-        // A copy that kept its attributes, at its first start.
+        // This is the first start of a copy that kept its attributes.
         let told = site.refused("copy", &format!("spec = \"file:DATA/two\"\n{OTHER}"));
         assert!(told.contains("if it is a copy with the original's mark, add `identity=new`"), "{told}");
         assert_eq!(site.mark("two"), Some(two));
@@ -795,7 +800,7 @@ mod tests {
         }
     }
 
-    /// Regression: the error blamed a lost state directory, and an empty disk got another identity.
+    /// Regression: the error said that the state directory was lost, and an empty disk got another identity.
     #[test]
     fn a_volume_keeps_its_identity_without_the_uuid_of_its_first_start() {
         const UUID: &str = "6f2d4c1e-8a3b-4f5d-9c7e-1b2a3c4d5e6f";
@@ -844,8 +849,8 @@ mod tests {
         assert_eq!(site.mark("one"), Some(one));
     }
 
-    /// Regression: the error said that the state directory did not know the disk, which it had under another
-    /// name.
+    /// Regression: the error said that the state directory had no record of the disk, although it had a
+    /// record under another name.
     #[test]
     fn a_disk_under_a_new_name_is_told_its_old_one() {
         let site = Site::new();
@@ -864,8 +869,8 @@ mod tests {
         }
     }
 
-    /// Regression: a missing file made the error ask for its file system, although the name had been another
-    /// disk's.
+    /// Regression: if a file was missing, the error asked whether its file system was mounted, although the
+    /// name had belonged to another disk.
     #[test]
     fn a_missing_file_under_the_name_of_another_disk_is_told_its_specification() {
         let site = Site::new();
@@ -957,7 +962,8 @@ mod tests {
         assert!(note.contains("hosts treat it as the same disk"), "{note}");
     }
 
-    /// Regression: the options of a URL or image were not compared, so another socket was the same place.
+    /// Regression: the options of a URL or image were not compared, so URLs with different sockets counted as
+    /// the same location.
     #[test]
     fn options_that_select_a_place_are_compared() {
         let specs = [
@@ -1018,8 +1024,8 @@ mod tests {
         assert!(note.expect("another set").contains("hosts treat it as the same disk"));
     }
 
-    /// Regression: one common store was enough to be the disk of the last start. Hosts found the superblock of
-    /// a RAID set under the identity of the set.
+    /// Regression: a volume counted as the disk of the last start if one store was the same. A member of a
+    /// RAID set was served under the identity of the set, so hosts found a superblock in place of their data.
     #[test]
     fn a_member_of_a_raid_set_is_not_served_as_the_set() {
         let site = Site::new();
@@ -1062,7 +1068,7 @@ mod tests {
         assert_eq!(site.serve("v", "spec = \"file:DATA/one\""), Ok((one, None)), "it has its mark");
     }
 
-    /// Regression: 256MiB mistyped as 25MiB served only the start of the disk.
+    /// Regression: when 256MiB was mistyped as 25MiB, only the start of the disk was served.
     #[test]
     fn a_volume_does_not_become_smaller_without_an_order() {
         let site = Site::new();
@@ -1081,7 +1087,7 @@ mod tests {
     }
 
     /// Regression: a volume that was shrunk on purpose prevented the whole server from starting, and no order
-    /// helped.
+    /// could change this.
     #[test]
     fn a_volume_that_became_smaller_on_purpose_is_served_once_its_kept_size_is_removed() {
         let site = Site::new();

@@ -40,7 +40,8 @@ impl ConfigFile {
         Config::read(Mistakes::new(&file, &self.text, exposed), self.front_ends)
     }
 
-    /// The control socket and the state directory that it names. The server checks all other keys.
+    /// The control socket and the state directory that the file specifies. Other keys are not checked here;
+    /// the server checks them.
     pub(crate) fn places(&self) -> Result<[Option<PathBuf>; 2], ConfigError> {
         places(Mistakes::new(&self.path.display().to_string(), &self.text, None))
     }
@@ -68,8 +69,8 @@ impl ConfigFile {
         }
         let mut new = path.clone().into_os_string();
         new.push(format!(".{}", std::process::id()));
-        // A server that was killed at this point has left its temporary file. In a container, every server
-        // may have the same process ID.
+        // Remove the temporary file of a server that was killed while it wrote the file. In a container,
+        // every server may have the same process ID, so the file name is the same.
         let _ = fs::remove_file(&new);
         let written = self.write(Path::new(&new), &path);
         if written.is_err() {
@@ -93,7 +94,7 @@ impl ConfigFile {
     /// Adds a volume, exported by this front end.
     ///
     /// # Errors
-    /// Its name or its LUN is taken, as a sentence.
+    /// The name or the LUN is already in use; the error is a sentence.
     pub(crate) fn with_volume(
         &self,
         addition: &Addition<'_>,
@@ -109,7 +110,7 @@ impl ConfigFile {
                 if keys.iter().any(|(other, _)| other == key) {
                     return Err(format!("`{key}` of the volume {} is specified twice", addition.volume));
                 }
-                // All others are strings; whether the key exists is checked with the rest.
+                // All other keys are strings. Unknown keys are rejected when the whole file is checked.
                 let is_flag = ["read-only", "removable", "thick"].contains(&key.as_str());
                 let flag = value.parse::<bool>().ok().filter(|_| is_flag);
                 keys.push((key, flag.map_or_else(|| value.into(), Value::from)));
@@ -122,7 +123,7 @@ impl ConfigFile {
     /// Removes a volume and its exports.
     ///
     /// # Errors
-    /// There is no such volume, as a sentence.
+    /// There is no such volume; the error is a sentence.
     pub(crate) fn without_volume(&self, name: &VolumeName) -> Result<ConfigFile, String> {
         self.edited(|root| {
             volumes(root)?.remove(name.as_str()).ok_or_else(|| no_such(name))?;
@@ -133,7 +134,7 @@ impl ConfigFile {
     /// Changes the size of a volume.
     ///
     /// # Errors
-    /// There is no such volume, or its specification has no size, as a sentence.
+    /// There is no such volume, or its specification has no size; the error is a sentence.
     pub(crate) fn with_size(&self, name: &VolumeName, size: Bytes) -> Result<ConfigFile, String> {
         self.with_spec(name, |spec| resized(name, spec, size))
     }
@@ -169,7 +170,7 @@ impl ConfigFile {
     }
 }
 
-/// A specification with another `size=`; `None` if it has no size.
+/// Returns a specification with another `size=`; `None` if it has no size.
 pub(crate) fn with_size(spec: &str, size: Bytes) -> Option<String> {
     let start = ["?size=", "&size="].iter().find_map(|key| Some(spec.find(key)? + key.len()))?;
     let rest = &spec[start..];
@@ -181,8 +182,8 @@ pub(crate) fn with_size(spec: &str, size: Bytes) -> Option<String> {
 /// The specification of a volume, with another size.
 ///
 /// # Errors
-/// A sentence: the volume has no size, or cannot have this one. It names no column, because users did not type
-/// this specification.
+/// The volume has no size, or cannot have this size. The error is a sentence without a column, because users
+/// did not type this specification.
 pub(crate) fn resized(name: &VolumeName, spec: &str, size: Bytes) -> Result<String, String> {
     let sized = with_size(spec, size).ok_or_else(|| no_size(name))?;
     backends::parse(&sized).map_err(|error| error.sentence().to_owned())?;
@@ -201,7 +202,7 @@ fn no_such(name: &VolumeName) -> String {
     format!("volume {name} does not exist")
 }
 
-/// The error for a file that cannot be edited. It has been read already, so this is not expected.
+/// The error for a file that cannot be edited. This is not expected, because the file has already been read.
 pub fn not_editable() -> String {
     "the layout of the file does not allow an automatic change; edit the file".to_owned()
 }
@@ -222,7 +223,7 @@ pub fn text_of<'a>(table: &'a dyn TableLike, key: &str) -> Option<&'a str> {
 
 /// A list of tables, in either of TOML's forms.
 pub enum Tables<'a> {
-    /// `[[key]]`, once for each.
+    /// `[[key]]`, a heading for each table.
     Headed(&'a mut ArrayOfTables),
     /// `key = [{ … }, { … }]`.
     Inline(&'a mut Array),
@@ -252,12 +253,12 @@ impl Tables<'_> {
         }
     }
 
-    /// Whether any of them matches.
+    /// Whether any table matches.
     pub fn any(&mut self, is_meant: impl Fn(&dyn TableLike) -> bool) -> bool {
         self.tables().into_iter().any(|table| is_meant(table))
     }
 
-    /// Removes all for which `stays` returns false.
+    /// Removes all tables for which `stays` returns false.
     pub fn retain(&mut self, mut stays: impl FnMut(&mut dyn TableLike) -> bool) {
         let verdicts: Vec<bool> = self.tables().into_iter().map(&mut stays).collect();
         debug_assert_eq!(verdicts.len(), self.tables().len(), "a verdict on each");
@@ -431,8 +432,8 @@ mod tests {
         }
     }
 
-    /// Regression: a target's, export's, slot's or LUN's host settings were removed with its volume, and the
-    /// next volume there was accessible to all hosts.
+    /// Regression: the host settings of a target, export, slot or LUN were removed with its volume, and the
+    /// next volume at the same address was accessible to all hosts.
     #[test]
     fn who_may_use_it_stays_when_its_volume_is_exchanged() {
         const TEXT: &str = "[volume.a]\nspec = \"ram:1MiB\"\n[[portal]]\nlisten = \"127.0.0.1:1\"\n\
@@ -469,8 +470,8 @@ mod tests {
         assert!(refused.is_err_and(|error| error.contains("has initiators in the file")));
     }
 
-    /// Regression: addresses were compared as text, so a slot was not found again, and another one for any
-    /// station was added next to it.
+    /// Regression: AoE addresses were compared as text, so a slot was not found again, and another slot, open
+    /// to any station, was added.
     #[test]
     fn an_address_is_the_same_however_it_is_written() {
         const TEXT: &str = "[volume.a]\nspec = \"ram:1MiB\"\n[aoe]\nlisten = [\"eth0\"]\n\

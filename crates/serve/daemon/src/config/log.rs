@@ -1,5 +1,5 @@
-//! `[log]`: log filter and format. A filter with a name that no log line uses is an error, since those lines
-//! would be missing when they are needed.
+//! `[log]`: log filter and format. A filter with a name that no log line uses is an error, because the
+//! intended lines would be missing when they are needed.
 
 use std::str::FromStr;
 
@@ -28,12 +28,12 @@ pub enum LogFormat {
     Json,
 }
 
-/// The log filter: levels for parts of the program, all of which exist.
+/// The log filter: levels for parts of the program. Every part that it names exists.
 #[derive(Clone, Debug)]
 pub struct LogTargets(pub Targets);
 
-/// The names of log lines: the audit, each module of ours with a line, and `fuser`. A test compares them with
-/// the sources.
+/// The names of log lines: the audit, each Linerate module that logs, and `fuser`. A test compares the list
+/// with the sources.
 const KNOWN: &[&str] = &[
     "agent::channel",
     "aoe_client::device",
@@ -107,7 +107,7 @@ impl FromStr for LogTargets {
     fn from_str(text: &str) -> Result<LogTargets, Unfit> {
         let example = "write one such as info or warn,audit=info,iscsi_server=debug";
         let targets = text.parse::<Targets>().map_err(|error| Unfit(format!("{error}; {example}")))?;
-        // A lone word that is not a level would be the name of a part, and enable all of its levels.
+        // A word without a level would count as the name of a part, and enable all levels of that part.
         match targets.iter().map(|(name, _)| name).find(|name| !is_known(name)) {
             None => Ok(LogTargets(targets)),
             Some(name) => {
@@ -118,7 +118,7 @@ impl FromStr for LogTargets {
     }
 }
 
-/// Whether log lines have this name, or a name within this part.
+/// Whether there are log lines with this name, or with a name within this part.
 fn is_known(name: &str) -> bool {
     let is_within =
         |known: &&str| known.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));

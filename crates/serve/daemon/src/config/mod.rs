@@ -47,14 +47,14 @@ pub use volume::Volume;
 pub struct Config {
     /// The volumes, with unique names.
     pub volumes: Vec<Volume>,
-    /// The configuration of each front end: what it serves and where. One per line of the front-end table, in
-    /// its order.
+    /// The configuration of each front end: its exports and portals. There is one entry per entry of the
+    /// front-end table, in the same order.
     pub(crate) front_ends: Vec<Box<dyn Configured>>,
-    /// TCP congestion control of all portals; overrides their own setting.
+    /// TCP congestion control of all portals; overrides the settings of the portals.
     pub congestion: Option<String>,
     /// Limits.
     pub limits: Limits,
-    /// Directory of identities and reservations.
+    /// The state directory, with identities and reservations.
     pub state: Option<PathBuf>,
     /// The control socket.
     pub control: Option<PathBuf>,
@@ -72,8 +72,8 @@ pub struct Config {
     pub log: Log,
 }
 
-/// The server's part of `[limits]`; front ends read theirs from the same section. `None` means the default of
-/// [`front_end_core::Limits`].
+/// The server's part of `[limits]`; front ends read their limits from the same section. `None` means the
+/// default of [`front_end_core::Limits`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Limits {
     /// Maximum concurrent connections from one address or IPv6 network (/64).
@@ -97,7 +97,8 @@ pub struct FrontEndKind {
     /// Parses an address to listen on: `[NAME://]ADDR[:PORT]`, or `NAME+unix://PATH` if it serves Unix
     /// sockets.
     pub listen: fn(&str) -> Result<ListenAddress, Unfit>,
-    /// The heading that it requires to serve anything, as written in the file: `[[target]]`.
+    /// The heading of the section without which the front end exports nothing, as written in the file:
+    /// `[[target]]`.
     pub heading: &'static str,
     /// Reads its sections of the configuration file, and records errors in them. All keys are optional.
     pub read: fn(&Document<'_>) -> Box<dyn Configured>,
@@ -119,14 +120,14 @@ pub struct Addition<'a> {
     pub volume: &'a VolumeName,
     /// Its specification.
     pub spec: &'a str,
-    /// The target to add it to; created if it is not in the file. `None` creates a separate target for the
-    /// volume.
+    /// The target to which the volume is added; it is created if it is not in the file. `None` creates a
+    /// separate target for the volume.
     pub target: Option<&'a str>,
     /// Its LUN in that target; `None` for the first free one.
     pub lun: Option<u16>,
-    /// Initiators that can see it; if empty, all that may log in.
+    /// The initiators that can see the volume; if empty, all initiators that may log in.
     pub initiators: &'a [String],
-    /// Additional keys of its section, with their values.
+    /// Additional keys of the volume's section, with their values.
     pub keys: &'a [(String, String)],
 }
 
@@ -144,7 +145,7 @@ pub struct Document<'a> {
 pub struct Beside<'a> {
     /// Addresses to listen on, instead of those in the file.
     pub listen: Vec<ListenAddress>,
-    /// The command line has addresses for at least one front end.
+    /// Whether the command line has addresses for at least one front end.
     pub has_addresses: bool,
     /// Volumes in addition to those in the file.
     pub volumes: Vec<&'a VolumeName>,
@@ -158,13 +159,13 @@ pub type Units = HashMap<VolumeName, Arc<LogicalUnit>>;
 pub struct Serving<'a> {
     /// The configuration.
     pub config: &'a Config,
-    /// While a change is applied, some may be missing; their exports are omitted.
+    /// The open volumes. While a change is applied, some volumes may be missing; their exports are omitted.
     pub units: &'a Units,
 }
 
 /// The configuration of one front end. [`Config::front_end`] finds it by its type.
 pub trait Configured: Any + fmt::Debug + Send + Sync {
-    /// Its line in the front-end table.
+    /// The entry of this front end in the front-end table.
     fn kind(&self) -> &'static FrontEndKind;
 
     /// Adopts settings from the command line. The error is a sentence.
@@ -172,8 +173,8 @@ pub trait Configured: Any + fmt::Debug + Send + Sync {
         Ok(())
     }
 
-    /// Whether it has nothing configured. A front end with addresses but no volumes is not empty: its last
-    /// volume can be removed.
+    /// Whether the front end is not configured. A front end with addresses but no volumes is not empty: its
+    /// last volume can be removed.
     fn is_empty(&self) -> bool;
 
     /// The exports that hosts find, all of one type. A volume that no front end exports is not opened.
@@ -187,9 +188,9 @@ pub trait Configured: Any + fmt::Debug + Send + Sync {
         portal.listen.url(portal.front_end)
     }
 
-    /// The differences in `wanted`, which is of the same front end, for people. One line each: `+` added, `-`
-    /// removed, `~` changed. A reload ignores differences without a line. `renamed` lists volumes renamed in
-    /// `wanted`, as pairs of old and new name.
+    /// Human-readable differences in `wanted`, a configuration of the same front end. One line each: `+`
+    /// added, `-` removed, `~` changed. A reload ignores differences without a line. `renamed` lists volumes
+    /// renamed in `wanted`, as pairs of old and new name.
     fn changes(&self, wanted: &dyn Configured, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {
         let mut lines = exposed::changes(&self.exposed(), &wanted.exposed(), renamed);
         lines.extend(portal_changes(&self.portals(), &wanted.portals(), |portal| self.describe(portal)));
@@ -201,13 +202,13 @@ pub trait Configured: Any + fmt::Debug + Send + Sync {
         config.summary_of(&self.exposed())
     }
 
-    /// Describes its exports, in a few lines each. `portals` are those of all front ends, with
-    /// addresses that hosts can reach.
+    /// Describes the exports of the front end, in a few lines each. `portals` are the portals of all front
+    /// ends, with addresses that hosts can reach.
     fn announcement(&self, _portals: &[Portal], _volumes: &[control::Volume]) -> String {
         String::new()
     }
 
-    /// Commands to run on a host to use its exports; `portals` as above.
+    /// Commands to run on a host to use the exports; `portals` is as for [`Configured::announcement`].
     fn usage(&self, _portals: &[Portal]) -> String {
         String::new()
     }
@@ -221,8 +222,8 @@ pub trait RunningFrontEnd: front_end_core::FrontEnd + Any {
     /// Switches to another configuration. [`front_end_core::CoreFrontEnd::adapt`] follows on every core.
     fn adopt(&self, wanted: Serving<'_>);
 
-    /// What hosts would lose if the front end switched to `wanted`, a sentence each; `portals` are those of
-    /// all front ends afterwards. Blocks for up to one second.
+    /// The losses of hosts if the front end switched to `wanted`, as one sentence each. `portals` are the
+    /// portals of all front ends after the switch. Blocks for up to one second.
     fn losses(&self, server: &Server, wanted: Serving<'_>, portals: &[Portal]) -> Vec<String>;
 
     /// The current sessions. Blocks for up to one second.
@@ -241,7 +242,7 @@ impl Config {
         Config::read(Mistakes::new(file, text, None), FrontEnds::default())
     }
 
-    /// Parses a text for these front ends.
+    /// Parses the configuration of a server with these front ends.
     pub(crate) fn read(mistakes: Mistakes<'_>, front_ends: FrontEnds) -> Result<Config, ConfigError> {
         let Some(document) = parsed(&mistakes) else { return mistakes.verdict(None) };
         let config = Config::of_document(&Section::new("the file", 0..0, &document, &mistakes), front_ends);
@@ -324,8 +325,8 @@ impl Config {
         exports
     }
 
-    /// The exports of all front ends, without sessions. `portals` are those of all front ends, with the ports
-    /// actually bound.
+    /// The exports of all front ends, without sessions. `portals` are the portals of all front ends, with the
+    /// ports actually bound.
     pub(crate) fn targets(&self, portals: &[Portal]) -> Vec<control::Target> {
         let of = |front_end: &dyn Configured| -> Vec<control::Target> {
             let name = front_end.kind().name;
@@ -353,7 +354,7 @@ impl Config {
 
     /// The volumes under their new names. `renamed` has the old and new names.
     pub(crate) fn renamed_volumes(&self, renamed: &[(VolumeName, VolumeName)]) -> Vec<Volume> {
-        // A new name may be that of a volume that is not exported.
+        // A volume that is not exported may have had the new name.
         let is_replaced = |volume: &&Volume| renamed.iter().any(|(_, to)| *to == volume.name);
         let rename = |volume: &Volume| match renamed.iter().find(|(from, _)| *from == volume.name) {
             Some((from, to)) => {
@@ -364,7 +365,8 @@ impl Config {
         self.volumes.iter().filter(|volume| !is_replaced(volume)).map(rename).collect()
     }
 
-    /// Keeps the specification, identity and names that these volumes had `before`, under their new names.
+    /// Restores the specification, identity and names that these volumes had `before`, under their new volume
+    /// names.
     pub(crate) fn keep_volumes(&mut self, before: &[Volume], names: &[VolumeName]) {
         for volume in self.volumes.iter_mut().filter(|volume| names.contains(&volume.name)) {
             if let Some(old) = before.iter().find(|old| old.name == volume.name) {
@@ -459,9 +461,8 @@ impl fmt::Debug for FrontEnds {
 }
 
 impl Document<'_> {
-    /// The volume that a key of `section` names. If the file does not have it, the error is recorded at the
-    /// key. The empty name means no volume: the entry keeps its settings for hosts until it has a volume
-    /// again.
+    /// The volume that a key of `section` names. If the file has no such volume, the error is recorded at the
+    /// key. The empty name means no volume: the entry keeps its host settings until it has a volume again.
     pub fn volume(&self, section: &Section<'_>, name: &Placed<&str>) -> Option<VolumeName> {
         if name.value.is_empty() {
             return None;

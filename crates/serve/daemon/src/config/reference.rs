@@ -1,9 +1,10 @@
-//! The documented configuration file: [`TEXT`] is an example with every section and key, each below a comment,
-//! and [`sections`] combines it with the keys that the parser accepts.
+//! The documented configuration file: [`TEXT`] is an example with every section and key, each below a
+//! comment, and [`sections`] combines it with the keys that the parser accepts.
 
 use super::known_keys;
 
-/// The example. A key after `#` without a space excludes another key of the example.
+/// The example. A key after `#` without a space is commented out, because another key of the example excludes
+/// it.
 pub const TEXT: &str = include_str!("reference.toml");
 
 /// A section of the file.
@@ -31,7 +32,7 @@ pub struct Key {
     pub text: String,
 }
 
-/// All sections, each heading once.
+/// All sections; each heading occurs once.
 pub fn sections() -> Vec<Section> {
     let known = known_keys(TEXT);
     let kind = |heading: &str, name: &str| {
@@ -64,7 +65,7 @@ pub fn sections() -> Vec<Section> {
     sections
 }
 
-/// The heading, with a placeholder for a name that users choose.
+/// The heading, with a placeholder in place of a name that users choose.
 fn generic(heading: &str) -> &str {
     if heading.starts_with("[volume.") { "[volume.NAME]" } else { heading }
 }

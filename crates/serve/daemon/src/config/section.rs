@@ -1,9 +1,9 @@
 //! A table of the configuration file, read key by key, and the errors in it.
 //!
-//! `serde` is not used: its derive stops at the first error and names Rust types. Here all errors of a file
-//! are reported together, an unknown key with the nearest known one, and an invalid value with a valid
-//! example. Each is shown with line and column. Values that may be secrets are not shown, since messages end
-//! up in logs and bug reports.
+//! `serde` is not used: its derive stops at the first error and names Rust types. This module reports all
+//! errors of a file together, each with its line and column. An unknown key is reported with the most similar
+//! known key, and an invalid value with a valid example. Values that may be secrets are not shown, because
+//! messages are copied to logs and bug reports.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::{self, Display, Write};
@@ -41,7 +41,7 @@ pub struct Section<'a> {
     at: Range<usize>,
     table: &'a DeTable<'a>,
     asked: RefCell<Vec<KnownKey>>,
-    /// Collects its errors.
+    /// Collects the errors in the table.
     pub mistakes: &'a Mistakes<'a>,
 }
 
@@ -58,7 +58,7 @@ impl<'a> Section<'a> {
         Section { title: title.into(), at, table, asked: RefCell::default(), mistakes }
     }
 
-    /// The position of its heading.
+    /// The position of the heading.
     pub fn at(&self) -> Range<usize> {
         self.at.clone()
     }
@@ -78,7 +78,8 @@ impl<'a> Section<'a> {
         &self.title
     }
 
-    /// The value of `key`, if it exists and `read` accepts it. Otherwise `read` returns a sentence.
+    /// The value of `key`, if it exists and `read` accepts it. If `read` rejects the value, it returns a
+    /// sentence, which is recorded as an error.
     fn read<T>(
         &self,
         key: &'static str,
@@ -125,7 +126,7 @@ impl<'a> Section<'a> {
         self.list_by(key, str::parse)
     }
 
-    /// The same, with a function that parses an element.
+    /// An array, if the key exists, whose elements are parsed by a function.
     pub fn list_by<T, E: Display>(
         &self,
         key: &'static str,
@@ -143,8 +144,8 @@ impl<'a> Section<'a> {
         self.elements(key, "a list of numbers", "write numbers in brackets: [1, 2]", read)
     }
 
-    /// The elements of an array that `read` accepts. An empty array is an error: it could mean "none" or "not
-    /// set", and the key can be omitted.
+    /// The elements of an array that `read` accepts. An empty array is an error, because it could mean "none"
+    /// or "not set". To leave a list unset, users omit the key.
     fn elements<T>(
         &self,
         key: &'static str,
@@ -211,7 +212,7 @@ impl<'a> Section<'a> {
         Some((placed, Section::new(title, name.span(), table, self.mistakes)))
     }
 
-    /// Returns `read`, and records an error at the heading if the key is missing.
+    /// Returns `read`. If the key is missing, records an error at the heading.
     pub fn required<T>(&self, key: &'static str, read: Option<T>, example: &str) -> Option<T> {
         if !self.has(key) {
             let sentence = format!("{} has no `{key}`; write one, such as {key} = {example}", self.title);
@@ -341,7 +342,8 @@ impl<'a> Mistakes<'a> {
         self.text
     }
 
-    /// Records a secret at this place: an error if users other than the owner can access the file.
+    /// Records that the file contains a secret at `at`, which is an error if users other than the owner can
+    /// access the file.
     pub(crate) fn found_secret(&self, at: &Range<usize>) {
         if let Some(exposed) = self.exposed.take() {
             self.add(at.clone(), exposed.to_string());
@@ -353,7 +355,7 @@ impl<'a> Mistakes<'a> {
         debug_assert!(at.start <= at.end, "a place in the file");
         let mistake = Mistake { at, sentence: sentence.into() };
         let mut list = self.list.borrow_mut();
-        // A key shared by several front ends is read by each.
+        // A key that several front ends share is read by each of them.
         if !list.contains(&mistake) {
             list.push(mistake);
         }
@@ -398,7 +400,7 @@ fn shown(file: &str, text: &str, list: &[Mistake]) -> String {
         let place = SourceLine::at(text, &mistake.at);
         let margin = place.line.to_string().len();
         let lead = if index > 0 { "\n" } else { "" };
-        // Writing into a String does not fail.
+        // Writing to a `String` does not fail.
         let _ = write!(
             shown,
             "{lead}{file}:{line}:{column}: {sentence}\n{line} | {source}\n{:margin$} | {:before$}{:^<carets$}",
@@ -481,8 +483,8 @@ fn harmless_part<'a>(before: &str, line: &'a str) -> Option<&'a str> {
         return None;
     }
     let key = line.split_once('=').map(|(key, _)| key).filter(|key| key.split('.').all(is_known_key));
-    // Including the space after the `=`, if there is one: any other character there may be longer than a
-    // byte.
+    // Include the space after the `=`, if there is one. Any other character at this position may be longer
+    // than a byte.
     let blank = |key: &str| usize::from(line[key.len() + 1..].starts_with(' '));
     Some(key.map_or("", |key| &line[..key.len() + 1 + blank(key)]))
 }
@@ -500,7 +502,7 @@ fn speaks_of_secrets(line: &str) -> bool {
     ["secret", "passw", "chap", "account", "mutual"].iter().any(|word| line.contains(word))
 }
 
-/// The keys that occur near secrets. Others may be misplaced secrets.
+/// Whether this is one of the keys that occur near secrets. Any other word may be a misplaced secret.
 fn is_known_key(key: &str) -> bool {
     const KNOWN: &str = "account algorithms chap discovery initiators mutual secret secret-file target user";
     KNOWN.split(' ').any(|known| known == key.trim())

@@ -69,7 +69,7 @@ fn values_of_the_wrong_kind_are_refused_with_an_example() {
     refused("[volume.vm1]\nspec = \"ram:1GiB\"\nread-only = 1", "3:13", "true or false");
 }
 
-/// Interface 1 is the loopback.
+/// Interface 1 is the loopback interface.
 #[test]
 fn metrics_are_served_on_a_link_local_address_with_its_interface() {
     let listen = |address: &str| format!("[metrics]\nlisten = \"{address}\"");
@@ -116,7 +116,7 @@ fn volumes_are_checked() {
     }
 }
 
-/// A volume may be a LUN of several targets; two volumes may not be one disk.
+/// A volume may be a LUN of several targets, but two volumes must not appear as one disk.
 #[test]
 fn two_volumes_with_one_designator_are_refused() {
     let two = |one: &str, other: &str| {
@@ -233,7 +233,7 @@ fn a_target_without_a_session_s_section_likes_what_makes_it_fast() {
     }
 }
 
-/// A new key must be in the text, or in the list of keys that cannot be configured.
+/// A new negotiated key must be in the reference text, or in the list of keys that cannot be configured.
 #[test]
 fn a_target_s_section_has_every_negotiated_key_but_these() {
     let section = "[target.session]\nheader-digest = [\"crc32c\"]\ndata-digest = [\"crc32c\"]\ninitial-r2t = true\n\
@@ -298,8 +298,8 @@ fn chap_is_checked() {
     refused("[discovery.chap]\nalgorithms = [\"md5\"]", "1:1", "write [[discovery.chap.account]]");
 }
 
-/// An administrator who removes the last name from a list wants to admit no initiator; the list must not
-/// admit all of them.
+/// An administrator who removes the last name from a list wants to admit no initiator. The empty list must
+/// not admit all initiators.
 #[test]
 fn an_empty_list_is_refused_wherever_it_stands() {
     let chap = |lines: &str| with_target(&format!("[target.chap]\n{lines}"));

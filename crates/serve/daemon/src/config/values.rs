@@ -22,7 +22,7 @@ impl fmt::Display for Unfit {
 
 impl std::error::Error for Unfit {}
 
-/// The value named `text` in `table`, a table of `what`.
+/// The value named `text` in `table`. `what` names the kind of value, for the error message.
 pub fn one_of<T: Copy>(what: &str, text: &str, table: &[(&str, T)]) -> Result<T, Unfit> {
     debug_assert!(!table.is_empty(), "there is something to choose");
     let known: Vec<&str> = table.iter().map(|(name, _)| *name).collect();
@@ -62,11 +62,11 @@ pub fn listen_address(text: &str, own_scheme: &str, own_port: u16) -> Result<Soc
     })
 }
 
-/// The same, or a Unix socket: `SCHEME+unix://PATH`.
+/// A listen address as in [`listen_address`], or a Unix socket: `SCHEME+unix://PATH`.
 pub fn listen_address_or_path(text: &str, own_scheme: &str, own_port: u16) -> Result<ListenAddress, Unfit> {
     let local = text.strip_prefix(own_scheme).and_then(|rest| rest.strip_prefix("+unix://"));
     let Some(path) = local else { return Ok(listen_address(text, own_scheme, own_port)?.into()) };
-    // Characters that need no escaping in a URL: clients get the path in theirs.
+    // Allow only characters that need no escaping in a URL, because clients use the path in a URL.
     let is_plain = |c: char| !c.is_control() && !" \"#%&?\\".contains(c);
     match path.starts_with('/') && !path.ends_with('/') && path.chars().all(is_plain) {
         true => Ok(ListenAddress::Unix(PathBuf::from(path))),
@@ -77,7 +77,7 @@ pub fn listen_address_or_path(text: &str, own_scheme: &str, own_port: u16) -> Re
     }
 }
 
-/// An interface of this machine: `[SCHEME://]NAME`.
+/// A network interface of this computer: `[SCHEME://]NAME`.
 pub(crate) fn interface<'a>(text: &'a str, own_scheme: &str) -> Result<&'a str, Unfit> {
     let name = without_scheme(text, own_scheme)?;
     // The kernel's rules (dev_valid_name).
@@ -101,7 +101,7 @@ fn without_scheme<'a>(text: &'a str, own_scheme: &str) -> Result<&'a str, Unfit>
     }
 }
 
-/// Where metrics are served: an address and a port.
+/// The address and port of the metrics server.
 pub(super) struct MetricsAddress(pub(super) SocketAddr);
 
 impl FromStr for MetricsAddress {
@@ -157,7 +157,8 @@ impl FromStr for VolumeName {
     }
 }
 
-/// Leaves room for the rest of an iSCSI name, whose maximum is 223 bytes (RFC 7143 section 4.2.7.1).
+/// Maximum length of a volume name. It leaves space for the rest of an iSCSI name, whose maximum is 223 bytes
+/// (RFC 7143 section 4.2.7.1).
 const NAME_MAX: usize = 64;
 
 /// A UUID in its usual form, of any version.
@@ -197,7 +198,7 @@ impl FromStr for Uuid {
             digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, d| byte << 4 | d)).collect()
         });
         let uuid = bytes.and_then(|bytes| bytes.try_into().ok()).map(Uuid);
-        // Only the two usual forms: with dashes in the standard positions, or without any.
+        // Accept only the two usual forms: with dashes in the standard positions, or without dashes.
         uuid.filter(|uuid| !text.contains('-') || uuid.to_string().eq_ignore_ascii_case(text)).ok_or_else(
             || {
                 Unfit(format!(
@@ -208,8 +209,8 @@ impl FromStr for Uuid {
     }
 }
 
-// Settings of a reactor's waiting: how long it polls for events before it sleeps (`50us`, or `always`), and
-// how long it lets events accumulate.
+// Settings for a reactor that waits for events: how long it polls before it sleeps, and how long it lets
+// events accumulate.
 
 /// How long a reactor polls for events before it sleeps (`50us`, or `always`); [`reactor::Spin::ALWAYS`] for
 /// `always`.
@@ -221,7 +222,8 @@ pub struct Poll(pub Duration);
 pub struct Gather(pub Duration);
 
 const ALWAYS: &str = "always";
-/// The longest that a request may be delayed for others: about the seek time of a disk.
+/// The longest time for which a request may be delayed to batch it with others: about the seek time of a
+/// disk.
 const GATHER_MAX: Duration = Duration::from_millis(10);
 
 impl Poll {

@@ -8,14 +8,14 @@ use super::values::{Uuid, VolumeName};
 use logical_unit::{GivenNames, Identity};
 use volume::spec::{Spec, Time};
 
-/// A volume and its presentation.
+/// A volume, and the names that it presents to initiators.
 #[derive(Clone, Debug)]
 pub struct Volume {
     /// Its name, under which its identity is stored.
     pub name: VolumeName,
     /// Its specification.
     pub spec: Spec,
-    /// Its identity; `None` for a random one, created once and stored.
+    /// The identity of the volume; `None` for a random identity, which is created once and stored.
     pub uuid: Option<Uuid>,
     /// Names presented to initiators, instead of those derived from its UUID.
     pub names: GivenNames,
@@ -26,10 +26,11 @@ pub struct Volume {
 }
 
 impl Volume {
-    /// Linux gives a SCSI command 30 s; a device that takes as long has failed already.
+    /// The default deadline. Linux times out a SCSI command after 30 s, so a device that takes this long has
+    /// already failed for the initiator.
     pub const DEADLINE: Duration = Duration::from_secs(30);
 
-    /// With defaults for everything else.
+    /// Creates a volume with defaults for everything else.
     pub fn new(name: VolumeName, spec: Spec) -> Volume {
         let (uuid, names, previous_name) = (None, GivenNames::default(), None);
         Volume { name, spec, uuid, names, previous_name, deadline: Volume::DEADLINE }
@@ -87,7 +88,7 @@ fn spec(section: &Section<'_>) -> Option<Spec> {
         .ok()
 }
 
-/// Refuses two volumes with the same previous name: only one of them has its identity.
+/// Refuses two volumes with the same previous name, because only one of them can have its identity.
 fn one_successor_each(named: &[(Placed<&str>, Section<'_>)], volumes: &[Volume]) {
     let mut taken: HashMap<&str, &VolumeName> = HashMap::new();
     for volume in volumes {
@@ -102,9 +103,9 @@ fn one_successor_each(named: &[(Placed<&str>, Section<'_>)], volumes: &[Volume])
     }
 }
 
-/// To every initiator that sees both, two volumes with the same UUID or designator would be one volume with
-/// two paths, and a multipath driver would mix their data. The serial number does not count: initiators only
-/// use it if there is no designator.
+/// Refuses two volumes with the same UUID or designator. To an initiator that sees both, they would appear as
+/// one volume with two paths, and a multipath driver would mix their data. The serial number is not checked,
+/// because initiators use it only if there is no designator.
 fn one_identity_each(named: &[(Placed<&str>, Section<'_>)], volumes: &[Volume]) {
     let mut taken: HashMap<(&str, Vec<u8>), &VolumeName> = HashMap::new();
     for volume in volumes {
@@ -113,7 +114,7 @@ fn one_identity_each(named: &[(Placed<&str>, Section<'_>)], volumes: &[Volume]) 
             ..Identity::new(volume.uuid.map_or([0; 16], |uuid| uuid.0))
         };
         let [naa, t10_id] = identity.names().map(|name| name.designator());
-        // Names that are neither given nor derived from a UUID known here.
+        // Skip names that are neither specified nor derived from a UUID in the configuration.
         let is_known = |is_given: bool| is_given || volume.uuid.is_some();
         let keys = [
             ("uuid", "UUID", volume.uuid.map(|uuid| uuid.0.to_vec())),

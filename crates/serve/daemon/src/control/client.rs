@@ -93,7 +93,8 @@ pub struct Subscription {
 /// Subscribes to the events of the server whose socket is at `path`.
 ///
 /// # Errors
-/// There is no server, or it rejects the subscription, for instance because it has the maximum number of subscribers.
+/// There is no server, or it rejects the subscription, for instance because it has the maximum number of
+/// subscribers.
 pub fn subscribe(path: &Path) -> Result<Subscription, Failure> {
     let failed = |error| Failure::from(AskError::new(path, error));
     let (reply, stream) = converse(path, &ControlRequest::Events).map_err(failed)?;

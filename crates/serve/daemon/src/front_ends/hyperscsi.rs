@@ -1,4 +1,5 @@
-//! HyperSCSI as a front end of a configured server: `[hyperscsi]`, and `[[hyperscsi.target]]` for each target.
+//! HyperSCSI as a front end of a configured server: `[hyperscsi]`, and `[[hyperscsi.target]]` for each
+//! target.
 //!
 //! If the command line has an address for it (`--listen hyperscsi://INTERFACE` or
 //! `hyperscsi+udp://ADDR:PORT`), it serves the command line's volumes, each as LUN 0 of a target with the

@@ -1,5 +1,5 @@
-//! The common parts of front ends' sections: listen addresses, lists of targets, exports or slots, and edits of these lists in the
-//! text of a configuration file when a volume is added or removed.
+//! The common parts of front ends' sections: listen addresses, lists of targets, exports or slots, and edits
+//! of these lists in the text of a configuration file when a volume is added or removed.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -153,7 +153,8 @@ pub(super) fn random(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the system's random source works");
 }
 
-/// The section of a front end in the text of a file; `example` is an address to listen on. The error is a sentence.
+/// The section of a front end in the text of a file; `example` is an address to listen on. The error is a
+/// sentence.
 pub(super) fn section_to_edit<'a>(
     root: &'a mut Table,
     name: &str,
@@ -163,8 +164,8 @@ pub(super) fn section_to_edit<'a>(
     section.ok_or_else(|| format!("the file has no [{name}]; add one with listen = [\"{example}\"]"))
 }
 
-/// Adds an export with these entries to the list under `key`. An existing export that matches `is_it` and has no volume gets
-/// `volume` instead; one that has a volume is the error `taken`.
+/// Adds an export with these entries to the list under `key`. An existing export that matches `is_it` and has
+/// no volume gets `volume` instead; one that has a volume is the error `taken`.
 pub(super) fn add_export<'k>(
     parent: &mut dyn TableLike,
     key: &str,
@@ -226,7 +227,8 @@ fn vacate(entry: &mut dyn TableLike, keys: &[&str]) -> bool {
     says_more
 }
 
-/// Adds a LUN to the target of this name, which is added if it is not in the file. `is_same` compares names as the protocol does.
+/// Adds a LUN to the target of this name, which is added if it is not in the file. `is_same` compares names
+/// as the protocol does.
 pub(super) fn add_lun(
     parent: &mut dyn TableLike,
     name: &str,

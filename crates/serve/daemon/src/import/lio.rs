@@ -579,8 +579,8 @@ fn identify(volume: &mut Volume, plugin: &str, name: &str, wwn: &str, object: &O
     volume.give("revision", revision.to_owned(), "revision", &place);
 }
 
-/// NAA IEEE Registered Extended: LIO's company identifier, 001405h, and the first 25 hexadecimal digits of the unit serial
-/// number, with zeroes if it has fewer.
+/// NAA IEEE Registered Extended: LIO's company identifier, 001405h, and the first 25 hexadecimal digits of
+/// the unit serial number, with zeroes if it has fewer.
 fn naa(wwn: &str) -> String {
     let digits: String = wwn.chars().filter(char::is_ascii_hexdigit).take(25).collect();
     format!("0x6001405{:0<25}", digits.to_ascii_lowercase())

@@ -6,8 +6,8 @@
 //! While the server reloads, or a core hangs, a scrape still completes within a second, and reports the
 //! condition.
 //!
-//! Reading order: [`sample`] (reading the counters), `render` (all metrics, and a sample as text), `exposition` (the text format),
-//! [`Health`], `http` (the listener).
+//! Reading order: [`sample`] (reading the counters), `render` (all metrics, and a sample as text),
+//! `exposition` (the text format), [`Health`], `http` (the listener).
 
 mod exposition;
 pub(crate) mod http;

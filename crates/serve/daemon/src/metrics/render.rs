@@ -1,7 +1,7 @@
 //! All metrics, and a sample in Prometheus' text format.
 //!
-//! The names of metrics and labels are stable, because dashboards and alerts use them. The table in docs/metrics.md has
-//! all of them: a test writes it.
+//! The names of metrics and labels are stable, because dashboards and alerts use them. The table in
+//! docs/metrics.md has all of them: a test writes it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

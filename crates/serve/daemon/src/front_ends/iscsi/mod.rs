@@ -1,4 +1,5 @@
-//! iSCSI as a front end of a configured server: `[[portal]]`, `[[target]]`, `[discovery]`, and its part of `[limits]`.
+//! iSCSI as a front end of a configured server: `[[portal]]`, `[[target]]`, `[discovery]`, and its part of
+//! `[limits]`.
 //!
 //! It serves the volumes and addresses of the command line: each volume is LUN 0 of a separate target, open
 //! to any initiator.

@@ -13,7 +13,8 @@ pub(super) struct Way<'a> {
     target: &'a Target,
     /// Addresses that initiators can reach, without wildcards: at least one.
     portals: Vec<SocketAddr>,
-    /// A name that matches the target's first pattern. `None` if the target has no patterns, or every name matches the first.
+    /// A name that matches the target's first pattern. `None` if the target has no patterns, or every name
+    /// matches the first.
     initiator: Option<String>,
     /// The CHAP name of the first account that the target accepts; `None` if it has none.
     user: Option<&'a str>,
