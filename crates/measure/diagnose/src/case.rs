@@ -1,4 +1,4 @@
-//! A load, and the model's predictions for it: unchanged, and with a change.
+//! A measured load, and the model's predictions for it, without and with a change.
 
 use super::layers::Layers;
 use super::patterns::{self, Stalls};
@@ -11,15 +11,15 @@ use crate::symptoms;
 use crate::symptoms::Symptoms;
 use model::{Keys, Load, Path, Prediction, Term, predict};
 
-/// A load that moved data.
+/// A load that moved data, with everything that is known about it.
 pub(super) struct Case<'a> {
     pub(super) evidence: &'a Evidence,
     pub(super) layers: &'a Layers,
     pub(super) ceiling: &'a Ceiling,
-    /// Its place in [`Evidence::loads`].
+    /// The index of the load in [`Evidence::loads`].
     pub(super) index: usize,
     pub(super) run: &'a LoadRun,
-    /// Bytes a second.
+    /// The achieved rate, in bytes per second.
     pub(super) rate: Estimate,
     pub(super) symptoms: Symptoms,
     /// The current setting.
@@ -41,18 +41,18 @@ impl Setting {
     }
 
     /// Removes the limit of TCP windows. The measured time of a single long command includes the effect of
-    /// the windows; without them, its data takes the time that the link needs.
+    /// the windows. Without windows, its data takes the time that the link needs.
     pub(super) fn open_windows(&mut self) {
         self.path.window_bytes = None;
         self.path.copy_per_s = self.path.payload_per_s;
     }
 }
 
-/// The error of the model, even with exact measurements.
+/// The relative error of the model if all measurements were exact.
 const MODEL_ERROR: f64 = 0.1;
 
 impl<'a> Case<'a> {
-    /// `None` if the load moved nothing: then there is no rate to compare with.
+    /// Returns `None` if the load moved no data, since there is then no rate to compare with.
     pub(super) fn of(
         evidence: &'a Evidence,
         layers: &'a Layers,
@@ -81,12 +81,12 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The time of a single request, in seconds.
+    /// Returns the modelled time of a single request, in seconds.
     pub(super) fn modelled_alone_s(&self) -> f64 {
         self.modelled.alone_s
     }
 
-    /// The shortest request of the protocol, as the start of a sentence.
+    /// Returns the name of the protocol's shortest request, for the start of a sentence.
     pub(super) fn shortest(&self) -> &'static str {
         match &self.evidence.nbd {
             None => "A NOP",
@@ -95,7 +95,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The peer, in the protocol's terms.
+    /// Returns the name of the peer in the protocol's terms.
     pub(super) fn server(&self) -> &'static str {
         if self.evidence.nbd.is_some() { "server" } else { "target" }
     }
@@ -104,16 +104,16 @@ impl<'a> Case<'a> {
         &self.run.load
     }
 
-    /// The average time of a request, by Little's law, in seconds.
+    /// Returns the average time of a request, in seconds, by Little's law.
     pub(super) fn service_s(&self) -> f64 {
         self.run.under_way.max(f64::MIN_POSITIVE) * f64::from(self.load().block_bytes) / self.rate.value
     }
 
-    /// The predicted gain of a change that the model covers.
+    /// Returns the predicted gain of a change that the model covers.
     ///
-    /// Concurrent requests take longer than single ones, by the same factor before and after the change. The
-    /// model's prediction for the depth is therefore scaled by the ratio measured now. Limits that were
-    /// measured as such are not scaled.
+    /// Concurrent requests take longer than single ones. This factor is assumed to be the same before and
+    /// after the change, so the model's prediction for the depth is scaled by the ratio of the measured to
+    /// the modelled rate. Limits that were themselves measured are not scaled.
     pub(super) fn gain_of(&self, change: impl FnOnce(&mut Setting)) -> Gain {
         let mut changed = self.setting.clone();
         change(&mut changed);
@@ -128,22 +128,23 @@ impl<'a> Case<'a> {
         self.gain_to(changed.predict().terms.iter().map(limit).fold(f64::INFINITY, f64::min))
     }
 
-    /// The predicted gain of removing something that the model does not cover: afterwards, the model applies.
+    /// Returns the predicted gain of removing a cause that the model does not cover. Without the cause, the
+    /// model applies unscaled.
     pub(super) fn gain_without(&self, change: impl FnOnce(&mut Setting)) -> Gain {
         let mut changed = self.setting.clone();
         change(&mut changed);
         self.gain_to(changed.predict().bytes_per_s)
     }
 
-    /// The share of the time for which this machine made loads of single requests wait for a CPU; `None` if
-    /// there are no such loads.
+    /// Returns the median share of the time for which loads of single requests waited for a CPU of this
+    /// machine; `None` if there are no such loads.
     pub(super) fn waited_alone(&self) -> Option<f64> {
         let single = self.evidence.loads.iter().filter(|run| run.load.depth == 1 && run.service.count() > 0);
         let waited: Vec<f64> = single.map(symptoms::starved).collect();
         (!waited.is_empty()).then(|| stats::median(&waited))
     }
 
-    /// The gain if the outlying times were normal.
+    /// Returns the gain if the unusually long times became normal.
     pub(super) fn without_waits(&self) -> f64 {
         match patterns::spread(&self.run.service) {
             Some(spread) if self.load().depth == 1 => spread.mean_s / spread.usual_s,
@@ -151,26 +152,27 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The gain without delayed acknowledgements.
+    /// Returns the gain without delayed acknowledgements.
     pub(super) fn without_stalls(&self, stalls: Stalls) -> f64 {
         let sent_s = self
             .setting
             .path
             .payload_per_s
             .map_or(0.0, |payload| f64::from(self.load().block_bytes) / payload);
-        // The times of longer requests also include stalls; a NOP has no data that could be delayed.
+        // Measured times of longer requests also include stalls, so they cannot serve as a reference. A NOP
+        // carries no data that could be delayed.
         let least_s = self.layers.exchange_s() + self.layers.dispatch_s() + sent_s;
         stalls.mean_s() / stalls.others_s.unwrap_or(least_s)
     }
 
-    /// The gain of another rate relative to the measured one.
+    /// Returns the gain of another rate over the measured rate.
     pub(super) fn gain_to(&self, bytes_per_s: f64) -> Gain {
         self.gain(bytes_per_s / self.rate.value)
     }
 
-    /// A gain, with the uncertainty of its measurements.
+    /// Returns a gain with the uncertainty of its measurements.
     pub(super) fn gain(&self, ratio: f64) -> Gain {
-        // To the extent that the load's time consists of exchanges.
+        // The error of the NOP's time matters only to the extent that the load's time consists of exchanges.
         let exchanges_s = f64::from(self.modelled.exchanges) * self.layers.exchange_s();
         let of_nop = self.layers.nop.map_or(0.0, Estimate::relative_error);
         let of_layers = of_nop * (exchanges_s / self.service_s()).min(1.0);
@@ -185,11 +187,12 @@ impl<'a> Case<'a> {
     }
 }
 
-/// A depth that achieved less than a quarter of the model's prediction is limited by something else.
+/// Limits of the scale. A load that achieves less than a quarter of the model's prediction is limited by
+/// something that the depth does not affect.
 const TRUTH_MIN: f64 = 0.25;
 const TRUTH_MAX: f64 = 1.5;
 
-/// Whether requests wait for each other where a NOP does not: behind the target, at the medium.
+/// Whether requests wait for each other where a NOP does not wait: behind the target, at the medium.
 fn medium_full(run: &LoadRun, rate: Estimate, symptoms: &Symptoms, alone_s: f64) -> bool {
     let service_s = run.under_way * f64::from(run.load.block_bytes) / rate.value;
     let quick = symptoms.nop_queue_s.is_some_and(|queue_s| queue_s <= service_s * NOP_SHARE_MAX);
@@ -201,9 +204,11 @@ fn medium_full(run: &LoadRun, rate: Estimate, symptoms: &Symptoms, alone_s: f64)
     run.load.depth > 1 && quick && waits && ends_idle && symptoms.waiting < 0.1 && !elsewhere
 }
 
-/// The maximum delay of a NOP, as a share, if the NOP waits for none of the resources that requests wait for.
+/// The maximum delay of a NOP, as a share of the requests' time, that allows the conclusion that the NOP
+/// waits for none of the resources that requests wait for.
 const NOP_SHARE_MAX: f64 = 0.2;
 const BUSY_MAX: f64 = 0.9;
-/// Twice as long as alone, and by more than a scheduler's time slice.
+/// Requests wait if they take twice as long as a single request, and the difference is more than a
+/// scheduler's time slice.
 const WAITS_MIN: f64 = 2.0;
 const WAITS_MIN_S: f64 = 0.001;

@@ -1,5 +1,5 @@
-//! Limits that no queue depth can exceed: the link, and components that a load shows to be saturated. Also
-//! the achieved rate of a load.
+//! Limits that no queue depth can exceed: the link, and components that a load saturates. Also computes the
+//! achieved rate of a load.
 
 use model::link::Link;
 use model::{Direction, Keys, Load, Path, Term, predict};
@@ -9,13 +9,13 @@ use crate::patterns::Estimate;
 use crate::symptoms::Symptoms;
 use crate::{Evidence, Known, LinkLayer, LoadRun, PathUnderLoad};
 
-/// The link: its rated speed, and its throughput when full.
+/// The limits of the link: its rated speed, and its measured throughput when it is full.
 pub(super) struct Ceiling {
-    /// The rated speed, and its source.
+    /// The rated speed and its source, if known.
     pub(super) built_for: Option<BuiltFor>,
-    /// The path does not leave this machine.
+    /// Whether the path stays within this machine.
     pub(super) loopback: bool,
-    /// TCP payload in bytes a second when full, if a load filled it.
+    /// The TCP payload rate of the full link, in bytes per second, if a load filled it.
     pub(super) full_per_s: Option<f64>,
 }
 
@@ -23,9 +23,9 @@ pub(super) struct Ceiling {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct BuiltFor {
     pub(super) bits_per_s: f64,
-    /// TCP payload in bytes a second.
+    /// The TCP payload rate, in bytes per second.
     pub(super) payload_per_s: f64,
-    /// True if the user specified it; false if the interface reported it.
+    /// Whether the user specified the speed. Otherwise, the interface reported it.
     pub(super) said: bool,
 }
 
@@ -42,7 +42,7 @@ impl Ceiling {
         }
     }
 
-    /// Adds this load's limits to a path.
+    /// Adds the limits that this load shows to a path.
     pub(super) fn limit(&self, path: &mut Path, run: &LoadRun, rate: Estimate, symptoms: &Symptoms) {
         path.payload_per_s = self.full_per_s.or(self.built_for.map(|built| built.payload_per_s));
         path.window_bytes = symptoms.window.map(|window| window.bytes);
@@ -54,29 +54,30 @@ impl Ceiling {
     }
 }
 
-/// The number of concurrent commands, as the larger of two estimates: from their waiting times, and from the
-/// achieved rate (Little's law). The larger one is more accurate, because requests also wait for others at
-/// this end.
+/// Returns the number of concurrent commands: the larger of two estimates, one from their waiting times, the
+/// other from the achieved rate (Little's law). The larger one is more accurate, because requests also wait
+/// for each other at this end.
 fn at_once(path: &Path, run: &LoadRun, rate: Estimate, symptoms: &Symptoms) -> f64 {
     let alone_s = path.round_trip_s + path.exchange_s + path.command_s;
     let by_rate = rate.value * alone_s / f64::from(run.load.block_bytes.max(1));
     by_rate.min(run.under_way).max(symptoms.at_once).max(1.0)
 }
 
-/// A command that waits a tenth of its time for the window is limited by it.
+/// The window limits a command that waits for it for at least this share of its time.
 const WAITING_MIN: f64 = 0.1;
-/// A link cannot exceed its rated speed: an interface that reports 10 Mbit/s and carries ten times that is
-/// not a real one.
+/// A speed that the interface reports is ignored if its payload rate is not above this share of the fastest
+/// load. A real link cannot exceed its rated speed: an interface that reports 10 Mbit/s but carries ten times
+/// as much is a virtual one.
 const CARRIED_MAX: f64 = 0.95;
 
-/// The utilisation of the two ends, if they are nearly saturated: one of their threads works, or waits for
-/// its CPU, all the time. If both are on one machine, they wake each other, and their times are added.
+/// Returns the utilisation of the two ends, if one of their threads is nearly always running or waiting for a
+/// CPU. If both ends are on one machine, they wake each other, so their times are added.
 pub(super) fn at_its_end(run: &LoadRun) -> Option<f64> {
     let busiest = (run.client_busy + run.client_waited + run.server_busy.unwrap_or(0.0)).min(1.0);
     (busiest >= BUSY_MIN).then_some(busiest)
 }
 
-/// A thread that sleeps for less than a seventh of the time has no more than that to spare.
+/// A thread is nearly saturated if it sleeps for less than a seventh of the time.
 const BUSY_MIN: f64 = 0.85;
 
 fn layer(evidence: &Evidence) -> Option<&LinkLayer> {
@@ -102,29 +103,30 @@ fn built_for(evidence: &Evidence) -> Option<BuiltFor> {
     Some(BuiltFor { bits_per_s, payload_per_s, said: said.is_some() })
 }
 
-/// The payload rate of a link of this speed, with the interface's MTU and Linux's TCP.
+/// Returns the payload rate of a link with this speed, with the interface's MTU and Linux's TCP headers.
 pub(super) fn link_payload_per_s(evidence: &Evidence, bits_per_s: f64) -> f64 {
     let mtu = layer(evidence).map_or(1500, |layer| layer.mtu.clamp(MTU_MIN, MTU_MAX));
     Link { timestamps: true, ..Link::ethernet(bits_per_s, mtu) }.payload_per_s()
 }
 
-/// IPv4 guarantees at least the minimum; Ethernet carries at most the maximum.
+/// The range of valid MTUs: the minimum that IPv4 guarantees, and the maximum of Ethernet.
 const MTU_MIN: u32 = 576;
 const MTU_MAX: u32 = 9216;
 
-/// The rates of Ethernet, in bits a second.
+/// The speeds of Ethernet, in bits per second.
 const LADDER: [f64; 11] = [10e6, 100e6, 1e9, 2.5e9, 5e9, 10e9, 25e9, 40e9, 50e9, 100e9, 200e9];
-/// The share of a rate that TCP achieves: all of it with the best implementations, nine tenths with others.
+/// The share of the link's payload rate that TCP achieves: all of it with the best implementations, nine
+/// tenths with others.
 const REACHED: std::ops::Range<f64> = 0.9..1.02;
 
-/// The Ethernet rate of a link with this payload rate when full, if there is one.
+/// Returns the Ethernet speed whose full link has this payload rate, if there is one.
 pub(super) fn step(evidence: &Evidence, carried_per_s: f64) -> Option<f64> {
     LADDER
         .into_iter()
         .find(|bits_per_s| REACHED.contains(&(carried_per_s / link_payload_per_s(evidence, *bits_per_s))))
 }
 
-/// The throughput of the full link. No load can have exceeded it.
+/// Returns the throughput of the full link. If any load was faster, the link was not full.
 fn full_per_s(evidence: &Evidence, layers: &Layers, built_for: Option<BuiltFor>) -> Option<f64> {
     if loopback(evidence) {
         return None;
@@ -136,13 +138,13 @@ fn full_per_s(evidence: &Evidence, layers: &Layers, built_for: Option<BuiltFor>)
     (carried >= most * FULL_MIN).then_some(carried)
 }
 
-/// Whether the link is full. Any of these suffices:
+/// Whether the link is full. One of these conditions is sufficient:
 ///
-/// - It carries its rated speed.
-/// - Packets queue up before it and are not lost, or are lost at one of Ethernet's rates, where the queue is
-///   short.
-/// - It carries the same in every round, and that is one of Ethernet's rates, where TCP keeps the queue
-///   short.
+/// - The link carries its rated speed.
+/// - Packets queue in front of the link. Either none is lost, or the rate matches a speed of Ethernet; there,
+///   a short queue also drops packets.
+/// - The rate is the same in every round and matches a speed of Ethernet, and no packet is lost. TCP then
+///   keeps the queue short.
 fn is_full(
     evidence: &Evidence,
     layers: &Layers,
@@ -159,18 +161,19 @@ fn is_full(
         || steady && at_step && !symptoms.lossy()
 }
 
-/// A link gives the same rate in every round, within this share.
+/// The maximum relative error of the rate of a full link, which is the same in every round.
 const STEADY_MAX: f64 = 0.02;
 
-/// The share of a full link's payload that TCP leaves, after acknowledgements and its own oscillations.
+/// The minimum share of a full link's payload rate that remains for data, after acknowledgements and TCP's
+/// own oscillations.
 const FULL_MIN: f64 = 0.9;
 
-/// The TCP payload rate of a load's data, in bytes a second.
+/// Returns the TCP payload rate of a load's data, in bytes per second.
 fn payload_per_s(evidence: &Evidence, run: &LoadRun) -> Option<f64> {
     Some(achieved_rate(evidence, run)?.value / data_share(&run.load, &evidence.keys()))
 }
 
-/// The share of data in TCP's payload.
+/// Returns the share of data in TCP's payload.
 pub(super) fn data_share(load: &Load, keys: &Keys) -> f64 {
     let path = Path { payload_per_s: Some(1.0), ..Path::of_round_trip(1.0) };
     let share = predict(&path, keys, load)
@@ -181,15 +184,17 @@ pub(super) fn data_share(load: &Load, keys: &Keys) -> f64 {
     share.unwrap_or(1.0)
 }
 
-// The achieved rate of a load, in bytes a second.
+// The achieved rate of a load.
 
-/// Consecutive requests per queue slot, from which one batch more or less no longer matters.
+/// Number of consecutive requests per queue slot in a round from which one request more or less does not
+/// matter.
 const REQUESTS_MIN: f64 = 4.0;
-/// The error of TCP's counters from late acknowledgements and retransmitted segments.
+/// The relative error of TCP's byte counters, due to late acknowledgements and retransmitted segments.
 const MOVED_ERROR: f64 = 0.05;
 
-/// The median of the rounds. If requests take so long that a round has only one or two per queue slot, rounds
-/// differ by whole batches; then the bytes moved by TCP are used instead. `None` if that is zero.
+/// Returns the median rate of the rounds. If requests take so long that a round has only one or two per queue
+/// slot, rounds differ by whole batches of requests; the rate then follows from the bytes that TCP
+/// transferred. Returns `None` if the rate is zero.
 pub(super) fn achieved_rate(evidence: &Evidence, run: &LoadRun) -> Option<Estimate> {
     let rounds = Estimate::of_rounds(&run.bytes_per_s);
     match requests_of_a_place(run) >= REQUESTS_MIN {
@@ -198,7 +203,7 @@ pub(super) fn achieved_rate(evidence: &Evidence, run: &LoadRun) -> Option<Estima
     }
 }
 
-/// The number of requests per queue slot in a round.
+/// Returns the number of requests per queue slot in a round.
 fn requests_of_a_place(run: &LoadRun) -> f64 {
     let places = f64::from(run.load.depth.max(1)) * run.bytes_per_s.len().max(1) as f64;
     run.service.count() as f64 / places
@@ -213,7 +218,7 @@ fn moved(evidence: &Evidence, run: &LoadRun) -> Option<Estimate> {
     let value =
         data / (round_s(evidence)? * run.bytes_per_s.len() as f64) * without_a_slow_round(&run.bytes_per_s);
     let block = f64::from(run.load.block_bytes);
-    // Less than a request per round comes from NOPs alone.
+    // Less data than one request per round comes from NOPs alone.
     let is_load = data >= block * run.bytes_per_s.len() as f64;
     (is_load && value.is_finite()).then_some(Estimate {
         value,
@@ -222,17 +227,18 @@ fn moved(evidence: &Evidence, run: &LoadRun) -> Option<Estimate> {
     })
 }
 
-/// The ratio of the rounds' median to their mean: this reduces the weight of a round in which windows had to
-/// open first.
+/// Returns the ratio of the rounds' median to their mean. It corrects the total for a slow round, in which
+/// TCP's windows first had to grow.
 fn without_a_slow_round(rates: &[f64]) -> f64 {
     let ratio = stats::median(rates) / stats::mean(rates);
     if ratio.is_finite() { ratio.clamp(1.0, SLOW_ROUND_MAX) } else { 1.0 }
 }
 
-/// One round of six that hardly counts.
+/// The maximum correction: one round of six transferred almost nothing.
 const SLOW_ROUND_MAX: f64 = 1.15;
 
-/// The counted duration of a round. It is the same for all loads, and taken from one with many requests.
+/// Returns the counted duration of a round, in seconds. It is the same for all loads, so it is computed from
+/// the load with the most requests.
 fn round_s(evidence: &Evidence) -> Option<f64> {
     let many = evidence.loads.iter().filter(|run| requests_of_a_place(run) >= REQUESTS_MIN);
     let busiest = many.max_by_key(|run| run.service.count())?;

@@ -1,4 +1,4 @@
-//! The measurements of a path, layer by layer.
+//! The evidence: all measurements of a path, layer by layer.
 
 use std::time::Duration;
 
@@ -10,27 +10,28 @@ use environment::network::LinkLayer;
 use model::Keys;
 use stats::{Interval, median, median_interval};
 
-/// A value that may be unknown, with the reason: a target may reject a probe, or return implausible values.
+/// A measured value, or the reason why it is unknown: a target may reject a probe, or return implausible
+/// values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Known<T> {
-    /// It was measured.
+    /// The value was measured.
     Measured(T),
-    /// It is unknown, for this reason.
+    /// The value is unknown, for this reason.
     Unknown(String),
 }
 
 /// All measurements of a path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// The diagnosed storage, without user and secret.
+    /// The diagnosed storage, without user name and secret.
     pub place: String,
     /// The rated speed of the link in bits a second, if the user specified it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_link_bits_per_s: Option<f64>,
     /// The LUN, or the export.
     pub storage: Storage,
-    /// The keys that we offered at login; `None` over NBD.
+    /// The keys that the client offered at login; `None` over NBD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Keys>,
     /// The negotiated keys; `None` over NBD.
@@ -39,34 +40,35 @@ pub struct Evidence {
     /// The parameters negotiated with an NBD server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nbd: Option<NbdSession>,
-    /// L0: the first interface of the path.
+    /// L0: the network interface of the first connection.
     pub link: Known<LinkLayer>,
-    /// L1: what `connect` took.
+    /// L1: the time of `connect`.
     pub connect: Known<Timed>,
-    /// L1: the session's connections at rest.
+    /// L1: the connections of the idle session.
     pub paths: Vec<PathLayer>,
     /// L1: lost long packets, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub long_packets: Option<LongPackets>,
-    /// L3 to L6.
+    /// L3 to L6: the probes.
     pub ladder: Ladder,
     /// The results of the loads.
     pub loads: Vec<LoadRun>,
-    /// Further facts on the machine, the path, the keys and the storage, for people: the diagnosis does not
-    /// depend on them.
+    /// Further facts about the machine, the path, the keys and the storage, for the reader. The diagnosis
+    /// does not depend on them.
     #[serde(default)]
     pub environment: Facts,
 }
 
 impl Evidence {
-    /// The keys that determine how often a request waits for the peer.
+    /// Returns the keys that determine how often a request waits for the peer.
     pub(super) fn keys(&self) -> Keys {
         self.got.unwrap_or(NBD)
     }
 }
 
-/// A write over NBD sends its data unsolicited, in one message, like the reply to a read. Its headers are
-/// some twenty bytes shorter than the 48 of iSCSI: half a percent of 4 KiB.
+/// Keys that describe NBD. A write sends its data unsolicited, in one message, like the reply to a read.
+/// NBD's headers are about twenty bytes shorter than the 48 bytes of iSCSI, a difference of half a percent
+/// for 4 KiB.
 const NBD: Keys = Keys {
     immediate_data: true,
     initial_r2t: false,
@@ -82,32 +84,32 @@ const NBD: Keys = Keys {
 /// The parameters negotiated with an NBD server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NbdSession {
-    /// The form of its replies: `simple`, `structured` or `extended`.
+    /// The form of the server's replies: `simple`, `structured` or `extended`.
     pub replies: String,
-    /// By TLS.
+    /// Whether the session uses TLS.
     pub encrypted: bool,
-    /// By a Unix socket.
+    /// Whether the session uses a Unix socket.
     pub unix_socket: bool,
-    /// Several connections share one cache (NBD_FLAG_CAN_MULTI_CONN).
+    /// Whether several connections share one cache (NBD_FLAG_CAN_MULTI_CONN).
     pub multi_conn: bool,
-    /// `base:allocation` was negotiated, so that BLOCK_STATUS can be used.
+    /// Whether `base:allocation` was negotiated, which BLOCK_STATUS requires.
     pub base_allocation: bool,
-    /// Connections that there were.
+    /// The number of connections.
     pub connections: u16,
 }
 
 /// A LUN or an export, as reported by the server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Storage {
-    /// Its capacity.
+    /// The capacity, in bytes.
     pub bytes: u64,
-    /// Its logical block.
+    /// The length of a logical block, in bytes.
     pub block_bytes: u32,
-    /// Its physical block.
+    /// The length of a physical block, in bytes.
     pub physical_block_bytes: u32,
-    /// It is read-only.
+    /// Whether the storage is read-only.
     pub read_only: bool,
-    /// Whether it has an enabled write cache, if reported.
+    /// Whether the storage has an enabled write cache, if reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_cache: Option<bool>,
     /// Vendor and product.
@@ -115,57 +117,57 @@ pub struct Storage {
     pub product: Option<String>,
 }
 
-/// A connection at rest.
+/// A connection of the idle session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PathLayer {
     /// Its CID.
     pub cid: u16,
     /// The peer's address.
     pub peer: String,
-    /// Its congestion control.
+    /// The congestion control algorithm.
     pub congestion: String,
     /// The shortest round trip that TCP has measured, in microseconds, if the kernel reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_trip_min_us: Option<f64>,
     /// The smoothed round trip, in microseconds.
     pub round_trip_us: f64,
-    /// The longest segment that we send, in bytes.
+    /// The maximum segment length that we send, in bytes.
     pub segment_bytes: u32,
-    /// The longest packet of the path, in bytes, according to the kernel.
+    /// The maximum packet length of the path, in bytes, according to the kernel.
     pub path_mtu_bytes: u32,
-    /// NOPs on this connection only, if there are several.
+    /// The times of NOPs on this connection, if the session has several.
     pub nop: Known<Timed>,
 }
 
-/// Long packets were lost on the path: short exchanges completed, and those with full-size packets never did.
+/// Lost long packets: short exchanges completed, but exchanges with full-size packets never did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LongPackets {
     /// The exchange that timed out, in a sentence: `a READ of 65,536 bytes had no response in 3 s`.
     pub lost: String,
     /// The longest TCP segment sent or received before that, in bytes.
     pub segment_bytes: u32,
-    /// The segment length with which the same exchange completed, if one was found: all later measurements
-    /// use it.
+    /// A segment length with which the same exchange completed, if one was found. All later measurements use
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub works_bytes: Option<u32>,
 }
 
-/// A probe that was repeated, alone, interleaved with all the others.
+/// The times of a probe. Each probe is a single request, repeated in random order with all other probes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timed {
     /// The time of each request.
     pub times: Histogram,
     /// The median, in microseconds.
     pub median_us: f64,
-    /// From here to `high_us` is the 95 % interval of the median.
+    /// The start of the 95 % interval of the median, in microseconds.
     pub low_us: f64,
-    /// See `low_us`.
+    /// The end of the interval, in microseconds.
     pub high_us: f64,
 }
 
 impl Timed {
-    /// The times of a probe; `None` if there were none. An interval needs two times or more: that of a single
-    /// one extends from zero to twice its value.
+    /// Returns the times of a probe, or `None` if there are none. An interval needs at least two times; with
+    /// a single one, it extends from zero to twice its value.
     pub fn of(times: &[Duration]) -> Option<Timed> {
         let us: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e6).collect();
         let median_us = median(&us);
@@ -182,27 +184,27 @@ impl Timed {
 /// Single commands, each reaching one layer deeper than the previous one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ladder {
-    /// L3: a NOP-Out without data; over NBD, a BLOCK_STATUS of one block, its shortest request.
+    /// L3: a NOP-Out without data. Over NBD: a BLOCK_STATUS of one block, the shortest request.
     pub nop: Known<Timed>,
-    /// L2: NOP-Outs with this number of bytes of ping data, which is returned.
+    /// L2: a NOP-Out with this number of bytes of ping data, which the target returns.
     pub nop_with_data: Vec<(u32, Known<Timed>)>,
-    /// L4: TEST UNIT READY; absent over NBD.
+    /// L4: TEST UNIT READY. Not available over NBD.
     pub test_unit_ready: Known<Timed>,
-    /// L5: a READ of one block, always the same.
+    /// L5: a READ of one block, always the same block.
     pub cached_read: Known<Timed>,
-    /// L5: READs of this number of bytes, always the same.
+    /// L5: a READ of this number of bytes, always the same blocks.
     pub cached_reads: Vec<(u32, Known<Timed>)>,
-    /// L6: a READ of one block that was not read before.
+    /// L6: a READ of one block that has not been read before.
     pub medium_read: Known<Timed>,
     /// L6: an aligned WRITE of one physical block.
     pub write: Known<Timed>,
-    /// L6: WRITEs of this number of bytes.
+    /// L6: a WRITE of this number of bytes.
     pub writes: Vec<(u32, Known<Timed>)>,
-    /// L6: the same as `write` with FUA.
+    /// L6: as `write`, with FUA.
     pub durable_write: Known<Timed>,
-    /// L6: a SYNCHRONIZE CACHE, or NBD's FLUSH, after a write, timed separately.
+    /// L6: a SYNCHRONIZE CACHE (over NBD, a FLUSH) after a write. The write is not part of the time.
     pub flush: Known<Timed>,
-    /// L6: a WRITE of one logical block that is shorter than the physical one.
+    /// L6: a WRITE of one logical block that is shorter than a physical block.
     pub short_write: Known<Timed>,
 }
 

@@ -1,4 +1,4 @@
-//! The conclusions from the measurements.
+//! The conclusions from the measurements: the findings, and the verdict.
 
 use model::Term;
 use serde::{Deserialize, Serialize};
@@ -10,89 +10,89 @@ use crate::{Evidence, LoadRun, confirmed};
 pub struct Diagnosis {
     /// The measurements.
     pub evidence: Evidence,
-    /// The model's account of each load, in the same order.
+    /// The model's explanation of each load, in the same order.
     pub explained: Vec<Explained>,
-    /// The findings, the greatest gain first; at most three.
+    /// The findings, in order of decreasing gain; at most three.
     pub findings: Vec<Finding>,
-    /// The one sentence.
+    /// The overall verdict.
     pub verdict: Verdict,
 }
 
-/// The model's account of a load; zeros for one that moved nothing.
+/// The model's explanation of a load; all zeros for a load that moved no data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
-    /// The median of the measurements, in bytes a second.
+    /// The median measured rate, in bytes per second.
     pub bytes_per_s: f64,
-    /// The model's prediction without a change, in bytes a second.
+    /// The model's prediction without a change, in bytes per second.
     pub modelled_per_s: f64,
-    /// Every limit separately, in bytes a second, the tightest first.
+    /// Every limit separately, in bytes per second, the lowest first.
     pub terms: Vec<(Term, f64)>,
 }
 
-/// Something that is wrong.
+/// A cause that was found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// The cause.
     pub cause: Cause,
-    /// The most affected load: its index in [`Evidence::loads`].
+    /// The index of the most affected load in [`Evidence::loads`].
     pub load: usize,
     /// The evidence, in sentences with numbers.
     pub because: Vec<String>,
     /// The expected gain from a fix.
     pub gain: Gain,
-    /// The remedies, each for another system or place; the most likely one first.
+    /// The remedies, each for a different place, the most likely one first.
     pub remedies: Vec<Remedy>,
-    /// The client-side change to test it, if it can be tested from here.
+    /// The change on the client that tests the finding, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trial: Option<Change>,
 }
 
-/// The gain from a fix: the new rate over the old one, 1.17 for 17 % more.
+/// The gain from a fix: the ratio of the new rate to the old one, for example 1.17 for 17 % more.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
-    /// By the model. Infinite gains (nothing works at all) are represented as `None`.
+    /// The model's prediction; `None` if the gain is infinite because nothing works at all.
     pub predicted: Option<f64>,
-    /// The range from here to `high` covers measurement errors.
+    /// The lower end of the predicted range, which covers measurement errors.
     pub low: f64,
-    /// See `low`.
+    /// The upper end of the predicted range.
     pub high: f64,
-    /// The result of a test.
+    /// The measured gain, if the finding was tested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirmed: Option<Confirmed>,
 }
 
-/// The result of testing a change: alternating rounds with it and without.
+/// The result of testing a change, in alternating rounds with and without it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Confirmed {
-    /// The median of the ratios of adjacent rounds, with the change and without.
+    /// The median of the ratios of adjacent rounds: the rate with the change to the rate without it.
     pub ratio: f64,
-    /// The 95 % interval's lower end.
+    /// The lower end of the 95 % interval.
     pub low: f64,
-    /// Its upper end.
+    /// The upper end of the interval.
     pub high: f64,
 }
 
 impl Confirmed {
-    /// Whether the change makes a statistically significant improvement.
+    /// Whether the improvement by the change is statistically significant.
     pub fn brings(&self) -> bool {
         self.low > 1.0
     }
 
-    /// Whether the change makes hardly any difference: the finding was not the cause.
+    /// Whether the change makes hardly any difference, so that the finding was not the cause.
     pub fn brings_nothing(&self) -> bool {
         self.high < GAIN_MIN && !self.brings()
     }
 }
 
-/// A gain that is worth the effort, and exceeds a benchmark's own scatter.
+/// The minimum gain of a finding: worth the effort of a fix, and larger than the scatter of a benchmark.
 pub(super) const GAIN_MIN: f64 = 1.15;
 
 /// A setting to change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remedy {
-    /// The place of the setting.
+    /// Where the setting is.
     pub at: Where,
-    /// The setting as written there, or an instruction.
+    /// The setting in the syntax of that place, or an instruction.
     pub change: String,
 }
 
@@ -110,7 +110,7 @@ pub enum Where {
     Esxi,
     /// This machine's kernel: `sysctl`, `ip`, `ethtool`.
     Kernel,
-    /// The network between.
+    /// The network between the two ends.
     Network,
     /// The configuration file of Linerate's target.
     Linerate,
@@ -122,75 +122,76 @@ pub enum Where {
     Target,
     /// The NBD server.
     Server,
-    /// Linux' `nbd-client`.
+    /// Linux's `nbd-client`.
     NbdClient,
-    /// libnbd's programs: `nbdcopy`.
+    /// The programs of libnbd: `nbdcopy`.
     Nbdcopy,
     /// The program that uses the storage.
     Application,
 }
 
-/// A change on the client: keys of the URL, and of the load.
+/// A change on the client: in keys of the URL, or in the load.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// Keys of the URL with their new values; `tls` with `off` stands for `nbd://` instead of `nbds://`.
+    /// Keys of the URL with their new values. `tls` with the value `off` stands for `nbd://` instead of
+    /// `nbds://`.
     pub settings: Vec<(String, String)>,
-    /// Another depth.
+    /// The new queue depth, if it changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
-    /// Another length of requests, in bytes.
+    /// The new length of requests in bytes, if it changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_bytes: Option<u32>,
 }
 
-/// The one sentence.
+/// The overall verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// The first finding limits the path.
     HeldBack,
-    /// Nothing is wrong: the path reaches this share of a limit that is expensive to change.
+    /// No cause was found: the path reaches this share of a limit that is expensive to change.
     Fine {
         /// The limit, as in [`Explained::terms`].
         term: Term,
-        /// The share that was reached: 0.97.
+        /// The achieved share of the limit, for example 0.97.
         share: f64,
     },
-    /// It is slower than its layers predict, by this share of the time, and no measurement explains it.
+    /// The path is slower than its layers predict, and no measurement explains this share of the time.
     NotKnown {
-        /// 0.3: thirty percent of the time is unexplained.
+        /// The unexplained share of the time, for example 0.3 for thirty percent.
         unexplained: f64,
     },
-    /// Nothing was found, but the rounds of a load differ too much for a conclusion.
+    /// No cause was found, but the rounds of a load differ too much for a conclusion.
     Uncertain {
-        /// The 95 % interval of its rate, as a share of the median: 1.3 for ±130 %.
+        /// The larger half of the 95 % interval of the load's rate, as a share of the median: 1.3 for ±130 %.
         interval: f64,
     },
 }
 
 // The causes that a diagnosis can find.
 
-/// A cause of slowness that can be fixed.
+/// A cause of low throughput that can be fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
     /// The load's queue depth is too low for the distance.
     Depth,
-    /// The target's command window, or its queue, allows fewer outstanding commands than requested.
+    /// The target's command window or its queue allows fewer outstanding commands than the client would send.
     CommandWindow,
-    /// A TCP window below the bandwidth-delay product of the path.
+    /// A TCP window is smaller than the bandwidth-delay product of the path.
     TcpWindow,
     /// A write waits for an R2T before its first data: InitialR2T, ImmediateData, FirstBurstLength.
     Solicitation,
-    /// A write repeatedly waits for R2Ts: MaxBurstLength, MaxOutstandingR2T.
+    /// A write waits for R2Ts repeatedly: MaxBurstLength, MaxOutstandingR2T.
     SmallBursts,
-    /// Data travels in many short PDUs: MaxRecvDataSegmentLength.
+    /// Data is transferred in many short PDUs: MaxRecvDataSegmentLength.
     SmallSegments,
-    /// Digests use the time of a saturated CPU.
+    /// Digests use CPU time, and a CPU is saturated.
     Digests,
     /// The link runs below its rated speed.
     LinkRate,
-    /// Long packets are dropped silently: an MTU that differs along the path.
+    /// The path silently drops long packets: the MTU differs along the path.
     PathMtu,
     /// Packets are lost.
     Loss,
@@ -198,61 +199,60 @@ pub enum Cause {
     SlowPath,
     /// The storage behind the target is slow.
     Medium,
-    /// Making writes durable is slow.
+    /// It takes long to make writes durable.
     Flush,
-    /// Writes that are shorter than the physical block, or cross its ends: each is a read-modify-write.
+    /// Writes are shorter than a physical block, or cross its boundaries, so each is a read-modify-write.
     Misalignment,
-    /// The target has no CPU time left.
+    /// The target does not have enough CPU time.
     TargetCpu,
-    /// This machine has no CPU time left.
+    /// This machine does not have enough CPU time.
     ClientCpu,
     /// Delayed acknowledgements interact with Nagle's algorithm.
     DelayedAck,
     /// One NBD connection is slower than several.
     Connections,
-    /// Encryption uses the time of a saturated CPU.
+    /// Encryption uses CPU time, and a CPU is saturated.
     Tls,
 }
 
-// The same load over a session with a change.
 
-/// The same load over a session with a change, in rounds adjacent to those without it.
+/// The same load over a session with a change, in rounds that alternate with rounds without the change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Beside {
     /// The change in the session.
     pub otherwise: Otherwise,
-    /// Bytes a second without the change and with it, round by round.
+    /// Bytes per second without and with the change, for each pair of rounds.
     pub pairs: Vec<(f64, f64)>,
-    /// The first failure.
+    /// The first failure in the changed session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_failure: Option<String>,
 }
 
-/// Changes of an NBD session to test.
+/// A change of an NBD session that can be tested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Otherwise {
-    /// This number of connections.
+    /// The session has this number of connections.
     Connections(u16),
-    /// No TLS.
+    /// The session does not use TLS.
     Plain,
 }
 
 impl LoadRun {
-    /// The result of this change, if it was tested often enough.
+    /// Returns the result of this change, if it was tested often enough.
     pub(super) fn tried(&self, is: fn(Otherwise) -> bool) -> Option<(&Beside, Confirmed)> {
         let beside = self.beside.iter().find(|beside| is(beside.otherwise))?;
         Some((beside, confirmed(&beside.pairs)?))
     }
 
-    /// The gain from several connections, if tested.
+    /// Returns the gain from several connections, if it was tested.
     pub(super) fn by_connections(&self) -> Option<f64> {
         self.tried(Otherwise::is_connections).map(|(_, tried)| tried.ratio)
     }
 }
 
 impl Beside {
-    /// The median rates without the change and with it, in bytes a second.
+    /// Returns the median rates without and with the change, in bytes per second.
     pub fn medians(&self) -> (f64, f64) {
         let median =
             |of: fn(&(f64, f64)) -> f64| stats::median(&self.pairs.iter().map(of).collect::<Vec<_>>());
@@ -269,7 +269,7 @@ impl Otherwise {
         self == Otherwise::Plain
     }
 
-    /// The change, as keys of the URL.
+    /// Returns the change as keys of the URL.
     pub(super) fn change(self) -> Change {
         let (key, value) = match self {
             Otherwise::Connections(count) => ("connections", count.to_string()),

@@ -1,4 +1,4 @@
-//! Selection of the causes to report, and the verdict.
+//! Selects the causes to report, and determines the verdict.
 
 use model::Term;
 use stats::{median, median_interval};
@@ -10,13 +10,13 @@ use crate::finding::GAIN_MIN;
 use crate::layers::Layers;
 use crate::{Cause, Confirmed, Diagnosis, Evidence, Finding, Verdict, causes};
 
-/// More are not read.
+/// Maximum number of findings. Readers ignore longer lists.
 const FINDINGS_MAX: usize = 3;
 
-/// Draws the conclusions from the measurements.
+/// Draws conclusions from the measurements.
 ///
-/// If the user named a load, the findings are about that load; otherwise about any measured load. The same
-/// evidence gives the same diagnosis.
+/// If the user specified a load, the findings are about that load; otherwise, about any measured load. The
+/// same evidence always results in the same diagnosis.
 pub fn diagnose(evidence: Evidence) -> Diagnosis {
     let layers = Layers::of(&evidence);
     let ceiling = Ceiling::of(&evidence, &layers);
@@ -33,13 +33,13 @@ pub fn diagnose(evidence: Evidence) -> Diagnosis {
     Diagnosis { explained, findings, verdict, evidence }
 }
 
-/// The loads to explain.
+/// Returns the loads to explain.
 fn asked_about<'a, 'b>(cases: &'a [Case<'b>]) -> Vec<&'a Case<'b>> {
     let named: Vec<_> = cases.iter().filter(|case| case.run.named).collect();
     if named.is_empty() { cases.iter().collect() } else { named }
 }
 
-/// Each cause once, with the most affected load.
+/// Returns each cause once, with the load that it affects most.
 fn found(evidence: &Evidence, cases: &[&Case<'_>]) -> Vec<Finding> {
     let vanished = causes::long_packets(evidence).map(|found| finding(found, 0));
     let worst = causes::ALL.iter().filter_map(|find| {
@@ -55,35 +55,35 @@ fn finding(found: Found, load: usize) -> Finding {
     Finding { cause, load, because, gain, remedies, trial }
 }
 
-/// The size of the gain; infinite if nothing works at all.
+/// Returns the predicted gain; infinite if nothing works at all.
 fn size(finding: &Finding) -> f64 {
     finding.gain.predicted.unwrap_or(f64::INFINITY)
 }
 
-/// Whether the gain is large enough, and more than measurement scatter.
+/// Whether the gain is large enough, and exceeds the scatter of the measurements.
 fn worth_it(finding: &Finding) -> bool {
     size(finding) >= GAIN_MIN && finding.gain.low > 1.0
 }
 
-/// Causes that also show the symptoms of others: the first of each pair is the cause, and the second its
-/// shadow.
+/// Causes that also produce the symptoms of others. In each pair, the first is the actual cause, and the
+/// second is not reported.
 const SHADOWS: [(Cause, Cause); 16] = [
-    // Without a CPU, everything appears late.
+    // Without CPU time, everything appears to be slow.
     (Cause::ClientCpu, Cause::Medium),
     (Cause::ClientCpu, Cause::Flush),
     (Cause::TargetCpu, Cause::Medium),
     (Cause::TargetCpu, Cause::Flush),
-    // A stall of 40 ms affects every probe that it hits.
+    // A stall of 40 ms delays every probe that it affects.
     (Cause::DelayedAck, Cause::Medium),
     (Cause::DelayedAck, Cause::TargetCpu),
     (Cause::DelayedAck, Cause::Flush),
-    // Two alternating paths give a wide spread, and the slow one fills first.
+    // Two alternating paths produce a wide spread of times, and the slower one fills first.
     (Cause::SlowPath, Cause::TargetCpu),
     (Cause::SlowPath, Cause::Medium),
     (Cause::SlowPath, Cause::LinkRate),
     (Cause::SlowPath, Cause::TcpWindow),
     (Cause::SlowPath, Cause::DelayedAck),
-    // After a loss, TCP's congestion window is also a small window.
+    // After a loss, TCP's congestion window is small, which looks like a small window.
     (Cause::Loss, Cause::TcpWindow),
     (Cause::Loss, Cause::DelayedAck),
     // Several connections have several windows, and independent losses.
@@ -91,7 +91,7 @@ const SHADOWS: [(Cause, Cause); 16] = [
     (Cause::Loss, Cause::Connections),
 ];
 
-/// The greatest gains, without shadows.
+/// Returns the findings with the greatest gains, without those that another cause explains.
 fn settle(mut findings: Vec<Finding>) -> Vec<Finding> {
     let causes: Vec<Cause> = findings.iter().map(|finding| finding.cause).collect();
     findings.retain(|finding| {
@@ -104,8 +104,8 @@ fn settle(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings
 }
 
-/// Causes on the path rank before changes of the load. Writes that access the medium twice rank before the
-/// medium, which would have to be replaced.
+/// Causes on the path rank before changes of the load. Unaligned writes, which access the medium twice, rank
+/// before a slow medium, which would have to be replaced.
 fn rank(finding: &Finding, causes: &[Cause]) -> u8 {
     match finding.cause {
         Cause::Depth => 2,
@@ -114,11 +114,12 @@ fn rank(finding: &Finding, causes: &[Cause]) -> u8 {
     }
 }
 
-/// The share of a limit from which the path is fine: the rest is the model's error and the scatter of rounds.
+/// The share of a limit from which the path counts as good. The rest is the model's error and the scatter of
+/// the rounds.
 const FINE_MIN: f64 = 0.7;
 
-/// A rate with an interval of this share on either side is useless: it hides causes, and its share of a limit
-/// is meaningless.
+/// The relative uncertainty from which a rate is useless: it may hide causes, and its share of a limit is
+/// meaningless.
 const UNCERTAIN_MIN: f64 = 1.0;
 
 fn verdict(findings: &[Finding], cases: &[&Case<'_>]) -> Verdict {
@@ -130,7 +131,7 @@ fn verdict(findings: &[Finding], cases: &[&Case<'_>]) -> Verdict {
         return Verdict::Uncertain { interval: least_known };
     }
     let share = |case: &Case<'_>| case.rate.value / case.modelled.bytes_per_s;
-    // The link first: no other limit is as hard to change.
+    // Prefer the link, because it is the most expensive limit to change.
     let at_link = cases.iter().filter(|case| case.modelled.binding() == Some(Term::Link));
     let best = at_link
         .max_by(|one, other| share(one).total_cmp(&share(other)))
@@ -142,14 +143,15 @@ fn verdict(findings: &[Finding], cases: &[&Case<'_>]) -> Verdict {
     }
 }
 
-// The result of testing a change.
+// Evaluates the test of a change.
 
-/// From pairs of consecutive rounds, the first without the change and the second with it: the median of their
-/// ratios, and its 95 % interval. Drift affects both rounds of a pair.
+/// Returns the median ratio of the rounds in each pair, and its 95 % interval. The first rate of a pair is
+/// without the change, the second with it. Drift affects both rounds of a pair.
 ///
-/// `None` if fewer than three pairs are usable: a round in which nothing completed has no ratio.
+/// Returns `None` if fewer than three pairs are usable. A pair is not usable if nothing completed in one of
+/// its rounds.
 pub fn confirmed(pairs: &[(f64, f64)]) -> Option<Confirmed> {
-    // Only the logarithms of ratios scatter symmetrically around their median.
+    // Use logarithms, since only these are distributed symmetrically around their median.
     let logs: Vec<f64> =
         pairs.iter().map(|(without, with)| (with / without).ln()).filter(|log| log.is_finite()).collect();
     if logs.len() < PAIRS_MIN {

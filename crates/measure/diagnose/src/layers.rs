@@ -1,32 +1,33 @@
-//! The layers' times from the probes, as inputs of the model.
+//! Computes the time of each layer from the probes, as the input of the model.
 //!
-//! The time of an unmeasured layer is included in that of the next deeper one, so that no finding is based on
-//! missing measurements.
+//! If a layer was not measured, its time is part of the next deeper layer's time, so that no finding is based
+//! on missing measurements.
 
 use super::patterns::{self, Spread};
 use super::{Evidence, Known, Timed};
 use crate::patterns::Estimate;
 use model::{Direction, Keys, Load, Path};
 
-/// The layers at rest. Times are in seconds.
+/// The times of the layers of an idle path, in seconds.
 pub(super) struct Layers {
-    /// TCP's round trip: the mean over the connections, because commands use them in rotation.
+    /// TCP's round trip: the mean of all connections, because commands use the connections in rotation.
     pub(super) round_trip_s: f64,
-    /// A NOP: the round trip, plus the time of both ends for a PDU.
+    /// The time of a NOP: the round trip, plus the time of both ends for a PDU. `None` if an NBD server takes
+    /// so long that it must have accessed its storage.
     pub(super) nop: Option<Estimate>,
-    /// The same, even if an NBD server takes so long for it that it must have accessed its storage.
+    /// As `nop`, but including times in which an NBD server accessed its storage.
     probe: Option<Estimate>,
     /// The distribution of NOP times.
     pub(super) nop_spread: Option<Spread>,
-    /// The share of the time without any response.
+    /// The share of the time in which the target does not respond to any request.
     pub(super) away: f64,
-    /// TEST UNIT READY.
+    /// The time of TEST UNIT READY.
     pub(super) unit_ready: Option<Estimate>,
-    /// READs by their length in bytes, the shortest first.
+    /// The times of READs by length in bytes, the shortest first.
     pub(super) reads: Vec<(f64, Estimate)>,
-    /// WRITEs likewise.
+    /// The times of WRITEs by length in bytes, the shortest first.
     pub(super) writes: Vec<(f64, Estimate)>,
-    /// The additional time of a READ of blocks not read before.
+    /// The additional time of a READ of blocks that have not been read before.
     pub(super) seek_s: f64,
     /// The additional time of a durable WRITE.
     pub(super) flush_s: f64,
@@ -35,7 +36,7 @@ pub(super) struct Layers {
     physical_block_bytes: u32,
 }
 
-/// The median of a probe, if it was measured and is plausible.
+/// Returns the median time of a probe, if it was measured and is plausible.
 pub(super) fn median(probe: &Known<Timed>) -> Option<Estimate> {
     match probe {
         Known::Measured(timed) => Estimate::of_times(timed),
@@ -50,9 +51,9 @@ fn spread(probe: &Known<Timed>) -> Option<Spread> {
     }
 }
 
-/// An unresponsive target affects every request equally, so this is the minimum over NOPs, TEST UNIT READY,
-/// reads and loads of single requests. A medium that is sometimes slow affects only some of them, and so does
-/// a single disturbance.
+/// Returns the share of the time in which the target is unresponsive: the minimum over NOPs, TEST UNIT READY,
+/// reads and loads of single requests. An unresponsive target delays all of these equally. A medium that is
+/// sometimes slow, or a single disturbance, affects only some of them.
 fn away(evidence: &Evidence) -> f64 {
     let ladder = &evidence.ladder;
     let probes = [&ladder.nop, &ladder.test_unit_ready, &ladder.cached_read].into_iter().map(spread);
@@ -97,22 +98,22 @@ impl Layers {
         }
     }
 
-    /// The time of one exchange: a NOP, or the round trip if that is unknown.
+    /// Returns the time of one exchange: a NOP, or the round trip if that is unknown.
     pub(super) fn exchange_s(&self) -> f64 {
         self.nop.map_or(self.round_trip_s, |nop| nop.value.max(self.round_trip_s))
     }
 
-    /// The idle time of the probe that runs during loads.
+    /// Returns the time that the probe sent during loads takes on an idle path.
     pub(super) fn probe_s(&self) -> f64 {
         self.probe.map_or(self.round_trip_s, |probe| probe.value.max(self.round_trip_s))
     }
 
-    /// The target's time for a command without data, on top of a NOP.
+    /// Returns the target's time for a command without data, in addition to a NOP.
     pub(super) fn dispatch_s(&self) -> f64 {
         self.unit_ready.map_or(0.0, |ready| (ready.value - self.exchange_s()).max(0.0))
     }
 
-    /// The time of a single command of this length and direction, without a seek and without a flush.
+    /// Returns the time of a single command of this length and direction, without a seek and without a flush.
     pub(super) fn alone_s(&self, direction: Direction, bytes: u32) -> Option<f64> {
         let known = match direction {
             Direction::Read => &self.reads,
@@ -121,7 +122,8 @@ impl Layers {
         on_the_line(known, f64::from(bytes))
     }
 
-    /// The time of the shortest command with data on top of its exchanges: the target's work and the medium.
+    /// Returns the time of the shortest command with data, in addition to its exchanges: the target's work
+    /// and the medium.
     fn command_s(&self, direction: Direction, keys: &Keys) -> f64 {
         let shortest = match direction {
             Direction::Read => self.reads.first(),
@@ -132,13 +134,14 @@ impl Layers {
         (time.value - exchanges * self.exchange_s()).max(0.0)
     }
 
-    /// Whether these are writes that are not a whole number of physical blocks.
+    /// Whether the load consists of writes that are not a multiple of the physical block.
     pub(super) fn short_of_a_block(&self, load: &Load) -> bool {
         load.direction == Direction::Write
             && !load.block_bytes.is_multiple_of(self.physical_block_bytes.max(1))
     }
 
-    /// The path with these layers, for a load. Limits of concurrent commands cannot be measured at rest.
+    /// Returns the path with these layers, for a load. Limits on concurrent commands are missing, because an
+    /// idle path does not show them.
     pub(super) fn path(&self, load: &Load, keys: &Keys, connections: u16) -> Path {
         let command_s = self.command_s(load.direction, keys);
         let exchanges = f64::from(keys.exchanges(load.direction, load.block_bytes));
@@ -163,14 +166,14 @@ impl Layers {
     }
 }
 
-/// The maximum time of an NBD server for a BLOCK_STATUS that does not access its storage. Longer times
-/// include the storage, which may be the slow part.
+/// The maximum time of an NBD server for a BLOCK_STATUS that does not access its storage. A longer time
+/// includes the storage, which may be the slow component.
 const STATUS_MAX_S: f64 = 0.001;
-/// Shorter times cannot be distinguished from zero with medians of a few hundred probes.
+/// A shorter time counts as zero: medians of a few hundred probes do not distinguish them.
 const NOTHING_S: f64 = 1e-6;
 
-/// TCP's shortest round trip, which includes neither a queue nor a delayed acknowledgement. If the kernel
-/// does not report it, a NOP gives an upper bound.
+/// Returns TCP's shortest round trip, which includes neither a queue nor a delayed acknowledgement. If the
+/// kernel does not report it, the time of a NOP is an upper bound.
 fn round_trip(evidence: &Evidence, nop: Option<Estimate>) -> f64 {
     let each: Vec<f64> = evidence
         .paths
@@ -194,10 +197,11 @@ fn round_trip(evidence: &Evidence, nop: Option<Estimate>) -> f64 {
     }
 }
 
-/// An unmeasured time does not become infinite.
+/// The round trip that is assumed if none was measured.
 const LONGEST_S: f64 = 1.0;
 
-/// Times by length, the shortest first; of two times for the same length, the one from the series.
+/// Returns times by length, the shortest length first. If a length was measured twice, the time from `series`
+/// is used.
 fn by_length(
     one_block: &Known<Timed>,
     block_bytes: u32,
@@ -211,7 +215,8 @@ fn by_length(
     known
 }
 
-/// The time for any length: interpolated between two measured ones, or extrapolated from the nearest two.
+/// Returns the time for any length, interpolated between two measured lengths, or extrapolated from the two
+/// nearest.
 fn on_the_line(known: &[(f64, Estimate)], bytes: f64) -> Option<f64> {
     let at = known.partition_point(|(length, _)| *length < bytes).clamp(1, known.len().max(2) - 1);
     match (known.get(at - 1), known.get(at)) {

@@ -1,6 +1,6 @@
-//! Diagnosis of slow storage paths: the measurements of the layers ([`Evidence`]), and the conclusions
+//! Diagnoses slow storage paths: the measurements of the layers ([`Evidence`]), and the conclusions
 //! ([`Diagnosis`]). [`measure`] measures any target's LUN and any NBD server's export. The rest of the crate
-//! uses no network and changes no settings; it only names them.
+//! does not access the network. The crate does not change settings; it only suggests changes.
 //!
 //! ```text
 //!   Evidence ──┬── layers (probes at rest) ──┐
@@ -9,13 +9,15 @@
 //!                                               model
 //! ```
 //!
-//! [`diagnose`] builds a [model](model) of the path from the probes' times, and limits it by the loads'
-//! results. A cause is reported if its symptom is present and the model without it is faster by 15 % or more.
+//! [`diagnose`] builds a [model](model) of the path from the times of the probes, and adds limits from the
+//! results of the loads. A cause is reported if its symptom is present and the model without the cause is at
+//! least 15 % faster.
 //!
 //! ```
 //! use diagnose::{Cause, Evidence, diagnose};
 //!
-//! // What `linerate diagnose --quick` measured over 16 ms with a receive buffer of 48 KiB.
+//! Measured by `linerate diagnose --quick` on a path with a round trip of 16 ms and a receive buffer of 48
+//! KiB.
 //! let measured = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/tests/real/tcp-window.json"));
 //! let evidence: Evidence = serde_json::from_str(measured).expect("evidence");
 //!
@@ -24,9 +26,9 @@
 //! assert_eq!(first.gain.predicted.expect("a rate to compare with").round(), 3.0);
 //! ```
 //!
-//! [`measure`] runs on one thread with one session, which is reopened if a probe breaks it. It runs probes in
-//! random order, with rounds of loads between them (over NBD also through sessions with one setting changed),
-//! and reads all clocks and counters before and after.
+//! [`measure`] runs on one thread with one session, which it reopens if a probe breaks it. It sends the
+//! probes in random order, and runs rounds of loads between them; over NBD, these rounds also use sessions
+//! with one changed setting. It reads all clocks and counters before and after each round.
 
 mod case;
 mod causes;

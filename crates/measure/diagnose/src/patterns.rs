@@ -1,31 +1,33 @@
-//! Patterns in the distribution of times that a median does not show: an end that is repeatedly unresponsive,
-//! and a delayed acknowledgement.
+//! Finds patterns in the distribution of times that a median does not show: an end that is repeatedly
+//! unresponsive, and delayed acknowledgements.
 
 use bench::record::Histogram;
 
 use crate::Timed;
 
-/// Times of which some are normal and some many times as long, as if the peer had been suspended.
+/// A distribution in which most times are normal, and some are many times as long, as if the peer had been
+/// suspended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spread {
-    /// The mean of the normal ones, in seconds.
+    /// The mean of the normal times, in seconds.
     pub(super) usual_s: f64,
     pub(super) mean_s: f64,
     pub(super) longest_s: f64,
-    /// The excess of the long times, as a share of the total time: the share for which the peer is
+    /// The excess of the long times, as a share of the total time: the share of the time in which the peer is
     /// unresponsive.
     pub(super) away: f64,
 }
 
-/// The shortest tenth determines the normal time, even if most requests are late.
+/// The quantile that determines the normal time. The shortest tenth is normal even if most requests are late.
 const USUAL_QUANTILE: f64 = 0.1;
-/// Normal times scatter by this factor; a scheduler's time slice is longer than the second value.
+/// A time is late if it exceeds the normal time by this factor plus `SLICE_S`, which is shorter than a
+/// scheduler's time slice.
 const USUAL_FACTOR: f64 = 3.0;
 const SLICE_S: f64 = 0.000_2;
-/// Fewer show no distribution.
+/// Minimum number of times in a distribution.
 const COUNT_MIN: u64 = 20;
 
-/// `None` if there are too few times.
+/// Returns `None` if there are too few times.
 pub(super) fn spread(times: &Histogram) -> Option<Spread> {
     if times.count() < COUNT_MIN {
         return None;
@@ -45,14 +47,14 @@ pub(super) fn spread(times: &Histogram) -> Option<Spread> {
     })
 }
 
-/// Times that cluster at the delay of an acknowledgement.
+/// Times of which some cluster at the delay of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stalls {
-    /// The share of times in the cluster or above.
+    /// The share of times in the cluster or above it.
     pub(super) share: f64,
-    /// The median of those, in seconds.
+    /// The median of the cluster, in seconds.
     pub(super) held_s: f64,
-    /// The mean of the others, which are much shorter; `None` if there are too few.
+    /// The mean of the other, much shorter times; `None` if there are too few.
     pub(super) others_s: Option<f64>,
 }
 
@@ -62,15 +64,16 @@ impl Stalls {
     }
 }
 
-/// Linux delays an acknowledgement for 40 ms (TCP_DELACK_MIN) plus up to a few ticks; Windows and others for
-/// 200 ms.
+/// Ranges of the delay of an acknowledgement. Linux delays it for 40 ms (TCP_DELACK_MIN) and up to a few
+/// ticks, Windows and others for 200 ms.
 const HELD_BACK_S: [(f64, f64); 2] = [(0.036, 0.056), (0.19, 0.225)];
-/// One of twenty: the mean is then more than twice the normal time.
+/// The minimum share of stalled requests. With one of twenty, the mean is more than twice the normal time.
 const SHARE_MIN: f64 = 0.05;
-/// Fewer others are those from before the receiver began to delay (quick acknowledgements, `tcp(7)`).
+/// The minimum share of other requests. If there are fewer, they date from the time before the receiver
+/// started to delay acknowledgements (quick acknowledgements, `tcp(7)`).
 const OTHERS_MIN: f64 = 0.1;
 
-/// `None` if there is no such cluster, or if an exchange could take that long without a stall.
+/// Returns `None` if there is no such cluster, or if an exchange could take that long without a stall.
 pub(super) fn stalls(times: &Histogram, exchange_s: f64) -> Option<Stalls> {
     HELD_BACK_S.into_iter().filter(|(from_s, _)| exchange_s < from_s / 2.0).find_map(|(from_s, to_s)| {
         let within = |range: std::ops::Range<f64>| -> Vec<(u64, u64)> {
@@ -82,7 +85,7 @@ pub(super) fn stalls(times: &Histogram, exchange_s: f64) -> Option<Stalls> {
         let share = (count(&crowd) + count(&later)) / times.count().max(COUNT_MIN / 2) as f64;
         let others = count(&shorter) / times.count().max(1) as f64 >= OTHERS_MIN;
         let others_s = mean_s(&shorter).filter(|_| others);
-        // A cluster is isolated: otherwise it is just the middle of a wide distribution.
+        // The cluster must be isolated; otherwise it may be the middle of a wide distribution.
         let crowded = count(&crowd) >= 4.0 * count(&beside) && count(&crowd) >= count(&later);
         let held_s = Histogram(crowd).quantile_ns(0.5) as f64 / 1e9;
         (share >= SHARE_MIN && crowded).then_some(Stalls { share: share.min(1.0), held_s, others_s })
@@ -103,23 +106,23 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-// A number with its measurement uncertainty.
+// Numbers with their measurement uncertainty.
 
 /// A number that was measured, or computed from measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Estimate {
     pub(super) value: f64,
-    /// The range from here to `high` is the 95 % interval.
+    /// The lower end of the 95 % interval.
     pub(super) low: f64,
     pub(super) high: f64,
 }
 
-/// The uncertainty of a rate that was measured in only one round: on a quiet machine, rounds of a second
-/// scatter by less.
+/// The relative uncertainty of a rate that was measured in only one round. On a quiet machine, rounds of a
+/// second scatter by less.
 const ONE_ROUND: f64 = 0.2;
 
 impl Estimate {
-    /// The median of rounds; `None` if nothing moved in half of them.
+    /// Returns the median of rounds, or `None` if no data was transferred in half of them.
     pub(super) fn of_rounds(rates: &[f64]) -> Option<Estimate> {
         let value = stats::median(rates);
         let known = stats::median_interval(rates);
@@ -128,7 +131,7 @@ impl Estimate {
         (value > 0.0 && value.is_finite()).then_some(Estimate { value, low: low.max(0.0), high })
     }
 
-    /// The median of times, in seconds; `None` if it is implausible: a target may return anything.
+    /// Returns the median of times, in seconds, or `None` if it is implausible: a target may return anything.
     pub(super) fn of_times(timed: &Timed) -> Option<Estimate> {
         let seconds = |us: f64| us / 1e6;
         let sound = timed.median_us > 0.0
@@ -140,12 +143,12 @@ impl Estimate {
         })
     }
 
-    /// The distance to the farther end of the interval, as a share of the value.
+    /// Returns the distance to the farther end of the interval, as a share of the value.
     pub(super) fn uncertainty(self) -> f64 {
         (self.high - self.value).max(self.value - self.low) / self.value
     }
 
-    /// Half of the interval, as a share of the value.
+    /// Returns half of the interval, as a share of the value.
     pub(super) fn relative_error(self) -> f64 {
         if self.value > 0.0 { (self.high - self.low) / 2.0 / self.value } else { 1.0 }
     }
@@ -162,7 +165,7 @@ mod tests {
 
     #[test]
     fn an_end_that_is_there_for_half_of_the_time_is_away_for_the_other() {
-        // In 10 ms: fifty responses after 100 µs each, then one that takes 5 ms more.
+        // In each period of 10 ms, about fifty responses take 100 µs, and then one takes 5 ms longer.
         let spread = spread(&times(&[(100, 490), (5100, 10)])).unwrap();
         assert!((spread.away - 0.5).abs() < 0.02, "{spread:?}");
         assert!((spread.usual_s - 0.0001).abs() < 1e-9);

@@ -1,7 +1,7 @@
-//! Symptoms in the numbers of a load, each with its threshold and the reason for it.
+//! Finds symptoms in the numbers of a load. Each has a threshold, whose reason is stated with it.
 //!
-//! A symptom is not yet a cause: a queue in the network is good on a link that is full. The conclusions are
-//! in [`causes`](super::causes).
+//! A symptom is not yet a cause: for example, a queue in the network is normal if the link is full.
+//! [`causes`](super::causes) draws the conclusions.
 
 use bench::record::Histogram;
 use model::Direction;
@@ -13,37 +13,38 @@ use crate::{Evidence, Known, LoadRun, PathUnderLoad, patterns};
 /// The symptoms of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Symptoms {
-    /// Lost segments, as far as this end can detect them, as a share of all.
+    /// Lost segments as a share of all segments, as far as this end can detect them.
     pub(super) lost: f64,
-    /// The increase of TCP's round trip over the idle one, in seconds: the queue in the network.
+    /// The queue in the network: the increase of TCP's round trip over that of the idle path, in seconds.
     pub(super) queue_s: f64,
-    /// The increase of a NOP's time over the idle one, in seconds: the queue in the network and at the ends.
+    /// The queue in the network and at both ends: the increase of a NOP's time over that on the idle path, in
+    /// seconds.
     pub(super) nop_queue_s: Option<f64>,
     /// The share of a request's time in which it waited for the command window.
     pub(super) waiting: f64,
-    /// Commands at the target on average, without the waiting ones.
+    /// The average number of commands at the target, without those that wait for the command window.
     pub(super) at_once: f64,
-    /// The TCP window that was full, if any.
+    /// The TCP window that limited the load, if any.
     pub(super) window: Option<FullWindow>,
-    /// The share of the time in which this end was runnable, but programs other than the target had its CPU.
+    /// The share of the time in which this end was runnable, but its CPU ran programs other than the target.
     pub(super) starved: f64,
-    /// Requests that cluster at the delay of an acknowledgement.
+    /// Requests whose times cluster at the delay of an acknowledgement.
     pub(super) stalls: Option<Stalls>,
     /// The share of the time in which the target did not respond to anything.
     pub(super) target_away: f64,
-    /// Requests wait for each other where a NOP does not.
+    /// Whether requests wait for each other where a NOP does not wait.
     pub(super) medium_full: bool,
 }
 
 /// A TCP window that limited the load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct FullWindow {
-    /// The part of it in transit at one time, on each connection.
+    /// The used part of the window: the bytes in transit at one time, on each connection.
     pub(super) bytes: f64,
     pub(super) whose: Whose,
 }
 
-/// The buffer behind a window.
+/// The buffer that limits a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whose {
     /// Our receive buffer.
@@ -52,7 +53,7 @@ pub(super) enum Whose {
     OurSend,
     /// The target's receive buffer.
     TargetReceive,
-    /// The target's send buffer: not observable, and concluded by elimination.
+    /// The target's send buffer. It is not observable, so it is inferred by elimination.
     TargetSend,
 }
 
@@ -75,13 +76,14 @@ impl Symptoms {
     }
 
     /// Whether the loss is high enough to slow TCP down. By the square root law, a loss of 0.1 % allows 40
-    /// segments in transit: 57 kB, 1 Gbit/s at a round trip of 0.5 ms and less over longer ones.
+    /// segments in transit, or 57 kB: 1 Gbit/s at a round trip of 0.5 ms, and less over longer paths.
     pub(super) fn lossy(&self) -> bool {
         self.lost >= LOST_MIN
     }
 
-    /// Whether packets queue up in the network: the link is full. TCP's round trip also grows if the target
-    /// has no data to send with its acknowledgement and delays it; a NOP's time then does not grow.
+    /// Whether packets queue in the network because the link is full. TCP's round trip also increases if the
+    /// target has no data to send with an acknowledgement and delays it; in this case, a NOP's time does not
+    /// increase.
     pub(super) fn queued(&self, layers: &Layers) -> bool {
         let queue_s = self.nop_queue_s.map_or(self.queue_s, |nop_queue_s| nop_queue_s.min(self.queue_s));
         queue_s > QUEUE_MIN_S.max(layers.round_trip_s * QUEUE_SHARE_MIN)
@@ -94,19 +96,21 @@ impl Symptoms {
 }
 
 const LOST_MIN: f64 = 0.001;
-/// A lower count, out of a few thousand segments, is not significant.
+/// Minimum number of lost segments. Out of a few thousand segments, a lower number is not significant.
 const LOST_COUNT_MIN: u64 = 5;
-/// A busy machine delays an acknowledgement by this much without any queue.
+/// The minimum queue. A busy machine can delay an acknowledgement by this much without any queue.
 const QUEUE_MIN_S: f64 = 0.001_5;
-/// BBR keeps a quarter of a round trip in the queue of a path that it fills; others keep more.
+/// The minimum queue as a share of the round trip. BBR keeps a quarter of a round trip in the queue of a path
+/// that it fills; other algorithms keep more.
 const QUEUE_SHARE_MIN: f64 = 0.25;
-/// Other programs on the same CPU take a third now and then; above this share they have more of it than this
-/// process.
+/// The share of the time from which this end is starved. Other programs on the same CPU occasionally take a
+/// third of the time; above this share, they take more of it than this process.
 const STARVED_MIN: f64 = 0.4;
 
-/// Retransmitted segments for sent data, or out-of-order segments for received data: a loss towards this
-/// machine is visible only by later segments. The other direction carries only a few commands, of which those
-/// that are retransmitted because a response was late would be a large share.
+/// Returns the share of lost segments. For sent data, these are retransmitted segments. For received data,
+/// these are out-of-order segments, since this machine notices a loss only by later segments. In the opposite
+/// direction of the data, there are only a few commands, so a few retransmissions due to late responses would
+/// be a large share; they do not count.
 fn lost(run: &LoadRun) -> f64 {
     let sum = |of: fn(&PathUnderLoad) -> u64| run.paths.iter().map(of).fold(0, u64::saturating_add);
     let share = |bad: u64, all: u64| match bad >= LOST_COUNT_MIN && all > 0 {
@@ -125,12 +129,12 @@ fn lost(run: &LoadRun) -> f64 {
     }
 }
 
-/// The length on Ethernet without jumbo frames, used if the kernel does not count segments.
+/// The segment length on Ethernet without jumbo frames, used if the kernel does not count segments.
 const SEGMENT_BYTES: u64 = 1448;
 
-/// The time for which this end waited for a CPU, minus the time in which a target on this machine used one:
-/// the scheduler puts two programs that wake each other on one CPU, where one waits while the other works for
-/// it.
+/// Returns the share of the time for which this end waited for a CPU, minus the time in which a target on
+/// this machine used one. The scheduler puts two programs that wake each other on one CPU, where one waits
+/// while the other works for it.
 pub(super) fn starved(run: &LoadRun) -> f64 {
     (run.client_waited - run.server_busy.unwrap_or(0.0)).clamp(0.0, 1.0)
 }
@@ -156,11 +160,12 @@ fn waiting(run: &LoadRun) -> f64 {
     if all > 0.0 { (parts.waiting_us / all).clamp(0.0, 1.0) } else { 0.0 }
 }
 
-/// Whether single requests of this kind wait for a delayed acknowledgement.
+/// Finds single requests that wait for a delayed acknowledgement.
 ///
-/// Single requests cluster at 40 ms or 200 ms; with others outstanding, an acknowledgement is sent with the
-/// next request. A medium may also take 40 ms, but then it does so for every request, and longer requests are
-/// not faster: a stall ends with a full segment, or with the next request.
+/// The times of such requests cluster at 40 ms or 200 ms. If other requests are outstanding, the
+/// acknowledgement is sent together with the next request. A medium may also take 40 ms, but then every
+/// request takes this time, and longer requests are not faster. A stall, in contrast, ends with a full
+/// segment or with the next request.
 fn stalls(evidence: &Evidence, layers: &Layers, run: &LoadRun) -> Option<Stalls> {
     if run.load.depth > 1 || run.load.durable {
         return None;
@@ -182,7 +187,7 @@ fn stalls(evidence: &Evidence, layers: &Layers, run: &LoadRun) -> Option<Stalls>
     (stalls.others_s.is_some() || longer || deeper).then_some(stalls)
 }
 
-/// Probes that read or write, by length.
+/// Returns the times of the probes that read or write, with their lengths.
 fn single(evidence: &Evidence, direction: Direction) -> impl Iterator<Item = (u32, &Histogram)> {
     let ladder = &evidence.ladder;
     let probes = match direction {
@@ -195,17 +200,19 @@ fn single(evidence: &Evidence, direction: Direction) -> impl Iterator<Item = (u3
     })
 }
 
-/// The probe with the length nearest to the load's requests.
+/// Returns the probe whose length is nearest to that of the load's requests.
 fn nearest<'a>(evidence: &'a Evidence, run: &LoadRun) -> Option<(u32, &'a Histogram)> {
     single(evidence, run.load.direction).min_by_key(|(bytes, _)| bytes.abs_diff(run.load.block_bytes))
 }
 
-/// A window is full if the kernel reports so, or if the data in transit equals the window.
+/// Returns the window that is full: according to the kernel, or because the data in transit equals the
+/// window.
 ///
 /// For sending, the kernel counts the time in which the peer's window or our buffer was the limit. For
-/// receiving, there is no such counter: the rate times the round trip is compared with our own window. The
-/// target's window is the limit under three conditions: our window is much larger, there is neither a loss
-/// nor a queue in the network, and a NOP waits behind data that the target could not send yet.
+/// receiving, there is no such counter, so the product of rate and round trip is compared with our own
+/// window. If our window is not the limit, the target's send buffer is, under three conditions: there is
+/// neither a loss nor a queue in the network, a NOP waits behind data that the target could not send yet, and
+/// the rate is the same in every round.
 fn full_window(
     evidence: &Evidence,
     layers: &Layers,
@@ -217,10 +224,10 @@ fn full_window(
     let connections = evidence.paths.len().max(1) as f64;
     let on_the_way = rate.value * layers.round_trip_s / connections;
     let far = layers.round_trip_s >= FAR_S && asked / connections >= ASKED_MIN * on_the_way;
-    // The rate of requests that take as long as single ones is not limited by a window.
+    // If requests take as long as single ones, a window does not limit their rate.
     let alone_s = layers.alone_s(run.load.direction, run.load.block_bytes).unwrap_or(0.0);
     let explained = asked <= EXPLAINED_MAX * rate.value * alone_s;
-    // Several connections have several windows: if they are not faster, a window is not the limit.
+    // Several connections have several windows. If they are not faster, a window is not the limit.
     let elsewhere = run.by_connections().is_some_and(|ratio| ratio < CONNECTIONS_MIN);
     if !far || explained || elsewhere || symptoms.lossy() || symptoms.queued(layers) {
         return None;
@@ -232,9 +239,10 @@ fn full_window(
     }
 }
 
-/// On shorter paths, the ends take longer than the path, and windows are not the limit.
+/// The minimum round trip. On shorter paths, the ends take longer than the path, and windows are not the
+/// limit.
 const FAR_S: f64 = 0.000_5;
-/// More data must be waiting than is in transit.
+/// The outstanding data must exceed the data in transit by this factor.
 const ASKED_MIN: f64 = 1.5;
 const EXPLAINED_MAX: f64 = 1.3;
 
@@ -243,8 +251,8 @@ fn sending(run: &LoadRun, on_the_way: f64) -> Option<FullWindow> {
     let (receiver, buffer) =
         (mean(|path| path.limited_by_receiver), mean(|path| path.limited_by_send_buffer));
     let window = run.paths.iter().filter_map(|path| path.peer_window_bytes).min().map(|bytes| bytes as f64);
-    // A target that does not read its data also closes its window, but then far less than a window is in
-    // transit.
+    // A target that does not read its data also closes its window, but then much less data than a window is
+    // in transit.
     let used = window.is_none_or(|window| on_the_way >= USED_MIN * window);
     match () {
         () if receiver >= LIMITED_MIN && receiver >= buffer && used => {
@@ -255,9 +263,11 @@ fn sending(run: &LoadRun, on_the_way: f64) -> Option<FullWindow> {
     }
 }
 
-/// A third of the time: below it, a fix could not gain 15 %, or the next limit would absorb it.
+/// The minimum share of the time in which a window or buffer is the limit. Below it, a fix could not gain 15
+/// %, or the next limit would prevent the gain.
 const LIMITED_MIN: f64 = 0.3;
-/// The usable share of a window is between a half (a receiver that opens it late) and all.
+/// The range of a full window's used share. It is between a half (a receiver that opens the window late) and
+/// all, with a tolerance.
 const USED_MIN: f64 = 0.35;
 const USED_MAX: f64 = 1.25;
 
@@ -270,7 +280,8 @@ fn receiving(
 ) -> Option<FullWindow> {
     let window = run.paths.iter().filter_map(|path| path.own_window_bytes).max().map(|bytes| bytes as f64);
     let used = |window: f64| (USED_MIN..USED_MAX).contains(&(on_the_way / window));
-    // Data waiting at the target delays a NOP's response; a target without data to send does not delay it.
+    // If the target has data that waits, it delays the response to a NOP. A target without data to send does
+    // not delay the response.
     let waits_for_data =
         symptoms.nop_queue_s.is_some_and(|queue_s| queue_s > layers.round_trip_s * NOP_QUEUE_MIN);
     let steady = rate.relative_error() <= STEADY_MAX;
@@ -285,8 +296,8 @@ fn receiving(
     }
 }
 
-/// The probe has a separate connection, and does not wait for data. If our window is used, it is the limit.
-/// The server's limits, its buffer or its own speed, are not visible from here.
+/// Over NBD, the probe has a separate connection, so it does not wait for data. If our window is fully used,
+/// it is the limit. The limits of the server (its buffer, or its own speed) are not visible from the client.
 fn receiving_by_nbd(run: &LoadRun, on_the_way: f64) -> Option<FullWindow> {
     run.by_connections()?;
     let window = run.paths.iter().filter_map(|path| path.own_window_bytes).max()? as f64;
@@ -294,9 +305,12 @@ fn receiving_by_nbd(run: &LoadRun, on_the_way: f64) -> Option<FullWindow> {
     used.then_some(FullWindow { bytes: on_the_way, whose: Whose::OurReceive })
 }
 
-/// Four connections limited by their windows are four times as fast, or as fast as the link.
+/// The minimum ratio. If windows are the limit, four connections are four times as fast as one, or as fast as
+/// the link.
 const CONNECTIONS_MIN: f64 = 1.3;
-/// A window's worth of data is sent before a NOP's response, and takes a round trip.
+/// The minimum increase of a NOP's time, as a share of the round trip: a full window of data is sent before
+/// the response, which takes a round trip.
 const NOP_QUEUE_MIN: f64 = 0.5;
-/// A fixed window gives the same rate in every round; a TCP window that still grows does not.
+/// The maximum relative error of the rate. With a fixed window, the rate is the same in every round; with a
+/// window that still grows, it is not.
 const STEADY_MAX: f64 = 0.15;

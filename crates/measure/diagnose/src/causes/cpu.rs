@@ -1,11 +1,11 @@
-//! Causes at the two ends: CPU time used by others.
+//! Causes at the two ends: other programs use the CPU time.
 
 use super::words;
 use crate::case::Case;
 use crate::causes::Found;
 use crate::{Cause, Gain, Where};
 
-/// This machine has no CPU time left for the thread that makes the requests.
+/// This machine does not have enough CPU time for the thread that makes the requests.
 pub(crate) fn client_cpu(case: &Case<'_>) -> Option<Found> {
     if !case.symptoms.starved() || case.waited_alone().is_some_and(|waited| waited < ALONE_MIN) {
         return None;
@@ -39,15 +39,16 @@ pub(crate) fn client_cpu(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::ClientCpu, because, gain, remedies, trial: None })
 }
 
-/// Single requests leave a CPU idle most of the time: a thread that waits for it then waits for other
-/// programs. With many concurrent requests, the thread waits for work that the requests themselves cause, in
-/// the kernel and in other programs on the path.
+/// The minimum share of the time for which a load of single requests waits for a CPU. Single requests leave a
+/// CPU idle most of the time, so a thread that waits then waits for other programs. With many concurrent
+/// requests, the thread also waits for work that the requests themselves cause, in the kernel and in other
+/// programs on the path.
 const ALONE_MIN: f64 = 0.35;
-/// A thread that hardly ran proves nothing.
+/// The maximum share that is used for a prediction: a thread that hardly ran is no basis for one.
 const STARVED_MAX: f64 = 0.95;
 
-/// The target has no CPU time left: it responds to any request either immediately or much later, and the kind
-/// of request makes no difference.
+/// The target does not have enough CPU time: it responds to any request either immediately or much later,
+/// regardless of the kind of request.
 pub(crate) fn target_cpu(case: &Case<'_>) -> Option<Found> {
     let away = case.symptoms.target_away;
     let ours = case.waited_alone().unwrap_or(0.0);
@@ -109,14 +110,15 @@ pub(crate) fn target_cpu(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::TargetCpu, because, gain, remedies, trial: None })
 }
 
-/// The gain of CPU time for the target cannot be determined from outside: the wake-up time, and whether the
-/// target sleeps at all, depend on the other load. With planted causes on one machine, a ratio of 6 turned
-/// out as 3 to 18.
+/// Widens the range of a gain. The gain from more CPU time for the target cannot be determined from outside,
+/// since the wake-up time, and whether the target sleeps at all, depend on the other load. In tests with
+/// planted causes on one machine, a predicted ratio of 6 was measured as 3 to 18.
 fn roughly(gain: Gain) -> Gain {
     Gain { low: gain.low.max(0.0).sqrt(), high: gain.high.powf(1.5), ..gain }
 }
 
-/// A shared machine is busy for a tenth or two of the time; from this share on, it is a cause.
+/// The share of the time from which an unresponsive target is a cause. A shared machine is normally busy for
+/// a tenth or two tenths of the time.
 const AWAY_MIN: f64 = 0.35;
 /// The maximum share of the delay that this machine may have caused itself.
 const OURS_MAX: f64 = 0.5;

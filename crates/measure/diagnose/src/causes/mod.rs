@@ -1,7 +1,7 @@
 //! One file for each cause: its evidence, the gain from fixing it, and the remedies.
 //!
-//! Each examines one load with all measurements of the layers. It decides two questions: is the unique
-//! symptom of this cause present, and what does the model predict for the load without it.
+//! Each cause examines one load, together with the measurements of the layers. It answers two questions: is
+//! the characteristic symptom of the cause present, and which rate does the model predict without the cause?
 //! [`judge`](super::judge) selects and orders the findings to report.
 
 mod cpu;
@@ -16,7 +16,7 @@ use super::{Cause, Change, Gain, Remedy, Where};
 pub(super) use nbd::CONNECTIONS;
 pub(super) use network::path_mtu as long_packets;
 
-/// A cause shown by one load.
+/// A cause that one load shows.
 pub(super) struct Found {
     pub(super) cause: Cause,
     pub(super) because: Vec<String>,
@@ -25,7 +25,7 @@ pub(super) struct Found {
     pub(super) trial: Option<Change>,
 }
 
-/// The finding in the protocol's terms.
+/// Rewrites a finding in the terms of the protocol.
 pub(super) fn told(found: Found, case: &Case<'_>) -> Found {
     match &case.evidence.nbd {
         None => found,
@@ -33,7 +33,7 @@ pub(super) fn told(found: Found, case: &Case<'_>) -> Found {
     }
 }
 
-/// All but lost long packets, for which no load is needed.
+/// All causes except lost long packets, which are found without a load.
 pub(super) const ALL: [fn(&Case<'_>) -> Option<Found>; 18] = [
     session::depth,
     session::command_window,
@@ -61,39 +61,39 @@ impl Where {
     }
 }
 
-/// Values of the Windows initiator, which are all under one registry key.
+/// Returns a remedy for the Windows initiator, whose values are all under one registry key.
 fn windows(values: &str) -> Remedy {
     const INITIATOR: &str = "HKLM\\SYSTEM\\CurrentControlSet\\Control\\Class\\\
                              {4D36E97B-E325-11CE-BFC1-08002BE10318}\\NNNN\\Parameters";
     Where::Windows.remedy(format!("{INITIATOR}: {values} (DWORD), then a new session"))
 }
 
-/// Keys of the URL with their new values.
+/// Returns a change that sets keys of the URL.
 fn settings<const N: usize>(keys: [(&str, String); N]) -> Change {
     Change { settings: keys.map(|(key, value)| (key.to_owned(), value)).to_vec(), ..Change::default() }
 }
 
 mod words {
-    //! Numbers in the sentences of a finding.
+    //! Formats numbers for the sentences of a finding.
 
     use readable::figures;
 
-    /// Bytes a second: `11.8 MB/s`.
+    /// Formats bytes per second: `11.8 MB/s`.
     pub(super) fn rate(bytes_per_s: f64) -> String {
         format!("{} MB/s", figures::megabytes(bytes_per_s))
     }
 
-    /// Seconds: `71.2 µs`, `12.1 ms`.
+    /// Formats seconds: `71.2 µs`, `12.1 ms`.
     pub(super) fn time(seconds: f64) -> String {
         figures::latency(seconds * 1e6)
     }
 
-    /// Bytes: `64 KiB`; in bytes if it is not a whole number of KiB.
+    /// Formats a size: `64 KiB`, or bytes if it is not a whole number of KiB.
     pub(super) fn size(bytes: f64) -> String {
         figures::size(bytes)
     }
 
-    /// Bits a second: `1 Gbit/s`.
+    /// Formats bits per second: `1 Gbit/s`.
     pub(super) fn bits(bits_per_s: f64) -> String {
         match bits_per_s {
             rate if rate >= 1e9 => format!("{} Gbit/s", figures::round(rate / 1e9)),
@@ -101,18 +101,18 @@ mod words {
         }
     }
 
-    /// A share: `97 %`, and below ten percent `0.4 %`.
+    /// Formats a share: `97 %`; below ten percent, with one decimal: `0.4 %`.
     pub(super) fn share(share: f64) -> String {
         let percent = share * 100.0;
         if percent.abs() < 9.95 { format!("{percent:.1} %") } else { format!("{percent:.0} %") }
     }
 
-    /// A plain number: `2.3`, `412,345`.
+    /// Formats a plain number: `2.3`, `412,345`.
     pub(super) fn number(number: f64) -> String {
         figures::round(number)
     }
 
-    /// Yes or No, as RFC 7143 writes it.
+    /// Formats a boolean as in RFC 7143: Yes or No.
     pub(super) fn yes(value: bool) -> &'static str {
         if value { "Yes" } else { "No" }
     }

@@ -1,4 +1,5 @@
-//! Findings on an NBD export, with remedies for NBD servers and clients instead of those for iSCSI.
+//! Adapts findings to an NBD export: replaces the remedies for iSCSI by those for NBD servers and clients.
+//! Also finds the causes that only NBD has.
 
 use super::words;
 use crate::case::Case;
@@ -23,7 +24,7 @@ fn may_have_more(session: &NbdSession) -> bool {
     session.multi_conn && session.connections < CONNECTIONS
 }
 
-/// Remedies that exist only for NBD.
+/// Returns a remedy that exists only for NBD.
 fn more(cause: Cause, session: &NbdSession) -> Option<Remedy> {
     match cause {
         Cause::TcpWindow if may_have_more(session) => {
@@ -37,14 +38,14 @@ fn more(cause: Cause, session: &NbdSession) -> Option<Remedy> {
     }
 }
 
-/// The remedy, if it also applies to NBD.
+/// Returns the remedy if it also applies to NBD.
 fn kept(cause: Cause, remedy: Remedy) -> Option<Remedy> {
     let at = match (remedy.at, cause) {
         (Where::OpenIscsi | Where::Windows | Where::Esxi | Where::Lio, _) => return None,
-        // The advice on a host's buffers applies to any server.
+        // This remedy changes the buffers of a host, and applies to any server.
         (Where::Tgt, Cause::TcpWindow) => Where::Server,
         (Where::Tgt, _) => return None,
-        // Settings of iSCSI: buffers of sockets and portals.
+        // These remedies change settings that only iSCSI has: the buffers of sockets and portals.
         (Where::Url | Where::Linerate, Cause::TcpWindow) | (Where::Linerate, Cause::Loss) => return None,
         (Where::Target, Cause::DelayedAck) | (Where::Kernel, Cause::SlowPath) => return None,
         (Where::Target, _) => {
@@ -55,9 +56,10 @@ fn kept(cause: Cause, remedy: Remedy) -> Option<Remedy> {
     Some(Remedy { at, ..remedy })
 }
 
-// One NBD connection is slower than several: measured, in rounds next to its own.
+// One NBD connection is slower than several. This is measured, in rounds that alternate with the load's own.
 
-/// On a shorter path, the two ends take most of the time, and the amount of data in transit proves nothing.
+/// The minimum round trip for a statement about data in transit. On a shorter path, the two ends take most of
+/// the time, so the amount of data in transit proves nothing.
 const FAR_S: f64 = 0.000_5;
 
 pub(crate) fn connections(case: &Case<'_>) -> Option<Found> {
@@ -103,7 +105,8 @@ pub(crate) fn connections(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::Connections, because, gain, remedies, trial })
 }
 
-/// Encryption takes time that the same load does not need in clear text: measured, in rounds next to its own.
+/// Encryption takes time that the same load does not need without TLS. This is measured, in rounds that
+/// alternate with the load's own.
 pub(crate) fn tls(case: &Case<'_>) -> Option<Found> {
     let (beside, tried) = case.run.tried(Otherwise::is_plain)?;
     let (without, with) = beside.medians();

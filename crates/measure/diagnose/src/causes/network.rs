@@ -1,4 +1,4 @@
-//! Causes between the two ends: the link, packet loss, packet size, paths, and TCP.
+//! Causes on the path between the two ends: the link, packet loss, packet size, separate paths, and TCP.
 
 use model::{Direction, Prediction, Term};
 
@@ -9,10 +9,11 @@ use crate::layers::median;
 use crate::symptoms::{FullWindow, Whose};
 use crate::{Cause, Change, Evidence, Gain, Known, PathLayer, PathUnderLoad, Remedy, Where, ceiling};
 
-// The link runs below its rated speed: a bad cable, a port with a fixed speed, a switch in between.
+// The link runs below its rated speed, for example because of a bad cable, a port with a fixed speed, or a
+// slower switch.
 
-/// One step down Ethernet's ladder is half the rate or less. TCP that has not yet filled a long path is not
-/// that far below it.
+/// The minimum ratio of the rated speed to the actual one. The next lower Ethernet speed is usually half or
+/// less. TCP that has not yet filled a long path is closer to the rated speed than that.
 const FALLEN_MIN: f64 = 1.8;
 
 pub(crate) fn link_rate(case: &Case<'_>) -> Option<Found> {
@@ -66,9 +67,9 @@ pub(crate) fn link_rate(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::LinkRate, because, gain, remedies, trial: None })
 }
 
-/// Packets are lost, and TCP halves its congestion window each time.
+/// Packets are lost, and TCP halves its congestion window after each loss.
 pub(crate) fn loss(case: &Case<'_>) -> Option<Found> {
-    // A full link also drops packets: TCP relies on that. Within a machine, nothing is lost.
+    // A full link also drops packets, which TCP relies on. Packets do not get lost within a machine.
     let full = case.ceiling.full_per_s.is_some() && case.modelled.binding() == Some(Term::Link);
     if !case.symptoms.lossy() || full || case.ceiling.loopback {
         return None;
@@ -118,13 +119,14 @@ pub(crate) fn loss(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::Loss, because, gain, remedies, trial: None })
 }
 
-// Long packets are dropped silently: an MTU that differs along the path, or a firewall that drops the
-// messages needed for path MTU discovery (RFC 1191, RFC 2923).
+// The path silently drops long packets: the MTU differs along the path, or a firewall drops the messages that
+// path MTU discovery needs (RFC 1191, RFC 2923).
 
-/// The headers of TCP over IPv4 with timestamps.
+/// The length of the headers of IPv4, and of TCP with timestamps.
 const HEADERS_BYTES: u32 = 52;
 
-/// With this cause, nothing works at all: all later measurements used shorter segments.
+/// Reports lost long packets. On such a path nothing works with full-size packets, so all later measurements
+/// used shorter segments.
 pub(crate) fn path_mtu(evidence: &Evidence) -> Option<Found> {
     let vanished = evidence.long_packets.as_ref()?;
     let mut because = vec![format!("Short commands complete, but {}.", vanished.lost)];
@@ -170,11 +172,12 @@ pub(crate) fn path_mtu(evidence: &Evidence) -> Option<Found> {
     Some(Found { cause: Cause::PathMtu, because, gain, remedies, trial })
 }
 
-// One of several connections has a slower path than the others, and its commands complete late.
+// One of several connections has a slower path than the others, so its commands complete later.
 
-/// A connection with 1.5 times the round trip of the best one uses another path.
+/// A connection uses another path if its round trip is at least this many times that of the best connection.
 const SLOWER_MIN: f64 = 1.5;
-/// Smaller differences, on paths of a tenth of a millisecond, depend on the CPU that responds.
+/// The minimum difference. On paths of a tenth of a millisecond, smaller differences depend on the CPU that
+/// responds.
 const GAP_MIN_S: f64 = 0.000_3;
 
 pub(crate) fn slow_path(case: &Case<'_>) -> Option<Found> {
@@ -218,13 +221,14 @@ pub(crate) fn slow_path(case: &Case<'_>) -> Option<Found> {
         Where::Esxi.remedy("esxcli storage nmp psp roundrobin deviceconfig set -d DEVICE --type latency"),
         Where::Windows.remedy("Set-MSDSMGlobalDefaultLoadBalancePolicy -Policy LQD (least queue depth)"),
     ];
-    // The first connection of a new session may be the slow one, so a session with one connection less does
-    // not test the cause.
+    // There is no trial. The first connection of a new session may be the slow one, so a session with one
+    // connection less would not test this cause.
     Some(Found { cause: Cause::SlowPath, because, gain, remedies, trial: None })
 }
 
-/// The rate if all connections were like the best one. If that one is full, all would be full; otherwise all
-/// requests would take as long as on that one.
+/// Returns the rate if all connections were like the best one. If the best connection is full, all
+/// connections would carry as much as it does. Otherwise, all requests would take as long as on the best
+/// connection.
 fn mended_per_s(case: &Case<'_>, best: &PathLayer, best_s: f64, connections: usize) -> f64 {
     let under_load_s =
         case.run.paths.iter().find(|path| path.cid == best.cid).map(|path| path.round_trip_us / 1e6);
@@ -238,7 +242,7 @@ fn mended_per_s(case: &Case<'_>, best: &PathLayer, best_s: f64, connections: usi
         return case.rate.value;
     }
     let mut setting = case.setting.clone();
-    // With half of the requests late, the medium or the window appears full.
+    // Half of the requests are late, so the medium or the window may only appear to be full.
     setting.path.medium_per_s = None;
     setting.path.window_bytes = None;
     setting.path.round_trip_s = setting.path.round_trip_s.min(best_s);
@@ -247,15 +251,15 @@ fn mended_per_s(case: &Case<'_>, best: &PathLayer, best_s: f64, connections: usi
     softly(&setting.predict())
 }
 
-/// Requests that choose their paths randomly do not load all paths equally: where the limits of depth and
-/// link are nearly equal, neither is reached. The exponent was fitted in the lab: with limits of 56 and 55
-/// MB/s, 45 MB/s were measured.
+/// Returns the rate of requests that choose their paths randomly, and so do not load all paths equally. If
+/// the limits of depth and link are nearly equal, the rate reaches neither. The exponent was fitted in the
+/// lab: with limits of 56 and 55 MB/s, the measured rate was 45 MB/s.
 fn softly(prediction: &Prediction) -> f64 {
     const POWER: f64 = 3.0;
     prediction.terms.iter().map(|(_, per_s)| per_s.powf(-POWER)).sum::<f64>().powf(-1.0 / POWER)
 }
 
-/// A connection's share of all data.
+/// Returns a connection's share of all data.
 fn carried(case: &Case<'_>, cid: u16) -> f64 {
     let bytes = |path: &PathUnderLoad| match case.load().direction {
         Direction::Read => path.received_bytes as f64,
@@ -266,20 +270,21 @@ fn carried(case: &Case<'_>, cid: u16) -> f64 {
     if all > 0.0 { own / all } else { 1.0 }
 }
 
-/// A round trip that doubles under load: the connection has a queue in the network.
+/// The connection has a queue in the network if its round trip increases at least by this factor under load.
 const FULL_MIN: f64 = 2.0;
 const QUEUE_MIN_S: f64 = 0.001;
-/// A load whose commands all use the best connection anyway.
+/// The share of the data from which the load uses practically only the best connection.
 const ALONE_MIN: f64 = 0.95;
 
-/// The time of a NOP on a connection, in seconds, or TCP's round trip.
+/// Returns the time of a NOP on a connection or, if that is unknown, TCP's round trip, in seconds.
 fn way_s(path: &PathLayer) -> Option<f64> {
     let told_s = path.round_trip_us / 1e6;
     let way_s = median(&path.nop).map_or(told_s, |nop| nop.value);
     (way_s > 0.0 && way_s.is_finite()).then_some(way_s)
 }
 
-/// A TCP window below the bandwidth-delay product of the path: a buffer has a fixed size, or may not grow.
+/// The TCP window is smaller than the bandwidth-delay product of the path, because a buffer has a fixed size
+/// or a maximum.
 pub(crate) fn tcp_window(case: &Case<'_>) -> Option<Found> {
     let window = case.symptoms.window?;
     if !matches!(case.modelled.binding(), Some(Term::Window)) {
@@ -374,9 +379,9 @@ fn trial(whose: Whose, bytes: u64) -> Option<Change> {
     }
 }
 
-/// One end holds its last short segment until the previous one is acknowledged (Nagle's algorithm, RFC 896),
-/// and the other delays the acknowledgement (RFC 1122 section 4.2.3.2): requests affected by both are stalled
-/// for 40 ms (Linux) or 200 ms (Windows).
+/// One end holds back its last short segment until the previous one is acknowledged (Nagle's algorithm, RFC
+/// 896), and the other end delays the acknowledgement (RFC 1122 section 4.2.3.2). Requests affected by both
+/// wait for 40 ms (Linux) or 200 ms (Windows).
 pub(crate) fn delayed_ack(case: &Case<'_>) -> Option<Found> {
     let stalls = case.symptoms.stalls?;
     let gain = case.gain(case.without_stalls(stalls));

@@ -1,4 +1,4 @@
-//! Parameters negotiated at login, and the client's requests.
+//! Causes in the parameters negotiated at login, and in the client's requests.
 
 use model::{Direction, Keys, Load, Term};
 
@@ -7,19 +7,20 @@ use crate::case::Case;
 use crate::causes::{Found, settings, windows};
 use crate::{Cause, Change, LoadRun, Remedy, Where};
 
-// The queue depth is too low for the distance. Applies only to a load that the user named, because our
-// single-request load is there to measure latency.
+// The queue depth is too low for the distance. This applies only to a load that the user specified: the
+// default load of single requests is there to measure latency.
 
-/// The usual default of initiators for a LUN (open-iscsi's node.session.queue_depth), for which every
-/// target's queue has space.
+/// The usual default queue depth of initiators for a LUN (open-iscsi's node.session.queue_depth). Every
+/// target's queue has space for this number of commands.
 const DEPTH_MAX: u32 = 32;
 const DEPTHS: [u32; 5] = [2, 4, 8, 16, DEPTH_MAX];
-/// The share of a request's time that any command needs, on the path and at both ends. Above it, the request
-/// waits for the distance, and not for something at the target, for which more requests would also wait.
+/// The minimum share of a request's time that any command needs, on the path and at both ends. Above it, the
+/// request waits for the distance. Below it, the request waits for something at the target, for which
+/// additional requests would also wait.
 const WAY_MIN: f64 = 0.5;
-/// The share of the model's prediction: below it, something else limits the load.
+/// The minimum share of the model's prediction. A lower rate has another cause.
 const EXPLAINED_MIN: f64 = 0.6;
-/// A depth is sufficient if it gives this share of the rate of any depth.
+/// A depth is sufficient if it achieves this share of the highest rate of any depth.
 const ENOUGH: f64 = 0.95;
 
 pub(crate) fn depth(case: &Case<'_>) -> Option<Found> {
@@ -74,7 +75,7 @@ pub(crate) fn depth(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::Depth, because, gain, remedies, trial })
 }
 
-/// The smallest sufficient depth.
+/// Returns the smallest sufficient depth.
 fn enough(case: &Case<'_>) -> Option<u32> {
     let rate = |depth: u32| {
         let mut setting = case.setting.clone();
@@ -89,12 +90,13 @@ fn requests(depth: u32) -> String {
     if depth == 1 { "One request".to_owned() } else { format!("{depth} requests") }
 }
 
-// The target allows fewer outstanding commands than requested: by its MaxCmdSN, or by a queue that reports
-// TASK SET FULL.
+// The target allows fewer outstanding commands than the client would send: its MaxCmdSN is too low, or its
+// queue is full and it returns TASK SET FULL.
 
-/// The share of rejected requests from which a queue is too short, and not just full once.
+/// The share of rejected requests from which the queue is too short. A lower share means that it was only
+/// full occasionally.
 const REFUSED_MIN: f64 = 0.01;
-/// The share of the time without space in the window from which the window is the cause.
+/// The share of the time with a full command window from which the window is the cause.
 const STALLED_MIN: f64 = 0.2;
 
 pub(crate) fn command_window(case: &Case<'_>) -> Option<Found> {
@@ -144,11 +146,12 @@ pub(crate) fn command_window(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::CommandWindow, because, gain, remedies, trial: None })
 }
 
-// A write waits for an R2T before its first data: an avoidable round trip for every write.
+// A write waits for an R2T before it sends its first data, which adds an avoidable round trip to every write.
 
-/// Recommended amount of unsolicited data: all of the most common writes, and the beginning of large ones.
+/// The recommended amount of unsolicited data: all data of the most common writes, and the first part of
+/// large ones.
 const SOLICITATION_FIRST_BURST_BYTES: u32 = 262_144;
-/// The share of commands that wait for an R2T.
+/// The minimum number of R2Ts per command.
 const R2TS_MIN: f64 = 0.5;
 
 pub(crate) fn solicitation(case: &Case<'_>) -> Option<Found> {
@@ -186,7 +189,7 @@ pub(crate) fn solicitation(case: &Case<'_>) -> Option<Found> {
     })
 }
 
-/// The same keys with the maximum of unsolicited data.
+/// Returns the keys with the maximum of unsolicited data.
 fn unasked(got: &Keys) -> Keys {
     Keys {
         initial_r2t: false,
@@ -232,7 +235,7 @@ fn solicitation_remedies() -> Vec<Remedy> {
     ]
 }
 
-/// Keys that we did not request can be requested; those that the target refused cannot.
+/// A key that we did not request can be tested by requesting it. A key that the target refused cannot.
 fn solicitation_trial(case: &Case<'_>) -> Option<Change> {
     let (asked, got) = (case.evidence.asked?, &case.setting.keys);
     let ours = asked.initial_r2t && got.initial_r2t
@@ -248,9 +251,9 @@ fn solicitation_trial(case: &Case<'_>) -> Option<Change> {
     })
 }
 
-// A write repeatedly waits for R2Ts: each solicits a short piece, and few are outstanding.
+// A write waits for R2Ts repeatedly, because each R2T solicits a short burst and few R2Ts are outstanding.
 
-/// Recommended length of an R2T: longer than nearly any write.
+/// The recommended length of a burst, longer than nearly any write.
 const MAX_BURST_BYTES: u32 = 1_048_576;
 const SMALL_BURSTS_FIRST_BURST_BYTES: u32 = 262_144;
 
@@ -289,8 +292,8 @@ pub(crate) fn small_bursts(case: &Case<'_>) -> Option<Found> {
     })
 }
 
-/// The same with longer bursts. FirstBurstLength may not be longer than MaxBurstLength (RFC 7143 section
-/// 13.14): one that was limited by it grows as well.
+/// Returns the keys with longer bursts. FirstBurstLength must not exceed MaxBurstLength (RFC 7143 section
+/// 13.14), so it also grows if MaxBurstLength limited it.
 fn longer(got: &Keys) -> Keys {
     let cut = got.first_burst_bytes >= got.max_burst_bytes;
     Keys {
@@ -344,9 +347,9 @@ fn small_bursts_trial(case: &Case<'_>) -> Option<Change> {
     })
 }
 
-// Data travels in many short PDUs: each has a header, and causes work at both ends.
+// Data is transferred in many short PDUs. Each has a header, and causes work at both ends.
 
-/// RFC 7143's default (section 13.12). A lower value was set explicitly.
+/// The default of RFC 7143 (section 13.12). A lower value must have been set explicitly.
 const USUAL_BYTES: u32 = 8192;
 const LONG_BYTES: u32 = 262_144;
 
@@ -377,9 +380,9 @@ pub(crate) fn small_segments(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::SmallSegments, because, gain, remedies, trial: small_segments_trial(case) })
 }
 
-/// The gain from longer PDUs: the ratio of a request's time now to its time without the cost of PDUs after
-/// the first. That cost is the extra time of long requests over short ones at the same depth, minus the
-/// copying.
+/// Returns the gain from longer PDUs: the ratio of a request's current time to its time if it had only one
+/// PDU. The cost of a PDU follows from the extra time of long requests over short ones at the same depth,
+/// minus the time to copy the extra data.
 fn mended(case: &Case<'_>, segment_bytes: u32) -> f64 {
     let headers = 1.0 + 48.0 / f64::from(segment_bytes.max(1));
     let at_the_ends = without_pdus(case).unwrap_or(1.0);
@@ -405,8 +408,9 @@ fn without_pdus(case: &Case<'_>) -> Option<f64> {
     Some(each_s / mended_s.max(f64::from(load.block_bytes) / COPIED_PER_S))
 }
 
-/// The copying rate of the busier end between a socket and memory on a current machine, one core. Linerate's
-/// target and initiator together reach 4 to 6 GB/s on loopback with 64 KiB, of which this is the copying.
+/// The rate at which a core of a current machine copies data between a socket and memory. Linerate's target
+/// and initiator together reach 4 to 6 GB/s on loopback with 64 KiB requests; this is the rate of the copying
+/// alone.
 const COPIED_PER_S: f64 = 8e9;
 
 fn segment(keys: &Keys, direction: Direction) -> u32 {
@@ -439,15 +443,16 @@ fn small_segments_remedies(direction: Direction) -> Vec<Remedy> {
     }
 }
 
-/// The length of received segments is our setting.
+/// Only the length of received segments is a setting of the client.
 fn small_segments_trial(case: &Case<'_>) -> Option<Change> {
     let ours = case.load().direction == Direction::Read;
     ours.then(|| settings([("max-segment", LONG_BYTES.to_string())]))
 }
 
-// Digests use the time of a saturated CPU.
+// Digests use CPU time, and a CPU is saturated.
 
-/// A thread with a tenth of its time left has enough for the digests.
+/// The minimum load of a thread. A thread that is idle for a tenth of the time has enough CPU time for the
+/// digests.
 const BUSY_MIN: f64 = 0.9;
 
 pub(crate) fn digests(case: &Case<'_>) -> Option<Found> {

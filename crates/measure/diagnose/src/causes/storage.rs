@@ -1,4 +1,4 @@
-//! Causes behind the target: the medium, its flushes, and unaligned writes.
+//! Causes behind the target: a slow medium, slow flushes, and unaligned writes.
 
 use model::Direction;
 
@@ -8,10 +8,10 @@ use crate::causes::Found;
 use crate::layers::median;
 use crate::{Cause, Gain, Remedy, Where};
 
-// The storage behind the target is slow: each access takes long, or their rate is limited.
+// The storage behind the target is slow: each access takes long, or the rate of accesses is limited.
 
-/// The time over TEST UNIT READY above which an access counts as slow: a solid state disk takes a tenth, a
-/// hard disk ten times as much.
+/// The minimum time of a slow access, in addition to the time of TEST UNIT READY. A solid-state disk takes a
+/// tenth of this time, and a hard disk ten times as long.
 const ACCESS_MIN_S: f64 = 0.001;
 
 pub(crate) fn medium(case: &Case<'_>) -> Option<Found> {
@@ -29,7 +29,7 @@ pub(crate) fn medium(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::Medium, because, gain, remedies: remedies(), trial: None })
 }
 
-/// The time of an access in addition to that of any command, in seconds.
+/// Returns the time of an access in addition to the time of any command, in seconds.
 fn access_s(case: &Case<'_>) -> f64 {
     let flush_s = if case.load().durable { case.layers.flush_s } else { 0.0 };
     let short_s = if case.layers.short_of_a_block(case.load()) { case.layers.short_s } else { 0.0 };
@@ -39,7 +39,8 @@ fn access_s(case: &Case<'_>) -> f64 {
 fn slow(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
     let gain = case.gain_of(|setting| {
         setting.path.command_s -= access_s;
-        // The transfer time of data cannot be separated from variations of a slow access.
+        // The time to transfer data cannot be distinguished from the variation of a slow access, so assume
+        // the link's rate.
         setting.path.copy_per_s = setting.path.payload_per_s.or(setting.path.copy_per_s);
     });
     let quick = match (&case.evidence.nbd, case.layers.nop) {
@@ -66,7 +67,7 @@ fn slow(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
 }
 
 fn full(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
-    // A medium with a limited rate also makes single requests wait.
+    // A medium with a limited rate also delays single requests.
     let gain = case.gain_without(|setting| {
         setting.path.medium_per_s = None;
         setting.path.command_s -= if access_s >= ACCESS_MIN_S { access_s } else { 0.0 };
@@ -118,9 +119,10 @@ fn remedies() -> Vec<Remedy> {
     ]
 }
 
-// Making writes durable is slow: every commit of a database waits for it.
+// It takes long to make writes durable. Every commit of a database waits for this.
 
-/// A solid state disk without a capacitor flushes in 1 to 4 ms; a hard disk needs one or two revolutions.
+/// The minimum time of a slow flush. A solid-state disk without power-loss protection takes 1 to 4 ms; a hard
+/// disk needs one or two revolutions.
 const FLUSH_MIN_S: f64 = 0.005;
 
 pub(crate) fn flush(case: &Case<'_>) -> Option<Found> {
@@ -165,9 +167,9 @@ pub(crate) fn flush(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::Flush, because, gain, remedies, trial: None })
 }
 
-// Writes that are shorter than the physical block: each is a read-modify-write.
+// Writes are shorter than the physical block, so each is a read-modify-write.
 
-/// A short write that takes a third longer than a full one does additional work.
+/// A short write does additional work if it takes at least this much longer than a full-block write.
 const MORE_MIN: f64 = 0.3;
 
 pub(crate) fn misalignment(case: &Case<'_>) -> Option<Found> {
@@ -220,6 +222,7 @@ pub(crate) fn misalignment(case: &Case<'_>) -> Option<Found> {
              table",
         ),
     ];
-    // Longer requests would be a different load: their higher rate is not the gain of a fix.
+    // There is no trial. Longer requests would be a different load, whose higher rate is not the gain of a
+    // fix.
     Some(Found { cause: Cause::Misalignment, because, gain, remedies, trial: None })
 }

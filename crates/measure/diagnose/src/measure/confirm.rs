@@ -1,9 +1,9 @@
-//! `--confirm`: tests of predicted gains. The second part of the file measures loads over sessions with a
-//! change while the evidence is collected.
+//! Tests predicted gains (`--confirm`). The second part of the file runs loads over sessions with a change
+//! while the evidence is collected.
 //!
-//! Each finding with a client-side change is tested: rounds of its load in a session with the change and in
-//! one without it, in pairs with alternating order, so that drift affects both. Remedies that cannot be
-//! tested from here (a target's cache, a switch) have no trial, and the report lists them as untested.
+//! Each finding with a change on the client is tested: its load runs in a session with the change and in one
+//! without it, in pairs of rounds with alternating order, so that drift affects both. Remedies that cannot be
+//! tested from the client (a target's cache, a switch) have no trial, and the report lists them as untested.
 
 use std::time::Duration;
 
@@ -24,13 +24,14 @@ use crate::{
     confirmed,
 };
 
-/// Pairs of rounds. The median of seven lies between the smallest and the largest of them in 98 of 100 cases.
+/// Number of pairs of rounds. With seven values, their range contains the true median in 98 of 100 cases.
 const PAIRS: u32 = 7;
-/// A trial ends early if nothing completed without the change in this many pairs: no ratio can be computed.
+/// Number of initial pairs after which a trial ends if nothing has completed without the change, since no
+/// ratio can then be computed.
 const SILENT_PAIRS: u32 = 2;
 
-/// Tests every testable finding. A failure is reported with its finding, and does not affect the others.
-/// Moves findings without a confirmed effect to the end.
+/// Tests every testable finding. A failed test is reported with its finding, and does not affect the others.
+/// Findings whose change has no effect are moved to the end.
 pub async fn confirm(
     diagnosis: &mut Diagnosis,
     subject: &Subject,
@@ -46,30 +47,30 @@ pub async fn confirm(
             Err(why) => finding.because.push(format!("The trial with {} failed: {why}.", trial.named)),
         }
     }
-    // Remedies without effect are not the first to apply.
+    // Remedies without an effect should not be applied first.
     findings.sort_by_key(|finding| finding.gain.confirmed.is_some_and(|tried| tried.brings_nothing()));
 }
 
-/// The change under test.
+/// The test of a change.
 struct Trial {
-    /// The change, in user syntax.
+    /// The change, in the syntax that users write.
     named: String,
     without: Side,
     with: Side,
     times: Times,
 }
 
-/// A session, and its load.
+/// A session with the load to run in it.
 struct Side {
     subject: Result<Subject, String>,
     load: Load,
 }
 
-/// Rates of the rounds of a pair, without the change and with it, in bytes a second; 0 if nothing completed.
+/// The rates of a pair of rounds, without and with the change, in bytes per second; 0 if nothing completed.
 type Pair = (f64, f64);
 
 impl Trial {
-    /// The trial of a finding; `None` if it cannot be tested from here.
+    /// Returns the trial of a finding, or `None` if it cannot be tested from the client.
     fn of(finding: &Finding, evidence: &Evidence, subject: &Subject, options: &Options) -> Option<Trial> {
         let change = finding.trial.as_ref()?;
         let load = evidence.loads.get(finding.load)?.load;
@@ -87,8 +88,8 @@ impl Trial {
         })
     }
 
-    /// Runs the pairs of rounds, and stops early if nothing completes without the change. Both rounds of a
-    /// pair use the same seed and the same part of the volume.
+    /// Runs the pairs of rounds. Stops early if nothing completes without the change. Both rounds of a pair
+    /// use the same seed and the same part of the volume.
     async fn run(&self, options: &Options) -> Result<Vec<Pair>, String> {
         let (mut without, mut with) = (self.without.open().await?, self.with.open().await?);
         let part = part(&mut without, &self.without, options).await?;
@@ -120,7 +121,7 @@ impl Side {
         Way::open(subject).await.map_err(|failure| failure.to_string())
     }
 
-    /// Runs one round, and returns its rate.
+    /// Runs one round, and returns its rate in bytes per second.
     async fn round(&self, way: &mut Way, part: Part, times: Times, seed: u64) -> f64 {
         let mut running = Running::new(&self.load, true);
         running.round(way, part, None, times, seed).await;
@@ -129,7 +130,7 @@ impl Side {
     }
 }
 
-/// Adds the result to the finding: a confirmed gain, or a sentence if there are too few rounds for one.
+/// Adds the result to the finding: a confirmed gain or, if there are too few pairs, a sentence.
 fn judge(finding: &mut Finding, trial: &Trial, pairs: &[Pair]) {
     finding.gain.confirmed = confirmed(pairs);
     if finding.gain.confirmed.is_some() {
@@ -147,8 +148,8 @@ fn judge(finding: &mut Finding, trial: &Trial, pairs: &[Pair]) {
     });
 }
 
-/// The session in which the evidence was measured: with shorter segments, if long packets are lost. A finding
-/// about the long packets themselves is tested on the unmodified path.
+/// Returns the storage as the evidence was measured: with shorter segments, if the path drops long packets. A
+/// finding about the long packets themselves is tested on the unmodified path.
 fn base(cause: Cause, evidence: &Evidence, subject: &Subject) -> Result<Subject, String> {
     let works = evidence.long_packets.as_ref().and_then(|seen| seen.works_bytes);
     match works {
@@ -159,12 +160,12 @@ fn base(cause: Cause, evidence: &Evidence, subject: &Subject) -> Result<Subject,
     }
 }
 
-/// The same with changed keys.
+/// Returns the storage with changed keys.
 pub(super) fn set(subject: &Subject, settings: &[(String, String)]) -> Result<Subject, String> {
     settings.iter().try_fold(subject.clone(), |subject, (key, value)| subject.with(key, value))
 }
 
-/// The part to read or write. The user consented to overwriting it when the load was measured.
+/// Returns the part to read or write. The user consented to overwriting it when the load was measured.
 async fn part(way: &mut Way, side: &Side, options: &Options) -> Result<Part, String> {
     let device = way.device().await?;
     if side.load.direction == Direction::Read {
@@ -177,7 +178,7 @@ async fn part(way: &mut Way, side: &Side, options: &Options) -> Result<Part, Str
     part.ok_or_else(|| crate::measure::probe::NOT_ALLOWED.to_owned())
 }
 
-/// Rounds as long as those of the evidence.
+/// Returns the duration of rounds, the same as for the evidence.
 fn times(evidence: &Evidence, options: &Options) -> Times {
     let us = |known: &Known<Timed>| match known {
         Known::Measured(timed) if timed.median_us.is_finite() => timed.median_us.max(0.0),
@@ -193,7 +194,7 @@ fn times(evidence: &Evidence, options: &Options) -> Times {
     times
 }
 
-/// A change in user syntax.
+/// Describes a change in the syntax that users write.
 fn named(change: &Change) -> String {
     let settings = change.settings.iter().map(|(key, value)| format!("{key}={value}"));
     let depth = change.depth.map(|depth| format!("queue depth {depth}"));
@@ -201,20 +202,20 @@ fn named(change: &Change) -> String {
     settings.chain(depth).chain(block).collect::<Vec<_>>().join(", ")
 }
 
-// The same load over sessions with a change, in rounds adjacent to its own: the effect of more connections,
-// or of no TLS, is measured and not predicted.
+// Runs the same load over sessions with a change, in rounds that alternate with the load's own. The effect of
+// more connections, or of no TLS, is thus measured and not predicted.
 
-/// Sessions with a change, each open or with the reason why not.
+/// Sessions with a change. Each is open, or has the reason why it is not.
 pub(super) struct Others(Vec<(Otherwise, Result<Way, String>)>);
 
-/// A load with its runs over them, in the order of [`Others`].
+/// A load with its runs over the changed sessions, in the order of [`Others`].
 pub(super) struct Compared {
     pub(super) own: Running,
     others: Vec<(Running, Beside)>,
 }
 
 impl Others {
-    /// Opens the sessions worth testing: none unless `session` is an NBD session.
+    /// Opens the sessions that are worth testing. There are none unless `session` is an NBD session.
     pub(super) async fn open(way: &Way, session: Option<&NbdSession>) -> Others {
         let mut others = Vec::new();
         for otherwise in session.map(worth_a_try).unwrap_or_default() {
@@ -227,14 +228,15 @@ impl Others {
         Others(others)
     }
 
-    /// The number of runs in a round of these loads, to estimate its duration. Only the loads count, not
-    /// their flags.
+    /// Returns the number of runs in a round of these loads, for an estimate of the duration. The boolean of
+    /// a load does not matter.
     pub(super) fn runs(&self, loads: &[(Load, bool)]) -> usize {
         let there = self.0.iter().filter(|(_, way)| way.is_ok()).count();
         loads.iter().map(|(load, _)| 1 + if is_compared(load) { there } else { 0 }).sum()
     }
 
-    /// The load, to be run over all of them. A load that is not compared runs only over its own session.
+    /// Returns the load, to be run over all sessions. A load that is not compared runs only over its own
+    /// session.
     pub(super) fn compare(&self, own: Running) -> Compared {
         let load = *own.load();
         let one = |(otherwise, way): &(Otherwise, Result<Way, String>)| {
@@ -252,7 +254,7 @@ impl Others {
     }
 }
 
-/// Fails if the session has fewer connections than requested: a server may accept fewer.
+/// Fails if the session has fewer connections than requested, since a server may accept fewer.
 async fn has_all(way: Result<Way, String>, otherwise: Otherwise) -> Result<Way, String> {
     let mut way = way?;
     let Otherwise::Connections(wanted) = otherwise else { return Ok(way) };
@@ -264,22 +266,23 @@ async fn has_all(way: Result<Way, String>, otherwise: Otherwise) -> Result<Way, 
     }
 }
 
-/// More connections if the server supports them and the session has fewer than [`CONNECTIONS`]. No TLS if the
-/// session uses it.
+/// Returns the changes worth testing: more connections, if the server supports them and the session has fewer
+/// than [`CONNECTIONS`]; no TLS, if the session uses it.
 fn worth_a_try(session: &NbdSession) -> Vec<Otherwise> {
     let more = session.multi_conn && session.connections < CONNECTIONS;
     let connections = more.then_some(Otherwise::Connections(CONNECTIONS));
     connections.into_iter().chain(session.encrypted.then_some(Otherwise::Plain)).collect()
 }
 
-/// A queue depth of one cannot use a second connection. Such a load is not compared without TLS either.
+/// Whether a load is compared. A load with a queue depth of one cannot use a second connection; it is not
+/// compared without TLS either.
 fn is_compared(load: &Load) -> bool {
     load.depth > 1
 }
 
 impl Compared {
-    /// Runs a round over all sessions, in random order and with the same seed. Records a pair for a session
-    /// if both its round and that of the own session have a rate.
+    /// Runs a round over all sessions, in random order and with the same seed. For each changed session,
+    /// records a pair of rates if the round over the load's own session also has a rate.
     pub(super) async fn round(
         &mut self,
         (way, others): (&mut Way, &mut Others),
@@ -308,7 +311,7 @@ impl Compared {
         }
     }
 
-    /// The results of the load, including those of the other sessions.
+    /// Returns the results of the load, including those over the changed sessions.
     pub(super) async fn finish(self) -> LoadRun {
         let mut run = self.own.finish().await;
         for (other, mut beside) in self.others {

@@ -1,5 +1,5 @@
-//! The sequence of a diagnosis: first contact, the search for lost long packets, then alternating rounds of
-//! the ladder and of the loads.
+//! The sequence of a diagnosis: the first contact, the search for lost long packets, and then alternating
+//! turns of the ladder and rounds of the loads.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use backends::Failure;
 use environment::network::LinkWatch;
 use environment::server::Server;
 
-/// Measures everything. Fails only if no session with the storage can be opened, or an option cannot be
+/// Collects the evidence. Fails only if no session with the storage can be opened, or if an option cannot be
 /// satisfied.
 pub async fn evidence(
     subject: &Subject,
@@ -71,7 +71,7 @@ pub async fn evidence(
     let round_trip = round_trip(&device, &mut ground).await;
     drop(device);
 
-    // The connections for NOPs, and their maximum data.
+    // The connections on which NOPs are sent, and the maximum length of NOP data.
     let cids: Vec<Cid> = match parameters {
         Some(_) => connections.iter().map(|connection| connection.cid).collect(),
         None => Vec::new(),
@@ -112,7 +112,7 @@ fn settings(subject: &Subject) -> Option<&Settings> {
     }
 }
 
-/// The interface of the first connection.
+/// Starts to watch the network interface of the first connection.
 fn watched(subject: &Subject, connections: &[ConnectionStatistics]) -> Result<LinkWatch, String> {
     match subject.is_local() {
         true => Err("a Unix socket has no interface".to_owned()),
@@ -132,7 +132,8 @@ struct Course {
 }
 
 impl Course {
-    /// Runs turns of the ladder, and rounds of the loads between them, unless these are hopeless.
+    /// Runs turns of the ladder, with rounds of the loads between them. With a reason in `hopeless`, the
+    /// rounds are skipped.
     async fn run(
         &mut self,
         loads: &[(Load, bool)],
@@ -197,7 +198,7 @@ impl Course {
         progress.ended();
     }
 
-    /// The time of the slowest single request: a long write may wait for many R2Ts.
+    /// Returns the time of the slowest single request. A long write may wait for many R2Ts.
     fn request(&self) -> Duration {
         let rungs =
             [Probe::CachedRead(LONG_BYTES), Probe::MediumRead, Probe::Write(LONG_BYTES), Probe::DurableWrite];
@@ -211,7 +212,7 @@ impl Course {
         }
     }
 
-    /// NOPs on one connection: the general ones, if it is the only one.
+    /// Returns the times of NOPs on one connection. If the session has only one, these are the general NOPs.
     fn nop_by(&self, cid: Cid) -> Known<Timed> {
         match self.rungs.known(Probe::NopBy(cid, 0)) {
             Known::Measured(timed) => Known::Measured(timed),
@@ -220,7 +221,7 @@ impl Course {
         }
     }
 
-    /// The session's connections, after the first turn and before the first load.
+    /// Returns the session's connections after the first turn of the ladder and before the first load.
     async fn paths(&mut self) -> Vec<PathLayer> {
         let Ok(device) = self.way.device().await else { return Vec::new() };
         connections(&device).await.iter().filter_map(path).collect()
@@ -246,7 +247,7 @@ async fn connections(device: &Device) -> Vec<ConnectionStatistics> {
     device.told().await.map(|told| told.connections).unwrap_or_default()
 }
 
-/// A first estimate of the round trip: the shortest of a few NOPs.
+/// Estimates the round trip from the shortest of a few NOPs.
 async fn round_trip(device: &Device, ground: &mut Ground) -> Duration {
     const LONGEST: Duration = Duration::from_secs(4);
     let mut shortest = None;
@@ -259,10 +260,10 @@ async fn round_trip(device: &Device, ground: &mut Ground) -> Duration {
     shortest.unwrap_or(Duration::from_millis(100))
 }
 
-/// The length of the longer requests in the default loads.
+/// The request length of the longer default loads, in bytes.
 const LONG_BYTES: u32 = 64 << 10;
 
-/// The loads: the user's own first, then the default ones.
+/// Returns the loads: first the user's own load, if any, then the default ones.
 fn loads(options: &Options, device: &Device, writable: Option<Part>) -> Result<Vec<(Load, bool)>, Failure> {
     let load = |direction, block_bytes, depth, random, durable| Load {
         direction,
@@ -302,7 +303,7 @@ fn loads(options: &Options, device: &Device, writable: Option<Part>) -> Result<V
     Ok(options.own.into_iter().map(|own| (own, true)).chain(others.map(|load| (load, false))).collect())
 }
 
-/// The LUN or the export, as reported by the server.
+/// Returns the properties of the LUN or export, as reported by the server.
 async fn storage(device: &Device) -> Storage {
     const CACHING: u8 = 0x08;
     let (geometry, profile) = (device.geometry(), device.profile());
@@ -310,7 +311,7 @@ async fn storage(device: &Device) -> Storage {
     if let Some(lun) = device.lun() {
         let unit = lun.unit();
         has_cache = lun.reports_volatile_cache();
-        // Without the page it reports nothing, but may still have a cache.
+        // A LUN without this mode page reports no cache, but may have one.
         tells = has_cache || unit.mode_sense(CACHING, 0, ModeValues::Current).await.is_ok();
         product = unit.inquiry().await.ok().map(|inquiry| {
             foreign::printable(&format!("{} {}", inquiry.vendor, inquiry.product)).trim().to_owned()
@@ -326,7 +327,7 @@ async fn storage(device: &Device) -> Storage {
     }
 }
 
-/// A note if the target is a process of this machine whose CPU time we may not read.
+/// Returns a note if the target is a process of this machine whose CPU time we are not permitted to read.
 fn hidden_server(connections: &[ConnectionStatistics], server: Option<&Server>) -> Option<Fact> {
     let is_here = connections.first().is_some_and(|first| first.peer.ip().is_loopback());
     let may_look = rustix::process::geteuid().is_root();

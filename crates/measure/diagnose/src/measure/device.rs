@@ -1,4 +1,4 @@
-//! An open LUN or export, where the two differ.
+//! An open LUN or export, with the operations that differ between iSCSI and NBD.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -21,19 +21,20 @@ use crate::measure::probe::{NoTime, never, of_device, since};
 pub(super) enum Device {
     Lun(Arc<RemoteLun>),
     Export {
-        /// The connection of requests.
+        /// The connection for requests.
         export: Arc<RemoteExport>,
-        /// The connection of probes during loads. It is separate, so that a probe waits only for the network
-        /// and for the server's CPU, and not behind data or for a thread that serves one connection. The same
-        /// as `export` if the server allows only one connection.
+        /// The connection for probes during loads. It is separate, so that a probe waits only for the network
+        /// and the server's CPU. On the same connection, it would also wait behind data, or for the thread
+        /// that serves the connection. If the server allows only one connection, this is the same as
+        /// `export`.
         aside: Arc<RemoteExport>,
     },
 }
 
-/// The state reported by a session.
+/// The state that a session reports.
 pub(super) struct Told {
     pub(super) connections: Vec<ConnectionStatistics>,
-    /// The initiator's counters; `None` for an export.
+    /// The statistics of the initiator; `None` for an export.
     pub(super) session: Option<Statistics>,
 }
 
@@ -49,7 +50,7 @@ impl Deref for Device {
 }
 
 impl Device {
-    /// For requests that outlive this value.
+    /// Returns the device for requests that may outlive this value.
     pub(super) fn shared(&self) -> Arc<dyn BlockDevice> {
         match self {
             Device::Lun(lun) => lun.clone(),
@@ -64,8 +65,9 @@ impl Device {
         }
     }
 
-    /// `None` for a LUN whose session's thread has ended, or whose session is not iSCSI. An export that is gone has no
-    /// connections.
+    /// Returns the state of the session. Returns `None` for a LUN if the session's thread has ended, or if
+    /// the session is not an iSCSI session. A lost export has no connections. ~ 77 the number of the channel,
+    /// at most 64
     pub(super) async fn told(&self) -> Option<Told> {
         match self {
             Device::Lun(lun) => {
@@ -85,8 +87,8 @@ impl Device {
         }
     }
 
-    /// The time of one exchange: a NOP on this connection, or on any, with this many bytes. Over NBD it is a BLOCK_STATUS, and
-    /// connection and length are ignored.
+    /// Returns the time of one exchange: a NOP with this number of bytes, on this connection or on any. Over
+    /// NBD, it is a BLOCK_STATUS; connection and length are ignored.
     pub(super) async fn ping(&self, by: Option<Cid>, bytes: u32) -> Result<Duration, NoTime> {
         match self {
             Device::Lun(lun) => ping(lun, by, bytes).await,
@@ -94,7 +96,7 @@ impl Device {
         }
     }
 
-    /// The same during a load.
+    /// Returns the time of an exchange during a load.
     pub(super) async fn ping_aside(&self) -> Result<Duration, NoTime> {
         match self {
             Device::Lun(lun) => ping(lun, None, 0).await,
@@ -102,7 +104,7 @@ impl Device {
         }
     }
 
-    /// The negotiated parameters, if it is an export.
+    /// Returns the negotiated parameters of an export; `None` for a LUN.
     pub(super) async fn nbd(&self, subject: &Subject) -> Option<NbdSession> {
         let Device::Export { export, .. } = self else { return None };
         let session = export.session();
@@ -121,7 +123,7 @@ impl Device {
         })
     }
 
-    /// Logs out, if possible. An export disconnects when it is dropped.
+    /// Logs out if possible. An export disconnects when it is dropped.
     pub(super) async fn close(self) {
         if let Device::Lun(lun) = self {
             lun.target().close().await;
@@ -142,7 +144,8 @@ async fn ping(lun: &RemoteLun, by: Option<Cid>, bytes: u32) -> Result<Duration, 
     }
 }
 
-/// Always of the first block, whose allocation a server is likely to have in memory.
+/// Returns the time of a BLOCK_STATUS of the first block, whose allocation a server is likely to have in
+/// memory.
 async fn status(export: &RemoteExport) -> Result<Duration, NoTime> {
     if export.session().allocation.is_none() {
         return Err(never(
@@ -155,10 +158,11 @@ async fn status(export: &RemoteExport) -> Result<Duration, NoTime> {
     Ok(since(begun))
 }
 
-// The offered and negotiated keys of a session that determine how often a command waits.
+// The keys of a session that determine how often a command waits: those that the client offered, and those
+// that were negotiated.
 
-/// Our offers. The target's MaxRecvDataSegmentLength is not negotiable: it is the value that the target
-/// declared.
+/// Returns the offered keys. The target's MaxRecvDataSegmentLength is not negotiable, so it is the value that
+/// the target declared.
 pub(super) fn asked(offers: &Offers, got: &Parameters) -> Keys {
     Keys {
         immediate_data: offers.immediate_data,
@@ -173,7 +177,7 @@ pub(super) fn asked(offers: &Offers, got: &Parameters) -> Keys {
     }
 }
 
-/// The negotiated keys.
+/// Returns the negotiated keys.
 pub(super) fn got(got: &Parameters) -> Keys {
     Keys {
         immediate_data: got.immediate_data,

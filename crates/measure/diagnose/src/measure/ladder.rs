@@ -1,5 +1,5 @@
-//! The ladder of probes: all single requests, repeated in random order, so that drift affects all of them
-//! alike.
+//! The ladder of probes: all kinds of single requests, repeated in random order, so that drift affects all of
+//! them alike. Each probe is a rung.
 
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,11 @@ use iscsi::pdu::Cid;
 use super::probe::{Ground, NOT_ALLOWED, NoTime, Probe};
 use super::way::Way;
 
-/// All rungs, with their measurements so far.
+/// All rungs, with the times measured so far.
 pub(super) struct Rungs {
     rungs: Vec<Rung>,
     patience: Duration,
-    /// The maximum total time of a rung, unless a single request takes longer.
+    /// The maximum total time of one rung, unless a single request takes longer.
     share: Duration,
 }
 
@@ -22,32 +22,33 @@ pub(super) struct Rungs {
 struct Rung {
     probe: Probe,
     times: Vec<Duration>,
-    /// Including failed ones.
+    /// The total time of all attempts, including failed ones.
     spent: Duration,
     failures: u32,
-    /// The last failure.
+    /// The reason of the last failure.
     why: Option<String>,
-    /// The probe is not sent again.
+    /// Whether the probe is no longer sent.
     is_over: bool,
 }
 
-/// The lengths of pings, in addition to empty ones. The second is the limit of a target that negotiates
-/// nothing.
+/// Lengths of pings, in addition to empty ones. The longest is the limit of a target that negotiates no value
+/// (8192 bytes).
 const PINGS: [u32; 3] = [512, 4096, 8192];
-/// The lengths of reads and writes, from a page to the usual maximum of most systems.
+/// Lengths of reads and writes, from a page to the maximum of most systems.
 const LENGTHS: [u32; 4] = [4 << 10, 16 << 10, 64 << 10, 256 << 10];
-/// Fits into the smallest packet that every host accepts (RFC 9293 section 3.7.1: segments of 536 bytes).
+/// A length that fits into the smallest packet that every host accepts (RFC 9293 section 3.7.1: segments of
+/// 536 bytes).
 const SHORT: u32 = 512;
-/// A rung that fails this often without a measurement is given up; one that times out is given up sooner,
-/// because it costs more.
+/// Number of failures without a measurement after which a rung ends. Timeouts cost more time, so fewer of
+/// them are allowed (`LATE_MAX`).
 const FAILURES_MAX: u32 = 3;
 const LATE_MAX: u32 = 2;
-/// The number of times that makes the interval narrow enough.
+/// Maximum number of measurements of a rung: enough for a narrow interval of the median.
 const TIMES_MAX: usize = 400;
 
 impl Rungs {
-    /// `cids` are the session's connections, and `ping_bytes_max` is the target's limit for a NOP. Over NBD,
-    /// some probes do not exist.
+    /// Creates the rungs. `cids` are the session's connections, and `ping_bytes_max` is the target's limit
+    /// for NOP data. NBD does not have all of the probes.
     pub(super) fn new(
         cids: &[Cid],
         ping_bytes_max: Option<u32>,
@@ -69,7 +70,7 @@ impl Rungs {
         Rungs { rungs: all.map(Rung::new).collect(), patience, share }
     }
 
-    /// Sends every probe once in random order, and repeats this until `until`; at least once.
+    /// Sends every probe once in random order, and repeats this until `time` has passed; at least once.
     pub(super) async fn ask(
         &mut self,
         way: &mut Way,
@@ -92,13 +93,13 @@ impl Rungs {
         }
     }
 
-    /// Stops pings with data: the target does not respond to them, and each costs a session.
+    /// Ends pings with data. The target does not respond to them, and each attempt costs a session.
     pub(super) fn leave_out_pings(&mut self, why: &str) {
         let pings = self.rungs.iter_mut().filter(|rung| matches!(rung.probe, Probe::NopWithData(_)));
         pings.for_each(|rung| rung.end(why));
     }
 
-    /// Stops probes that need long packets: they do not arrive.
+    /// Ends probes that need long packets, which do not arrive.
     pub(super) fn leave_out_long(&mut self, why: &str) {
         let long = self.rungs.iter_mut().filter(|rung| match rung.probe {
             Probe::NopWithData(bytes) | Probe::CachedRead(bytes) | Probe::Write(bytes) => bytes > SHORT,
@@ -107,12 +108,12 @@ impl Rungs {
         long.for_each(|rung| rung.end(why));
     }
 
-    /// Ends all probes: the storage is unreachable.
+    /// Ends all probes, since the storage is unreachable.
     pub(super) fn end(&mut self, why: &str) {
         self.rungs.iter_mut().for_each(|rung| rung.end(why));
     }
 
-    /// Whether this probe is used.
+    /// Whether the ladder contains this probe.
     pub(super) fn has(&self, probe: Probe) -> bool {
         self.rungs.iter().any(|rung| rung.probe == probe)
     }
@@ -126,7 +127,7 @@ impl Rungs {
         }
     }
 
-    /// The median so far.
+    /// Returns the median time so far.
     pub(super) fn median(&self, probe: Probe) -> Option<Duration> {
         match self.known(probe) {
             Known::Measured(timed) => Some(Duration::from_secs_f64(timed.median_us / 1e6)),
@@ -134,7 +135,7 @@ impl Rungs {
         }
     }
 
-    /// All results, for the evidence.
+    /// Returns all results, for the evidence.
     pub(super) fn ladder(&self) -> Ladder {
         let each = |of: fn(Probe) -> Option<u32>| -> Vec<(u32, Known<Timed>)> {
             let lengths = self.rungs.iter().filter_map(|rung| Some((of(rung.probe)?, rung.known())));
@@ -206,7 +207,8 @@ impl Rung {
         self.is_over |= self.failures >= most && self.times.len() < self.failures as usize;
     }
 
-    /// If most attempts failed, the times of the others are meaningless.
+    /// Returns the measured times. If most attempts failed, the other times are meaningless, and the result
+    /// is unknown.
     fn known(&self) -> Known<Timed> {
         let why = || self.why.clone().unwrap_or_else(|| "the time was used up".to_owned());
         match Timed::of(&self.times) {
@@ -216,7 +218,7 @@ impl Rung {
     }
 }
 
-/// Fisher and Yates.
+/// Shuffles a slice (Fisher-Yates).
 pub(super) fn shuffle<T>(all: &mut [T], random: &mut Random) {
     for last in (1..all.len()).rev() {
         all.swap(last, random.below(last as u64 + 1) as usize);

@@ -1,5 +1,5 @@
-//! Loads: requests of one kind at a fixed queue depth, in short rounds between the probes, and the
-//! contribution of each layer.
+//! Runs loads: requests of one kind at a fixed queue depth, in short rounds between the probes. Also measures
+//! the contribution of each layer.
 //!
 //! Reading order: [`Loads`], `round` (one round), `snapshot` (clocks and counters before and after), `sum`
 //! (all rounds).
@@ -24,7 +24,7 @@ use crate::measure::places::Part;
 use crate::measure::way::Way;
 use crate::{Known, LoadRun, Parts, PathUnderLoad, Timed};
 
-/// A load, and its sessions in addition to the first.
+/// A load in progress, with the sessions that it needs in addition to the first.
 pub(super) struct Running {
     load: Load,
     sum: Sum,
@@ -36,7 +36,7 @@ impl Running {
         Running { load: *load, sum: Sum::new(load, named), others: Vec::new() }
     }
 
-    /// A load that need not be tried, for this reason.
+    /// Creates a load that is not run, for this reason.
     pub(super) fn failed(load: &Load, named: bool, why: &str) -> Running {
         let mut running = Running::new(load, named);
         running.sum.fail(why.to_owned());
@@ -52,8 +52,8 @@ impl Running {
         &self.load
     }
 
-    /// Runs a round on this part of the LUN, and returns its rate in bytes a second. Failures are part of the
-    /// result.
+    /// Runs a round on this part of the LUN, and returns its rate in bytes per second. A failure is part of
+    /// the result.
     pub(super) async fn round(
         &mut self,
         way: &mut Way,
@@ -75,7 +75,7 @@ impl Running {
         None
     }
 
-    /// One device for each session; the first is already open.
+    /// Returns one device for each session. The first session is already open.
     async fn devices(&mut self, way: &mut Way) -> Result<Vec<Device>, String> {
         while self.others.len() + 1 < usize::from(self.load.sessions) {
             self.others.push(Way::open(way.subject()).await.map_err(|failure| failure.to_string())?);
@@ -87,7 +87,7 @@ impl Running {
         Ok(devices)
     }
 
-    /// The result of all rounds.
+    /// Returns the result of all rounds.
     pub(super) async fn finish(self) -> LoadRun {
         for other in self.others {
             other.close().await;
@@ -96,9 +96,9 @@ impl Running {
     }
 }
 
-// Writes that are on stable storage before they complete.
+// Writes that reach stable storage before they complete.
 
-/// A device that makes all writes durable.
+/// A wrapper around a device that makes all writes durable.
 struct Durable(Arc<dyn BlockDevice>);
 
 impl BlockDevice for Durable {
@@ -109,13 +109,13 @@ impl BlockDevice for Durable {
     }
 }
 
-// One round of a load: requests for a short time, NOPs during it, and all clocks and counters before and
-// after.
+// One round of a load: requests for a short time with NOPs in parallel, and all clocks and counters before
+// and after.
 
-/// The duration of a round.
+/// The times of a round.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::measure) struct Times {
-    /// Until TCP's windows, caches and queues are in a steady state.
+    /// The time after which TCP's windows, caches and queues are in a steady state.
     pub(in crate::measure) warm_up: Duration,
     pub(in crate::measure) counted: Duration,
 }
@@ -123,23 +123,23 @@ pub(in crate::measure) struct Times {
 /// The result of a round.
 struct Round {
     run: Run,
-    /// The clocks at the start and the end of counting; `None` if the round ended early, by too many
+    /// The clocks at the start and the end of counting; `None` if the round ended early because of too many
     /// failures.
     clocks: Option<(Snapshot, Snapshot)>,
-    /// NOPs during the round.
+    /// The times of NOPs during the round.
     nops: Vec<Duration>,
 }
 
-/// The target of a load.
+/// The storage on which a round runs.
 struct Where<'a> {
-    /// One for each session.
+    /// One device for each session.
     devices: &'a [Device],
     part: Part,
     server: Option<&'a Server>,
 }
 
-/// The time for requests outstanding at the end (`bench::run` gives up on them then), plus some for a path
-/// that is lost altogether.
+/// Time after the round for outstanding requests, which `bench::run` abandons earlier. The rest is reserve
+/// for a path that is lost completely.
 const DRAIN: Duration = Duration::from_secs(13);
 
 /// Runs a round. On failure, returns the reason.
@@ -215,7 +215,7 @@ impl Watch {
     }
 }
 
-/// NOPs, one at a time: about thirty in a round, and far enough apart that they are not a load themselves.
+/// Sends NOPs, one at a time: about thirty in a round, far enough apart not to be a load themselves.
 async fn ping(device: Option<Device>, from: Instant, to: Instant, times: Rc<RefCell<Vec<Duration>>>) {
     let Some(device) = device else { return };
     let gap = ((to - from) / 30).max(Duration::from_millis(5));
@@ -229,17 +229,17 @@ async fn ping(device: Option<Device>, from: Instant, to: Instant, times: Rc<RefC
     }
 }
 
-// Clocks and counters at one point in time: the difference between two is the cost of a load.
+// Clocks and counters at one point in time. The difference between two snapshots is the cost of a load.
 
-/// At one moment.
+/// Clocks and counters at one point in time.
 struct Snapshot {
     at: Instant,
-    /// CPU time of this thread.
+    /// The CPU time of this thread.
     cpu: Duration,
-    /// The time it waited for a CPU; zero if not reported.
+    /// The time for which this thread waited for a CPU; zero if the kernel does not report it.
     waited: Duration,
     server: Option<ServerClocks>,
-    /// Session by session.
+    /// The state of each session.
     told: Vec<Told>,
 }
 
@@ -259,12 +259,12 @@ impl Snapshot {
     }
 }
 
-// The total of several rounds of a load.
+// The total of all rounds of a load.
 
-/// Sums over rounds, sessions and connections.
+/// The sums over rounds, sessions and connections.
 pub(in crate::measure) struct Sum {
     run: LoadRun,
-    /// The counted time, and the same multiplied by the sessions.
+    /// The total counted time; `session_time` is the sum over all sessions.
     time: Duration,
     session_time: Duration,
     commands: u64,
@@ -277,11 +277,12 @@ pub(in crate::measure) struct Sum {
     digests: Option<Duration>,
     server: Option<Duration>,
     nops: Vec<Duration>,
-    /// The time for which the connections had data to send, or could not send.
+    /// For each connection, the times in which sending was limited by the peer's window and by our send
+    /// buffer.
     limited: Vec<(Duration, Duration)>,
 }
 
-/// Waiting, and the phases after it.
+/// The number of parts of a command's time: waiting, and the initiator's phases.
 const PARTS: usize = 1 + Phase::ALL.len();
 
 impl Sum {
@@ -324,18 +325,18 @@ impl Sum {
         }
     }
 
-    /// Whether it moved nothing at all, so that another round is not worthwhile.
+    /// Whether nothing was transferred at all, so that another round is not worthwhile.
     pub(in crate::measure) fn is_hopeless(&self) -> bool {
         self.run.errors > 0 && self.run.service.is_empty()
     }
 
-    /// A round failed as a whole.
+    /// Records that a round failed as a whole.
     pub(in crate::measure) fn fail(&mut self, why: String) {
         self.run.errors += 1;
         self.run.first_failure.get_or_insert(why);
     }
 
-    /// Adds a round, and returns its rate in bytes a second.
+    /// Adds a round, and returns its rate in bytes per second.
     fn add(&mut self, round: Round) -> f64 {
         let Round { run, clocks, nops } = round;
         if let Some((before, after)) = clocks {
@@ -434,7 +435,8 @@ impl Sum {
             data_us: data,
             status_us: status,
         };
-        // Requests outstanding at either end count as a whole, which matters if they take long.
+        // A request that is outstanding at the start or end of counting counts with its whole time, so limit
+        // the result to the depth.
         run.under_way = share(self.under_way, self.time).min(f64::from(run.load.depth));
         run.window_stalled = share(self.stalled, self.session_time).min(1.0);
         run.r2ts_per_command = if self.commands == 0 { 0.0 } else { self.r2ts as f64 / self.commands as f64 };
@@ -454,7 +456,7 @@ impl Sum {
 }
 
 impl Sum {
-    /// Without an initiator's counters, the requests' times give the number of outstanding ones.
+    /// If there are no counters of an initiator, computes the outstanding requests from the requests' times.
     fn count_requests(&mut self) {
         let service = &self.run.service;
         if self.commands > 0 || service.is_empty() {
@@ -468,13 +470,13 @@ impl Sum {
     }
 }
 
-/// The index of the part for path and server.
+/// The index of the part that covers the path and the server.
 const ANSWER: usize = 4;
 
-/// Adds the counts of this round, and the states at its end.
+/// Adds the counts of this round, and replaces the states by those at its end.
 fn add_path(sum: &mut PathUnderLoad, now: &PathInfo, earlier: &PathInfo) {
     let long = |of: fn(&PathInfo) -> Option<u64>| Some(of(now)?.saturating_sub(of(earlier)?));
-    // Counters of 32 bits may have wrapped.
+    // A 32-bit counter may have wrapped.
     let short = |of: fn(&PathInfo) -> Option<u32>| Some(u64::from(of(now)?.wrapping_sub(of(earlier)?)));
     let add = |sum: &mut Option<u64>, more: Option<u64>| {
         if let Some(more) = more {

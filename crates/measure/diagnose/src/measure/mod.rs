@@ -1,4 +1,4 @@
-//! Measuring the evidence of a diagnosis, for any vendor's target or NBD server, without software on the
+//! Collects the evidence for a diagnosis, from any vendor's target or NBD server, without software on the
 //! server.
 //!
 //! ```text
@@ -9,10 +9,12 @@
 //! ```
 //!
 //! The LUN is not modified unless writing is allowed. The only task management function used is ABORT TASK
-//! for a hanging command, because others use the LUN too. A value that a target does not support, or reports
-//! implausibly, is unknown, and the measurement continues without it. ¶ Reading order: `course` (the
-//! sequence), `ladder` and `probe` (single requests), `load` (concurrent requests), `pace` (their duration),
-//! `way` (the session), `device` (differences between iSCSI and NBD), `confirm` (tests of predicted gains).
+//! for a hanging command, because others also use the LUN. If a target does not support a value, or reports
+//! an implausible one, the value is unknown, and the measurement continues without it.
+//!
+//! Reading order: `course` (the sequence), `ladder` and `probe` (single requests), `load` (concurrent
+//! requests), `pace` (their duration), `way` (the session), `device` (differences between iSCSI and NBD),
+//! `confirm` (tests of predicted gains).
 
 mod confirm;
 mod course;
@@ -41,58 +43,58 @@ use load::Times;
 /// Options of a diagnosis.
 #[derive(Clone, Copy)]
 pub struct Options {
-    /// About twelve seconds instead of forty.
+    /// Whether to take about twelve seconds instead of forty.
     pub quick: bool,
-    /// The approximate total time, if specified.
+    /// The approximate total time in seconds, if specified.
     pub seconds: Option<f64>,
-    /// The user's load.
+    /// The load that the user specified, if any.
     pub own: Option<Load>,
-    /// The part that may be overwritten; nothing if `None`.
+    /// The part that may be overwritten; `None` forbids writing.
     pub allow_write: Option<Extent>,
-    /// Consent to overwrite existing content.
+    /// How the user gives consent to overwrite existing content.
     pub consent: Consent<'static>,
-    /// The rated speed of the link, in bits a second.
+    /// The rated speed of the link in bits per second, if the user specified it.
     pub expected_link_bits_per_s: Option<f64>,
-    /// The seed of random offsets, data and order.
+    /// The seed of offsets, data and order.
     pub seed: u64,
 }
 
 /// An observer of the progress.
 pub trait Progress {
-    /// The number of steps is known.
+    /// The number of steps has been determined.
     fn of(&self, steps: usize);
 
-    /// This begins.
+    /// This step starts.
     fn begins(&self, what: &str);
 
     /// The diagnosis has ended.
     fn ended(&self);
 }
 
-/// Observes nothing.
+/// An observer without output.
 impl Progress for () {
     fn of(&self, _: usize) {}
     fn begins(&self, _: &str) {}
     fn ended(&self) {}
 }
 
-// The duration of everything: as long as needed for a result, and bounded whatever a target does.
+// The duration of a diagnosis: long enough for a useful result, and limited whatever a target does.
 
-/// Of one diagnosis.
+/// The times of one diagnosis.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
-    /// Rounds of every load, each after a turn of the ladder.
+    /// Number of rounds of each load. A turn of the ladder precedes each round.
     rounds: u32,
-    /// The time of a turn of the ladder, if all probes fit into it.
+    /// The time of a turn of the ladder, if all probes fit into this time.
     turn: Duration,
-    /// The maximum total time of one rung.
+    /// The maximum total time of one rung of the ladder.
     share: Duration,
     /// The timeout of requests that access a disk.
     patience: Duration,
     /// The time after which no further round starts.
     most: Duration,
     without_disk: Duration,
-    /// The total time of all rounds of all loads, unless the path is long or the disk slow.
+    /// The total time of all rounds of all loads. It is longer if the path is long or the disk is slow.
     loads: Duration,
     warm_up: Duration,
     /// The minimum duration of a round.
@@ -103,7 +105,7 @@ struct Pace {
 const FULL_S: f64 = 40.0;
 /// The duration with `--quick`.
 const QUICK_S: f64 = 12.0;
-/// Fewer rounds give no useful interval of the median.
+/// Minimum number of rounds, needed for a useful interval of the median.
 const ROUNDS_MIN: u32 = 3;
 
 const fn ms(ms: u64) -> Duration {
@@ -111,7 +113,8 @@ const fn ms(ms: u64) -> Duration {
 }
 
 impl Pace {
-    /// The pace of a diagnosis that takes about forty seconds, about twelve, or about the given time.
+    /// Creates the pace of a diagnosis that takes about the given time, or by default about forty seconds, or
+    /// twelve if it is quick.
     fn new(quick: bool, seconds: Option<f64>) -> Pace {
         let seconds = seconds.unwrap_or(if quick { QUICK_S } else { FULL_S });
         let share = |share: f64| Duration::from_secs_f64(seconds * share);
@@ -128,29 +131,31 @@ impl Pace {
         }
     }
 
-    /// The timeout of requests without a disk access, on a path of this length. It is twice TCP's first
-    /// retransmission timeout (RFC 6298: one second), so that a single loss does not count as a closed path.
+    /// Returns the timeout of requests without a disk access, on a path with this round trip. By default, it
+    /// is at least twice TCP's initial retransmission timeout (RFC 6298: one second), so that a single loss
+    /// does not count as a blocked path.
     fn patience_without_disk(&self, round_trip: Duration) -> Duration {
         (self.without_disk + 20 * round_trip).min(ms(8000))
     }
 
-    /// The number and duration of the rounds for this number of loads. `request` is the minimum time of a
-    /// single request.
+    /// Returns the number and duration of the rounds for this number of loads. `request` is the time of the
+    /// slowest single request.
     ///
-    /// A connection starts with ten segments and doubles them in each round trip (RFC 5681, RFC 6928), and
-    /// the windows of both ends follow: twenty round trips fill any path.
+    /// The warm-up covers twenty round trips, up to two seconds. A connection starts with ten segments and
+    /// doubles them in each round trip (RFC 5681, RFC 6928), and the windows of both ends follow, so this
+    /// fills any path.
     fn rounds(&self, loads: usize, round_trip: Duration, request: Duration) -> (u32, Times) {
         let loads = loads.max(1) as u32;
         let each = (self.loads / (self.rounds * loads)).clamp(self.counted_min, ms(1500));
         let counted = each.max(10 * round_trip).max(4 * request).min(ms(6000).max(each));
         let warm_up = self.warm_up.max(20 * round_trip).max(request).min(ms(2000));
-        // Long rounds are few.
+        // If rounds are long, there are fewer of them.
         let fitting = (4 * self.loads).as_secs_f64() / ((warm_up + counted) * loads).as_secs_f64();
         ((fitting as u32).clamp(ROUNDS_MIN, self.rounds), Times { warm_up, counted })
     }
 }
 
-// The subject of a diagnosis: a LUN over iSCSI, or an export over NBD.
+// The storage under diagnosis: a LUN over iSCSI, or an export over NBD.
 
 /// The LUN or export under diagnosis.
 #[derive(Clone)]
@@ -162,22 +167,22 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// Parses a URL. Finds secrets, and prompts for them if necessary.
+    /// Parses a URL. Finds the secrets, and prompts for them if necessary.
     ///
     /// # Errors
-    /// The URL has an error, or a secret is missing.
+    /// The URL is invalid, or a secret is missing.
     pub fn parse(text: &str) -> Result<Subject, Failure> {
         if !nbd::is_url(text) {
             return Ok(Subject::Lun(Box::new(remote::url(text)?)));
         }
-        // Parsed as a volume, because errors of volumes are marked in the text.
+        // Parse the URL as a volume, because the errors of volumes mark their position in the text.
         let spec = backends::parse(text).map_err(Failure::refused)?;
         let url =
             nbd::url_of(&spec).ok_or_else(|| Failure::refused(format!("{text} is not an NBD export")))?;
         Ok(Subject::Export(Box::new(url)))
     }
 
-    /// The same with a changed key. On failure, returns the reason.
+    /// Returns the storage with a changed key. On failure, returns the reason.
     fn with(&self, key: &str, value: &str) -> Result<Subject, String> {
         let mut changed = self.clone();
         let wrong = |why: &dyn fmt::Display| format!("{key}={value}: {why}");
@@ -192,19 +197,19 @@ impl Subject {
         Ok(changed)
     }
 
-    /// The same as a location for other commands.
+    /// Returns the storage as a location for other commands.
     fn location(&self) -> Result<Location, Failure> {
         match self {
             Subject::Lun(url) => Ok(Location::Lun(url.clone())),
             Subject::Export(url) => {
-                // Without its keys: the facts apply to any of their values.
+                // Omit the keys of the URL: the facts do not depend on them.
                 let text = nbd_client::Url { tls: None, ..(**url).clone() }.to_string();
                 Ok(Location::Volume(backends::parse(&text).map_err(Failure::refused)?))
             }
         }
     }
 
-    /// The process that serves the export, if it is on this machine.
+    /// Returns the process that serves the export, if it runs on this machine.
     fn server(&self) -> Option<Server> {
         let Subject::Export(url) = self else { return None };
         match &url.socket {
@@ -213,18 +218,18 @@ impl Subject {
         }
     }
 
-    /// By a Unix socket.
+    /// Whether the path is a Unix socket.
     fn is_local(&self) -> bool {
         matches!(self, Subject::Export(url) if url.socket.is_some())
     }
 
-    /// By TLS.
+    /// Whether the session uses TLS.
     fn is_encrypted(&self) -> bool {
         matches!(self, Subject::Export(url) if url.tls.is_some())
     }
 }
 
-/// Without the user name, which is confidential, and without keys.
+/// Formats the storage without the user name, which is confidential, and without keys.
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! Offsets for probes and loads on the LUN.
+//! Chooses offsets on the LUN for probes and loads.
 
 use std::collections::HashSet;
 
@@ -9,39 +9,39 @@ use block::{Blocks, Extent, Geometry, Lba};
 use crate::measure::device::Device;
 use crate::measure::{Options, Subject};
 
-/// A part of a LUN, of whole physical blocks.
+/// A part of a LUN that consists of whole physical blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) start_bytes: u64,
     pub(super) bytes: u64,
 }
 
-/// Unused places of a part, in random order.
+/// The unread places of a part, drawn in random order.
 pub(super) struct Untouched {
     part: Part,
     random: Random,
     touched: HashSet<u64>,
 }
 
-/// The data that a cache may load together with a requested block: the usual read-ahead of disks and file
-/// systems.
+/// The length of the data that a cache may load together with a requested block: the usual read-ahead of
+/// disks and file systems.
 const NEIGHBOURHOOD_BYTES: u64 = 256 << 10;
-/// A part with fewer neighbourhoods than this is soon completely cached.
+/// The minimum number of such neighbourhoods. A smaller part would soon be in the cache completely.
 const LEAST: u64 = 64;
 
 impl Part {
-    /// All of a device.
+    /// Returns the part that covers a whole device.
     pub(super) fn whole(geometry: Geometry) -> Part {
         Part { start_bytes: 0, bytes: geometry.bytes() }
     }
 
-    /// The first blocks of this length, or the first logical block if that is longer; `None` if the part is
-    /// shorter.
+    /// Returns the first blocks of this length, or the first logical block if that is longer. Returns `None`
+    /// if the part is shorter.
     pub(super) fn first(self, bytes: u32, geometry: Geometry) -> Option<Extent> {
         self.at(0, bytes, geometry)
     }
 
-    /// The same at a random offset, at a multiple of its length and of the physical block.
+    /// As `first`, at a random offset: a multiple of the length and of the physical block.
     pub(super) fn somewhere(self, bytes: u32, geometry: Geometry, random: &mut Random) -> Option<Extent> {
         let step = u64::from(bytes).max(physical_block_bytes(geometry));
         self.at(random.below(self.bytes / step) * step, bytes, geometry)
@@ -58,26 +58,26 @@ impl Part {
     }
 }
 
-/// The unit of the medium, as reported.
+/// Returns the length of the device's physical block, as reported.
 pub(super) fn physical_block_bytes(geometry: Geometry) -> u64 {
     u64::from(geometry.block_size.bytes()) << geometry.physical_exponent.min(16)
 }
 
 impl Untouched {
-    /// The start of the part counts as used: the repeated reads are there.
+    /// Marks the start of the part as read, since the repeated reads are there.
     pub(super) fn new(part: Part, seed: u64) -> Untouched {
         let touched = (0..LEAST / 16).collect();
         Untouched { part, random: Random::new(seed), touched }
     }
 
-    /// A place of this length that was not read before; `None` if there is none left, or the part is too
-    /// small for a meaningful result.
+    /// Returns a place of this length that has not been read before. Returns `None` if half of the places
+    /// have been read, or if the part is too small for a meaningful result.
     pub(super) fn next(&mut self, bytes: u32, geometry: Geometry) -> Option<Extent> {
         let places = self.part.bytes / NEIGHBOURHOOD_BYTES;
         if places < LEAST || self.touched.len() as u64 > places / 2 {
             return None;
         }
-        // At least half of them are unused, so this ends soon.
+        // At least half of the places are unread, so this ends soon.
         let place = std::iter::repeat_with(|| self.random.below(places))
             .find(|place| !self.touched.contains(place))?;
         self.touched.insert(place);
@@ -85,10 +85,10 @@ impl Untouched {
     }
 }
 
-// The part of the LUN that may be overwritten. It is empty unless writing was allowed, the LUN is not
-// reserved, and it is empty or the user consents to losing its content.
+// The part of the LUN that may be overwritten. There is none unless writing is allowed and the LUN is not
+// reserved. In addition, the LUN must be empty, or the user must consent to the loss of its content.
 
-/// The part, in whole physical blocks.
+/// Returns the writable part, in whole physical blocks.
 pub(super) async fn part(
     device: &Device,
     subject: &Subject,

@@ -1,4 +1,4 @@
-//! Single requests, and their times. Each reaches one layer deeper than the previous one.
+//! Single requests, and their times. Each kind of request reaches one layer deeper than the previous one.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,61 +16,62 @@ use crate::measure::device::Device;
 use crate::measure::places::{Part, Untouched, physical_block_bytes};
 use crate::measure::way::Way;
 
-/// One thing to ask.
+/// A kind of single request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Probe {
-    /// A TCP connection, which is closed again.
+    /// A new TCP connection, which is closed again.
     Connect,
     /// A NOP-Out on any connection; over NBD, a BLOCK_STATUS.
     Nop,
-    /// The same on this connection, with this number of bytes of ping data.
+    /// A NOP-Out on this connection, with this number of bytes of ping data.
     NopBy(Cid, u32),
-    /// The same with this number of bytes of ping data.
+    /// A NOP-Out on any connection, with this number of bytes of ping data.
     NopWithData(u32),
     /// TEST UNIT READY.
     TestUnitReady,
-    /// A READ of this number of bytes, always the same; at least one block.
+    /// A READ of this number of bytes, at least one block; always the same blocks.
     CachedRead(u32),
-    /// A READ of one block that was not read before.
+    /// A READ of one block that has not been read before.
     MediumRead,
-    /// A WRITE of this number of bytes, or of a physical block if that is longer, aligned to both.
+    /// A WRITE of this number of bytes, or of a physical block if that is longer, aligned to its length and
+    /// to the physical block.
     Write(u32),
-    /// A WRITE of a physical block with FUA; if the target does not support that, followed by SYNCHRONIZE
-    /// CACHE.
+    /// A WRITE of a physical block with FUA. If the target does not support FUA, a SYNCHRONIZE CACHE follows
+    /// instead.
     DurableWrite,
-    /// SYNCHRONIZE CACHE after an untimed WRITE.
+    /// A SYNCHRONIZE CACHE. The WRITE before it is not part of the time.
     Flush,
-    /// A WRITE of a logical block that is shorter than the physical one.
+    /// A WRITE of a logical block that is shorter than a physical block.
     ShortWrite,
 }
 
-/// The reason for a missing time.
+/// The reason why a probe has no time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoTime {
     /// The response timed out.
     Late,
-    /// The target does not support it, at least in this form; a retry is useless.
+    /// The target does not support the probe, at least in this form, so a retry is useless.
     Never(String),
-    /// It failed this time.
+    /// The probe failed, but may succeed later.
     Failed(String),
 }
 
-/// The parameters of all probes.
+/// The parameters that all probes share.
 pub(super) struct Ground {
-    /// The range that is read.
+    /// The range to read.
     pub(super) part: Part,
-    /// The range that may be written.
+    /// The range that may be written, if any.
     pub(super) writable: Option<Part>,
     pub(super) untouched: Untouched,
     pub(super) random: Random,
     /// Incompressible data to write.
     data: Slice,
-    /// The address for TCP connections, and the options of their sockets. `None` over NBD, whose servers log
-    /// an error for each client that disconnects without a handshake.
+    /// The address for TCP connections, and the options of their sockets. `None` over NBD, because NBD
+    /// servers log an error for each client that disconnects without a handshake.
     connect: Option<(SocketAddr, StreamOptions)>,
 }
 
-/// The longest write that is asked for.
+/// The longest write of any probe.
 pub(super) const WRITE_BYTES_MAX: u32 = 256 << 10;
 
 impl Ground {
@@ -94,7 +95,7 @@ impl Ground {
 }
 
 impl Probe {
-    /// Whether it modifies the LUN.
+    /// Whether the probe modifies the LUN.
     pub(super) fn writes(self) -> bool {
         match self {
             Probe::Write(_) | Probe::DurableWrite | Probe::Flush | Probe::ShortWrite => true,
@@ -108,7 +109,7 @@ impl Probe {
         }
     }
 
-    /// Its name in sentences.
+    /// Returns the probe's name for sentences.
     pub(super) fn name(self) -> String {
         match self {
             Probe::Connect => "a TCP connection".to_owned(),
@@ -151,7 +152,7 @@ impl Probe {
             Probe::TestUnitReady => {
                 let lun = device.lun().ok_or_else(|| never("NBD has no such request"))?;
                 let begun = reactor::now();
-                // A device's check for changes, which takes the same path as a READ here.
+                // This is the device's check for changes, which takes the same path as a READ here.
                 lun.refresh().await.map_err(of_device)?;
                 Ok(since(begun))
             }
@@ -197,7 +198,7 @@ async fn connect(ground: &Ground) -> Result<Duration, NoTime> {
         ground.connect.as_ref().ok_or_else(|| never("the target has no address to connect to"))?;
     let stream = reactor::world().connect(*address, options).map_err(failed)?;
     std::future::poll_fn(|cx| stream.poll_writable(cx)).await.map_err(failed)?;
-    // A first write reveals whether the connection succeeded, even if it is empty.
+    // A first write shows whether the connection succeeded, even if the write is empty.
     stream.try_write(&[]).map_err(failed)?;
     Ok(since(begun))
 }
@@ -221,14 +222,14 @@ async fn write(
     Ok(since(begun))
 }
 
-/// An offset that may be overwritten.
+/// Returns an extent that may be overwritten.
 fn writable(ground: &mut Ground, device: &Device, bytes: u32) -> Result<Extent, NoTime> {
     let part = ground.writable.ok_or_else(|| never(NOT_ALLOWED))?;
     let extent = part.somewhere(bytes, device.geometry(), &mut ground.random);
     extent.ok_or_else(|| never("the writable range is smaller than the request"))
 }
 
-/// Why nothing was written.
+/// The reason why writes are not measured.
 pub(super) const NOT_ALLOWED: &str = "writing was not allowed (--allow-write)";
 
 fn physical(device: &Device) -> u32 {
@@ -261,29 +262,29 @@ pub(super) fn of_device(error: DeviceError) -> NoTime {
     }
 }
 
-// Lost long packets: short exchanges work, and those with full-size packets hang, because some device on the
+// Lost long packets. Short exchanges work, but exchanges with full-size packets hang, because a device on the
 // path silently drops long packets (RFC 2923 section 2.1, "path MTU discovery black hole").
 //
-// The problem is detected early, because a long response and a long request are tried first. Since TCP
-// delivers in order, a connection with a lost long packet is unresponsive from then on, which distinguishes
-// it from a slow disk. Shorter segments arrive: everything else is measured with the longest that do.
+// A long response and a long request are sent first, so that the problem is detected early. TCP delivers in
+// order, so after a long packet is lost, the connection remains unresponsive; this distinguishes it from a
+// slow disk. Shorter segments arrive, and all other measurements use the longest segments that do.
 
-/// The working path, and the findings on it.
+/// A path that works, and what was found about long packets.
 pub(super) struct Found {
     pub(super) way: Way,
     pub(super) long_packets: Option<LongPackets>,
-    /// A NOP with data got no response, although packet length is not the cause: the reason.
+    /// The failure of a NOP with data that had no response, if packet length is not the cause.
     pub(super) unanswered_ping: Option<String>,
 }
 
 /// Segment lengths to try: for Ethernet's 1500 bytes; for PPPoE, tunnels and overlays, which take up to 100
-/// of them; for IPv6's guaranteed minimum (1280); and for TCP's minimum.
+/// of these; for IPv6's guaranteed minimum (1280 bytes); and TCP's minimum.
 const SEGMENTS: [u16; 4] = [1460, 1360, 1220, 536];
-/// A long READ: many packets, but within every target's limit.
+/// The length of a long READ: it takes many packets, but is within every target's limit.
 const READ_BYTES: u32 = 64 << 10;
 
-/// Tries long packets in both directions, and shorter ones if they are lost. `patience` is the timeout of a
-/// request without a disk access.
+/// Sends long packets in both directions, and tries shorter segments if they are lost. `patience` is the
+/// timeout of a request without a disk access.
 pub(super) async fn look(
     mut way: Way,
     ground: &mut Ground,
@@ -292,7 +293,7 @@ pub(super) async fn look(
     patience: Duration,
 ) -> Result<Found, Failure> {
     let ping = Probe::NopWithData(ping_bytes);
-    // A READ uses the first connection, and so does a general NOP.
+    // A READ uses the first connection, as does a NOP without a fixed connection.
     let others = cids.iter().skip(1).map(|cid| Probe::NopBy(*cid, ping_bytes));
     let probes: Vec<Probe> = [ping, Probe::CachedRead(READ_BYTES)].into_iter().chain(others).collect();
     let mut found = None;
@@ -309,7 +310,8 @@ pub(super) async fn look(
         if let Some((_, better)) = shorter {
             way = better;
         } else if is_ping {
-            // The target may not support it. If the path is the cause, the READ will time out as well.
+            // The target may not support pings with data. If the path is the cause, the READ will time out as
+            // well.
             unanswered_ping = Some(lost);
             continue;
         }
@@ -321,7 +323,8 @@ pub(super) async fn look(
     Ok(Found { way, long_packets: found, unanswered_ping })
 }
 
-/// Whether this request makes a connection permanently unresponsive; returns the length of its segments.
+/// Checks whether this request makes its connection permanently unresponsive. If it does, returns the
+/// connection's segment length.
 async fn hangs(
     probe: Probe,
     way: &mut Way,
@@ -340,7 +343,7 @@ async fn hangs(
     Ok(segment_bytes.filter(|_| is_silent))
 }
 
-/// A path with shorter segments on which `probe` completes, if there is one.
+/// Returns a path with shorter segments on which `probe` completes, if there is one.
 async fn shorter(
     subject: &Subject,
     than: u32,
@@ -360,7 +363,7 @@ async fn shorter(
     Ok(None)
 }
 
-/// TCP's segment length on the session's first connection.
+/// Returns TCP's segment length on the session's first connection.
 async fn segment_bytes(device: &Device) -> Option<u32> {
     device.told().await?.connections.first()?.path.as_ref().map(|path| path.segment_bytes)
 }

@@ -1,5 +1,5 @@
-//! The path to the LUN or the export: a session that is reopened when it is lost, so that a probe which
-//! breaks it does not end all the others.
+//! The path to the LUN or export: a session that is reopened when it is lost, so that a probe that breaks it
+//! does not affect the other probes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use backends::{nbd, remote};
 use crate::measure::Subject;
 use crate::measure::device::Device;
 
-/// A session, possibly closed.
+/// A session, which may be closed.
 pub(super) struct Way {
     subject: Subject,
     device: Option<Device>,
-    /// The number of times it was reopened.
+    /// The number of times that the session was reopened.
     again: u32,
 }
 
-/// A target that ends more sessions than this is not probed further.
+/// Maximum number of sessions to reopen. A target that ends more sessions is not probed further.
 const AGAIN_MAX: u32 = 12;
 /// The timeout of the login, unless the URL sets a shorter one.
 const LOGIN_TIME: Duration = Duration::from_secs(10);
-/// Longer than any diagnosis.
+/// A time longer than any diagnosis.
 const NEVER: Duration = Duration::from_secs(3600);
 
 impl Way {
@@ -36,7 +36,7 @@ impl Way {
         Ok(Way { subject, device: Some(device), again: 0 })
     }
 
-    /// The device, in a session that is not known to be lost. On failure, returns the reason.
+    /// Returns the device, in a session that is not known to be lost. On failure, returns the reason.
     pub(super) async fn device(&mut self) -> Result<Device, String> {
         if let Some(device) = &self.device {
             if device.told().await.is_some_and(|told| !told.connections.is_empty()) {
@@ -54,7 +54,7 @@ impl Way {
         Ok(device)
     }
 
-    /// Abandons the session without a logout: it is unresponsive.
+    /// Abandons an unresponsive session without a logout.
     pub(super) fn give_up(&mut self) {
         self.device = None;
     }
@@ -64,7 +64,7 @@ impl Way {
         &self.subject
     }
 
-    /// Logs out, if possible.
+    /// Logs out if possible.
     pub(super) async fn close(self) {
         if let Some(device) = self.device {
             device.close().await;
@@ -78,7 +78,7 @@ async fn open(subject: &Subject) -> Result<Device, Failure> {
         Subject::Export(url) => &nbd::beside(url),
     };
     let export = Arc::new(nbd::open(url).await?);
-    // A server that allows only one connection rejects a second.
+    // If a server allows only one connection, it rejects a second one.
     let aside = match export.session().export.flags & transmission::CAN_MULTI_CONN != 0 {
         true => {
             let mut url = url.clone();
@@ -91,7 +91,8 @@ async fn open(subject: &Subject) -> Result<Device, Failure> {
 }
 
 /// Disables automatic reconnection, so that a lost session is detected immediately and reopened by this
-/// module. A command that times out is only aborted: a diagnosis must not reset a LUN that others use.
+/// module. A command that times out is only aborted, because a diagnosis must not reset a LUN that others
+/// use.
 fn patient(subject: &Subject) -> Subject {
     match subject {
         Subject::Lun(url) => {

@@ -1,5 +1,5 @@
-//! Synthetic and real paths, each with one planted cause or none: the diagnosis must find the cause, with the
-//! right gain.
+//! Tests with synthetic and real paths. Each has one planted cause or none, and the diagnosis must find the
+//! cause with the right gain.
 
 mod planted;
 mod real;

@@ -1,14 +1,14 @@
-//! One cause at a time, in many synthetic paths, and many paths without any.
+//! Tests of one cause at a time, on many synthetic paths, and of many paths without any cause.
 
 use super::world::World;
 use crate::{Cause, Diagnosis, LongPackets, Verdict, diagnose};
 use block::Random;
 use model::{Direction, Load};
 
-/// Worlds for each cause.
+/// The seeds of the paths for each cause.
 const SEEDS: std::ops::Range<u64> = 0..20;
 
-/// Values in a range, determined by the seed, evenly distributed on a logarithmic scale.
+/// Random values within a range, determined by the seed and evenly distributed on a logarithmic scale.
 struct Dice(Random);
 
 impl Dice {
@@ -25,7 +25,7 @@ impl Dice {
     }
 }
 
-/// A planted cause is reported, with the gain of the world without it.
+/// Checks that a planted cause is reported, with the gain of the path without it.
 fn is_found(cause: Cause, world_of: impl Fn(u64, &mut Dice) -> (World, World)) {
     let mut wrong = Vec::new();
     for seed in SEEDS {
@@ -40,7 +40,7 @@ fn is_found(cause: Cause, world_of: impl Fn(u64, &mut Dice) -> (World, World)) {
             wrong.push((seed, told(&diagnosis, &healthy, &planted)));
         }
     }
-    // Nineteen of twenty, as required by the matrix of planted causes.
+    // Nineteen of twenty paths must pass, as in the matrix of planted causes.
     assert!(
         wrong.len() * 20 <= SEEDS.count(),
         "{cause:?}: {} wrong, such as {:#?}",
@@ -49,14 +49,14 @@ fn is_found(cause: Cause, world_of: impl Fn(u64, &mut Dice) -> (World, World)) {
     );
 }
 
-/// Whether a fix has any effect: a full link hides many causes.
+/// Whether a fix has an effect: a full link hides many causes.
 fn binds(healthy: &World, planted: &World) -> bool {
     let gains =
         planted.loads().into_iter().map(|load| healthy.bytes_per_s(&load) / planted.bytes_per_s(&load));
     planted.long_packets.is_some() || gains.fold(1.0, f64::max) >= 1.3
 }
 
-/// Within a fifth of the true gain.
+/// Whether the predicted gain is within a fifth of the true one.
 fn priced(finding: &crate::Finding, healthy: &World, planted: &World) -> bool {
     let load = planted.loads()[finding.load];
     let truth = healthy.bytes_per_s(&load) / planted.bytes_per_s(&load);
@@ -99,7 +99,7 @@ fn nothing_is_found_where_nothing_is_wrong() {
     assert!(wrong.is_empty(), "{} wrong: {:#?}", wrong.len(), &wrong[..wrong.len().min(5)]);
 }
 
-/// `--quick` on a machine with other load: three rounds without a useful result.
+/// The scenario is `--quick` on a machine with other load: three rounds without a useful result.
 #[test]
 fn rounds_that_differ_too_much_are_no_proof_that_nothing_is_wrong() {
     let mut evidence = lan(2, &mut Dice::new(2)).evidence();

@@ -1,5 +1,5 @@
-//! A synthetic path with known layers. Evidence is derived from them as measurements would show it, with
-//! noise, and the true gain of each fix is also known.
+//! A synthetic path with known layers. The evidence is derived from the layers as measurements would show
+//! them, with noise. The true gain of each fix is also known.
 
 use crate::{
     Evidence, Known, Ladder, LinkLayer, LoadRun, LongPackets, Parts, PathLayer, PathUnderLoad, Storage, Timed,
@@ -9,16 +9,16 @@ use block::Random;
 use model::link::Link;
 use model::{Direction, Keys, Load, Path, Prediction, Term, predict};
 
-/// What there is.
+/// The properties of a synthetic path.
 #[derive(Clone, Debug)]
 pub(super) struct World {
     pub(super) seed: u64,
     pub(super) loopback: bool,
-    /// What the link carries.
+    /// The actual speed of the link.
     pub(super) link_bits_per_s: f64,
-    /// The rated speed.
+    /// The rated speed of the link.
     pub(super) built_for: Option<f64>,
-    /// Round trips of the connections.
+    /// The round trips of the connections.
     pub(super) round_trips_s: Vec<f64>,
     /// The time of both ends for an exchange.
     pub(super) exchange_s: f64,
@@ -26,16 +26,16 @@ pub(super) struct World {
     pub(super) dispatch_s: f64,
     /// The time of an access to the medium.
     pub(super) access_s: f64,
-    /// Requests a second that the medium takes.
+    /// The maximum number of requests per second of the medium.
     pub(super) accesses_per_s: f64,
     /// The time to make a write durable.
     pub(super) flush_s: f64,
     /// The additional time of a write that is shorter than a physical block.
     pub(super) short_s: f64,
     pub(super) physical_block_bytes: u32,
-    /// The copying rate of the ends for one command's data.
+    /// The rate at which the ends copy the data of one command.
     pub(super) copy_per_s: f64,
-    /// TCP windows for reads and for writes.
+    /// The TCP windows for reads and for writes.
     pub(super) windows: (Option<f64>, Option<f64>),
     pub(super) commands_at_once: Option<f64>,
     pub(super) asked: Keys,
@@ -48,7 +48,7 @@ pub(super) struct World {
     /// The share of single requests that wait for a delayed acknowledgement.
     pub(super) held_back: f64,
     pub(super) long_packets: Option<LongPackets>,
-    /// The load that the user asks about.
+    /// The load that the user specified.
     pub(super) named: Option<Load>,
 }
 
@@ -67,7 +67,7 @@ pub(super) fn good_keys() -> Keys {
 }
 
 impl World {
-    /// Nothing is wrong with it.
+    /// Creates a path without any cause.
     pub(super) fn healthy(seed: u64, link_bits_per_s: f64, round_trip_s: f64) -> World {
         let mut random = Random::new(seed);
         let mut between = |low: f64, high: f64| low + random.fraction() * (high - low);
@@ -115,7 +115,7 @@ impl World {
             load.direction == Direction::Write && !load.block_bytes.is_multiple_of(self.physical_block_bytes);
         let flush_s = if load.durable { self.flush_s } else { 0.0 };
         let short_s = if short { self.short_s } else { 0.0 };
-        // The window by the square root law (Mathis and others, 1997).
+        // The window after losses follows from the square root law (Mathis and others, 1997).
         let after_losses = (self.loss > 0.0).then(|| 1448.0 * 1.22 / self.loss.sqrt());
         let window_bytes = [window, after_losses].into_iter().flatten().reduce(f64::min);
         Path {
@@ -124,7 +124,7 @@ impl World {
             connections: self.round_trips_s.len() as u16,
             exchange_s: self.exchange_s,
             command_s: self.dispatch_s + self.access_s + flush_s + short_s,
-            // Data of a single request is copied and then sent.
+            // The data of a single request is first copied and then sent.
             copy_per_s: Some(1.0 / (1.0 / self.copy_per_s + 1.0 / self.payload_per_s())),
             commands_at_once: self.commands_at_once,
             medium_per_s: Some(self.accesses_per_s * f64::from(load.block_bytes)),
@@ -137,7 +137,7 @@ impl World {
         predict(&self.path(load), &self.got, load)
     }
 
-    /// The rate of a load.
+    /// Returns the rate of a load, in bytes per second.
     pub(super) fn bytes_per_s(&self, load: &Load) -> f64 {
         let there = (1.0 - self.target_away) * (1.0 - self.client_starved);
         let bytes_per_s = self.predict(load).bytes_per_s * there;
@@ -148,7 +148,7 @@ impl World {
         f64::from(load.block_bytes) / (alone_s + self.held_back * 0.0405)
     }
 
-    /// The evidence that measurements would give.
+    /// Returns the evidence that measurements on this path would produce.
     pub(super) fn evidence(&self) -> Evidence {
         let mut noise = Noise(Random::new(self.seed ^ 0x5eed));
         let paths = (0u16..)
@@ -229,7 +229,7 @@ impl World {
         }
     }
 
-    /// The default loads of `diagnose`, after the user's own.
+    /// Returns the loads of `diagnose`: the user's load if any, and the default ones.
     pub(super) fn loads(&self) -> Vec<Load> {
         let load = |direction, kib: u32, depth, random, durable| Load {
             direction,
@@ -266,7 +266,7 @@ impl World {
         let nop_s = self.round_trip_s() + self.exchange_s;
         let at_link = binding == Some(Term::Link) && self.target_away + self.client_starved == 0.0;
         let queue_s = if at_link { (service_s - modelled.alone_s).max(0.0) } else { 0.0 };
-        // A full window is followed by data that the sender could not send yet.
+        // If the window is full, data waits that the sender could not send yet.
         let behind_data_s =
             if binding == Some(Term::Window) { (service_s - modelled.alone_s).max(0.0) } else { queue_s };
         let r2ts = if load.direction == Direction::Write { self.got.r2ts(load.block_bytes) } else { 0 };
@@ -310,7 +310,7 @@ impl World {
             nop: Known::Measured(noise.timed(nop_s + behind_data_s)),
             paths: (0..self.round_trips_s.len() as u16).map(path).collect(),
             beside: Vec::new(),
-            // On loopback, the full link stands for saturated ends.
+            // On loopback, a full link stands for saturated ends.
             client_busy: if self.loopback && at_link { 0.97 } else { 0.5 * (1.0 - self.client_starved) },
             client_waited: self.client_starved,
             client_digests: None,
@@ -327,10 +327,10 @@ impl World {
     }
 }
 
-/// The counted time of a load, over all rounds.
+/// The counted time of a load over all rounds, in seconds.
 const COUNTED_S: f64 = 5.0;
 
-/// A distribution of this number of requests, made from one with each time once.
+/// Scales a distribution, in which each time occurs once, to this number of requests.
 fn as_many(times: Histogram, requests: f64) -> Histogram {
     let each = requests / times.count().max(1) as f64;
     let until = |index: usize| (index as f64 * each).round() as u64;
@@ -339,16 +339,17 @@ fn as_many(times: Histogram, requests: f64) -> Histogram {
     Histogram(spread.filter(|(_, count)| *count > 0).collect())
 }
 
-/// Longer times are waits, which do not scatter with the rest.
+/// A longer time is a wait, which does not scatter with the other times.
 const USUAL_S: f64 = 0.001;
 
-/// The noise of measurements: a scatter of some percent, and now and then milliseconds of a busy machine.
+/// The noise of measurements: a scatter of a few percent, and occasional delays by milliseconds on a busy
+/// machine.
 struct Noise(Random);
 
 impl Noise {
-    /// A factor near 1, with about this scatter.
+    /// Returns a random factor with a mean of 1 and about this scatter.
     fn factor(&mut self, scatter: f64) -> f64 {
-        // The sum of four has a standard deviation of 0.58.
+        // The sum of four fractions has a standard deviation of 0.58.
         let centred: f64 = ((0..4).map(|_| self.0.fraction()).sum::<f64>() - 2.0) / 0.58;
         (1.0 + scatter * centred).max(0.2)
     }
@@ -357,7 +358,8 @@ impl Noise {
         self.probe(seconds, 0.0)
     }
 
-    /// Two hundred times of an end that is unresponsive for a share of the time, for ten milliseconds each.
+    /// Returns two hundred times of an end that is unresponsive for a share of the time, for ten milliseconds
+    /// in each case.
     fn probe(&mut self, seconds: f64, away: f64) -> Timed {
         let late = away / (1.0 - away) * seconds / 0.005;
         let times = self.mixture(&[(seconds, 1.0), (seconds + 0.005, late)]);
@@ -373,7 +375,7 @@ impl Noise {
             let count = (200.0 * share / all).round() as usize;
             times.extend((0..count).map(|_| seconds + seconds.min(USUAL_S) * (self.factor(0.05) - 1.0)));
         }
-        // One of two hundred is late by some milliseconds.
+        // One time of two hundred is late by some milliseconds.
         times.iter_mut().step_by(200).for_each(|time| *time += 0.003);
         let mut ns: Vec<(u64, u64)> = times.into_iter().map(|time| ((time * 1e9) as u64, 1)).collect();
         ns.sort_unstable();

@@ -1,5 +1,5 @@
-//! Measurements of `linerate diagnose --quick` in the lab and on loopback, with a planted cause or without
-//! (`cargo measure diagnose-matrix`). They are unmodified, except for times rounded to two digits.
+//! Measurements of `linerate diagnose --quick` in the lab and on loopback, with or without a planted cause
+//! (`cargo measure diagnose-matrix`). They are unmodified, except that times are rounded to two digits.
 
 use crate::{Cause, Diagnosis, Evidence, Verdict, Where, diagnose};
 use block::Random;
@@ -10,7 +10,8 @@ fn diagnosis(evidence: &str) -> Diagnosis {
     diagnose(evidence)
 }
 
-/// The first finding is the cause, and its gain is the one measured by removing the cause.
+/// Checks that the first finding is the cause, and that its gain matches the one measured by removing the
+/// cause.
 fn is_told(evidence: &str, cause: Cause, measured: f64) {
     let first = diagnosis(evidence).findings.into_iter().next().expect("something is found");
     assert_eq!(first.cause, cause, "{:?}", first.because);
@@ -46,13 +47,14 @@ fn a_forwarder_that_sends_header_and_data_by_themselves() {
 
 #[test]
 fn a_medium_of_8500_kb_a_second() {
-    // From before the lab's interfaces reported their rate: the exact gain is unknown, but large.
+    // This was measured before the lab's interfaces reported their speed, so the exact gain is unknown, but
+    // it is large.
     let first = diagnosis(include_str!("medium.json")).findings.into_iter().next();
     assert_eq!(first.map(|first| first.cause), Some(Cause::Medium));
 }
 
-/// nbdkit's filter of 60 Mbit/s for all connections, 1 ms away: a BLOCK_STATUS on a separate connection does
-/// not wait.
+/// The storage is nbdkit, 1 ms away, with a filter that limits all connections together to 60 Mbit/s. A
+/// BLOCK_STATUS on a separate connection does not wait.
 #[test]
 fn storage_of_7500_kb_a_second_behind_nbdkit() {
     let nbd = include_str!("nbd-medium.json");
@@ -66,7 +68,7 @@ fn storage_of_7500_kb_a_second_behind_nbdkit() {
     assert!(said.contains("BLOCK_STATUS") && !said.contains("NOP") && !said.contains("target"), "{said}");
 }
 
-/// tcp_wmem of the server's host, 12 ms away.
+/// The limit is tcp_wmem of the server's host, 12 ms away.
 #[test]
 fn a_connection_of_nbd_that_sends_32_kib_at_once() {
     let nbd = include_str!("nbd-connections.json");
@@ -75,7 +77,7 @@ fn a_connection_of_nbd_that_sends_32_kib_at_once() {
     assert_eq!(trial.settings, [("connections".to_owned(), "4".to_owned())]);
 }
 
-/// From a debug build, in which encryption is slower than in any release.
+/// Measured with a debug build, whose encryption is slower than that of any release.
 #[test]
 fn tls_that_has_no_cpu() {
     let first =
@@ -91,7 +93,7 @@ fn an_export_behind_50_mbits_and_11_ms_has_all_that_the_link_carries() {
     assert!(matches!(diagnosis.verdict, Verdict::Fine { term: Term::Link, share } if share > 0.9));
 }
 
-/// Fewer than three pairs of rounds are not enough to judge several connections.
+/// Fewer than three pairs of rounds are not enough to judge the effect of several connections.
 #[test]
 fn what_was_tried_once_is_no_finding() {
     let mut evidence: Evidence =
