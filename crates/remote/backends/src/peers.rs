@@ -2,9 +2,9 @@
 //! and share one type; a [`UrlKind`] has the specifics of each kind. [`channels`] finds the channels of an
 //! open device, whatever layers are above it.
 //!
-//! If a peer accepts a connection and then does not respond, the wait is announced once, because a login may
-//! take as long as its time limit. Flight recorders keep the recent PDUs of all iSCSI sessions, for analysis
-//! with Wireshark.
+//! A peer may accept a connection and then not respond, so that a login takes as long as its time limit. The
+//! first such wait of the process is announced. Flight recorders keep the recent PDUs of all iSCSI sessions,
+//! for analysis with Wireshark.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -172,8 +172,8 @@ pub fn announce_waits_by(announce: fn(&str)) {
     let _ = ANNOUNCE.set(announce); // later calls have no effect
 }
 
-// Announcements of peers that accept a connection and do not respond. Each wait is announced once, because a
-// login may take as long as its time limit without any output.
+// Announcements of peers that accept a connection and do not respond. Without an announcement, a login could
+// take as long as its time limit without any output. Only the first such wait of the process is announced.
 
 /// Awaits the response of a peer. `limit` is the URL key that limits the wait, with its value.
 pub(crate) async fn announced<T>(
@@ -191,7 +191,7 @@ pub(crate) async fn announced<T>(
     slow(answer, announce).await
 }
 
-/// Awaits `work`, and calls `announce` if it takes long.
+/// Awaits `work`, and calls `announce` if it takes longer than [`ANNOUNCED_AFTER`].
 async fn slow<T>(work: impl Future<Output = T>, announce: impl FnOnce()) -> T {
     let mut work = pin!(work);
     match reactor::timeout(ANNOUNCED_AFTER, work.as_mut()).await {
