@@ -1,4 +1,5 @@
-//! Verification: everything that is allocated on either end is read from both and compared.
+//! Verification: reads all data that is allocated on the source or the destination from both, and compares
+//! it.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -10,13 +11,13 @@ use crate::options::{Observer, Options, Position};
 use crate::pieces::{Piece, Pieces, Queue};
 use crate::source::Source;
 
-/// The two ends.
+/// The source and the destination.
 struct Sides {
     source: Rc<Source>,
     destination: Rc<Destination>,
 }
 
-/// Fails at the first byte that differs.
+/// Compares the destination with the source. Fails at the first byte that differs.
 pub(crate) async fn compare(
     options: &Options<'_>,
     source: &Rc<Source>,
@@ -57,7 +58,7 @@ pub(crate) async fn compare(
     }
 }
 
-/// The first byte of this piece that differs.
+/// The position of the first byte of this piece that differs.
 async fn difference(sides: Rc<Sides>, piece: Piece) -> Result<Option<u64>, Failure> {
     let Sides { source, destination } = &*sides;
     if piece.is_hole {
@@ -75,10 +76,10 @@ async fn difference(sides: Rc<Sides>, piece: Piece) -> Result<Option<u64>, Failu
     Ok(Some(at + equal as u64))
 }
 
-/// The first nonzero byte where the source has a hole. Ranges that the destination reports as zero are not
-/// read.
+/// The position of the first nonzero byte of the destination in a range where the source has a hole. Ranges
+/// that the destination reports as zero are not read.
 async fn not_zero(destination: &Destination, range: Range<u64>) -> Result<Option<u64>, Failure> {
-    /// Bytes per read: a hole may be longer.
+    /// Maximum length of a read, because a hole may be long.
     const STEP_BYTES: u64 = 1 << 20;
     let mut at = range.start;
     while at < range.end {
@@ -88,7 +89,8 @@ async fn not_zero(destination: &Destination, range: Range<u64>) -> Result<Option
             end = end.min(at + STEP_BYTES);
             let found = destination.read(at..end).await;
             let found = found.map_err(|error| unread(&destination.name, at, error))?;
-            // Storage in memory is read without waiting, and a hole may be longer than the memory.
+            // Reads of storage in memory never wait, and a hole may be very long, so other tasks would not
+            // run.
             reactor::consume_budget(found.len()).await;
             if let Some(first) = found.iter().position(|byte| *byte != 0) {
                 return Ok(Some(at + first as u64));

@@ -34,8 +34,8 @@ pub(crate) struct Destination {
 }
 
 impl Destination {
-    /// Opens the destination, or creates the file. It must be large enough, must not be the source, and
-    /// overwriting must be allowed. `begun` is the record of an interrupted copy to resume.
+    /// Opens the destination, or creates the file. The destination must be large enough, must not be the
+    /// source, and overwriting it must be allowed. `begun` is the record of an interrupted copy to resume.
     pub(crate) async fn open(
         place: &Location,
         source: &Source,
@@ -59,14 +59,14 @@ impl Destination {
         checked.map(|()| destination)
     }
 
-    /// An opened device; its content is unknown.
+    /// Uses an opened device as the destination. Its content is unknown.
     pub(crate) fn from_opened(opened: Opened, name: String) -> Destination {
         Destination { opened, name, file: None, is_fresh: Cell::new(false) }
     }
 
-    /// The number and size of outstanding requests for a copy from `source`; by default as below. The data of
-    /// a local copy passes through memory twice. It is limited to 4 MiB outstanding, so that the second pass
-    /// finds it in a cache (measured against qemu-img and dd: docs/copy.md).
+    /// The number and size of outstanding requests for a copy from `source`. The data of a local copy passes
+    /// through memory twice. By default, little of it is outstanding, so that the second pass finds the data
+    /// in a CPU cache (measured against qemu-img and dd: docs/copy.md).
     pub(crate) fn flight(&self, options: &Options<'_>, source: &Source) -> Flight {
         let is_local = source.unit().is_none() && self.unit().is_none();
         let (depth, request_bytes) = if is_local { (2, 1 << 20) } else { (16, 256 << 10) };
@@ -111,7 +111,7 @@ impl Destination {
 
     /// A remark if the destination is longer than the source.
     pub(crate) fn note(&self, source_bytes: u64) -> Option<String> {
-        // A file is cut to the exact length at the end.
+        // A file is not longer: it is truncated to the exact length at the end of the copy.
         let behind = self.opened.device.length_bytes().saturating_sub(source_bytes);
         let left_alone = behind > 0 && self.file.is_none();
         left_alone.then(|| format!("the last {behind} bytes of {} are not changed", self.name))
@@ -134,8 +134,8 @@ impl Destination {
         self.opened.device.quiesced().await
     }
 
-    /// Records that data after the checkpoint may or may not have been written: that part is copied again,
-    /// and zeros must be written.
+    /// Records that the part after the checkpoint is copied again. Its blocks may already have been written,
+    /// so zeros must be written there as well.
     pub(crate) fn copied_again(&self) {
         self.is_fresh.set(false);
     }
@@ -159,7 +159,8 @@ impl Destination {
         Ok(cleared)
     }
 
-    /// Whether the start of `range` is known to read as zeros, and the end of the part to which this applies.
+    /// Whether the start of `range` is known to read as zeros. Also returns the end of the part to which the
+    /// result applies.
     pub(crate) async fn is_zero(&self, range: Range<u64>) -> Result<(u64, bool), DeviceError> {
         let device = &self.opened.device;
         if !device.profile().thin {
@@ -171,11 +172,11 @@ impl Destination {
             let end = geometry.offset(run.extent) + geometry.length(run.extent);
             (end.min(range.end), run.allocation == Allocation::Deallocated)
         });
-        // Without information, everything counts as data.
+        // If the device reports nothing, the whole range counts as data.
         Ok(first.filter(|(end, _)| *end > range.start).unwrap_or((range.end, false)))
     }
 
-    /// Completes the copy: a file is cut to its exact length.
+    /// Completes the copy: truncates a file to the source's exact length.
     pub(crate) fn complete(&self, source_bytes: u64) -> Result<(), Failure> {
         let Some(path) = &self.file else { return Ok(()) };
         let cut = File::options().write(true).open(path).and_then(|file| {
@@ -241,7 +242,7 @@ fn give_way(path: &Path, name: &str, consent: Consent<'_>) -> Result<(), Failure
     let bytes = fs::metadata(path).map_err(|error| Failure::refused(format!("{name}: {error}")))?.len();
     let block = u64::from(BlockSize::B512.bytes());
     if bytes >= block {
-        // Opening it takes the same lock as a server.
+        // Opening the file takes the lock that a server also takes.
         let whole = Some(bytes - bytes % block);
         let options = FileOptions { bytes: whole, ..FileOptions::new(path) };
         FileDevice::open(options).map_err(Failure::refused)?;
@@ -263,7 +264,7 @@ pub(crate) struct Mark {
 pub(crate) enum Stop {
     /// The destination may have lost acknowledged writes since the last flush.
     WritesLost,
-    /// It could not be flushed.
+    /// The destination could not be flushed.
     Unflushed(Failure),
     Failed(Failure),
 }
@@ -288,9 +289,9 @@ pub(crate) async fn flushed(destination: &Destination) -> Result<(), Stop> {
 pub(crate) struct Tally {
     pub(crate) read: u64,
     pub(crate) written: u64,
-    /// Copied by the target itself.
+    /// Bytes copied by the target itself.
     pub(crate) offloaded: u64,
-    /// Zeroed on the destination.
+    /// Bytes zeroed on the destination.
     pub(crate) cleared: u64,
 }
 
@@ -306,9 +307,9 @@ impl AddAssign for Tally {
 // The durable checkpoint of a copy: all data before the recorded position is on the destination's stable
 // storage, since it was flushed before the position was recorded.
 //
-// One directory belongs to one copy and is locked while the copy runs. It records the source, the destination
-// and one number: the byte before which everything is copied. Pieces complete in any order but close
-// together, so little is copied twice.
+// Each copy has its own directory, which is locked while the copy runs. The record in it contains the source,
+// the destination, and the position before which everything is copied. Pieces complete in any order but at
+// nearby positions, so little data is copied twice.
 
 /// The record of an earlier copy.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -333,8 +334,8 @@ pub(crate) struct Journal {
 const NAME: &str = "copy.json";
 
 impl Journal {
-    /// Opens it and reads the record of an earlier copy; `None` if the source's data exists only while this
-    /// process runs.
+    /// Opens the journal and reads the record of an earlier copy. Returns `None` if the source's data exists
+    /// only while this process runs.
     pub(crate) async fn open(
         options: &Options<'_>,
         source: &Source,
@@ -395,7 +396,7 @@ impl Journal {
         }
     }
 
-    /// Waits for the checkpoint in progress, if any, and returns its position.
+    /// Waits for the checkpoint in progress, if there is one, and returns its position.
     pub(crate) async fn noted(&mut self) -> Result<Option<Mark>, Stop> {
         match self.noting.take() {
             Some(noting) => noting.await.map(Some),
@@ -408,12 +409,12 @@ impl Journal {
         Some(Begun { source: self.source.clone(), destination, done_bytes })
     }
 
-    /// Whether a copy to this destination can be resumed with it.
+    /// Whether a copy to this destination can be resumed with this journal.
     pub(crate) fn serves(&self, destination: &Destination) -> bool {
         destination.identity().is_some()
     }
 
-    /// Removes it.
+    /// Removes the journal's record.
     pub(crate) async fn forget(self) -> Result<(), Failure> {
         let removed = self.keep.remove(NAME).await;
         removed.map_err(|error| unusable(&self.directory, &error))
@@ -445,7 +446,7 @@ impl Begun {
         Ok(())
     }
 
-    /// The position: everything before this byte is copied.
+    /// The position before which everything is copied.
     pub(crate) fn done_bytes(&self) -> u64 {
         self.done_bytes
     }
@@ -457,7 +458,7 @@ fn another(end: &str, name: &str) -> Failure {
     ))
 }
 
-/// The destination of a copy to resume no longer exists.
+/// The failure to resume a copy whose destination no longer exists.
 pub(crate) fn gone(name: &str) -> Failure {
     Failure::refused(format!("{name}, the destination of this copy, is gone; use --restart to start over"))
 }
@@ -472,8 +473,8 @@ pub(crate) fn interrupted(done: u64, bytes: u64, is_resumable: bool) -> Failure 
     Failure::new(FailureKind::Interrupted, format_args!("interrupted at {done} of {bytes}; {then}"))
 }
 
-/// Explains that a copy cannot be resumed because one side has no identity: after an interruption, it could
-/// be another disk, or an empty one.
+/// Explains that a copy cannot be resumed because the source or the destination has no identity. After an
+/// interruption, that side could be another disk, or an empty one.
 pub(crate) fn remark(options: &Options<'_>, source: &Source, destination: &Destination) -> Option<String> {
     let nameless = match (source.identity(), destination.identity()) {
         (None, _) => &source.name,
@@ -503,7 +504,8 @@ fn unusable(directory: &Path, error: &dyn fmt::Display) -> Failure {
     Failure::refused(format!("the journal in {} cannot be used: {error}", directory.display()))
 }
 
-/// Refuses to share a journal: two copies with one journal would overwrite each other's checkpoints.
+/// The failure of opening a journal. A journal in use by another copy is refused, because two copies with one
+/// journal would overwrite each other's checkpoints.
 fn not_opened(directory: &Path, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::WouldBlock => Failure::refused("the same copy is already running"),

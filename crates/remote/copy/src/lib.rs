@@ -1,11 +1,12 @@
-//! Copies any storage to any other, with concurrent requests, without holes, and resumable.
+//! Copies any storage to any other storage. Requests are concurrent, holes are not read, and an interrupted
+//! copy can be resumed.
 //!
 //! [`copy`] defines the order of events. Reading order: `options` (options and progress), `source` and
 //! `destination` (the two ends), `pieces` (the work), `carry` and `offload` (one piece), `pump` (concurrent
 //! pieces), `journal` (the durable checkpoint), `compare`, `digest`, `report`. [`stream`] copies between
 //! storage and a pipe. All of them address devices by bytes ([`block::bytewise`]).
 //!
-//! It prints nothing: an [`Observer`] receives the progress.
+//! This crate prints nothing: an [`Observer`] receives the progress.
 //!
 //! ```
 //! use backends::location::Location;
@@ -43,7 +44,8 @@ pub use pump::Report;
 /// Copies the whole source to the beginning of the destination.
 ///
 /// # Errors
-/// The reason why the copy is incomplete; [`backends::FailureKind::Interrupted`] if the observer ended it.
+/// The reason why the copy is incomplete; [`backends::FailureKind::Interrupted`] if the observer interrupted
+/// the copy.
 pub async fn copy(
     from: &Location,
     to: &Location,
@@ -101,7 +103,7 @@ async fn between(
     Ok(report)
 }
 
-/// The target that can copy internally; `None` if this process needs the data.
+/// Returns the target, if it can copy the data internally; `None` if this process must see the data.
 async fn offload(
     options: &Options<'_>,
     source: &Source,

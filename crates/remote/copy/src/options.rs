@@ -10,25 +10,26 @@ use disk_contents::Consent;
 pub struct Options<'a> {
     /// Whether the destination's content may be overwritten.
     pub consent: Consent<'a>,
-    /// Read the destination back at the end, and compare it.
+    /// Whether to read the destination back at the end, and compare it with the source.
     pub verify: bool,
-    /// Compute the SHA-256 of the data.
+    /// Whether to compute the SHA-256 of the data.
     pub checksum: bool,
     /// Number of outstanding requests; by default 16, and 2 if both sides are local.
     pub depth: Option<u16>,
     /// Length of a request, a power of two; by default 256 KiB, and 1 MiB if both sides are local.
     pub request_bytes: Option<u64>,
-    /// Skip zeros that the source contains as data.
+    /// Whether to treat zeros in the source's data like holes.
     pub detect_zeros: bool,
-    /// If both sides are on one target, ask the target to copy.
+    /// Whether to let the target copy the data, if source and destination are on the same target.
     pub offload: bool,
-    /// Replace unreadable data with zeros.
+    /// Whether to replace unreadable data with zeros.
     pub skip_errors: bool,
     /// Where the copy records its position.
     pub journal: JournalPlace,
-    /// Start from the beginning, even if an earlier copy can be resumed.
+    /// Whether to start from the beginning, even if an earlier copy can be resumed.
     pub restart: bool,
-    /// Copy a disk image in a container format (QCOW2, VMDK, VHDX, VDI) to a device byte by byte.
+    /// Whether a disk image in a container format (QCOW2, VMDK, VHDX, VDI) may be copied to a device. It is
+    /// copied byte by byte, without conversion.
     pub raw: bool,
     /// Interval of checkpoints in the journal, each after a flush of the destination.
     pub checkpoint: Duration,
@@ -37,11 +38,11 @@ pub struct Options<'a> {
 /// Where a copy records its position, so that the same copy can resume there after an interruption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JournalPlace {
-    /// Nowhere: it starts over.
+    /// The copy does not record its position. After an interruption, it starts over.
     Nowhere,
-    /// In this directory, which is used only by this copy.
+    /// In this directory, which no other copy may use.
     Directory(PathBuf),
-    /// In a separate directory below this one.
+    /// In a directory for this copy, which is created below this one.
     Below(PathBuf),
 }
 
@@ -59,7 +60,8 @@ pub enum Phase {
 pub struct Position {
     /// Everything before this byte of the source is done.
     pub byte: u64,
-    /// Data that this run has moved or compared. Neither holes nor the work of an earlier run count.
+    /// Number of bytes that this run has moved or compared, without holes and without the work of an earlier
+    /// run.
     pub moved_bytes: u64,
     /// Whether the last piece was only hashed: a hole, or data that an earlier run has copied.
     pub hashing: bool,
@@ -67,8 +69,8 @@ pub struct Position {
 
 /// Receives the progress of a copy, and can interrupt it.
 pub trait Observer {
-    /// A phase starts at the byte `start` of the source, where an earlier run ended, and is complete at the
-    /// byte `end`.
+    /// A phase starts. It starts at byte `start` of the source, which is where an earlier run ended if this
+    /// copy resumes that run. The phase is complete at byte `end`.
     fn begin(&self, phase: Phase, start: u64, end: u64);
 
     /// The phase has reached this position.

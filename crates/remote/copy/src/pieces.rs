@@ -1,7 +1,7 @@
-//! A copy's work in pieces: the source from start to end, split at its holes.
+//! Splits the source into pieces, from start to end. Pieces also end where a hole starts or ends.
 //!
-//! Pieces begin and end at multiples of both ends' block sizes, except the end of the last one. So no two
-//! pieces write to the same block of the destination.
+//! Pieces begin and end at multiples of the block sizes of source and destination, except the end of the last
+//! piece. Therefore no two pieces write to the same block of the destination.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -16,9 +16,9 @@ use crate::source::Source;
 /// A part of the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// In bytes from the start.
+    /// The piece's bytes, counted from the start of the source.
     pub(crate) range: Range<u64>,
-    /// It is deallocated and reads as zeros.
+    /// Whether the piece is deallocated and reads as zeros.
     pub(crate) is_hole: bool,
 }
 
@@ -29,14 +29,14 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// The pieces from `start` on. Data pieces have at most `request` bytes.
+    /// Creates the pieces from `start` to the end. Data pieces have at most `request` bytes.
     pub(crate) fn new(source: Rc<Source>, start: u64, request: u64, block: u64) -> Pieces {
         let end = source.bytes;
         let cutter = Cutter { at: start, end, known_to: start, holes: VecDeque::new(), request, block };
         Pieces { source, cutter }
     }
 
-    /// The same without holes: the whole source is read.
+    /// Like [`Pieces::new`], but ignores holes, so that the whole source is read.
     pub(crate) fn all_data(source: Rc<Source>, start: u64, request: u64, block: u64) -> Pieces {
         let end = source.bytes;
         let cutter = Cutter { at: start, end, known_to: end, holes: VecDeque::new(), request, block };
@@ -66,20 +66,21 @@ struct Cutter {
     end: u64,
     /// The end of the part that `holes` covers.
     known_to: u64,
-    /// In order, within `at..known_to`.
+    /// The holes within `at..known_to`, in order.
     holes: VecDeque<Range<u64>>,
     request: u64,
-    /// A multiple of both ends' block sizes.
+    /// The unit of pieces: a multiple of the block sizes of source and destination.
     block: u64,
 }
 
-/// Shorter holes are read: two requests around one would take longer.
+/// Minimum length of a hole. Shorter holes are read as data, because two requests, before and after the hole,
+/// would take longer.
 const HOLE_BYTES_MIN: u64 = 64 << 10;
-/// Limits the time of a piece if the destination must write zeros.
+/// Maximum length of a hole piece. It limits the time that a piece takes if the destination must write zeros.
 const HOLE_BYTES_MAX: u64 = 64 << 20;
 
 impl Cutter {
-    /// Takes the source's report on the bytes from `at` on, in blocks of `run_block` bytes.
+    /// Adds the source's report on the bytes after `at`. Runs are in blocks of `run_block` bytes.
     fn learn(&mut self, runs: &[Run], run_block: u64) {
         debug_assert!(self.holes.is_empty(), "a report is used up before the next one");
         let bytes = |blocks: u64| blocks.saturating_mul(run_block).min(self.end);
@@ -97,7 +98,8 @@ impl Cutter {
                 self.holes.push_back(hole);
             }
         }
-        // If the report makes no progress, one request is treated as data.
+        // If the report covers less than one request, one request is treated as data, so that the copy makes
+        // progress.
         self.known_to = self.cut(told_to).max((self.at + self.request).min(self.end));
         debug_assert!(
             self.holes.iter().all(|hole| self.at <= hole.start && hole.end <= self.known_to),
@@ -139,7 +141,7 @@ impl Cutter {
 
 // A queue of concurrent work with a limited depth: the next piece starts when one has ended.
 
-/// Tasks on this thread's reactor. Results are returned in the order of completion.
+/// Tasks on this thread's reactor. They return results in the order of completion.
 pub(crate) struct Queue<T> {
     ended: Receiver<T>,
     end: Sender<T>,
@@ -163,7 +165,7 @@ impl<T: Send + 'static> Queue<T> {
         let end = self.end.clone();
         self.under_way += 1;
         reactor::spawn(async move {
-            // The receiver is dropped only if the process is about to end.
+            // Sending fails only if the process is about to end.
             let _ = end.send(work.await);
         });
     }
@@ -182,8 +184,8 @@ impl<T: Send + 'static> Queue<T> {
 
 // Detection of zeros in data.
 
-/// The unit of detection. Shorter runs of zeros are copied with the data around them, since one request of 1
-/// MiB costs less than sixteen for half of it.
+/// The unit of zero detection. Shorter runs of zeros are copied with the data around them: one request of 1
+/// MiB costs less than sixteen requests for half of this data.
 const GRAIN_BYTES: usize = 64 << 10;
 
 /// A part of some data.
@@ -208,7 +210,8 @@ pub(crate) fn runs(data: &[u8]) -> Vec<DataRun> {
     runs
 }
 
-/// Most data has a nonzero byte near its start. The rest is folded in strides, which the compiler vectorizes.
+/// Whether all bytes are zero. Most data has a nonzero byte near its start, so the start is checked first.
+/// The rest is combined in strides, which the compiler vectorizes.
 fn is_zero(bytes: &[u8]) -> bool {
     const STRIDE: usize = 1024;
     bytes.chunks(STRIDE).all(|stride| stride.iter().fold(0, |all, byte| all | byte) == 0)
@@ -226,8 +229,8 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// All pieces of a source of `end` bytes. Its runs, in blocks of 512 bytes, are reported `at_once` at a
-    /// time.
+    /// Returns all pieces of a source of `end` bytes. The source reports its runs, in blocks of 512 bytes,
+    /// `at_once` at a time.
     fn pieces(end: u64, runs: &[Run], at_once: usize) -> Vec<Piece> {
         let mut cutter =
             Cutter { at: 0, end, known_to: 0, holes: VecDeque::new(), request: MIB, block: 4096 };

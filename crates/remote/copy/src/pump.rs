@@ -1,4 +1,4 @@
-//! Copies several pieces concurrently, and tracks the position before which all are done.
+//! Copies several pieces concurrently, and tracks the position before which all pieces are complete.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,18 +25,18 @@ pub(crate) struct Pump {
     queue: Queue<(Range<u64>, Result<Carried, Failure>)>,
     /// The start positions of unfinished pieces.
     under_way: BTreeSet<u64>,
-    /// Maximum distance ahead of the first unfinished piece: the data in between is kept for the digest, and
-    /// would be copied again.
+    /// Maximum distance of a new piece from the first unfinished piece. The data in between is kept for the
+    /// digest, and would be copied again after an interruption.
     ahead_bytes_max: u64,
     cut: Cut,
     journal: Option<Journal>,
     digest: Option<Digest>,
-    /// For the part before the first unfinished piece.
+    /// The account of the part before the first unfinished piece.
     account: Account,
-    /// For finished pieces after it, by start position.
+    /// The tallies of finished pieces after the first unfinished one, by start position.
     ahead: BTreeMap<u64, Tally>,
     durable: Mark,
-    /// Number of times that the copy returned to that position.
+    /// Number of times that the copy has returned to the position `durable` without progress.
     returns: u32,
 }
 
@@ -44,12 +44,12 @@ pub(crate) struct Pump {
 #[derive(Clone, Copy)]
 struct Cut {
     request: u64,
-    /// Pieces are multiples of this.
+    /// The unit of pieces: their lengths are multiples of it.
     block: u64,
 }
 
-/// A destination that loses acknowledged writes this often, without a successful flush, is expected to
-/// continue to do so.
+/// The copy fails if the destination loses acknowledged writes more often than this without a successful
+/// flush in between. Such a destination is expected to continue to do so.
 const RETURNS_MAX: u32 = 5;
 
 /// The results so far.
@@ -62,14 +62,14 @@ pub(crate) struct Account {
 
 /// How a copy ended, unless it failed.
 pub(crate) enum Ended {
-    /// The whole source is on the destination and flushed. With the SHA-256, if requested.
+    /// The whole source is on the destination and flushed. Contains the SHA-256, if it was requested.
     Complete(Option<String>),
     /// Interrupted; data before this position is on the destination and flushed.
     Interrupted(u64),
 }
 
 impl Pump {
-    /// Creates a copy of the source from `start` on.
+    /// Prepares a copy of the source, starting at `start`.
     pub(crate) fn new(
         options: &Options<'_>,
         source: Rc<Source>,
@@ -81,7 +81,7 @@ impl Pump {
         let Flight { depth, request_bytes } = destination.flight(options, &source);
         let request = offload.as_ref().map_or(request_bytes, Offload::request_bytes);
         let block = source.block_bytes().max(destination.block_bytes()).max(PAGE_BYTES);
-        // A digest covers everything, so parts that are already copied are read again.
+        // A digest covers the whole source, so parts that are already copied are read again.
         let from = if options.checksum { 0 } else { start };
         Pump {
             pieces: Pieces::new(Rc::clone(&source), from, request, block),
@@ -130,8 +130,8 @@ impl Pump {
             let accounted = self.account_for(range, ended).await;
             result = result.and(accounted);
         }
-        // The last failed flush may have been the only one to report the loss, so a later successful flush
-        // proves nothing.
+        // The flush that failed may have been the only one to report the loss, so a later successful flush
+        // would prove nothing.
         match (self.noted().await, result) {
             (Err(unflushed), _) | (_, Err(unflushed @ (Stop::WritesLost | Stop::Unflushed(_)))) => {
                 Err(unflushed)
@@ -189,7 +189,8 @@ impl Pump {
         Ok(())
     }
 
-    /// Starts pieces until none are left, an interruption, or a failure.
+    /// Starts pieces, and processes their results, until none is left, the copy is interrupted, or a piece
+    /// fails.
     async fn fill(&mut self, observer: &dyn Observer) -> Result<(), Stop> {
         loop {
             while self.queue.is_full() || self.pieces.position() > self.done_to() + self.ahead_bytes_max {
@@ -217,7 +218,7 @@ impl Pump {
     }
 
     async fn account_for(&mut self, range: Range<u64>, ended: Result<Carried, Failure>) -> Result<(), Stop> {
-        let carried = ended?; // a failed piece stays outstanding: nothing after it is certain
+        let carried = ended?; // a failed piece stays in `under_way`, so the position does not pass it
         let start = range.start;
         let was_under_way = self.under_way.remove(&start);
         debug_assert!(was_under_way, "a piece ends once");
@@ -234,7 +235,7 @@ impl Pump {
         Ok(())
     }
 
-    /// Whether the digest is the only reader of this piece.
+    /// Whether the piece is only hashed, not copied.
     fn only_hashes(&self, range: &Range<u64>, ended: &Result<Carried, Failure>) -> bool {
         let is_hole = ended.as_ref().is_ok_and(|carried| carried.data.is_none());
         self.digest.is_some() && (is_hole || range.end <= self.carrier.write_from.get())
@@ -278,7 +279,7 @@ impl Pump {
         }
     }
 
-    /// Whether running the same command again resumes this copy.
+    /// Whether a repetition of the same command resumes this copy.
     pub(crate) fn is_resumable(&self) -> bool {
         self.journal.is_some()
     }
@@ -296,21 +297,21 @@ impl Pump {
     }
 }
 
-/// The unit of the page cache and of most file systems. For a piece that is not a multiple of this unit, they
-/// would have to read first.
+/// The unit of the page cache and of most file systems. If a piece were not a multiple of this unit, they
+/// would have to read before they write.
 const PAGE_BYTES: u64 = 4096;
 
-// Copying one piece: it is read, and written where it is not zero.
+// Copies one piece: reads it, and writes the parts that are not zero.
 
 /// State common to all pieces.
 pub(crate) struct Carrier {
     pub(crate) source: Rc<Source>,
     pub(crate) destination: Rc<Destination>,
-    /// Zeros among the data are treated as holes.
+    /// Whether zeros in the data are treated as holes.
     pub(crate) detect_zeros: bool,
-    /// Unreadable data is replaced by zeros.
+    /// Whether unreadable data is replaced by zeros.
     pub(crate) skip_errors: bool,
-    /// The data is returned, for the digest.
+    /// Whether the data is returned, for the digest.
     pub(crate) keep_data: bool,
     /// The target that copies internally, if any.
     pub(crate) offload: Option<Offload>,
@@ -344,11 +345,11 @@ pub(crate) async fn carry(carrier: Rc<Carrier>, piece: Piece) -> Result<Carried,
             carried.tally.offloaded = if is_written { 0 } else { piece.range.end - piece.range.start };
             return Ok(carried);
         }
-        // A copy whose response was lost may still be outstanding.
+        // The target may still be executing a copy command whose response was lost.
         let quiesced = carrier.destination.quiesced().await;
         quiesced.map_err(|error| carrier.unwritten(piece.range.start, error))?;
     }
-    // A piece is longer than a request only if the target was expected to copy it and did not.
+    // A piece is longer than a request only if the target was expected to copy it, and did not.
     for request in requests(piece.range, carrier.request_bytes) {
         carrier.carry_request(request, &mut carried).await?;
     }
@@ -420,8 +421,8 @@ impl Carrier {
         self.destination.clear(range).await.map_err(|error| self.unwritten(start, error))
     }
 
-    /// Reads the readable parts of a piece, down to single logical blocks: first in steps of the physical
-    /// block size of most disks, then in blocks where a step fails.
+    /// Reads the readable parts of a piece. Reads in steps of the physical block size of most disks, and,
+    /// where a step fails, in single logical blocks.
     async fn salvage(&self, range: Range<u64>, unreadable: &mut Vec<Range<u64>>) -> Result<Slice, Failure> {
         /// The physical block of most disks.
         const STEP_BYTES: u64 = 4096;
@@ -461,17 +462,18 @@ impl Carrier {
 
 // Copies by the target itself (EXTENDED COPY, SPC-4 6.4): the data does not pass through this process.
 
-/// A target that copies, until its first failure.
+/// A target that copies internally, until its first failure.
 pub(crate) struct Offload {
     copy: RefCell<Option<ExtendedCopy>>,
     block_bytes: u64,
 }
 
-/// Maximum length of one command; if it fails, this process copies this much.
+/// Maximum length that one command copies. If the command fails, this process copies the same range.
 const COMMAND_BYTES_MAX: u64 = 16 << 20;
 
 impl Offload {
-    /// Queries the target if source and destination are LUNs. `None`, and the reason, if it cannot copy.
+    /// If source and destination are LUNs, queries whether the target can copy between them. Returns `None`
+    /// if it cannot.
     pub(crate) async fn between(
         source: &Source,
         destination: &Destination,
@@ -479,8 +481,8 @@ impl Offload {
         let Some(((from, from_at), (to, to_at))) = source.unit().zip(destination.unit()) else {
             return Ok(None);
         };
-        // A copy identifies LUNs by names, which cloned systems share: only names at the same address are
-        // certain to refer to the same LUN.
+        // EXTENDED COPY identifies LUNs by names, and cloned systems have LUNs with the same names. Only at
+        // the same address does a name certainly identify one LUN.
         if from_at != to_at {
             return Ok(None);
         }
@@ -495,8 +497,9 @@ impl Offload {
         1 << most.min(COMMAND_BYTES_MAX).ilog2()
     }
 
-    /// Lets the target copy `range`; false if that failed. After a failure the target is not used again: a
-    /// target that has only one of the two LUNs reports it only here.
+    /// Lets the target copy `range`. Returns false if this failed. After a failure, the target is not used
+    /// for copying again. A failure can be permanent: a target that has only one of the two LUNs reports this
+    /// only here.
     pub(crate) async fn carries(&self, range: &Range<u64>) -> bool {
         let Some(copy) = self.copy.borrow().clone() else { return false };
         let (first, blocks) = (range.start / self.block_bytes, (range.end - range.start) / self.block_bytes);
@@ -510,7 +513,7 @@ impl Offload {
 
 // The result of a copy.
 
-/// The result. The JSON names and units are stable.
+/// The result of a copy. The JSON names and units are stable.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
     /// Display name of the source.
@@ -519,17 +522,17 @@ pub struct Report {
     pub destination: String,
     /// Length of the source.
     pub bytes: u64,
-    /// Copied by an earlier run, which this run resumed.
+    /// Bytes copied by an earlier run, which this run resumed.
     pub resumed_at_bytes: u64,
-    /// Read from the source by this process.
+    /// Bytes read from the source by this process.
     pub read_bytes: u64,
-    /// Written to the destination by this process.
+    /// Bytes written to the destination by this process.
     pub written_bytes: u64,
-    /// Copied by a target from one of its LUNs to another.
+    /// Bytes copied by a target from one of its LUNs to another.
     pub offloaded_bytes: u64,
-    /// Zeroed without sending data: by WRITE SAME, UNMAP or the file system's equivalent.
+    /// Bytes zeroed without sending data: by WRITE SAME, UNMAP or the file system's equivalent.
     pub cleared_bytes: u64,
-    /// Duration, without the comparison.
+    /// Duration of the copy, without the comparison.
     pub seconds: f64,
     /// Write throughput, by this process or by the target.
     pub mb_per_s: f64,

@@ -22,9 +22,9 @@ use crate::stream::requests;
 pub(crate) struct Source {
     opened: Opened,
     pub(crate) name: String,
-    /// Its length in bytes.
+    /// The source's length in bytes.
     pub(crate) bytes: u64,
-    /// The bytes after the last whole block of a file of any length.
+    /// The bytes after the last whole block of a file whose length is not a multiple of the block size.
     tail: Option<Slice>,
     /// The modification time of a file in nanoseconds; LUNs have none.
     modified: Option<i128>,
@@ -39,14 +39,14 @@ impl Source {
         }
     }
 
-    /// Rejects a disk image in a container, whose bytes are not a usable disk on a device. Copies to a file
-    /// are allowed, and so is any content of a LUN.
+    /// Rejects a copy of a disk image in a container format to a device, because the copied bytes would not
+    /// be a usable disk there. Copies to a file are allowed, and any content of a LUN may be copied.
     pub(crate) async fn refuse_image(&self, to: &Location) -> Result<(), Failure> {
         let is_file = matches!(to, Location::Path(path) if !is_block_device(path));
         if is_file || self.unit().is_some() {
             return Ok(());
         }
-        // If it cannot be read, the copy will report the error.
+        // If the content cannot be read, the copy will report the error.
         let found = disk_contents::contents(&*self.opened.device).await.ok().flatten();
         match found.and_then(|found| found.disk_image()) {
             None => Ok(()),
@@ -58,13 +58,13 @@ impl Source {
         }
     }
 
-    /// The whole device.
+    /// Uses the whole device as the source.
     pub(crate) fn from_opened(opened: Opened, name: String) -> Source {
         let bytes = opened.device.length_bytes();
         Source { opened, name, bytes, tail: None, modified: None }
     }
 
-    /// The part of a device that ends at this byte.
+    /// Uses the part of a device that ends at byte `end` as the source.
     pub(crate) fn up_to(end: u64, device: Arc<dyn BlockDevice>, name: String) -> Source {
         Source { opened: Opened::local(device, None), name, bytes: end, tail: None, modified: None }
     }
@@ -100,14 +100,14 @@ impl Source {
         Ok(Buffer::from(&[&*blocks, &**tail].concat()[..]).share())
     }
 
-    /// The length in whole blocks of the device, in bytes.
+    /// The length of the device's whole blocks, in bytes.
     fn whole_bytes(&self) -> u64 {
         self.bytes - self.tail.as_ref().map_or(0, |tail| tail.len() as u64)
     }
 
-    /// The allocation of the beginning of `range`.
+    /// Queries the allocation of `range`. The result may cover only its beginning.
     pub(crate) async fn allocation(&self, range: Range<u64>) -> Result<Vec<Run>, DeviceError> {
-        /// Runs per GET LBA STATUS.
+        /// Maximum number of runs per query (GET LBA STATUS).
         const RUNS: usize = 256;
         let range = range.start..range.end.min(self.whole_bytes());
         if range.is_empty() {
@@ -136,7 +136,7 @@ fn is_block_device(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
-/// Unlike a device, a file need not have a whole number of blocks.
+/// Opens a file as the source. Unlike a device, a file need not have a whole number of blocks.
 fn of_file(path: &Path, name: String) -> Result<Source, Failure> {
     let refused = |error| Failure::refused(format!("{name}: {error}"));
     let metadata = path.metadata().map_err(refused)?;
@@ -161,7 +161,7 @@ fn tail(path: &Path, range: Range<u64>) -> std::io::Result<Slice> {
 // SHA-256 over the source, with holes as zeros: the same value as `sha256sum` for a file with the same
 // content.
 
-/// Bytes hashed before they are charged to the task's budget.
+/// Bytes that are hashed between two charges to the task's budget.
 const STEP_BYTES: usize = 64 << 10;
 
 /// A digest of pieces in any order.
@@ -169,13 +169,13 @@ const STEP_BYTES: usize = 64 << 10;
 pub(crate) struct Digest {
     state: Sha256,
     at: u64,
-    /// Pieces after a gap, by start.
+    /// Pieces that cannot be hashed yet because an earlier piece is missing, by start.
     waiting: BTreeMap<u64, (u64, Option<Slice>)>,
 }
 
 impl Digest {
-    /// Adds a piece; without data it is a hole. SHA-256 must process every zero byte, so hashing a hole takes
-    /// as long as hashing data.
+    /// Adds a piece. A piece without data is a hole. SHA-256 must process every zero byte, so hashing a hole
+    /// takes as long as hashing data.
     pub(crate) async fn add(&mut self, range: Range<u64>, data: Option<Slice>) {
         const ZEROS: &[u8] = &[0; STEP_BYTES];
         debug_assert!(range.start >= self.at, "no byte is hashed twice");
@@ -194,8 +194,8 @@ impl Digest {
         }
     }
 
-    /// All hashing is done here, within the budget of a task: otherwise the session could not answer a NOP
-    /// while a long hole is hashed, and the target would close the session.
+    /// Hashes bytes within the budget of a task. Otherwise, the session could not answer a NOP while a long
+    /// hole is hashed, and the target would close the session.
     async fn update(&mut self, bytes: &[u8]) {
         for step in bytes.chunks(STEP_BYTES) {
             self.state.update(step);
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn it_is_the_one_that_everybody_computes() {
-        // FIPS 180-4, no data.
+        // The SHA-256 of empty data (FIPS 180-4).
         let expected = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(Digest::default().hex(), expected);
     }

@@ -1,8 +1,8 @@
-//! Transfers between storage and a pipe: [`read`] copies a range of a device to an output, [`write`] an input
-//! to a range of a device. A file that is read into gets holes instead of zeros.
+//! Transfers between storage and a pipe: [`read`] copies a range of a device to an output, and [`write`]
+//! copies an input to a range of a device. An output file gets holes instead of zeros.
 //!
-//! Requests complete in any order, and data is passed on in order. The pipe has a separate thread: while it
-//! blocks, the session continues to respond to its target.
+//! Requests complete in any order, but data is passed on in order. The pipe has a separate thread: while that
+//! thread blocks, the session continues to respond to its target.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -30,7 +30,7 @@ pub struct DeviceRange<'a> {
     pub range: Range<u64>,
     /// Maximum number of outstanding requests.
     pub depth: u16,
-    /// Whether to end early. Outstanding requests are still executed.
+    /// Returns true if the transfer must end early. Outstanding requests are still executed.
     pub is_interrupted: &'a dyn Fn() -> bool,
 }
 
@@ -40,15 +40,15 @@ const REQUEST_BYTES: u64 = 1 << 20;
 /// Pieces queued between the session and the pipe's thread: usually enough that neither waits for the other.
 const WAITING_MAX: usize = 4;
 
-/// The byte range that starts at `offset` in `bytes` bytes, of length `length` or up to the end. `None` if it
-/// exceeds the end.
+/// The byte range that starts at `offset` of a device of `bytes` bytes. It has the length `length`, or
+/// extends to the end of the device. `None` if it exceeds the end.
 pub fn range(offset: u64, length: Option<u64>, bytes: u64) -> Option<Range<u64>> {
     let all = bytes.checked_sub(offset)?;
     let length = length.unwrap_or(all);
     (length <= all).then(|| offset..offset + length)
 }
 
-/// A range split at multiples of `request_bytes`, so that no two pieces share a block.
+/// Splits a range at multiples of `request_bytes`, so that no two pieces share a block.
 pub(crate) fn requests(range: Range<u64>, request_bytes: u64) -> impl Iterator<Item = Range<u64>> {
     let mut at = range.start;
     std::iter::from_fn(move || {
@@ -60,24 +60,25 @@ pub(crate) fn requests(range: Range<u64>, request_bytes: u64) -> impl Iterator<I
 
 /// The output of [`read`].
 pub enum Output {
-    /// A pipe, or anything else that takes every byte.
+    /// A pipe, or any other output to which every byte is written.
     Pipe(Box<dyn Write + Send>),
-    /// A new file. It gets holes where the device has holes, which are not read, and where its data is zero.
+    /// A new file. It gets holes where the device has holes, which are not read, and where the device's data
+    /// is zero.
     NewFile(File),
 }
 
-/// Writes the part to `output`; `name` is its display name. It is not an error if the reader closes the pipe
-/// early. If this fails, a file has the length of the data before the failure.
+/// Writes the part to `output`; `output_name` is the output's display name. It is not an error if the reader
+/// closes the pipe early. After a failure, an output file ends at the position of the failure.
 ///
 /// # Errors
-/// The read or write failed. [`FailureKind::Interrupted`] if it was interrupted.
+/// The read or write failed; [`FailureKind::Interrupted`] if the transfer was interrupted.
 pub async fn read(part: &DeviceRange<'_>, output: Output, output_name: &str) -> Result<(), Failure> {
     let is_file = matches!(output, Output::NewFile(_));
     let mut outlet = Outlet::open(output, output_name.to_owned())?;
     let done = pass_on(part, &mut outlet, is_file).await;
     let is_open = match &done {
         Ok(is_open) => *is_open,
-        Err(_) => is_file, // a pipe may wait for its reader for ever
+        Err(_) => is_file, // a write to a pipe may wait for the reader forever
     };
     let finished = if is_open { outlet.finish().await } else { Ok(()) };
     done?;
@@ -91,7 +92,8 @@ pub async fn read(part: &DeviceRange<'_>, output: Output, output_name: &str) -> 
 /// A task that reads a piece.
 type Reading = JoinHandle<Result<Slice, DeviceError>>;
 
-/// Reads pieces concurrently, and puts them into the outlet in order. False if the reader has closed the pipe.
+/// Reads pieces concurrently, and puts them into the outlet in order. Returns false if the reader has closed
+/// the pipe.
 async fn pass_on(part: &DeviceRange<'_>, outlet: &mut Outlet, is_file: bool) -> Result<bool, Failure> {
     let source = Rc::new(Source::up_to(part.range.end, Arc::clone(part.device), part.name.to_owned()));
     let block = source.block_bytes();
@@ -113,14 +115,14 @@ async fn pass_on(part: &DeviceRange<'_>, outlet: &mut Outlet, is_file: bool) -> 
             })?),
         };
         if !outlet.put(passed).await? {
-            return Ok(false); // `linerate read … | head` has all it needs
+            return Ok(false); // the reader, such as `head`, needs no more data
         }
     }
 }
 
-/// Writes the content of `input` to the part, until the input ends or the part is full, and returns the byte
-/// position reached; `name` is its display name. Nothing is flushed. Input beyond the part is ignored if the
-/// part `is_exact`, and an error otherwise.
+/// Writes the content of `input` to the part, until the input ends or the part is full. Returns the byte
+/// position reached. `name` is the input's display name. Does not flush. Input beyond the end of the part is
+/// ignored if `is_exact` is set, and an error otherwise.
 ///
 /// # Errors
 /// The read or write failed.
@@ -170,7 +172,7 @@ pub async fn write(
 /// A part of the output.
 enum Part {
     Data(Slice),
-    /// Of this many bytes.
+    /// A hole of this many bytes.
     Hole(u64),
 }
 
@@ -191,7 +193,7 @@ impl Output {
         }
     }
 
-    /// Everything before this position is written.
+    /// Ends the output. All data before this position was written.
     fn end(&mut self, at: u64) -> io::Result<()> {
         match self {
             Output::Pipe(pipe) => pipe.flush(),
@@ -209,10 +211,10 @@ impl Part {
     }
 }
 
-/// A thread that writes, up to its first error.
+/// A thread that writes the output, until its first error.
 struct Outlet {
     data: Option<mpsc::Sender<Part>>,
-    /// A result for each piece of data, and one for the end.
+    /// Receives one result for each piece of data, and one for the end.
     written: Receiver<io::Result<()>>,
     waiting: usize,
     name: String,
@@ -227,7 +229,7 @@ impl Outlet {
             for part in to_write {
                 let result = output.write(at, &part);
                 if result.is_err() {
-                    let _ = output.end(at); // the first error is reported
+                    let _ = output.end(at); // the error that ended the loop is reported instead
                     let _ = done.send(result);
                     return;
                 }
@@ -236,7 +238,7 @@ impl Outlet {
                     return;
                 }
             }
-            let _ = done.send(output.end(at)); // the receiver is gone only if the command has failed
+            let _ = done.send(output.end(at)); // fails only if the command has already failed
         };
         thread::Builder::new().name("output".to_owned()).spawn(write).map_err(Failure::failed)?;
         Ok(Outlet { data: Some(data), written, waiting: 0, name })
@@ -244,7 +246,7 @@ impl Outlet {
 
     /// Queues more data. Returns false once the reader has closed the pipe.
     async fn put(&mut self, part: Part) -> Result<bool, Failure> {
-        // A thread that has ended has sent its error.
+        // If the thread has ended, it has sent its error before.
         let _ = self.data.as_ref().map(|queue| queue.send(part));
         self.waiting += 1;
         let mut is_open = true;
@@ -273,7 +275,7 @@ impl Outlet {
     }
 }
 
-/// A thread that reads, in pieces that match the requests.
+/// A thread that reads the input, in pieces that match the requests.
 struct Inlet {
     data: Receiver<io::Result<Slice>>,
     /// Permits to read further pieces.
@@ -290,7 +292,7 @@ impl Inlet {
             let beyond = (!is_exact).then_some(range.end..range.end.saturating_add(1));
             for request in requests(range, REQUEST_BYTES).chain(beyond) {
                 if allowed.recv().is_err() {
-                    return; // the command is over
+                    return; // the command has ended
                 }
                 let wanted = (request.end - request.start) as usize;
                 let filled = fill(&mut *input, wanted);
@@ -303,7 +305,7 @@ impl Inlet {
         };
         thread::Builder::new().name("input".to_owned()).spawn(read).map_err(Failure::failed)?;
         for _ in 0..WAITING_MAX {
-            let _ = allow.send(()); // the thread has ended only if there is nothing to read
+            let _ = allow.send(()); // fails only if the thread has ended, and then there is nothing to read
         }
         Ok(Inlet { data, allow })
     }
@@ -316,7 +318,7 @@ impl Inlet {
     }
 }
 
-/// Reads up to `wanted` bytes of the input; fewer at its end.
+/// Reads `wanted` bytes of the input, or fewer at its end.
 fn fill(input: &mut dyn Read, wanted: usize) -> io::Result<Slice> {
     let (mut buffer, mut filled) = (Buffer::recycled(wanted), 0);
     while filled < wanted {
@@ -344,7 +346,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A device of 8 MiB, with zeros written to the second and third MiB, and sevens to the sixth.
+    /// Creates a device of 8 MiB. Zeros are written to its second and third MiB, and sevens to its sixth.
     fn device() -> Arc<dyn BlockDevice> {
         let device: Arc<dyn BlockDevice> =
             Arc::new(RamDevice::new(RamOptions::new(8 << 20)).expect("memory"));
@@ -386,7 +388,7 @@ mod tests {
         let is_interrupted = || looks.replace(looks.get() + 1) >= 2;
         let (done, file) = read_to_file(0..8 * MIB, &is_interrupted);
         assert_eq!(done.expect_err("interrupted").kind(), FailureKind::Interrupted);
-        // The first hole, and the first of the zeros behind it.
+        // The file contains the first hole, and the first MiB of the zeros after it.
         assert_eq!(file.metadata().expect("a file").len(), 2 * MIB);
     }
 

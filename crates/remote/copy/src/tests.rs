@@ -16,7 +16,7 @@ use crate::*;
 
 const MIB: u64 = 1 << 20;
 
-/// A source full of sevens and a destination, both with faults.
+/// A source full of sevens, and a destination, both with fault injection.
 struct Scene {
     source: Rc<Source>,
     destination: Rc<Destination>,
@@ -48,7 +48,8 @@ impl Scene {
         }
     }
 
-    /// The same source, and a destination that loses its cache at these writes, counted from the first.
+    /// Creates the same source, and a destination that loses its cache at these writes, counted from the
+    /// first.
     fn with_crashes(crashes: &[u64]) -> Scene {
         let scene = Scene::new();
         let device = Forgetful {
@@ -91,7 +92,8 @@ struct Cache {
 }
 
 impl Forgetful {
-    /// Records the content that a write is about to replace; crashes after the write if it is its turn.
+    /// Records the content that a write is about to replace, and executes the write. Crashes afterwards if a
+    /// crash is planned at this write.
     async fn change(&self, extent: Extent, write: Pending<'_, ()>) -> Result<(), DeviceError> {
         let buffer = Buffer::zeroed(self.geometry().length(extent) as usize);
         let before = self.inner.read(extent, buffer).await?.share();
@@ -251,8 +253,8 @@ fn a_digest_is_of_the_source_however_often_it_is_read() {
     assert_eq!(digest(Scene::with_crashes(&[3, 9])), digest(Scene::new()));
 }
 
-/// The number of turns that the reactor gets during the work. In this world a turn takes a microsecond, and
-/// nothing else takes time.
+/// Counts the turns of the reactor during the work. In this runtime environment, a turn takes a microsecond,
+/// and nothing else takes time.
 fn turns<T>(work: impl Future<Output = Result<T, Failure>>) -> u128 {
     reactor::block_on(Alone::virtual_time(), async {
         let begun = reactor::now();
@@ -261,7 +263,7 @@ fn turns<T>(work: impl Future<Output = Result<T, Failure>>) -> u128 {
     })
 }
 
-/// 8 MiB in one hole.
+/// A source that consists of one hole of 8 MiB.
 fn hole() -> Rc<Source> {
     let geometry = memory().geometry();
     Rc::new(Source::from_opened(Opened::local(Arc::new(Null::new(geometry)), None), "hole".to_owned()))
