@@ -1,32 +1,34 @@
-//! Which channel gets a request (the one with the shortest expected reply time), and when a lost channel is
-//! retried.
+//! Selects the channel for a request (the one with the shortest expected reply time), and determines when a
+//! lost channel is retried.
 //!
 //! A channel is characterised by two figures: its latency, which is the shortest recent reply time, and the
-//! additional time per byte queued before the reply, which is the inverse of its rate. A throttled channel
-//! replies late as soon as a queue has built up, and then gets a share in proportion to its rate: the
-//! expected times of all channels in use converge, so their queues are as long as their rates allow.
+//! additional time per byte queued before the reply, which is the inverse of its rate. The replies of a slow
+//! channel take longer as its queue grows, so it gets fewer requests. The expected times of all channels in
+//! use therefore converge, and each channel gets a share in proportion to its rate.
 //!
-//! A channel that has stopped replying also has a short queue. Its overdue time therefore counts as well: the
-//! time without a reply while requests are outstanding, beyond the time in which all of them were expected.
+//! A channel that has stopped replying may also have a short queue. Its overdue time is therefore added: the
+//! time without a reply while requests are outstanding, beyond the time in which all replies were expected.
 //!
-//! Short requests are sent together: a channel with short requests outstanding also gets the next one, while
-//! the data of all of them fits in a few segments. They are sent with one system call and answered in one
-//! wake-up, whereas alternating between channels would need one for each. No link is so slow that these few
-//! bytes matter.
+//! Short requests are sent together: a channel with short requests outstanding also gets the next one, as
+//! long as the data of all of them fits into a few TCP segments. One system call sends them, and one wake-up
+//! processes the replies. Alternating between channels would need a system call and a wake-up for each
+//! request. On no link is the delay by these few bytes significant.
 
 use std::time::{Duration, Instant};
 
 use block::Random;
 
-/// Cost of a request without data: headers and processing.
+/// Cost of the headers and the processing of a request, expressed in bytes.
 pub const REQUEST_BYTES: u64 = 4096;
-/// Data of requests that stay together on one channel: six segments of 1,500 bytes, 65 us at 1 Gbit/s.
+/// Maximum data of requests that are kept together on one channel: six segments of 1,500 bytes, which take 65
+/// us at 1 Gbit/s.
 const TOGETHER_BYTES: u64 = 8 << 10;
-/// Accepted delay compared with the best channel: about the cost of another wake-up.
+/// Maximum additional delay, compared with the best channel, that is accepted to keep requests together:
+/// about the cost of another wake-up.
 const TOGETHER_SECONDS: f64 = 100e-6;
-/// The shortest time is dropped after up to twice this time, because routes change.
+/// The shortest reply time expires after this time to twice this time, because routes change.
 const WINDOW: Duration = Duration::from_secs(10);
-/// An idle channel may have recovered: for each such period, half of its expected delay is discounted.
+/// An idle channel may have recovered, so its expected delay is halved once in each such period.
 const HALF_LIFE: Duration = Duration::from_secs(1);
 
 /// The measured speed of a channel.
@@ -34,14 +36,15 @@ const HALF_LIFE: Duration = Duration::from_secs(1);
 pub struct Estimate {
     /// Bytes of outstanding requests, including [`REQUEST_BYTES`] for each.
     outstanding: u64,
-    /// The same without [`REQUEST_BYTES`].
+    /// Bytes of data of outstanding requests, without [`REQUEST_BYTES`].
     data: u64,
-    /// The shortest times of the current window and the previous one, in seconds.
+    /// The shortest reply times in the current and the previous window, in seconds.
     shortest: [Option<f64>; 2],
     window: Option<Instant>,
     per_byte: f64,
     last: Option<Instant>,
-    /// Time of the last reply, or of the first request after an idle period; `None` if none is outstanding.
+    /// Time of the last reply, or of the first request after an idle period; `None` if no request is
+    /// outstanding.
     waiting_since: Option<Instant>,
 }
 
@@ -50,7 +53,7 @@ pub struct Estimate {
 pub struct Begun {
     at: Instant,
     cost: u64,
-    /// Including all requests before it.
+    /// Cost of this request and of all requests that were outstanding before it.
     queue: u64,
 }
 
@@ -84,7 +87,7 @@ impl Estimate {
         service_time
     }
 
-    /// Removes a request that will not be answered.
+    /// Removes a request that will get no reply.
     pub fn give_up(&mut self, begun: Begun) {
         debug_assert!(self.outstanding >= begun.cost, "a request ends once, on the channel that it began on");
         self.outstanding = self.outstanding.saturating_sub(begun.cost);
@@ -98,7 +101,7 @@ impl Estimate {
         }
     }
 
-    /// Expected reply time of a request of `bytes`, in seconds.
+    /// Expected reply time of a request of `bytes` bytes that is sent now, in seconds.
     pub fn expected(&self, now: Instant, bytes: u64) -> f64 {
         let since = self.last.filter(|_| self.outstanding == 0);
         let kept = since.map_or(1.0, |last| {
@@ -136,8 +139,9 @@ impl Estimate {
     }
 }
 
-/// The channel with the shortest expected reply time for a request of `bytes`, or one that has short requests
-/// outstanding and is hardly slower. Among equals, the one with the fewest bytes outstanding.
+/// Chooses the channel with the shortest expected reply time for a request of `bytes` bytes, or one that has
+/// short requests outstanding and is hardly slower. Among equal channels, chooses the one with the fewest
+/// bytes outstanding.
 pub fn choose<'a>(
     channels: impl Iterator<Item = (usize, &'a Estimate)> + Clone,
     now: Instant,
@@ -170,7 +174,7 @@ fn earliest<'a>(
     first.map(|(_, number)| number)
 }
 
-// When a lost connection is retried.
+// Delays between the attempts to replace a lost connection.
 
 /// Initial limit of the delay between two attempts.
 const FIRST: Duration = Duration::from_millis(50);
@@ -186,12 +190,12 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Creates it with this random seed.
+    /// Creates a back-off with this random seed.
     pub fn new(seed: u64) -> Backoff {
         Backoff { longest: FIRST, random: Random::new(seed) }
     }
 
-    /// The connection was made: resets the delay for the next loss.
+    /// Resets the delay after a successful connection, for the next loss.
     pub fn reset(&mut self) {
         self.longest = FIRST;
     }
@@ -212,11 +216,11 @@ mod tests {
 
     use super::*;
 
-    /// A channel with a rate in bytes per second and a latency.
+    /// A simulated channel with a rate in bytes per second and a latency.
     struct Model {
         rate: f64,
         latency: f64,
-        /// Time when it has processed everything queued.
+        /// Time at which the channel will have processed all queued requests.
         free_at: f64,
         answered: u64,
     }
@@ -278,7 +282,8 @@ mod tests {
             }
         }
 
-        /// No behaviour of a clock or peer produces a figure that cannot be compared.
+        /// Whatever the clock and the peer do, no figure becomes infinite or NaN, which could not be
+        /// compared.
         #[test]
         fn figures_are_finite(times in prop::collection::vec((0u64..5_000_000, any::<u32>()), 1..60)) {
             let start = Instant::now();
@@ -326,8 +331,8 @@ mod tests {
         assert_eq!(choose(channels.iter().enumerate(), start, 512), Some(1));
     }
 
-    /// Both channels reply in 100 us, until channel 1 stops replying. Counts how many of 1,000 short requests
-    /// it still gets.
+    /// Both channels reply in 100 us, until channel 1 stops replying. The test counts how many of 1,000 short
+    /// requests channel 1 still gets.
     #[test]
     fn a_silent_channel_gets_no_more_short_requests() {
         let start = Instant::now();
@@ -339,7 +344,7 @@ mod tests {
                 channel.complete(at(100), begun);
             }
         }
-        // It has one outstanding request, so short requests prefer it.
+        // Channel 1 has one outstanding request, so short requests prefer it.
         channels[1].begin(at(100), 512);
         let mut given = 0;
         for step in 1..=1000 {
@@ -356,7 +361,7 @@ mod tests {
             }
         }
         assert!(given <= 2, "{given} requests are given to a channel that answers nothing");
-        // It is used if it is the only one.
+        // Channel 1 is still used if it is the only one.
         assert_eq!(choose(channels.iter().enumerate().skip(1), at(300_000), 512), Some(1));
     }
 

@@ -1,6 +1,7 @@
-//! Claims of byte ranges by changes. Overlapping changes are executed one after the other, in the order of
-//! their claims. A claim is held by the requester and by each connection that may still execute the change.
-//! It ends when the last holder drops its clone. All holders are on the thread of the connections.
+//! Claims of byte ranges. Each change claims the range that it changes, and overlapping changes are executed
+//! one after the other, in the order of their claims. The requester and each connection over which the server
+//! may still execute the change hold a clone of the claim. The claim ends when the last clone is dropped. All
+//! holders are on the thread of the connections.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -16,7 +17,8 @@ pub struct Claims(Rc<Table>);
 #[derive(Default)]
 struct Table {
     next: Cell<u64>,
-    /// In the order of their numbers. Few: only those of outstanding changes.
+    /// The claims, in the order of their numbers. There are few, because only outstanding changes have
+    /// claims.
     entries: RefCell<Vec<Entry>>,
     /// Callers of [`Claims::quiesced`]. The end of any claim wakes them all.
     quiescing: RefCell<Vec<Waker>>,
@@ -25,7 +27,7 @@ struct Table {
 struct Entry {
     number: u64,
     range: Range<u64>,
-    /// Its requester still waits for the result of the change.
+    /// Whether the requester still waits for the result of the change.
     is_awaited: bool,
     /// Wakes the future of [`Claim::granted`].
     waker: Option<Waker>,
@@ -45,12 +47,12 @@ struct Held {
 }
 
 impl Claims {
-    /// Claims `range`. It is granted when all earlier claims that overlap it have ended.
+    /// Claims `range`. The claim is granted when all earlier claims that overlap it have ended.
     pub fn claim(&self, range: Range<u64>) -> Claim {
         self.enter(range, false)
     }
 
-    /// The same for a requester that waits for the result of its change.
+    /// Like [`Claims::claim`], for a requester that waits for the result of its change.
     pub(crate) fn await_claim(&self, range: Range<u64>) -> Awaited {
         Awaited(self.enter(range, true))
     }
@@ -66,8 +68,9 @@ impl Claims {
     }
 
     /// Resolves when every claim made before this call has ended. The caller cannot determine this from its
-    /// own requests, even if all of them have completed or were dropped. A lost connection may still execute
-    /// a copy of a completed change, and a drop on another thread takes effect here later.
+    /// own requests, even if all of them have completed or were dropped. The server may still execute a copy
+    /// of a completed change that was sent over a lost connection, and a drop on another thread takes effect
+    /// here later.
     pub async fn quiesced(&self) {
         let before = self.0.next.get();
         poll_fn(|cx| {
@@ -80,8 +83,8 @@ impl Claims {
         .await;
     }
 
-    /// The parts of `range` in order, split where a claim, granted or waiting, begins or ends. Each comes
-    /// with whether it is claimed.
+    /// Splits `range` where a claim, granted or waiting, begins or ends. Returns the parts in order, each
+    /// with a flag that is true if the part is claimed.
     pub fn cut(&self, range: &Range<u64>) -> Vec<(Range<u64>, bool)> {
         let entries = self.0.entries.borrow();
         let claimed: Vec<&Range<u64>> =
@@ -131,7 +134,7 @@ impl Awaited {
         &self.0
     }
 
-    /// Whether it waits for an earlier claim whose requester also waits for its result.
+    /// Whether this claim waits for an earlier claim whose requester waits for the result of its change.
     pub(crate) fn is_behind_an_awaited_one(&self) -> bool {
         let Held { table, number } = &*self.0.0;
         let entries = table.entries.borrow();
@@ -146,7 +149,7 @@ impl Drop for Awaited {
     fn drop(&mut self) {
         let held = &self.0.0;
         if Rc::strong_count(held) == 1 {
-            return; // the claim ends with this
+            return; // this ends the claim
         }
         let mut entries = held.table.entries.borrow_mut();
         let Some(place) = entries.iter().position(|entry| entry.number == held.number) else { return };

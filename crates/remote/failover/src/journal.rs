@@ -1,6 +1,6 @@
-//! Acknowledged changes that no flush has covered. A server loses them in a restart. They do not overlap,
-//! because a newer change replaces the parts of older ones that it covers. They can therefore be replayed in
-//! any order.
+//! The journal of acknowledged changes that no flush has covered. A server may lose these changes when it
+//! restarts. The entries do not overlap, because a newer change replaces the parts of older changes that it
+//! covers. They can therefore be replayed in any order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -9,14 +9,14 @@ use std::ops::Range;
 pub trait Part: Sized {
     /// A copy of the bytes of `range`, which lies within the change.
     fn part(&self, range: Range<u64>) -> Self;
-    /// Its memory, in bytes.
+    /// The memory that the change takes, in bytes.
     fn memory_bytes(&self) -> usize;
 }
 
 /// The changes of one device.
 #[derive(Debug)]
 pub struct Journal<R> {
-    /// By first byte.
+    /// The changes, by first byte.
     entries: BTreeMap<u64, Entry<R>>,
     next: u64,
     bytes: usize,
@@ -30,7 +30,8 @@ struct Entry<R> {
     change: R,
 }
 
-/// Marks the changes before a flush.
+/// A position in the order of acknowledgements: a flush that is sent at this position covers all earlier
+/// changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark(u64);
 
@@ -48,7 +49,7 @@ impl<R: Part> Journal<R> {
         }
         let number = self.next;
         self.next += 1;
-        // Entries do not overlap, so checking the last one suffices.
+        // Entries do not overlap, so only the last one can extend beyond the end of the range.
         let last = self.entries.range_mut(..range.end).next_back();
         if let Some((start, entry)) = last
             && entry.end > range.start
@@ -66,8 +67,8 @@ impl<R: Part> Journal<R> {
         debug_assert!(earlier.is_none(), "the changes of a journal do not overlap");
     }
 
-    /// A durable change was acknowledged: the changes it has replaced must not come back. Returns true if
-    /// there were any.
+    /// Removes the changes to `range`. Call this when a durable change was acknowledged, because a replay
+    /// must not restore the changes that it has replaced. Returns true if there were any.
     pub fn forget(&mut self, range: Range<u64>) -> bool {
         if range.is_empty() {
             return false;
@@ -99,12 +100,12 @@ impl<R: Part> Journal<R> {
         last.is_some_and(|(_, entry)| entry.end > range.start)
     }
 
-    /// A flush that is sent now covers the changes before this mark.
+    /// Returns the mark for a flush that is sent now. The flush covers the changes before the mark.
     pub fn mark(&self) -> Mark {
         Mark(self.next)
     }
 
-    /// The flush has succeeded.
+    /// Removes the changes that a successful flush covers.
     pub fn flushed(&mut self, mark: Mark) {
         debug_assert!(mark.0 <= self.next, "the mark is of this journal");
         let bytes = &mut self.bytes;
@@ -137,17 +138,18 @@ impl<R: Part> Journal<R> {
 /// Who else changes the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Writers {
-    /// Not known: what another host writes is not replaced without evidence of a loss.
+    /// It is not known whether other hosts write. Different content is not replaced without evidence of a
+    /// loss, because another host may have written it.
     #[default]
     Unknown,
-    /// No one: any other content of the blocks is the result of a loss.
+    /// No other host writes. If blocks have different content, changes were lost.
     One,
-    /// Other hosts: other content of the blocks is never replaced.
+    /// Other hosts also write. Different content is never replaced.
     Several,
 }
 
 impl Writers {
-    /// The value of the URL key.
+    /// Parses the value of the URL key.
     pub fn parse(text: &str) -> Option<Writers> {
         match text {
             "one" => Some(Writers::One),
@@ -198,7 +200,8 @@ mod tests {
     }
 
     proptest! {
-        /// After a restart and a replay, a medium with a volatile cache has all acknowledged data.
+        /// After a restart of the server and a replay, a device with a volatile cache has all acknowledged
+        /// data.
         #[test]
         fn nothing_acknowledged_is_lost_by_a_restart(steps in prop::collection::vec(step(), 0..80)) {
             let (mut cache, mut durable) = ([0u32; 80], [0u32; 80]);

@@ -1,5 +1,5 @@
-//! Several connections to one device: balancing, failover, and fencing of late writes ("ghosts"). Independent
-//! of the protocol.
+//! Several connections to one device: balancing, failover, and fencing of late writes ("ghosts"). This crate
+//! does not depend on a protocol.
 //!
 //! ```text
 //!   Channels::ask ── Claims ──► Balance ──► Link ──► Transport's protocol
@@ -9,8 +9,9 @@
 //! ```
 //!
 //! A *ghost* is a change that was sent over a failed connection and reaches the medium later. It is harmless
-//! while its blocks are unchanged, or are changed to the same data, so a lost request is resent immediately.
-//! The ghost must not reach the medium after a newer change to the blocks has been acknowledged. Therefore
+//! while its blocks are unchanged, or are changed to the same data, so a lost request can be resent
+//! immediately. However, the ghost must not reach the medium after a newer change to the blocks has been
+//! acknowledged. Therefore
 //!
 //! - changes of the same block are never outstanding at the same time ([`Claims`]), and
 //! - a claim is held by the request and by each link that it was sent over. A link releases it when the
@@ -18,10 +19,11 @@
 //!   ([`Connected::fences`]). For a server that cannot report this, the link releases it when the
 //!   [quarantine](Settings::quarantine) of the reset connection is over.
 //!
-//! Acknowledged changes that no flush has covered are kept in a [`Journal`]. When the server reports that it
-//! has lost them, the journal is replayed before anything else is sent. When it reports nothing, and no link
-//! to its earlier instance is left, the journal is compared with the server's content (`channels` has the
-//! table). A [file](Channels::keep_in) contains the changes as well, in case this process is killed.
+//! Acknowledged changes that no flush has covered are kept in a [`Journal`]. If the server reports that it
+//! has lost them, the journal is replayed before anything else is sent. If the server reports nothing, and no
+//! link to its earlier instance is left, the journal is compared with the server's content (`channels` has a
+//! table of the cases). A [file](Channels::keep_in) can also keep the changes, in case this process is
+//! killed.
 //!
 //! # Waits
 //!
@@ -34,10 +36,10 @@
 //! | a claim, space in the journal, a usable channel, a response, earlier flushes | the deadline that `ask` sets |
 //! | a flush because the journal file is full | its own deadline: twice the time in all |
 //!
-//! The time limit of an NBD reply restarts at each progress (`patience`), up to 10 times the limit. A
-//! response over several iSCSI sessions is awaited while no command of the session is overdue. Waits for
-//! claims and space end with the requests that hold them. A channel that breaks within `BRIEF` backs off like
-//! a failed login.
+//! The time limit of an NBD reply restarts at each progress, up to 10 times the limit in total (`patience`).
+//! With several iSCSI sessions, a response is awaited as long as no command of the session is overdue. Waits
+//! for claims and space end when the requests that hold them end. A channel whose connection is lost within
+//! `BRIEF` backs off like one whose login has failed.
 //!
 //! AoE's client uses the claims: a claim waits for `timeout`; space in the window and a response have the command's deadline.
 

@@ -1,10 +1,10 @@
 //! Time limit of a response, over a connection on which responses queue.
 //!
-//! With a limit that only counts from the request, requests on a slow link would fail although the link
-//! works: 16 reads of 1 MiB take 168 s at 100 kB/s. So the limit counts from the last progress. Progress is
-//! data of the request or of an earlier one on the same connection, or the response to an earlier one. Later
-//! requests do not count. Otherwise a request that the server has lost would wait for as long as the server
-//! responds to others.
+//! If the limit counted from the start of the request, requests on a slow link would fail although the link
+//! works: 16 reads of 1 MiB take 168 s at 100 kB/s. The limit therefore counts from the last progress.
+//! Progress is data of the request or of an earlier one on the same connection, or the response to an earlier
+//! one. Later requests do not count. Otherwise, a request that the server has lost would wait for as long as
+//! the server responds to others.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -13,16 +13,18 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Progress extends the wait to at most this many limits: a peer that sends a byte now and then is not waited
-/// for forever.
+/// Progress extends the wait to at most this many times the limit. Otherwise, a peer that sends a byte from
+/// time to time could extend it forever.
 pub const LIMITS_MAX: u32 = 10;
 
-/// The outstanding work of a connection before it responds to a request. Any change is progress.
+/// The work that a connection must complete before it responds to a request. Any change of this work is
+/// progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ahead {
     /// Earlier outstanding requests.
     pub requests: usize,
-    /// Bytes moved for them and for the request itself. Only changes of this number are significant.
+    /// Bytes moved for the earlier requests and for the request itself. Only changes of this number are
+    /// significant.
     pub bytes: u64,
 }
 
@@ -38,7 +40,7 @@ impl Late {
         waker.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Resolves when the request is late. For one requester.
+    /// Resolves when the request is late. Only one requester may wait.
     pub(crate) async fn told(&self) {
         let (is_late, waker) = &*self.0;
         poll_fn(|cx| {
@@ -49,13 +51,13 @@ impl Late {
     }
 }
 
-/// The wait of a request before it is sent. The requests it waits for also have a limit, which counts from
-/// their last progress. Until that has passed, this request is not late.
+/// The wait of a request before it is sent. The requests for which it waits also have a limit, which counts
+/// from their last progress. Until that limit has passed, this request is not late.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
-    /// When it was submitted.
+    /// When the request was submitted.
     pub(crate) asked: Instant,
-    /// When it becomes late.
+    /// When the request becomes late.
     pub(crate) deadline: Instant,
     limit: Duration,
 }
@@ -65,9 +67,9 @@ impl Wait {
         Wait { asked, deadline: asked + limit, limit }
     }
 
-    /// Waits for other requests to end, past the deadline for as long as `are_awaited` is true. A change of
-    /// `are_awaited` must wake `ended`. Their end is progress if `answers` has increased since the wait
-    /// began. `None` if they do not end in time.
+    /// Waits for other requests to end. While `are_awaited` is true, the wait continues past the deadline. A
+    /// change of `are_awaited` must wake `ended`. The end of the other requests counts as progress if
+    /// `answers` has increased since the wait began. Returns `None` if they do not end in time.
     pub(crate) async fn behind(
         &mut self,
         ended: impl Future<Output = ()>,
@@ -115,7 +117,7 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// `begun` is the time at which the request was sent; no progress since is known.
+    /// Creates the wait of a request that was sent at the time `begun`. No progress since then is known.
     pub fn new(begun: Instant, limit: Duration) -> Patience {
         Patience { begun, limit, moved: begun, ahead: None }
     }
@@ -129,8 +131,8 @@ impl Patience {
         }
     }
 
-    /// An earlier request has ended without a response: that the next [`Patience::note`] finds fewer requests
-    /// is not progress.
+    /// Records that an earlier request has ended without a response. The next [`Patience::note`] then finds
+    /// fewer requests, which does not count as progress.
     pub fn forget(&mut self) {
         self.ahead = None;
     }
@@ -149,8 +151,8 @@ mod tests {
 
     use super::*;
 
-    /// Regression: the second wait began with a deadline that could not be extended, and looped forever,
-    /// which occupied its core.
+    /// Regression: the second wait began with a deadline that could not be extended. It looped forever, and
+    /// occupied its core.
     #[test]
     fn a_second_wait_ends_with_the_last_extension_of_the_first() {
         let second = Duration::from_secs(1);

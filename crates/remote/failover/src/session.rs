@@ -1,5 +1,5 @@
-//! Requests. Each is sent over a channel; if that channel is lost, the request is resent over another one.
-//! The result of a flush is evaluated even if its caller was dropped.
+//! Sends each request over a channel. If that channel is lost, the request is resent over another one. The
+//! result of a flush is evaluated even if its caller was dropped.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,16 +29,17 @@ pub struct Settings {
     pub paths: usize,
     /// Request timeout, across all channels.
     pub timeout: Duration,
-    /// How long after a connection was reset its requests can still reach a server that does not fence.
+    /// Maximum time after the reset of a connection during which its requests can still reach the server. It
+    /// applies to servers that do not fence.
     pub quarantine: Duration,
-    /// Memory for acknowledged changes that no flush has covered. With 0, none are kept, and a restart of the
-    /// server fails the next flush.
+    /// Memory for acknowledged changes that no flush has covered. With 0, no changes are kept, and after a
+    /// restart of the server the next flush fails.
     pub journal_bytes: usize,
-    /// The server has a volatile write cache.
+    /// Whether the server has a volatile write cache.
     pub is_volatile: bool,
-    /// Several connections share one cache.
+    /// Whether all connections to the server share one cache.
     pub is_coherent: bool,
-    /// Other writers to the device.
+    /// Which other hosts write to the device.
     pub writers: Writers,
     /// Identifies this client.
     pub session: u128,
@@ -59,12 +60,12 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) ledger: RefCell<FlushLedger>,
     pub(crate) flushes: Flushes<T>,
     pub(crate) journal: RefCell<Journal<RequestOf<T>>>,
-    /// The same changes in a file, for the next process.
+    /// A file with the changes in the journal, for the next process.
     pub(crate) file: RefCell<Option<JournalFile>>,
-    /// Reserves memory for the flush that empties the journal.
+    /// Memory reserved for the flush that empties the journal.
     pub(crate) _reserve: Reserve,
     pub(crate) is_flushing: Cell<bool>,
-    /// Number of flushes to empty the journal that failed.
+    /// Number of failed flushes that were started to empty the journal.
     pub(crate) failed_flushes: Cell<u64>,
     pub(crate) pace: Cell<Pace>,
     /// Identifies the server's current run, if the server reports it.
@@ -79,7 +80,8 @@ pub(crate) struct State<T: Transport> {
     pub(crate) slots: Vec<Slot<T::Link>>,
     /// Unfenced claims of lost connections, by connection number.
     pub(crate) unfenced: BTreeMap<u64, Vec<Claim>>,
-    /// Those of them whose claims end with a quarantine, unless the server fences them earlier.
+    /// The connections in `unfenced` whose claims end with a quarantine, unless the server fences them
+    /// earlier.
     pub(crate) quarantined: BTreeSet<u64>,
     /// Lost connections whose outstanding requests the next replay must not overtake, such as parts of an
     /// earlier replay.
@@ -87,7 +89,7 @@ pub(crate) struct State<T: Transport> {
     pub(crate) next_number: u64,
     /// Tasks that wait for a channel, for journal space, or for the first connection attempts.
     pub(crate) waiters: Vec<Waker>,
-    /// A change was sent.
+    /// Whether a change was sent.
     pub(crate) has_changed: bool,
     /// Connections that close once all their requests are answered.
     pub(crate) leaving: Vec<InUse<T::Link>>,
@@ -188,8 +190,8 @@ impl<T: Transport> Shared<T> {
         was_lost: &mut bool,
         asked: Instant,
     ) -> Result<ReplyOf<T>, FailedOf<T>> {
-        // If the server has restarted since, it may have lost the answered change, and the journal may be
-        // replayed.
+        // A reply over a lost link is not accepted: if the server has restarted since, it may have lost the
+        // acknowledged change, and the journal may already have been replayed.
         let answer = if link.is_lost() && answer.is_ok() { Err(Failed::Lost) } else { answer };
         match answer {
             Err(Failed::Lost) => *was_lost = true,
@@ -206,7 +208,7 @@ impl<T: Transport> Shared<T> {
         answer
     }
 
-    /// The preferred channel with the shortest expected reply time; waits until there is one.
+    /// Returns the preferred channel with the shortest expected reply time. Waits until a channel is usable.
     pub(crate) async fn usable(
         &self,
         bytes: u64,
@@ -241,7 +243,7 @@ impl<T: Transport> Shared<T> {
         };
         match announced.map_err(|_| Failed::JournalFile)? {
             true => Ok(()),
-            // Then the change overwrites no recorded one.
+            // The file has no space for the record. After a flush, the change overwrites no recorded change.
             false => Box::pin(self.make_room()).await,
         }
     }
@@ -273,13 +275,14 @@ impl<T: Transport> Shared<T> {
         };
         match appended.map_err(|_| Failed::JournalFile)? {
             true => Ok(()),
-            // A flush makes the change durable instead.
+            // The journal file has no space for the change. A flush makes the change durable instead.
             false => Box::pin(self.make_room()).await,
         }
     }
 
     /// Frees space in the journal and its file with a flush. If the server's flush fails, the changes may be
-    /// lost and are not kept either: the ledger has counted the loss, and the user's next flush reports it.
+    /// lost. They are still dropped from the journal: the ledger has counted the loss, and the user's next
+    /// flush reports it.
     async fn make_room(self: &Rc<Self>) -> Result<(), FailedOf<T>> {
         let mark = self.mark();
         match self.unreported_flush().await {
@@ -299,14 +302,14 @@ impl<T: Transport> Shared<T> {
         self.journal.borrow_mut().flushed(mark);
         let kept = self.file.borrow_mut().as_mut().map_or(Ok(()), |file| {
             file.flushed(in_file)?;
-            // After a partial replay the file still names the earlier run of the server. Once empty, the
-            // journal contains nothing from that run.
+            // After a partial replay, the file still contains the earlier run of the server. Once the file is
+            // empty, it contains no change of that run.
             if file.is_empty() { file.set_start(self.start.get()) } else { Ok(()) }
         });
         kept.map_err(|_| Failed::JournalFile)
     }
 
-    /// Waits until the journal has space for a change. `None` if it has none in time.
+    /// Waits until the journal has space for a change. Returns `None` if there is no space in time.
     async fn has_room(self: &Rc<Self>, wait: &mut Wait) -> Option<()> {
         let limit = self.settings.journal_bytes;
         let room = poll_fn(|cx| {
@@ -375,7 +378,7 @@ fn flush_behind<T: Transport>(shared: Rc<Shared<T>>) -> Pin<Box<dyn Future<Outpu
                 pace.flushed(begun, reactor::now());
                 shared.pace.set(pace);
             }
-            // A failure of the file fails the next change.
+            // A failure to write the journal file fails the next change.
             Err(_) => shared.failed_flushes.set(shared.failed_flushes.get() + 1),
         }
         shared.is_flushing.set(false);
@@ -395,7 +398,7 @@ impl<T: Transport> Sending<'_, T> {
         std::mem::forget(self);
     }
 
-    /// Its channel, if the channel still has the same connection.
+    /// The channel of the request, if it still has the same connection.
     fn slot(&mut self) -> Option<std::cell::RefMut<'_, Slot<T::Link>>> {
         let state = self.shared.state.borrow_mut();
         let (place, number) = (self.slot, self.number);
@@ -426,8 +429,8 @@ impl<T: Transport> Drop for Sending<'_, T> {
 //         abandoned: until it is answered, its connection is lost, or the channels are left
 // ```
 //
-// A later flush can be answered first; its success says nothing about the abandoned one's result. Its success
-// is therefore reported only after all flushes abandoned before it have ended.
+// A flush that was sent later can be answered first. Its success says nothing about the result of an
+// abandoned flush, so it is reported only after all flushes that were abandoned before it have ended.
 
 /// Maximum number of abandoned flushes. At this limit, the next flush is not sent before one of them has
 /// ended. This limits the memory used by callers that repeatedly give up on an unresponsive server.
@@ -442,7 +445,7 @@ pub(crate) struct Flushes<T: Transport> {
     waiting: RefCell<Vec<Waker>>,
 }
 
-/// The outcome of a flush, as recorded in the ledger.
+/// The outcome of a flush: its entry in the ledger, and its reply.
 type FlushEnd<T> = (Flush, Result<ReplyOf<T>, FailedOf<T>>);
 
 impl<T: Transport> Default for Flushes<T> {
@@ -457,7 +460,7 @@ impl<T: Transport> Default for Flushes<T> {
 }
 
 impl<T: Transport> Flushes<T> {
-    /// Ends abandoned flushes; no new ones will come.
+    /// Ends abandoned flushes, and accepts no new ones.
     pub(crate) fn leave(&self) {
         self.has_left.set(true);
         let abandoned = std::mem::take(&mut *self.abandoned.borrow_mut());
@@ -490,7 +493,7 @@ struct Waiting<T: Transport> {
     is_sent: Rc<Cell<bool>>,
 }
 
-/// The task of a flush. When it is dropped, the flush has ended.
+/// The task of a flush. The flush has ended when this is dropped.
 struct FlushTask<T: Transport> {
     shared: Rc<Shared<T>>,
     number: u64,
@@ -498,7 +501,7 @@ struct FlushTask<T: Transport> {
 }
 
 impl<T: Transport> Shared<T> {
-    /// A flush of the user, which reports the losses that no earlier one has reported.
+    /// Flushes for the user. Reports the losses that no earlier flush of the user has reported.
     async fn flush(self: &Rc<Self>, request: RequestOf<T>) -> Result<ReplyOf<T>, FailedOf<T>> {
         let (flush, reply) = self.ended_flush(request).await?;
         let answer = match &reply {
@@ -511,14 +514,14 @@ impl<T: Transport> Shared<T> {
         told.map(|()| reply).map_err(|_| Failed::WritesLost)
     }
 
-    /// A flush for another purpose. It fails only for its own error, and leaves all losses, including one that
-    /// it finds, to the user's next flush.
+    /// Flushes for another purpose. Fails only if this flush itself fails. All losses, including one that
+    /// this flush detects, are reported by the user's next flush.
     pub(crate) async fn unreported_flush(self: &Rc<Self>) -> Result<(), FailedOf<T>> {
         let (_, reply) = self.ended_flush(self.transport.flush()).await?;
         reply.map(drop)
     }
 
-    /// Waits for a flush, whose result is in the ledger.
+    /// Starts a flush and waits for its end. Its result is recorded in the ledger.
     async fn ended_flush(self: &Rc<Self>, request: RequestOf<T>) -> Result<FlushEnd<T>, FailedOf<T>> {
         debug_assert_eq!(request.kind(), RequestKind::Flush, "a flush is sent as one");
         let wait = Wait::new(reactor::now(), self.settings.timeout);
@@ -533,7 +536,7 @@ impl<T: Transport> Shared<T> {
         let (flush, answer) = unless_late(waiting, &late).await.ok_or(Failed::TimedOut)?;
         if answer.is_ok() {
             let earlier = |abandoned: &BTreeMap<u64, _>| abandoned.range(..number).next().is_none();
-            // This reply counts as progress.
+            // The reply to this flush counts as progress, so the deadline starts again.
             let deadline = reactor::now() + self.settings.timeout;
             let ended = reactor::timeout_at(deadline, self.flushes.until(earlier)).await;
             ended.map_err(|_| Failed::TimedOut)?;
@@ -545,8 +548,8 @@ impl<T: Transport> Shared<T> {
 impl<T: Transport> FlushTask<T> {
     async fn run(self, request: RequestOf<T>, wait: Wait, late: Late) -> FlushEnd<T> {
         let shared = &self.shared;
-        // It covers writes acknowledged before it was first sent, even if it is resent, and reports losses
-        // not reported until then.
+        // Even if the flush is resent, it covers the writes acknowledged before it was first sent, and
+        // reports the losses that were not reported until then.
         let (mark, flush) = (shared.mark(), shared.ledger.borrow_mut().begin_flush());
         let answer = self.answer(&request, wait, &late).await;
         let ended = match answer {
@@ -559,12 +562,12 @@ impl<T: Transport> FlushTask<T> {
         };
         let noted = match &ended {
             Ok(_) => Some(Ok(())),
-            // The ledger also fails concurrent flushes.
+            // The ledger then also fails concurrent flushes.
             Err(failed) if failed.may_lose_changes::<T::Link>() => Some(Err(DeviceError::WritesLost)),
-            Err(_) => None, // whether anything was flushed is not known
+            Err(_) => None, // it is not known whether anything was flushed
         };
         if let Some(answer) = noted {
-            let _ = shared.ledger.borrow_mut().note_answer(flush, answer); // the caller gets the error, if there is one
+            let _ = shared.ledger.borrow_mut().note_answer(flush, answer); // the caller gets any error
         }
         (flush, ended)
     }
@@ -595,7 +598,7 @@ impl<T: Transport> FlushTask<T> {
     }
 }
 
-/// Waits for a flush; `None` if its connection reports it as late.
+/// Waits for a flush. Returns `None` if the connection reports the flush as late.
 async fn unless_late<T: Transport>(waiting: Waiting<T>, late: &Late) -> Option<FlushEnd<T>> {
     let (mut waiting, mut told) = (pin!(waiting), pin!(late.told()));
     poll_fn(|cx| match waiting.as_mut().poll(cx) {
@@ -639,19 +642,19 @@ impl<T: Transport> Drop for FlushTask<T> {
     }
 }
 
-/// A flush result on its way to a caller, which may be on another thread and may already have been dropped.
-/// In that case the device must report lost writes with its next flush.
+/// Guards a flush result until the caller has received it. The caller may be on another thread, and may
+/// already have been dropped. In that case, the device must report lost writes with its next flush.
 pub struct Untold(Option<LossCounter>);
 
 impl Untold {
-    /// Wraps `answer`: if it reports lost writes and is dropped without being [taken](Untold::told), the loss
-    /// is counted again, for the next flush.
+    /// Guards `answer`. If it reports lost writes, and the guard is dropped without a call of
+    /// [`Untold::told`], the loss is counted again, for the next flush.
     pub fn of<L: Link, R>(answer: &Result<R, Failed<L::Error>>, losses: &LossCounter) -> Untold {
         let tells = answer.as_ref().is_err_and(|failed| failed.may_lose_changes::<L>());
         Untold(tells.then(|| losses.clone()))
     }
 
-    /// The caller has received it.
+    /// Records that the caller has received the result.
     pub fn told(mut self) {
         self.0 = None;
     }
@@ -665,13 +668,13 @@ impl Drop for Untold {
     }
 }
 
-// How much a journal may hold before it is flushed. The journal displaces other data from the processor's
-// caches, and a flush costs server time. The limit is therefore the smallest at which flushes take a small
-// part of the time.
+// The size at which the journal is flushed. A large journal displaces other data from the processor's caches,
+// but a flush costs server time. The limit is therefore the smallest at which flushes take only a small part
+// of the time.
 
-/// A smaller journal is not worth a flush.
+/// Minimum limit: a flush of less data is not worth its cost.
 const BYTES_MIN: usize = 1 << 20;
-/// Flushes may take up to 1/SHARE of the time.
+/// Flushes may take up to 1/`SHARE` of the time.
 const SHARE: u32 = 16;
 
 /// Determines when the next flush is due. It starts at the maximum, because the server's speed is not known
@@ -713,9 +716,9 @@ impl Pace {
     }
 }
 
-// Work done by one task at a time.
+// A lock for work that only one task may do at a time.
 
-/// A lock whose holders take turns.
+/// A lock that waiting tasks get in turn.
 #[derive(Default)]
 pub(crate) struct Turns {
     is_taken: Cell<bool>,
@@ -752,8 +755,8 @@ mod tests {
 
     use super::*;
 
-    /// Returns the final flush limit, and the share of time that flushes took. The client writes at
-    /// `bytes_per_s`. A flush takes the server `flush`, plus the time to write the data to its medium.
+    /// Simulates a client that writes at `bytes_per_s`. Each flush takes the time `flush`, plus the time to
+    /// write the data to the medium. Returns the final flush limit, and the share of time that flushes took.
     fn settled(bytes_per_s: f64, flush: Duration, medium_bytes_per_s: f64) -> (usize, f64) {
         let (mut pace, mut now) = (Pace::up_to(32 << 20), Instant::now());
         let mut share = 0.0;

@@ -1,5 +1,5 @@
-//! The interface of a protocol: connections, and requests that can be sent more than once. Also the status of
-//! channels.
+//! The interface that a protocol implements: connections, and requests that can be sent more than once. Also
+//! contains the status of channels.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -20,35 +20,35 @@ use crate::patience::Late;
 /// Identifies a connection of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// The client: random, so that no other client can guess it.
+    /// Identifies the client. The number is random, so that no other client can guess it.
     pub session: u128,
-    /// Never reused.
+    /// The number of the connection. A client never reuses a number.
     pub number: u64,
 }
 
 /// The effect of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestKind {
-    /// It changes nothing.
+    /// The request changes nothing.
     Read,
-    /// It makes earlier acknowledged changes durable.
+    /// The request makes earlier acknowledged changes durable.
     Flush,
-    /// It changes these bytes.
+    /// The request changes these bytes.
     Change {
         /// The range.
         range: Range<u64>,
-        /// Whether it is durable once acknowledged.
+        /// Whether the change is durable once acknowledged.
         is_durable: bool,
     },
 }
 
 /// A request that can be sent more than once.
 pub trait Request: Clone + Part + 'static {
-    /// Its effect.
+    /// The request's effect.
     fn kind(&self) -> RequestKind;
     /// The amount of data that it transfers, in bytes.
     fn bytes(&self) -> u64;
-    /// The content of its bytes after a change, for a journal file.
+    /// The content of the changed bytes after the request, for a journal file.
     fn content(&self) -> Option<Content<&[u8]>> {
         None
     }
@@ -61,7 +61,7 @@ pub enum Failed<E> {
     Server(E),
     /// The connection was lost before the reply.
     Lost,
-    /// It timed out.
+    /// The request timed out.
     TimedOut,
     /// For a flush: acknowledged changes were lost.
     WritesLost,
@@ -83,26 +83,27 @@ impl<E> Failed<E> {
 /// How a connection was lost.
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum Loss {
-    /// It has ended.
+    /// The connection has ended, for this reason.
     #[display("{_0}")]
     Ended(String),
-    /// Nothing moves although requests are outstanding. They may still be delivered.
+    /// The connection makes no progress although requests are outstanding. These may still be delivered.
     #[display("silent")]
     Silent,
 }
 
 /// A connection that accepts requests.
 pub trait Link: 'static {
-    /// Its requests.
+    /// The protocol's requests.
     type Request: Request;
-    /// Their replies.
+    /// The replies to requests.
     type Reply: 'static;
-    /// Its errors.
+    /// The errors that the server reports.
     type Error: 'static;
 
     /// Sends a request. The connection keeps the claim until the server has answered, even if the future is
-    /// dropped. The deadline counts from the last progress ([`Patience`](crate::Patience)). After it the
-    /// future fails with [`Failed::TimedOut`] or, with `late`, reports this and waits for the reply.
+    /// dropped. The time limit counts from the last progress ([`Patience`](crate::Patience)). After it, the
+    /// future fails with [`Failed::TimedOut`] or, with `late`, reports that the request is late and continues
+    /// to wait for the reply.
     fn exchange(
         self: &Rc<Self>,
         request: &Self::Request,
@@ -118,30 +119,30 @@ pub trait Link: 'static {
     /// flush may have lost acknowledged changes.
     fn is_rejection(error: &Self::Error) -> bool;
 
-    /// Whether it is lost.
+    /// Whether the connection is lost.
     fn is_lost(&self) -> bool;
 
-    /// The rank of the connection: requests use those with the lowest rank. `None` if it is currently
-    /// unusable; `waker` is woken when that changes. [`Failed::Lost`] then means that the server rejected a
-    /// request for this reason.
+    /// The rank of the connection: requests use the connections with the lowest rank. `None` if the
+    /// connection is currently unusable; `waker` is woken when this changes. If a request fails with
+    /// [`Failed::Lost`] on an unusable connection, the server has rejected the request for this reason.
     fn rank(&self, waker: &Waker) -> Option<u8> {
         let _ = waker; // the rank does not change
         Some(0)
     }
 
-    /// Waits for its loss, or for its end after [`Link::leave`].
+    /// Waits until the connection is lost, or has ended after [`Link::leave`].
     fn lost(&self) -> impl Future<Output = Loss>;
 
-    /// Resolves when it has ended, or holds no claim.
+    /// Resolves when the connection has ended or holds no claim.
     fn settled(&self) -> impl Future<Output = ()>;
 
-    /// The claims of unanswered changes.
+    /// Takes the claims of unanswered changes out of the connection.
     fn take_unanswered(&self) -> Vec<Claim>;
 
-    /// Closes it immediately: data that has not left this host is never sent.
+    /// Closes the connection immediately. Data that has not left this host is never sent.
     fn reset(&self);
 
-    /// Closes it once all requests are answered.
+    /// Closes the connection once all requests are answered.
     fn leave(&self);
 }
 
@@ -149,9 +150,10 @@ pub trait Link: 'static {
 pub struct Connected<L> {
     /// The connection.
     pub link: Rc<L>,
-    /// The server has ended the named connections, and none of their requests can still reach the medium.
+    /// Whether the server has ended the named connections, so that none of their requests can still reach the
+    /// medium.
     pub fences: bool,
-    /// Named connections that it could not end over this path.
+    /// Named connections that the server could not end over this path.
     pub not_ended: Vec<u64>,
     /// The generation of the server's cache, if the server reports it. A changed generation shows that
     /// acknowledged writes may have been lost. The same generation shows that none were lost, whether or not
@@ -159,7 +161,7 @@ pub struct Connected<L> {
     pub start: Option<u128>,
 }
 
-/// Makes connections.
+/// Connects to a device.
 pub trait Transport: 'static {
     /// A connection.
     type Link: Link;
@@ -179,18 +181,19 @@ pub trait Transport: 'static {
     /// A short request that changes nothing.
     fn probe(&self) -> <Self::Link as Link>::Request;
 
-    /// A read of these bytes, which a change has covered.
+    /// A request that reads these bytes, which a change has covered.
     fn read(&self, range: Range<u64>) -> <Self::Link as Link>::Request;
 
-    /// The maximum length of such a read, in bytes.
+    /// The maximum length of a request by [`Transport::read`], in bytes.
     fn read_bytes_max(&self) -> u64;
 
-    /// A flush.
+    /// A request that flushes the device.
     fn flush(&self) -> <Self::Link as Link>::Request;
 
-    /// The losses of acknowledged changes: always the same counter, which the [`Channels`](crate::Channels)
-    /// use. A link also counts here each loss that is not reported by the answer to a flush. It does so
-    /// immediately, because the requester may have been dropped. The next flush reports it.
+    /// The counter of losses of acknowledged changes. It must always be the same counter, which the
+    /// [`Channels`](crate::Channels) also use. A link counts a loss here if the loss is reported other than
+    /// by the answer to a flush. It does so immediately, because the requester may have been dropped. The
+    /// next flush reports the loss.
     fn losses(&self) -> LossCounter;
 }
 
@@ -198,7 +201,7 @@ pub trait Transport: 'static {
 
 /// A block device that is reached over channels.
 pub trait Channelled: BlockDevice {
-    /// The status of its channels; `None` if their thread has ended.
+    /// The status of the device's channels; `None` if the thread of the channels has ended.
     fn status(&self) -> Pin<Box<dyn Future<Output = Option<Status>> + '_>>;
 
     /// An identity that the server reports for its volume; `None` if it reports none. If the protocol has a
@@ -235,9 +238,9 @@ pub struct ChannelStatus {
     pub last_error: Option<String>,
     /// Requests answered.
     pub requests: u64,
-    /// Bytes of data transferred by them.
+    /// Bytes of data transferred by these requests.
     pub bytes: u64,
-    /// Total time to their replies.
+    /// Total time from these requests to their replies.
     pub service: Duration,
     /// Bytes of outstanding requests, including overhead.
     pub outstanding_bytes: u64,
@@ -252,7 +255,8 @@ pub struct ChannelStatus {
 }
 
 impl Status {
-    /// The counts since `before`. Other values are the current ones, and so are the longest times.
+    /// Returns the counts since `before`. All other values, including the longest times, are the current
+    /// ones.
     pub fn since(mut self, before: &Status) -> Status {
         for (channel, before) in self.channels.iter_mut().zip(&before.channels) {
             channel.requests -= before.requests.min(channel.requests);
@@ -266,7 +270,7 @@ impl Status {
     }
 }
 
-// Waiting for state that is shared by the tasks of a thread.
+// Waits for a change of state that the tasks of a thread share.
 
 /// Waits until `ready` returns a value for the state. Code that changes the state must wake the wakers in its
 /// `watching` list.

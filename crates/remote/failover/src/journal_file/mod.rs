@@ -1,4 +1,4 @@
-//! A file of acknowledged changes that no flush has covered: they survive if this process is killed.
+//! A file of acknowledged changes that no flush has covered. These changes survive if this process is killed.
 //!
 //! ```text
 //!   0        4096                                             4096 + capacity
@@ -8,12 +8,14 @@
 //!
 //! A record is appended after the server has acknowledged a change, and before the user's request completes.
 //! Likewise, the tail moves after the server has acknowledged a flush, and before the user's request
-//! completes. Both writes go to the page cache, which survives the process but not the host; the header
-//! identifies the boot. After a failed write, the file accepts no further changes.
+//! completes. Both writes go to the page cache, which survives the end of the process but not a crash of the
+//! host. The header therefore contains the boot ID. After a failed write, the file accepts no further
+//! changes.
 //!
-//! An *anchor* is a location whose content is known to be durable: the checksum of some blocks that were
-//! flushed, or unchanged when the file was started. An anchor ends before a change to its blocks is sent.
-//! When a file is [replayed](recovery), anchors that no longer match show that another client has written.
+//! An *anchor* is a range of blocks, with a checksum of its content, whose content is known to be durable: it
+//! was flushed, or was already on the device when the file was started. An anchor is removed before a change
+//! to its blocks is sent. When a file is [replayed](recovery), anchors that no longer match show that another
+//! client has written.
 
 pub(crate) mod recovery;
 
@@ -29,14 +31,14 @@ use derive_more::Display;
 
 use crate::journal::Writers;
 
-/// The content of its bytes after a change.
+/// The content of a range after a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content<D> {
-    /// This data.
+    /// The written data.
     Write(D),
     /// Zeros.
     Zeroes {
-        /// The blocks may be deallocated.
+        /// Whether the blocks may be deallocated.
         may_unmap: bool,
     },
     /// The content of a deallocated block.
@@ -44,8 +46,8 @@ pub enum Content<D> {
 }
 
 impl Content<&[u8]> {
-    /// Whether data read from a range matches this content. Deallocated blocks read as zeros or have
-    /// undefined content; either way nothing is lost that a user could rely on.
+    /// Whether data read from a range matches this content. After a deallocation, any data matches:
+    /// deallocated blocks read as zeros or have undefined content, so a user cannot rely on it.
     pub fn is_shown_by(&self, read: &[u8]) -> bool {
         match self {
             Content::Write(data) => *data == read,
@@ -58,12 +60,13 @@ impl Content<&[u8]> {
 /// How unflushed changes from an earlier process are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplayRule {
-    /// They are replayed, unless there is evidence that another client has written or that some are missing.
+    /// Replay the changes, unless there is evidence that another client has written or that some changes are
+    /// missing.
     #[default]
     Auto,
-    /// They are replayed.
+    /// Replay the changes in any case.
     Force,
-    /// They are dropped.
+    /// Drop the changes.
     Discard,
 }
 
@@ -82,11 +85,11 @@ impl ReplayRule {
 /// The device that a file belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Its unique name.
+    /// The device's unique name.
     pub identity: String,
-    /// Its capacity in bytes.
+    /// The device's capacity in bytes.
     pub bytes: u64,
-    /// Its other writers.
+    /// Which other hosts write to the device.
     pub writers: Writers,
 }
 
@@ -96,32 +99,32 @@ pub enum JournalFileError {
     /// An I/O error.
     #[display("journal file {}: {_1}", _0.display())]
     System(PathBuf, io::Error),
-    /// Another process uses it.
+    /// Another process uses the file.
     #[display("journal file {}: in use by another process, or another volume of this one", _0.display())]
     InUse(PathBuf),
-    /// It is not a journal file.
+    /// The file is not a journal file.
     #[display("journal file {}: not a journal file; name one that does not exist, or an empty one", _0.display())]
     Foreign(PathBuf),
-    /// Its device has no name.
+    /// The device has no unique name.
     #[display("journal file {}: the device has no identifier to associate the file with", _0.display())]
     Nameless(PathBuf),
     /// The header is damaged.
     #[display("journal file {}: its header is damaged; remove the file to discard its content", _0.display())]
     Damaged(PathBuf),
-    /// It belongs to another device, or its device has become smaller.
+    /// The file belongs to another device, or its device has become smaller.
     #[display(
         "journal file {}: it belongs to {_1} ({_2} bytes), but this device is {_3} ({_4} bytes)",
         _0.display()
     )]
     AnotherDevice(PathBuf, String, u64, String, u64),
-    /// As far as is known, replaying its changes would destroy data.
+    /// Replaying the file's changes might destroy data.
     #[display(
         "journal file {}: {_1} acknowledged changes differ from the server's data, and are not replayed: \
          {_2}. To write them, use journal-replay=force; to discard them, use journal-replay=discard",
         _0.display()
     )]
     Refused(PathBuf, usize, Doubt),
-    /// The server rejected a read or write needed for it.
+    /// The server rejected a read or write that processing the file requires.
     #[display("journal file {}: {_1} at byte {_2} of the device; no change was discarded", _0.display())]
     Device(PathBuf, block::DeviceError, u64),
 }
@@ -134,10 +137,10 @@ pub enum Doubt {
     /// The host was restarted.
     #[display("this host has restarted since then, so the file may lack later changes")]
     Boot,
-    /// The server has not lost them.
+    /// The server has not lost the changes: its run is the same.
     #[display("the server has lost nothing since then, so another client has written these blocks")]
     SameStart,
-    /// Durable blocks have changed.
+    /// Blocks that were known to be durable have changed.
     #[display("flushed blocks have also changed, so another client has written to the device")]
     Anchors,
     /// Other hosts may write, so the cause cannot be determined.
@@ -156,29 +159,30 @@ pub(crate) struct JournalFile {
     header: Header,
     /// Position of the next record. See [`Header::tail`] for positions.
     head: u64,
-    /// Blocks that become anchors when their records are flushed, each with the end of its record.
+    /// Blocks that become anchors when a flush covers their records, each with the end of its record.
     candidates: Vec<(u64, Anchor)>,
     /// Index of the anchor to replace next.
     turn: usize,
-    /// A write has failed: all later changes fail.
+    /// Whether a write to the file has failed. If so, all later changes fail.
     has_failed: bool,
-    /// Reused to assemble records.
+    /// A buffer in which records are assembled.
     buffer: Vec<u8>,
 }
 
 /// Maximum number of blocks that become anchors from one flush to the next.
 const CANDIDATES_MAX: usize = 8;
-/// Maximum length of an anchor.
+/// Maximum length of an anchor in bytes.
 const ANCHOR_BYTES: usize = 4096;
-/// A record with more data is written with two calls, which is cheaper than a copy.
+/// Maximum data that is copied into the buffer. A record with more data is written with two system calls,
+/// which are cheaper than the copy.
 const COPIED_BYTES_MAX: usize = 16 << 10;
 
 impl JournalFile {
-    /// Opens the file, or creates it with room for `capacity` bytes of records. An existing file keeps its
+    /// Opens the file, or creates it with space for `capacity` bytes of records. An existing file keeps its
     /// size.
     ///
     /// # Errors
-    /// It cannot be used, or belongs to another device.
+    /// The file cannot be used, or belongs to another device.
     fn open(path: &Path, owner: &Owner, capacity: u64) -> Result<JournalFile, JournalFileError> {
         let system = |error| JournalFileError::System(path.to_owned(), error);
         let mut options = OpenOptions::new();
@@ -197,7 +201,7 @@ impl JournalFile {
             tail: 0,
             salt: RandomState::new().hash_one(0),
             boot: NEVER_USED,
-            start: None, // until the records have been processed
+            start: None, // set after the records have been processed
             bytes: owner.bytes,
             identity: shortened(&owner.identity),
             anchors: Vec::new(),
@@ -254,14 +258,15 @@ impl JournalFile {
         self.head - self.header.tail > self.header.capacity / 2
     }
 
-    /// Whether it has no records.
+    /// Whether the file has no records.
     pub(crate) fn is_empty(&self) -> bool {
         self.head == self.header.tail
     }
 
-    /// Must be called before a change to these bytes is sent. Ends their anchors. If the file has an earlier
-    /// change to them (`is_over_another`), also appends a record of the new one: until it is acknowledged or
-    /// flushed, their content is undetermined. Returns false if there is no space for the record.
+    /// Must be called before a change to the bytes of `range` is sent. Removes the anchors in the range. If
+    /// the file has an earlier change to these bytes (`is_over_another`), also appends a record that the new
+    /// change was sent: until it is acknowledged or flushed, the content of the bytes is undetermined.
+    /// Returns false if there is no space for the record.
     pub(crate) fn will_change(&mut self, range: &Range<u64>, is_over_another: bool) -> io::Result<bool> {
         self.working()?;
         let is_apart = |anchor: &Anchor| !anchor.overlaps(range);
@@ -274,9 +279,8 @@ impl JournalFile {
         if is_over_another { self.append_record(range, Kind::Sent, &[]) } else { Ok(true) }
     }
 
-    /// Records an acknowledged change. Without content the change is durable, and earlier records of its
-    /// bytes become obsolete. Returns false, and records nothing, if there is no space: the caller must
-    /// flush.
+    /// Records an acknowledged change. A change without content is durable, and makes earlier records of its
+    /// bytes obsolete. Returns false, and records nothing, if there is no space. The caller must then flush.
     pub(crate) fn append(
         &mut self,
         range: &Range<u64>,
@@ -304,7 +308,7 @@ impl JournalFile {
     fn append_record(&mut self, range: &Range<u64>, kind: Kind, data: &[u8]) -> io::Result<bool> {
         self.working()?;
         if range.is_empty() {
-            return Ok(true); // nothing changes
+            return Ok(true); // the change is empty
         }
         let length = if kind == Kind::Write { range.end - range.start } else { 0 };
         debug_assert_eq!(
@@ -364,8 +368,9 @@ impl JournalFile {
         self.write_header()
     }
 
-    /// Records the server's run whose cache contains all of the file's content. Must be called only after
-    /// that was verified: the next process attributes differences from that cache to another client.
+    /// Records the server's run whose cache contains all changes in the file. Must be called only after this
+    /// was verified: if the server's run is still the same, the next process attributes any difference to
+    /// another client.
     pub(crate) fn set_start(&mut self, start: Option<u128>) -> io::Result<()> {
         if self.header.start == start {
             return Ok(());
@@ -388,7 +393,8 @@ impl JournalFile {
     }
 
     /// Reads the records that no flush has covered, in order. The next record is appended after them. An
-    /// incomplete record ends them without an error: its change was not acknowledged to the user.
+    /// incomplete record ends the sequence without an error, because its change was not acknowledged to the
+    /// user.
     fn read(&mut self, mut each: impl FnMut(Record, &[u8])) -> io::Result<()> {
         let mut at = self.header.tail;
         while let Some((record, data)) = self.record_at(at)? {
@@ -399,7 +405,8 @@ impl JournalFile {
         Ok(())
     }
 
-    /// The record at this position, or else at the start of the next lap. `None` after the last.
+    /// Reads the record at this position or, if there is none, at the start of the next lap. Returns `None`
+    /// after the last record.
     fn record_at(&self, at: u64) -> io::Result<Option<(Record, Vec<u8>)>> {
         let limit = self.header.tail.saturating_add(self.header.capacity);
         for position in [at, self.header.next_lap(at)] {
@@ -422,22 +429,23 @@ impl JournalFile {
         Ok(None)
     }
 
-    /// Allocates all of its space now, so that the file system cannot run out of it later. A failure empties the
-    /// file again.
+    /// Allocates the file's whole space, so that a later write cannot fail because the file system is full.
+    /// After a failure, the file is empty again.
     fn allocate(&mut self) -> io::Result<()> {
         let zeros = vec![0; 1 << 20];
         let (mut at, end) = (HEADER_BYTES as u64, HEADER_BYTES as u64 + self.header.capacity);
-        // First, so that a file whose allocation was killed is recognised.
+        // Write the header first, so that the file is recognised even if the process is killed during the
+        // allocation.
         let mut allocated = self.write_header();
         while at < end && allocated.is_ok() {
             let piece = &zeros[..zeros.len().min((end - at) as usize)];
             allocated = self.file.write_all_at(piece, at);
             at += piece.len() as u64;
         }
-        // After a crash of the host, a file that was used has its full length.
+        // Without this sync, a file that was used could be too short after a crash of the host.
         let allocated = allocated.and_then(|()| self.file.sync_all());
         if allocated.is_err() {
-            let _ = self.file.set_len(0); // it was empty, did not exist, or was never used
+            let _ = self.file.set_len(0); // no record is lost: the file was never used
         }
         allocated
     }
@@ -447,8 +455,8 @@ impl JournalFile {
         self.done(written)
     }
 
-    /// Returns the result of a write, and records a failure. After one, nothing more may be changed: the
-    /// file's content would be older than the server's.
+    /// Returns the result of a write, and records a failure. After a failure, no further changes are allowed,
+    /// because the file would not contain them.
     fn done(&mut self, done: io::Result<()>) -> io::Result<()> {
         if let Err(error) = &done {
             self.has_failed = true;
@@ -470,7 +478,7 @@ impl JournalFile {
     }
 }
 
-/// [`Header::boot`] before [`JournalFile::begin`].
+/// The value of [`Header::boot`] until [`JournalFile::begin`] is called.
 const NEVER_USED: u128 = 0;
 
 /// The ID of this boot (proc(5), `/proc/sys/kernel/random/boot_id`).
@@ -497,7 +505,8 @@ mod tests;
 
 // The first page of a journal file. All numbers in the file are little-endian.
 
-/// One page: a write is atomic, even if the process is killed during it.
+/// Length of the header in bytes: one page, because a write of one page is atomic even if the process is
+/// killed during the write.
 pub(crate) const HEADER_BYTES: usize = 4096;
 /// The start of the header; the last two digits are the format's version.
 const MAGIC: &[u8; 8] = b"LNRJNL01";
@@ -510,15 +519,15 @@ const IDENTITY_BYTES_MAX: usize = 1024;
 pub(crate) struct Header {
     /// Size of the ring in bytes.
     pub(crate) capacity: u64,
-    /// The position of the first record that no flush has covered. Positions only grow; each offset in the
-    /// ring has one position per lap.
+    /// The position of the first record that no flush has covered. Positions only increase: each offset in
+    /// the ring has one position per lap.
     pub(crate) tail: u64,
-    /// Stored in each record, so that user data never looks like a record. Random, chosen when the file is
-    /// created.
+    /// A random number that is chosen when the file is created and stored in each record, so that user data
+    /// never looks like a record.
     pub(crate) salt: u64,
     /// The ID of the boot during which the journal began, or [`NEVER_USED`].
     pub(crate) boot: u128,
-    /// The server's run, see [`JournalFile::set_start`]. `None` if it is unknown.
+    /// The server's run: see [`JournalFile::set_start`]. `None` if it is unknown.
     pub(crate) start: Option<u128>,
     /// The device's capacity.
     pub(crate) bytes: u64,
@@ -527,7 +536,7 @@ pub(crate) struct Header {
     pub(crate) anchors: Vec<Anchor>,
 }
 
-/// A location with a checksum of its content. Offset and length are bytes of the device.
+/// A range of the device, in bytes, with a checksum of its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Anchor {
     pub(crate) start: u64,
@@ -559,7 +568,8 @@ impl Header {
         (position / self.capacity + 1).saturating_mul(self.capacity)
     }
 
-    /// The position of a record of this length, which must be contiguous.
+    /// The position of the next record of this length. A record must be contiguous, so it may have to start
+    /// with the next lap.
     pub(crate) fn place(&self, head: u64, bytes: u64) -> u64 {
         if head % self.capacity + bytes > self.capacity { self.next_lap(head) } else { head }
     }
@@ -602,12 +612,13 @@ impl Header {
         page
     }
 
-    /// Whether [`JournalFile::begin`] has written it, which comes before the first record.
+    /// Whether [`JournalFile::begin`] has written this header, which it does before the first record is
+    /// appended.
     fn was_used(&self) -> bool {
         self.boot != NEVER_USED
     }
 
-    /// `None` if it is not a header, or damaged.
+    /// Parses a header. Returns `None` if the page is not a header, or is damaged.
     pub(crate) fn parse(page: &[u8; HEADER_BYTES]) -> Option<Header> {
         let (body, sum) = page.split_at(HEADER_BYTES - 4);
         if !is_ours(page) || checksum(&[body]).to_le_bytes() != sum {
@@ -656,9 +667,9 @@ pub(crate) fn shortened(identity: &str) -> String {
 
 // A change in the ring: a header, followed by the data of a write.
 
-/// Size of its header in bytes.
+/// Size of a record's header in bytes.
 pub(crate) const RECORD_BYTES: usize = 48;
-/// The checksummed part: the checksum is the last field.
+/// Length of the part of the header that the checksum covers. The checksum is the last field.
 const SUMMED: usize = RECORD_BYTES - 4;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -680,7 +691,7 @@ pub(crate) enum Kind {
     Unmap = 4,
     /// A durable change: earlier changes to its bytes must not be replayed.
     Durable = 5,
-    /// A change was sent over an acknowledged one, and may have been executed.
+    /// A change to bytes with an acknowledged change was sent, and may have been executed.
     Sent = 6,
 }
 
@@ -698,7 +709,7 @@ pub(crate) fn kind(content: Option<&Content<&[u8]>>) -> Kind {
 }
 
 impl Record {
-    /// The position after it.
+    /// The position after the record.
     pub(crate) fn end(&self) -> u64 {
         self.position + (RECORD_BYTES + self.data_bytes) as u64
     }
@@ -716,8 +727,8 @@ impl Record {
         header
     }
 
-    /// Parses a header, if it belongs to this position. Does not verify its checksum, which also covers the
-    /// data.
+    /// Parses a record's header, if it belongs to this position. Does not verify the checksum, which also
+    /// covers the data.
     pub(crate) fn parse(header: &[u8; RECORD_BYTES], salt: u64, position: u64) -> Option<Record> {
         let u64_at = |at: usize| Some(u64::from_le_bytes(*header.get(at..)?.first_chunk()?));
         let u32_at = |at: usize| Some(u32::from_le_bytes(*header.get(at..)?.first_chunk()?));

@@ -16,9 +16,9 @@ const CAPACITY: u64 = 20_000;
 /// A device with a cache. All bytes of a block are the same.
 struct Medium {
     disk: TestDisk,
-    /// It loses its cache before it executes the next request of this kind.
+    /// If set, the device loses its cache before it executes the next request of this kind.
     loses_cache_at: Mutex<Option<At>>,
-    /// How often that has happened.
+    /// How often the device has lost its cache.
     restarts: AtomicU64,
 }
 
@@ -46,12 +46,12 @@ impl Medium {
         self.disk.with_bytes(|bytes| bytes[blocks.start * BLOCK..blocks.end * BLOCK].fill(byte));
     }
 
-    /// The byte of each block.
+    /// The byte that each block contains.
     fn now(&self) -> Vec<u8> {
         self.disk.contents().into_iter().step_by(BLOCK).collect()
     }
 
-    /// The same, without the cache.
+    /// The byte that each block contains without the cache.
     fn durable(&self) -> Vec<u8> {
         self.disk.stable_contents().into_iter().step_by(BLOCK).collect()
     }
@@ -114,7 +114,7 @@ impl Scene {
         ready(JournalFile::recovered(&self.path(), rule, CAPACITY, owner, &self.medium, &server))
     }
 
-    /// An acknowledged write.
+    /// Executes a write, and records its acknowledgement.
     fn write(&self, file: &mut JournalFile, blocks: Range<usize>, byte: u8) {
         let range = (blocks.start * BLOCK) as u64..(blocks.end * BLOCK) as u64;
         self.announce(file, &range);
@@ -125,7 +125,7 @@ impl Scene {
         }
     }
 
-    /// A change is sent; as far as the file knows, over another one.
+    /// Announces a change to the file, as a change over an acknowledged one.
     fn announce(&self, file: &mut JournalFile, range: &Range<u64>) {
         if !file.will_change(range, true).expect("a file") {
             self.flush(file);
@@ -143,13 +143,14 @@ enum Step {
     Write(usize, usize),
     Zeroes(usize, usize),
     WriteDurably(usize, usize),
-    /// Sent, and executed or not, but never acknowledged.
+    /// A write is sent, and executed or not, but never acknowledged.
     Send(usize, usize, bool),
     Mark,
     Flushed,
-    /// This process is killed, and the server has lost all writes that it has not happened to flush.
+    /// This process is killed, and the server restarts. It has lost all writes except those that it happened
+    /// to flush.
     Kill(u64),
-    /// The same while a record is being written, whose last byte is missing.
+    /// Like `Kill`, but while a record is being written: the last byte of the record is missing.
     KillWithinAWrite(u64, usize),
 }
 
@@ -175,7 +176,8 @@ proptest! {
         let scene = Scene::new();
         let medium = &scene.medium;
         let mut file = scene.open(ReplayRule::Force, None).expect("a new file");
-        // The allowed content of each block: the last acknowledged byte, and those sent since.
+        // The allowed content of each block: the byte of the last acknowledged write, and the bytes of writes
+        // sent since.
         let mut allowed: Vec<Vec<u8>> = vec![vec![0]; BLOCKS];
         let mut journal: crate::Journal<recoverable::Nothing> = crate::Journal::default();
         let mut flush = None;
