@@ -1,8 +1,8 @@
-//! The state of a session: its phase, the state machine, and the commands with their requesters.
+//! The state of a session: its phase, the protocol's state machine, and the commands with their requesters.
 //!
-//! Each command has one ticket. It is valid from submission until the requester has the result or, if the
-//! requester was dropped, until the command has ended. The state machine sends write data without copying it;
-//! up to [`OUT_BYTES_MAX`] of it are outstanding.
+//! Each command has one ticket. The ticket is valid from submission until the requester has the result or, if
+//! the requester was dropped, until the command has ended. The state machine sends write data without copying
+//! it. Up to [`OUT_BYTES_MAX`] of write data is outstanding.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem;
@@ -49,17 +49,17 @@ impl Shared {
     }
 }
 
-/// Maximum write data in the state machine. A target's credit is not larger.
+/// Maximum amount of write data in the state machine. A target does not grant more credit.
 const OUT_BYTES_MAX: usize = 8 << 20;
-/// An idle session requests an acknowledgement every 5 s. If none arrives for this long, the path is the
-/// problem and not the command.
+/// An idle session requests an acknowledgement every 5 s. If no frame arrives for this long, a timeout is
+/// caused by the path, not by the command.
 const SILENT: Duration = Duration::from_secs(7);
-/// Pauses between logins of a lost session. Short enough to reach a recovered target soon, and long enough
-/// not to overload a target that has not recovered.
+/// Pauses between the logins of a lost session. They are short enough to reach a recovered target soon, and
+/// long enough not to overload a target that has not recovered.
 pub(crate) const PAUSE_FIRST: Duration = Duration::from_millis(50);
 pub(crate) const PAUSE_LONGEST: Duration = Duration::from_secs(3);
 
-/// A session that lasted this long resets the pauses to the shortest. A session that is lost sooner does not.
+/// A session that lasts this long resets the pauses to the shortest. A session that is lost sooner does not.
 const STEADY: Duration = Duration::from_secs(10);
 
 /// The results of the last login.
@@ -76,7 +76,7 @@ pub(crate) enum Phase {
     Up {
         since: Instant,
     },
-    /// Requests wait, unless `fails` is set.
+    /// The session is lost. Requests wait for the next login, or fail if `fails` is set.
     Down {
         since: Instant,
         fails: bool,
@@ -86,7 +86,7 @@ pub(crate) enum Phase {
 
 pub(crate) struct Inner {
     pub(crate) agreed: Agreed,
-    /// Both addresses of each path.
+    /// The local and the remote address of each path.
     pub(crate) ends: Vec<(DatagramAddress, DatagramAddress)>,
     /// `None` between two logins.
     pub(crate) machine: Option<Initiator>,
@@ -100,26 +100,28 @@ pub(crate) struct Inner {
     pub(crate) said: String,
     pub(crate) tasks: BTreeMap<u64, Task>,
     pub(crate) next_ticket: u64,
-    /// Not passed to the state machine yet, in order.
+    /// Commands that were not passed to the state machine yet, in order.
     pub(crate) waiting: VecDeque<u64>,
     /// Tickets by the state machine's request ID.
     pub(crate) sent: HashMap<RequestId, u64>,
     pub(crate) out_bytes: usize,
-    /// Number of changes that may still be executed although their requester was dropped or has received an
-    /// error. Messages arrive in any order, so no newer change is sent before these have ended.
+    /// Number of changes that the target may still execute although their requester was dropped or has
+    /// received an error. Messages arrive in any order, so no newer change is sent before these changes have
+    /// ended.
     pub(crate) unsettled: usize,
     pub(crate) functions: HashMap<RequestId, Sender<FunctionResult>>,
-    /// Commands of the lost session may still be executed.
+    /// Whether commands of the lost session may still be executed.
     pub(crate) are_some_lost: bool,
-    /// Time of the last frame from the target, and the number of frames received by then.
+    /// Time of the last frame from the target. `frames` is the number of frames received by then.
     pub(crate) heard: Instant,
     pub(crate) frames: u64,
-    /// Time of the last turn: a request may be dropped when the clock is no longer available.
+    /// Time of the last turn. It is needed because a request may be dropped when the clock is no longer
+    /// available.
     pub(crate) now: Instant,
     pub(crate) timeouts: Timeouts,
     pub(crate) record: CommandRecord,
     pub(crate) driver: Option<Waker>,
-    /// Woken when the phase changes or a dropped command ends.
+    /// Tasks to wake when the phase changes or a dropped command ends.
     pub(crate) waiters: Vec<Waker>,
 }
 
@@ -133,7 +135,7 @@ pub(crate) struct Task {
     pub(crate) state: TaskState,
     pub(crate) was_sent: bool,
     pub(crate) step: EscalationStep,
-    /// Deadline of the step.
+    /// Deadline of the current step.
     pub(crate) until: Instant,
     pub(crate) requester: Requester,
 }
@@ -148,17 +150,17 @@ pub(crate) enum Requester {
     Waits(Option<Waker>),
     /// The timeout has passed, and the requester has not been notified yet.
     Expired,
-    /// Dropped or notified.
+    /// The requester was dropped or notified.
     Gone,
 }
 
 impl Task {
-    /// Whether it may change the medium: a command that returns no data is treated as a change.
+    /// Whether the command may change the medium. A command that returns no data is treated as a change.
     fn is_change(&self) -> bool {
         self.transfer.in_bytes() == 0
     }
 
-    /// Whether it may still be executed although its requester no longer waits.
+    /// Whether the command is a change that may still be executed although its requester no longer waits.
     fn is_unsettled(&self) -> bool {
         self.is_change()
             && matches!(self.state, TaskState::Sent(_))
@@ -202,7 +204,7 @@ impl Inner {
         }
     }
 
-    /// Its counters are kept.
+    /// Drops the state machine, but keeps its counters.
     fn drop_machine(&mut self) {
         self.counted += self.machine.take().map(|machine| machine.counters()).unwrap_or_default();
     }
@@ -240,7 +242,7 @@ impl Inner {
         }
     }
 
-    /// Submits a command; it may fail immediately.
+    /// Submits a command, which may fail immediately.
     pub(crate) fn submit(&mut self, now: Instant, spec: CommandSpec, epoch: u64) -> u64 {
         let CommandSpec { lun, cdb, transfer, epoch: meant, waits_for_end } = spec;
         let is_long = transfer.in_bytes().max(transfer.out_bytes()) > DATA_BYTES_MAX;
@@ -281,7 +283,7 @@ impl Inner {
         ticket
     }
 
-    /// Passes waiting commands to the state machine while it has room.
+    /// Passes waiting commands to the state machine while it has space for more.
     pub(crate) fn fill(&mut self, now: Instant, epoch: u64) {
         let Phase::Up { .. } = self.phase else { return };
         while let Some(position) = self.next_to_send() {
@@ -322,7 +324,7 @@ impl Inner {
                     let earlier = self.sent.insert(id, ticket);
                     debug_assert!(earlier.is_none(), "the machine numbers each command");
                 }
-                // There is room, and the length was checked: the session has just ended.
+                // The state machine has space, and the length was checked, so the session has just ended.
                 Err(_) => self.end(ticket, Err(CommandError::ConnectionLost)),
             }
         }
@@ -387,7 +389,7 @@ impl Inner {
         self.end(ticket, outcome);
     }
 
-    /// Handles the state machine's events. Returns whether there were any.
+    /// Handles the state machine's events. Returns true if there were any.
     pub(crate) fn take_events(&mut self, now: Instant, shared: &Shared) -> bool {
         let mut is_any = false;
         while let Some(event) = self.machine.as_mut().and_then(Initiator::poll_event) {
@@ -402,7 +404,7 @@ impl Inner {
                 Event::Completed { id, response } => self.complete(id, response),
                 Event::FunctionDone { id, result } => {
                     if let Some(asked) = self.functions.remove(&id) {
-                        let _ = asked.send(result); // the requester may be gone
+                        let _ = asked.send(result); // fails if the requester was dropped
                     }
                 }
                 Event::Lost { id } => {
@@ -419,7 +421,7 @@ impl Inner {
                     if self.is_leaving || is_failed_login {
                         self.end_session(reason, shared);
                     } else {
-                        // The target has been unresponsive since then.
+                        // An unreachable target has been unresponsive since its last frame.
                         let since = if reason == EndReason::Unreachable { self.heard } else { now };
                         self.lose(now, since, &reason.to_string(), shared);
                     }
@@ -446,7 +448,7 @@ impl Inner {
         self.wake_waiters();
     }
 
-    /// The session is lost and must be restarted. Its state is lost with it.
+    /// Marks the session as lost. A new session must be started; the state of the lost session is dropped.
     pub(crate) fn lose(&mut self, now: Instant, since: Instant, why: &str, shared: &Shared) {
         match self.phase {
             Phase::Up { .. } if self.timeouts.reconnect.is_zero() => {
@@ -477,7 +479,7 @@ impl Inner {
         debug_assert!(self.sent.is_empty() && self.out_bytes == 0 && self.unsettled == 0);
     }
 
-    /// The session has ended for good.
+    /// Ends the session permanently.
     pub(crate) fn end_session(&mut self, reason: EndReason, shared: &Shared) {
         if self.is_over() {
             return;
@@ -559,7 +561,7 @@ impl Inner {
         }
     }
 
-    /// Takes the next step for a command that does not end.
+    /// Takes the next step for a command that has not ended in time.
     pub(crate) fn escalate(&mut self, now: Instant, ticket: u64, id: RequestId, shared: &Shared) {
         let Some(task) = self.tasks.get_mut(&ticket) else { return };
         let (before, step) = (task.step, task.step.next());
@@ -588,7 +590,7 @@ impl Inner {
         if !matches!(asked, Some(Ok(_)))
             && let Some(task) = self.tasks.get_mut(&ticket)
         {
-            // Too many requests are outstanding: try again at the next check.
+            // Too many requests are outstanding. Repeat this step at the next check.
             (task.step, task.until) = (before, now);
         }
     }
@@ -616,7 +618,7 @@ impl Inner {
         }
     }
 
-    /// The requester was dropped: an unsent command is dropped, and a sent command is aborted.
+    /// Processes the drop of a requester: drops its command if it was not sent, and aborts it otherwise.
     pub(crate) fn abandon(&mut self, ticket: u64) {
         let now = self.now;
         let Some(task) = self.tasks.get_mut(&ticket) else { return };

@@ -13,10 +13,10 @@
 //! - [`discover`] lists the targets that respond; [`open`] and [`open_target`] log in.
 //! - `link` finds the stations of a target and the maximum frame length.
 //! - `session` submits commands to the protocol's state machine, and starts another session when one is lost.
-//!   `inner` has those commands.
+//!   `inner` keeps these commands.
 //!
-//! `iscsi_client` defines LUNs and translates their requests into commands, for iSCSI and for this protocol
-//! alike. The state machine provides paths, failover and exactly-once execution.
+//! `iscsi_client` defines LUNs and translates their requests into commands, for iSCSI as well as for this
+//! protocol. The state machine provides paths, failover and exactly-once execution.
 
 mod inner;
 mod link;

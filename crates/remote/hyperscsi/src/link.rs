@@ -1,9 +1,10 @@
-//! How to reach a target: local datagram endpoints, the target's addresses, and the maximum frame length.
+//! Finds out how to reach a target: the local datagram endpoints, the target's addresses, and the maximum
+//! frame length.
 //!
-//! A login is sent to a single MAC address, because other servers on the same Ethernet would reject an
-//! unknown target name. A discovery request is therefore broadcast first, in all frame lengths that the
-//! interface supports. The replies identify the stations, and show which lengths arrive there. The login
-//! verifies the opposite direction.
+//! A login must be sent to a single MAC address, because other servers on the same Ethernet would reject a
+//! target name that they do not have. Therefore, a discovery request is first broadcast in all frame lengths
+//! that the interface supports. The replies show which stations have the target, and which lengths arrive
+//! there. The login verifies the lengths in the opposite direction.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
@@ -32,7 +33,7 @@ pub enum OpenError {
     /// An interface or socket cannot be used.
     #[display("{_0}")]
     Interface(io::Error),
-    /// The host has no address.
+    /// The host name could not be resolved.
     #[display("{host}: {error}")]
     Resolve {
         /// The host.
@@ -51,7 +52,7 @@ pub enum OpenError {
         /// The I/O error.
         error: io::Error,
     },
-    /// No reply.
+    /// No target replied.
     #[display("no HyperSCSI target responded at {place} within {} s", time.as_secs_f64())]
     Silent {
         /// The place that was searched.
@@ -114,30 +115,31 @@ fn refused(refusal: Refusal, has_key: bool, name: &str) -> String {
     }
 }
 
-/// Fills bytes with fresh random numbers.
+/// A function that fills bytes with random numbers.
 pub type Random = fn(&mut [u8]);
 
-/// Interval between requests.
+/// Interval between discovery requests.
 const AGAIN: Duration = Duration::from_millis(250);
-/// How long to wait for more replies after the first: further stations of the target, and replies to longer
-/// frames.
+/// How long to wait for more replies after the first. Further stations of the target may reply, and the
+/// replies to longer frames may arrive later.
 const GATHER: Duration = Duration::from_millis(50);
-/// A host need not report that it has the target: after this time without a reply, a login is tried.
+/// Time without a reply after which a login to a host is tried anyway, because a host need not report that it
+/// has the target.
 const SILENCE: Duration = Duration::from_secs(1);
 /// If other targets have replied within this time and the wanted target has not, the wanted target is not
 /// there.
 const ELSEWHERE: Duration = Duration::from_secs(2);
-/// Room for whole windows of all paths.
+/// Size of the receive buffer: enough for the full windows of all paths.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
-/// A ring reduces the latency of a single request by a quarter to a half, because frames in it are received
-/// without a system call. It has room for four windows. Its memory is kernel memory.
+/// The size of the receive ring: four windows, in kernel memory. A ring reduces the latency of a single
+/// request by a quarter to a half, because frames are received without a system call.
 const RING: DatagramRing = DatagramRing { payload_bytes: FRAME_BYTES_MAX, places_max: 1024 };
 /// Maximum number of frames sent in one call.
 pub(crate) const BATCH: usize = 64;
 /// Maximum number of replying stations that are recorded.
 const STATIONS_MAX: usize = 256;
 
-/// The Ethernet payload that every card supports.
+/// The Ethernet payload that every network interface supports.
 const ETHERNET: u16 = 1500;
 
 /// Endpoints, and the paths of a session over them.
@@ -150,13 +152,13 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Both addresses of each path.
+    /// The local and the remote address of each path.
     pub(crate) fn ends(&self) -> Vec<(DatagramAddress, DatagramAddress)> {
         self.routes.iter().map(|route| (self.endpoints[route.endpoint].local(), route.to)).collect()
     }
 }
 
-/// A path: from an endpoint to an address.
+/// A path from an endpoint to an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Route {
     pub(crate) endpoint: usize,
@@ -170,11 +172,11 @@ pub struct Found {
     pub asked: String,
     /// The replying address.
     pub from: DatagramAddress,
-    /// Their names.
+    /// The targets' names.
     pub targets: Vec<String>,
 }
 
-/// Queries all targets; returns those that reply within `time`, in order.
+/// Queries all targets. Returns the targets that reply within `time`, in order.
 ///
 /// # Errors
 /// An interface cannot be used, or a host has no address.
@@ -195,7 +197,7 @@ pub async fn discover(place: &Place, time: Duration, random: Random) -> Result<V
     Ok(found)
 }
 
-/// Finds a target.
+/// Finds the stations of a target, and the frame lengths that arrive there.
 pub(crate) async fn find(
     place: &Place,
     target: &str,
@@ -206,7 +208,7 @@ pub(crate) async fn find(
     let mut search = Search::open(place, options, random).await?;
     let is_named = matches!(place, Place::Udp(_)) || !options.stations.is_empty();
     let begun = reactor::now();
-    // A host addressed by name need not reply about the target, or at all.
+    // A host that the URL names need not reply to a discovery request.
     let silence = if is_named { SILENCE.min(time) } else { time };
     let mut first = None;
     search
@@ -232,7 +234,7 @@ struct Search {
     asked: Vec<Route>,
     /// Frame lengths, the longest first.
     sizes: Vec<u16>,
-    /// One for each size.
+    /// The nonces of the queries, one for each frame length.
     nonces: Vec<u64>,
     stations: Vec<Station>,
 }
@@ -241,7 +243,7 @@ struct Search {
 struct Station {
     route: Route,
     targets: Vec<String>,
-    /// Which of the sizes have arrived there.
+    /// For each frame length, whether a query of this length has arrived at the station.
     sizes: Vec<bool>,
 }
 
@@ -253,8 +255,8 @@ impl Search {
         match place {
             Place::Ethernet(interfaces) => {
                 let mut failure = None;
-                // An interface given twice, by one name or two, is one path: otherwise each frame would
-                // arrive twice.
+                // An interface that is specified twice, possibly by different names, is one path. Otherwise
+                // each frame would arrive twice.
                 let mut names = BTreeSet::new();
                 for (index, interface) in interfaces.iter().enumerate() {
                     let interface = reactor::world().interface_name(interface);
@@ -297,7 +299,7 @@ impl Search {
                 for (index, host) in hosts.iter().enumerate() {
                     let to = resolve(host).await?;
                     if asked.iter().any(|route: &Route| route.to == DatagramAddress::Udp(to)) {
-                        continue; // as above
+                        continue; // a host that is specified twice is one path
                     }
                     let any: IpAddr = match to {
                         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -307,7 +309,7 @@ impl Search {
                         open(DatagramEndpoint::Udp(SocketAddr::new(any, 0))).map_err(OpenError::Interface)?;
                     // Excluding UDP and IP headers.
                     let headers = if to.is_ipv4() { 28 } else { 48 };
-                    // For loopback, for jumbo frames, and for any Ethernet.
+                    // The lengths for loopback, for jumbo frames, and for any Ethernet.
                     sizes.extend([FRAME_BYTES_MAX as u16, 9000 - headers, ETHERNET - headers]);
                     asked.push(Route { endpoint: endpoints.len(), to: DatagramAddress::Udp(to) });
                     places.push(index);
@@ -329,7 +331,7 @@ impl Search {
         Ok(Search { endpoints, places, asked, sizes, nonces, stations: Vec::new() })
     }
 
-    /// Repeats the query until `is_enough` returns true or the time is over.
+    /// Repeats the query until `is_enough` returns true or the time has passed.
     async fn run(&mut self, time: Duration, mut is_enough: impl FnMut(&Search, std::time::Instant) -> bool) {
         let end = reactor::now() + time;
         let longest = self.sizes.first().map_or(FRAME_BYTES_MIN, |size| usize::from(*size));
@@ -348,7 +350,7 @@ impl Search {
             let arrived = poll_fn(|cx| {
                 let mut is_ready = false;
                 for endpoint in &self.endpoints {
-                    is_ready |= endpoint.poll_receivable(cx).is_ready(); // each keeps the waker
+                    is_ready |= endpoint.poll_receivable(cx).is_ready(); // polls all of them
                 }
                 if is_ready { Poll::Ready(()) } else { Poll::Pending }
             });
@@ -359,7 +361,7 @@ impl Search {
         }
     }
 
-    /// Sends the query in all sizes. A size that an endpoint rejects is dropped.
+    /// Sends the query in all frame lengths. A length that an endpoint rejects is dropped.
     fn ask(&mut self) {
         let mut refused = vec![false; self.sizes.len()];
         for route in &self.asked {
@@ -369,12 +371,12 @@ impl Search {
                 let payload = [OutSlice::Bytes(&frame)];
                 let sent = self.endpoints[route.endpoint]
                     .try_send(&[OutDatagram { to: route.to, payload: &payload }]);
-                // A query that fails otherwise gets no reply and is repeated.
+                // A query that fails for another reason gets no reply, and is repeated.
                 refused[index] |= sent.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput);
             }
         }
         if refused.iter().all(|refused| *refused) {
-            return; // keep the smallest
+            return; // keep the shortest length
         }
         let mut refused = refused.iter();
         let keep: Vec<bool> = std::iter::from_fn(|| refused.next().map(|refused| !refused)).collect();
@@ -427,8 +429,8 @@ impl Search {
         self.stations.iter().filter(move |station| station.targets.iter().any(|name| name == target))
     }
 
-    /// Whether the discovery is complete: every endpoint reaches the target, and every size has arrived
-    /// there.
+    /// Whether the discovery is complete: every endpoint reaches the target, and queries of every length have
+    /// arrived there.
     fn is_complete(&self, target: &str, is_named: bool) -> bool {
         let all = |station: &&Station| station.sizes.iter().all(|arrived| *arrived);
         let of_endpoint = |endpoint: usize| {
@@ -462,7 +464,7 @@ impl Search {
             true => self.stations.iter().collect(),
             false => found,
         };
-        // The longest that has arrived at all stations that replied.
+        // The longest frame length that has arrived at all stations that replied.
         let arrived = |size: &usize| answered.iter().all(|station| station.sizes[*size]);
         let best = (0..self.sizes.len()).find(|size| !answered.is_empty() && arrived(size)).unwrap_or(0);
         let sizes = self.sizes[best..].to_vec();
@@ -492,36 +494,36 @@ fn open(endpoint: DatagramEndpoint) -> io::Result<Box<dyn Datagrams>> {
     reactor::world().datagrams(&options)
 }
 
-/// The first address of a host. Resolving a name blocks the thread; addresses do not.
+/// Resolves a host to its first address.
 async fn resolve(host: &UdpHost) -> Result<SocketAddr, OpenError> {
     let addresses = reactor::resolve(&host.host, host.port).await;
     let addresses = addresses.map_err(|error| OpenError::Resolve { host: host.host.clone(), error })?;
     addresses.first().copied().ok_or_else(|| OpenError::NoAddress(host.host.clone()))
 }
 
-// The datagrams of a state machine: passes received frames to it, and sends its frames through the endpoints
-// of its paths.
+// Drives a state machine: passes received frames to it, and sends its frames through the endpoints of its
+// paths.
 
-/// Batches sent in one turn. Only one is received per turn, so that it is acknowledged and requesters
-/// continue while more arrive.
+/// Maximum number of batches sent in one turn. Only one batch is received per turn, so that its frames are
+/// acknowledged, and requesters continue, while more frames arrive.
 const ROUNDS: usize = 16;
 
-/// Maximum number of frames queued for a blocked endpoint. More are dropped and count as lost, as at the
-/// server's interfaces.
+/// Maximum number of frames queued for a blocked endpoint. Further frames are dropped, and count as lost in
+/// transit.
 const WAITING_MAX: usize = 1024;
 
-/// The datagrams of a state machine.
+/// Drives a state machine over the endpoints of a link.
 pub(crate) struct Driver {
     link: Link,
     batch: DatagramBatch,
-    /// Queued frames by endpoint: a blocked endpoint does not delay the others.
+    /// Queued frames by endpoint, so that a blocked endpoint does not delay the others.
     outgoing: Vec<Outgoing>,
     spare: Vec<Frame>,
     timer: Option<Sleep>,
     /// Endpoints whose failure has been reported.
     has_failed: Vec<bool>,
-    /// The session whose frames the endpoints receive, in addition to frames outside sessions; `None` before
-    /// the endpoints were configured.
+    /// The session whose frames the endpoints receive, in addition to frames that belong to no session;
+    /// `None` until the endpoints are configured.
     receives: Option<Option<u32>>,
 }
 
@@ -529,7 +531,7 @@ pub(crate) struct Driver {
 #[derive(Default)]
 struct Outgoing {
     frames: VecDeque<(DatagramAddress, Frame)>,
-    /// The endpoint is blocked in this turn.
+    /// Whether the endpoint is blocked in this turn.
     is_blocked: bool,
 }
 
@@ -568,7 +570,7 @@ impl Driver {
                     self.note_failure(endpoint, &error);
                     cx.waker().wake_by_ref();
                 }
-                // The rest waits for the next turn.
+                // The remaining frames wait for the next turn.
                 _ if self.link.endpoints[endpoint].poll_receivable(cx).is_ready() => cx.waker().wake_by_ref(),
                 _ => {}
             }
@@ -576,8 +578,8 @@ impl Driver {
         self.choose(machine.session());
     }
 
-    /// Filters out frames of other sessions, which have their own sockets: on an interface, every socket
-    /// receives all frames.
+    /// Makes the endpoints receive only the frames of this session. Without the filter, every socket on an
+    /// interface would also receive the frames of other sessions, which have their own sockets.
     fn choose(&mut self, session: Option<u32>) {
         if self.receives.replace(session) == Some(session) {
             return;
@@ -590,7 +592,7 @@ impl Driver {
         }
     }
 
-    /// Sends the state machine's frames, as far as there is room.
+    /// Sends the state machine's frames, as far as the endpoints have space.
     pub(crate) fn transmit(&mut self, machine: &mut Initiator, now: Instant, cx: &mut Context<'_>) {
         self.outgoing.iter_mut().for_each(|outgoing| outgoing.is_blocked = false);
         for _ in 0..ROUNDS {
@@ -610,9 +612,9 @@ impl Driver {
         cx.waker().wake_by_ref();
     }
 
-    /// Fetches a batch of frames for endpoints that are not blocked, and all frames that precede them for
-    /// blocked ones. If all endpoints are blocked, it fetches everything: the state machine advances its
-    /// deadlines only when due frames have been fetched.
+    /// Fetches frames from the state machine until there is a batch for endpoints that are not blocked;
+    /// frames for blocked endpoints are queued. If all endpoints are blocked, fetches all frames: the state
+    /// machine advances its deadlines only when due frames have been fetched.
     fn fill(&mut self, machine: &mut Initiator, now: Instant) {
         let ready = self.outgoing.iter().filter(|outgoing| !outgoing.is_blocked);
         let mut ready: usize = ready.map(|outgoing| outgoing.frames.len()).sum();
@@ -633,7 +635,7 @@ impl Driver {
     }
 
     fn give_back(&mut self, mut frame: Frame) {
-        frame.clear(); // message data must not outlive its message
+        frame.clear(); // do not keep message data after the message has ended
         if self.spare.len() < BATCH {
             self.spare.push(frame);
         }
@@ -663,7 +665,7 @@ impl Driver {
                 self.outgoing[endpoint].is_blocked = !is_ready;
                 return;
             }
-            // They count as lost in transit, which the state machine handles.
+            // The frames count as lost in transit, which the state machine handles.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => 1,
             Err(error) => {
                 let all = datagrams.len();
@@ -683,7 +685,7 @@ impl Driver {
         }
     }
 
-    /// Arranges for the task to be woken at this time, or slightly earlier.
+    /// Wakes the task at this time, or slightly earlier.
     pub(crate) fn wait_until(&mut self, at: Option<Instant>, cx: &mut Context<'_>) {
         let Some(at) = at else { return };
         let timer = match self.timer.take() {

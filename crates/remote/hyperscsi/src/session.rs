@@ -1,4 +1,4 @@
-//! A session on its thread: the state machine, its commands, and their requesters.
+//! The task of a session, which runs the state machine, its commands, and their requesters.
 //!
 //! ```text
 //!   New ── logged in ──► Up ── no record of it, silence, left ──► Down ── logged in ──► Up, one reinstatement more
@@ -7,9 +7,10 @@
 //! ```
 //!
 //! If the target has lost its record of the session, the state machine automatically starts a new session. If
-//! the target stops responding or closes the session, the state machine ends. Then the target is searched for
-//! again, and another state machine logs in with the same name and port. In both cases the commands of the
-//! lost session are lost, and the target executes none of them after a command of the next session.
+//! the target stops responding or closes the session, the state machine ends. The client then searches for
+//! the target again, and another state machine logs in with the same name and port. In both cases, the
+//! commands of the lost session are lost, and the target executes none of them after a command of the next
+//! session.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -34,7 +35,7 @@ use crate::inner::{Agreed, Inner, PAUSE_FIRST, PAUSE_LONGEST, Phase, Requester, 
 use crate::link::{self, Driver, Link, OpenError, Random};
 use crate::url::{SCHEME, Url};
 
-/// Interval of timeout checks; timeouts are seconds long.
+/// Interval of timeout checks. Timeouts take seconds, so this is precise enough.
 const TICK: Duration = Duration::from_millis(500);
 
 /// A session, shared by its task and by the requests on its thread.
@@ -46,15 +47,15 @@ pub(crate) struct Session {
 /// The status of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionStatus {
-    /// Maximum bytes of a frame.
+    /// Maximum length of a frame in bytes.
     pub frame_bytes: usize,
     /// Maximum number of outstanding commands.
     pub queue_depth: u32,
     /// Whether frames are encrypted, and the target has proven that it has the key.
     pub is_encrypted: bool,
-    /// Its paths.
+    /// The session's paths.
     pub paths: Vec<PathStatus>,
-    /// The counters of its state machine.
+    /// The counters of the session's state machines.
     pub counters: Counters,
     /// How often the session was lost and reinstated.
     pub reinstatements: u64,
@@ -69,16 +70,17 @@ pub struct PathStatus {
     pub local: DatagramAddress,
     /// The target's address.
     pub remote: DatagramAddress,
-    /// Whether it carries frames.
+    /// Whether the path carries frames.
     pub is_up: bool,
-    /// Its round-trip time; `None` until it is measured.
+    /// The path's round-trip time; `None` until it is measured.
     pub round_trip: Option<Duration>,
-    /// Its window.
+    /// The path's window, in frames.
     pub window_frames: u32,
 }
 
 impl Session {
-    /// A session that logs in with this state machine, over this link. Its tasks end when it is over.
+    /// Starts a session that logs in with this state machine, over this link. The session's tasks end when
+    /// the session is over.
     pub(crate) fn begin(
         machine: Initiator,
         link: Link,
@@ -97,7 +99,7 @@ impl Session {
         &self.shared
     }
 
-    /// Resolves when the first login has succeeded; fails if it failed.
+    /// Resolves when the first login has succeeded or failed.
     pub(crate) async fn logged_in(&self) -> Result<(), EndReason> {
         poll_fn(|cx| {
             let mut inner = self.inner.borrow_mut();
@@ -110,7 +112,7 @@ impl Session {
         .await
     }
 
-    /// Sends a command, as soon as there is room.
+    /// Sends a command as soon as the state machine has space for it.
     pub(crate) fn request(self: &Rc<Session>, spec: CommandSpec) -> Request {
         let now = reactor::now();
         let mut inner = self.inner.borrow_mut();
@@ -121,7 +123,8 @@ impl Session {
         Request { session: Rc::clone(self), ticket, is_done: false }
     }
 
-    /// Sends a task management function. The receiver gets its result, and is closed if the session is lost.
+    /// Sends a task management function. The receiver gets the function's result, and is closed if the
+    /// session is lost.
     pub(crate) fn manage(
         &self,
         function: Function,
@@ -137,7 +140,7 @@ impl Session {
         Ok(receiver)
     }
 
-    /// Its status; `None` if it is not logged in.
+    /// The session's status; `None` if it is not logged in.
     pub(crate) fn status(&self) -> Option<SessionStatus> {
         let inner = self.inner.borrow();
         let machine = inner.machine.as_ref().filter(|_| matches!(inner.phase, Phase::Up { .. }))?;
@@ -199,7 +202,7 @@ impl Session {
         .await
     }
 
-    /// Closes the session. Resolves when it is over.
+    /// Closes the session. Resolves when the session is over.
     pub(crate) async fn close(&self) {
         {
             let mut inner = self.inner.borrow_mut();
@@ -233,7 +236,7 @@ impl Session {
         .await
     }
 
-    /// Ready when the state machine has ended.
+    /// Runs the state machine. Ready when the state machine has ended.
     fn poll(&self, driver: &mut Driver, cx: &mut Context<'_>) -> Poll<()> {
         let inner = &mut *self.inner.borrow_mut();
         inner.driver = Some(cx.waker().clone());
@@ -249,7 +252,7 @@ impl Session {
         inner.fill(now, self.shared.reinstatements());
         let Some(machine) = &mut inner.machine else { return Poll::Ready(()) };
         driver.transmit(machine, now, cx);
-        // Sending the last frame may have caused an event.
+        // Sending frames may have caused an event.
         if inner.take_events(now, &self.shared) {
             cx.waker().wake_by_ref();
         }
@@ -271,8 +274,8 @@ async fn drive(session: Rc<Session>, link: Link, connector: Connector) {
     }
 }
 
-/// Searches for the target of a lost session, with pauses, and gives the session another state machine.
-/// Returns `None` when the session is over.
+/// Searches for the target of a lost session, with pauses between attempts, and gives the session another
+/// state machine. Returns `None` when the session is over.
 async fn begin_again(session: &Session, connector: &Connector) -> Option<Link> {
     loop {
         let pause = {
@@ -299,7 +302,7 @@ async fn begin_again(session: &Session, connector: &Connector) -> Option<Link> {
     }
 }
 
-/// Processes timeouts while the session exists.
+/// Checks timeouts at regular intervals while the session exists.
 async fn keep_time(session: Weak<Session>) {
     loop {
         reactor::sleep(TICK).await;
@@ -314,7 +317,8 @@ async fn keep_time(session: Weak<Session>) {
     }
 }
 
-/// A command from its submission to its end. If it is dropped early, it is aborted.
+/// A command, as a future, from its submission to its end. If the future is dropped early, the command is
+/// aborted.
 pub(crate) struct Request {
     session: Rc<Session>,
     ticket: u64,
@@ -353,7 +357,7 @@ pub(crate) struct HyperScsi {
     pub(crate) nexus: Nexus,
 }
 
-/// The same, for [`iscsi_client::RemoteTarget`].
+/// A session as the carrier of an [`iscsi_client::RemoteTarget`].
 pub(crate) struct Carried(pub(crate) Arc<HyperScsi>);
 
 impl Carrier for Carried {
@@ -400,7 +404,7 @@ impl Carrier for Carried {
     }
 
     fn close(&self) -> Answer<'_, ()> {
-        // A thread that does not respond has ended, with the session.
+        // If the thread does not respond, it has ended, and the session with it.
         Box::pin(async {
             let _ = self.0.session.with(async |session| session.close().await).await;
         })
@@ -427,7 +431,7 @@ impl Carrier for Carried {
     }
 }
 
-/// The protocol has iSCSI's functions with iSCSI's numbers.
+/// Converts a task management function. HyperSCSI uses iSCSI's functions and their numbers.
 fn function(management: Management) -> (Function, Lun) {
     let (code, lun) = match management {
         Management::AbortTaskSet(lun) => (2, lun),
@@ -452,22 +456,23 @@ fn meaning(result: FunctionResult) -> TaskManagementResult {
     }
 }
 
-// Opening a LUN by its URL.
+// Opens LUNs by their URLs.
 
 /// Time limit of one search for the target of a lost session.
 const FIND_AGAIN: Duration = Duration::from_secs(5);
-/// A session without any response for this long is lost; sooner if requests wait for a shorter time.
+/// Maximum time without a response after which a session is lost. The time is `reconnect-time` if that is
+/// shorter, but at least [`GIVE_UP_LEAST`].
 const GIVE_UP: Duration = Duration::from_secs(60);
 const GIVE_UP_LEAST: Duration = Duration::from_secs(10);
 
 /// Logs in to the target of a URL and attaches its LUN. The session runs on this thread's reactor, which must
-/// keep running while the LUN is in use. Resolving a host name blocks the thread; addresses do not.
+/// keep running while the LUN is in use.
 pub async fn open(url: &Url, random: Random) -> Result<RemoteLun, OpenError> {
     open_with_session(url, random).await.map(|(lun, _)| lun)
 }
 
-/// Ports of this process are numbered consecutively from a random one: a server distributes its sessions over
-/// its cores by port.
+/// The port of the next session. The sessions of this process have consecutive ports, starting with a random
+/// one, because a server distributes sessions over its cores by port.
 fn next_port(random: Random) -> u32 {
     static FIRST: OnceLock<u32> = OnceLock::new();
     static OPENED: AtomicU32 = AtomicU32::new(0);
@@ -479,7 +484,7 @@ fn next_port(random: Random) -> u32 {
     first.wrapping_add(OPENED.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The same, also returns the session.
+/// Like [`open`], but also returns the session.
 pub async fn open_with_session(url: &Url, random: Random) -> Result<(RemoteLun, SessionHandle), OpenError> {
     let Opened { target, session } = open_target(url, random).await?;
     match target.lun(url.lun).await {
@@ -491,7 +496,7 @@ pub async fn open_with_session(url: &Url, random: Random) -> Result<(RemoteLun, 
     }
 }
 
-/// Logs in to the target of a URL, for any of its LUNs.
+/// Logs in to the target of a URL, without attaching a LUN.
 pub async fn open_target(url: &Url, random: Random) -> Result<Opened, OpenError> {
     let options = &url.options;
     let port = options.port.unwrap_or_else(|| next_port(random));
@@ -537,7 +542,7 @@ pub async fn open_target(url: &Url, random: Random) -> Result<Opened, OpenError>
 
 /// A target with a session.
 pub struct Opened {
-    /// The target, for its LUNs.
+    /// The target, through which LUNs can be opened.
     pub target: Arc<RemoteTarget>,
     /// The session, for its status.
     pub session: SessionHandle,
@@ -558,7 +563,7 @@ thread_local! {
     static OPEN: RefCell<Vec<Weak<Session>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Closes all sessions of this thread, so that their targets do not keep them until they time out.
+/// Closes all sessions of this thread. Otherwise, their targets would keep them until they time out.
 pub async fn closed() {
     let open: Vec<Rc<Session>> = OPEN.take().iter().filter_map(Weak::upgrade).collect();
     let closing: Vec<_> =
@@ -579,7 +584,7 @@ impl Connector {
     /// Finds the target, and starts a login.
     async fn machine(&self, time: Duration) -> Result<(Link, Initiator), OpenError> {
         let Url { place, target, options, .. } = &self.url;
-        // Read at every login, like iSCSI secrets.
+        // The key is read at every login, like iSCSI secrets.
         let key = options.key_file.as_deref().map(|path| {
             let secret =
                 secret_file::read(path).map_err(|error| OpenError::Key { path: path.to_owned(), error })?;
@@ -604,15 +609,15 @@ impl Connector {
         Ok((link, Initiator::new(reactor::now(), config, seed)))
     }
 
-    /// A pause with a random part, so that a target's initiators do not all log in at the same time.
+    /// Adds a random part to a pause, so that a target's initiators do not all log in at the same time.
     pub(crate) fn spread(&self, pause: Duration) -> Duration {
         let mut dice = [0];
         (self.random)(&mut dice);
         pause + pause.mul_f64(f64::from(dice[0]) / 512.0)
     }
 
-    /// Both ends in iSCSI terms, as our server names them in reservations: the port takes the place of an
-    /// ISID. There is no portal group, and on an Ethernet no IP address.
+    /// The initiator and the target in iSCSI terms, as Linerate's server names them in reservations. The port
+    /// takes the place of an ISID. There is no portal group, and on an Ethernet there is no IP address.
     fn nexus(&self, link: &Link) -> Nexus {
         let address = link.routes.first().and_then(|route| match route.to {
             DatagramAddress::Udp(address) => Some(address),

@@ -15,15 +15,15 @@ use volume::spec::Time;
 
 /// The URL scheme of a LUN on an Ethernet, in front of `://`.
 pub const SCHEME: &str = "hyperscsi";
-/// The same over UDP.
+/// The URL scheme of a LUN over UDP.
 pub const SCHEME_UDP: &str = "hyperscsi+udp";
-/// Both.
+/// Both URL schemes.
 pub const SCHEMES: [&str; 2] = [SCHEME, SCHEME_UDP];
 /// The keys after the question mark; [`Options`] has a field for each.
 pub const KEYS: [&str; 8] =
     ["cipher", "frame", "key", "name", "port", "reconnect-time", "station", "timeout"];
 
-/// As in iSCSI URLs: the limit of flat space addressing (SAM-5 4.7.7.4).
+/// The maximum LUN, as in iSCSI URLs: the limit of flat space addressing (SAM-5 4.7.7.4).
 const LUN_MAX: u16 = 16_383;
 /// Maximum of `reconnect-time`: a week.
 const RECONNECT_MAX: Duration = Duration::from_secs(168 * 3600);
@@ -33,7 +33,7 @@ const RECONNECT_MAX: Duration = Duration::from_secs(168 * 3600);
 pub struct Url {
     /// The location of the target.
     pub place: Place,
-    /// Its name.
+    /// The target's name.
     pub target: String,
     /// The LUN.
     pub lun: u16,
@@ -53,7 +53,7 @@ pub enum Place {
 /// A host, and the UDP port of the target there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpHost {
-    /// Its name or address.
+    /// The host's name or address.
     pub host: String,
     /// The port.
     pub port: u16,
@@ -69,18 +69,18 @@ pub struct Options {
     /// a second session with the same name and port terminates the first, and persistent reservations belong
     /// to the name and port.
     pub port: Option<u32>,
-    /// A file with the initiator's key. `None`: frames are not encrypted, and there is no authentication.
+    /// A file with the initiator's key. If `None`, frames are not encrypted, and there is no authentication.
     pub key_file: Option<PathBuf>,
     /// The cipher for frames, if there is a key.
     pub cipher: Cipher,
-    /// Maximum bytes of frames to try, 1232 to 9216; `None` for the maximum of the network.
+    /// Maximum frame length to try in bytes, 1232 to 9216; `None` for the maximum that the network supports.
     pub frame: Option<u16>,
-    /// The target's stations on the Ethernet; ignored over UDP. If empty, the addresses are discovered; a
-    /// target may be configured not to respond to discovery.
+    /// The target's stations on the Ethernet; ignored over UDP. If empty, the stations are discovered. They
+    /// are needed for a target that is configured not to respond to discovery.
     pub stations: Vec<MacAddress>,
     /// Time limit of a login and of a command, from 1 second to 1 hour.
     pub timeout: Duration,
-    /// How long requests wait for a lost session to be reinstated. Zero: a lost session is over.
+    /// How long requests wait for a lost session to be reinstated. If zero, a lost session is not reinstated.
     pub reconnect: Duration,
 }
 
@@ -102,13 +102,13 @@ impl Default for Options {
 /// Why a text is not the URL of a LUN.
 #[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
 pub enum UrlError {
-    /// Its beginning is wrong.
+    /// The text does not have the form of a HyperSCSI URL.
     #[display(
         "the URL of a HyperSCSI LUN is hyperscsi://INTERFACE/TARGET/LUN or hyperscsi+udp://HOST[:PORT]/TARGET/LUN, such as \
          hyperscsi://eth0/iqn.2026-01.io.linerate:san/0"
     )]
     Form,
-    /// It names no LUN.
+    /// The URL names no LUN.
     #[display("the URL has no LUN; add one, such as {_0}/0")]
     NoLun(#[error(not(source))] String),
     /// The LUN is invalid.
@@ -117,15 +117,15 @@ pub enum UrlError {
     /// An interface or host is invalid: the text, and its expected form.
     #[display("{_0:?} is not {_1}")]
     Place(#[error(not(source))] String, &'static str),
-    /// An IPv6 address is wrong, such as a link-local one without its interface.
+    /// An IPv6 address is invalid, for instance a link-local address without its interface.
     Address(BadAddress),
-    /// More places than paths.
+    /// The URL has more interfaces or hosts than a session can have paths.
     #[display("a session has at most {PATHS_MAX} paths")]
     Paths,
-    /// Not a name that a target may have.
+    /// The target name is invalid.
     #[display("{_0:?} is not a valid target name: use only letters, digits, and the characters .:-_")]
     Target(#[error(not(source))] String),
-    /// An unknown key.
+    /// The key does not exist.
     #[display("`{_0}` is not a key of a HyperSCSI URL; the keys are {}", KEYS.join(", "))]
     UnknownKey(#[error(not(source))] String),
     /// A value is not valid for its key.
@@ -161,7 +161,7 @@ impl Place {
         }
     }
 
-    /// The scheme of its URLs.
+    /// The scheme of URLs with this place.
     pub fn scheme(&self) -> &'static str {
         match self {
             Place::Ethernet(_) => SCHEME,
@@ -170,7 +170,7 @@ impl Place {
     }
 }
 
-/// As in a URL, between `://` and the first slash.
+/// Prints the place as in a URL, between `://` and the first slash.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts: Vec<String> = match self {
@@ -211,8 +211,8 @@ impl Url {
         Ok(url)
     }
 
-    /// Parses a URL that may end with the target. Returns the LUN if the URL names one; otherwise the LUN in
-    /// the URL is 0.
+    /// Parses a URL that may end after the target. Also returns the LUN, if the URL names one; otherwise, the
+    /// LUN in the returned URL is 0.
     pub fn of_target(text: &str) -> Result<(Url, Option<u16>), UrlError> {
         let (scheme, rest) = text.split_once("://").ok_or(UrlError::Form)?;
         if !SCHEMES.contains(&scheme) {
@@ -294,7 +294,7 @@ impl Options {
     }
 }
 
-/// Without options: parsing the result yields the defaults.
+/// Prints the URL without its options. Parsing the result yields the default options.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Url { place, target, lun, .. } = self;

@@ -17,7 +17,8 @@ struct Model {
     used: Vec<bool>,
 }
 
-/// Several tasks read and write blocks at random, and check the data. No two use a block at the same time.
+/// Reads and writes random blocks from several tasks, and checks the data. No two tasks use a block at the
+/// same time.
 pub(crate) async fn work<D: BlockDevice + 'static>(device: &Rc<D>, seed: u64, tasks: u64, requests: u64) {
     let model = Rc::new(RefCell::new(Model { versions: vec![0; BLOCKS], used: vec![false; BLOCKS] }));
     let all: Vec<_> = (0..tasks)

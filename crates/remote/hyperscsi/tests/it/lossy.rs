@@ -1,4 +1,4 @@
-//! In virtual time, on an Ethernet that loses, duplicates, delays and reorders frames.
+//! Tests in virtual time, on an Ethernet that loses, duplicates, delays and reorders frames.
 
 use std::cell::Cell;
 use std::fs::Permissions;
@@ -40,7 +40,7 @@ thread_local! {
     static SEED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// From a seed, so that a run can be repeated.
+/// Fills `bytes` with pseudo-random numbers from a seed, so that a run can be repeated.
 fn random(bytes: &mut [u8]) {
     for byte in bytes {
         let seed = SEED.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -113,7 +113,7 @@ fn a_lun_is_the_disk_that_it_says_it_is() {
         let lun = opened("").await;
         assert_eq!((lun.geometry().blocks.0, lun.geometry().block_size.bytes()), (8192, 512));
         assert!(lun.profile().thin && lun.profile().volatile_cache && lun.profile().solid_state);
-        // Longer than the limit of a command.
+        // The write is longer than the limit of a command.
         let mut data = Buffer::zeroed(3 << 20);
         data.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 777) as u8);
         let (whole, expected) = (Extent::new(8, (3 << 20) / 512), data.to_vec());
@@ -184,7 +184,7 @@ fn keys_must_match() {
     });
 }
 
-/// Every frame returns to its sender from the server's address, once unchanged and once damaged.
+/// A mirror returns every frame to its sender from the server's address, once unchanged and once damaged.
 #[test]
 fn frames_that_are_thrown_back_and_damaged_change_nothing() {
     let directory = tempfile::tempdir().expect("a folder");
@@ -193,7 +193,8 @@ fn frames_that_are_thrown_back_and_damaged_change_nothing() {
     block_on(ethernet.world(), async {
         let rules = Rules { secret: Some("a long secret"), ..Rules::default() };
         let _server = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), rules);
-        // The last letter of an interface's name determines its address: it has the server's.
+        // The last letter of an interface's name determines its address, so this interface has the server's
+        // address.
         let mirror = open_endpoint(DatagramEndpoint::Ethernet {
             interface: "mirror".to_owned(),
             ether_type: ETHERTYPE,
@@ -258,7 +259,8 @@ fn who_is_not_there_is_told_from_others() {
     });
 }
 
-/// A target need not respond to discovery; a client that has its station reaches it.
+/// A target need not respond to discovery. A client whose URL contains the target's station can still reach
+/// it.
 #[test]
 fn a_hidden_target_is_reached_by_its_station() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
@@ -267,7 +269,7 @@ fn a_hidden_target_is_reached_by_its_station() {
         let _server = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), rules);
         let error = open(&url("?timeout=2s"), random).await.err();
         assert!(matches!(error, Some(OpenError::Silent { .. })), "{error:?}");
-        let station = "02:00:00:00:00:72"; // the last letter of its interface
+        let station = "02:00:00:00:00:72"; // the last byte is the last letter of the interface's name
         let lun = opened(&format!("?station={station}")).await;
         write(&lun, 0, 1).await.expect("written");
     });
@@ -305,7 +307,7 @@ fn a_server_that_is_started_again_under_load_loses_and_repeats_nothing() {
                 assert!(!load.is_finished(), "it has work left");
                 drop(server);
                 sleep(Duration::from_millis(700)).await;
-                // The same cache: acknowledged data is there.
+                // The new server has the same cache, so it still has all acknowledged data.
                 server = on_interface("server", unit(&disk, 1), Rules::default());
                 while lun.target().reinstatements() < restarts {
                     sleep(Duration::from_millis(10)).await;
@@ -317,7 +319,8 @@ fn a_server_that_is_started_again_under_load_loses_and_repeats_nothing() {
     }
 }
 
-/// A RAID set chooses among its members by this: a read of a renewed session may lack acknowledged writes.
+/// A RAID set uses these reports to choose among its members, because a read over a reinstated session may
+/// return data without acknowledged writes.
 #[test]
 fn a_restart_that_lost_the_cache_is_a_doubt_before_anything_is_read_and_then_a_loss() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
@@ -342,7 +345,7 @@ fn a_restart_that_lost_the_cache_is_a_doubt_before_anything_is_read_and_then_a_l
     });
 }
 
-/// Otherwise the target gets a login every 50 ms, for ever.
+/// Without the pauses, the target would get a login every 50 ms, forever.
 #[test]
 fn a_session_that_breaks_after_each_login_is_begun_again_with_pauses() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
@@ -354,7 +357,7 @@ fn a_session_that_breaks_after_each_login_is_begun_again_with_pauses() {
         let reading = Rc::clone(&lun);
         let reads = spawn(async move {
             loop {
-                let _ = read(&reading, 0).await; // it may end with the session
+                let _ = read(&reading, 0).await; // the read may fail when the session ends
             }
         });
         sleep(Duration::from_secs(60)).await;
@@ -379,7 +382,7 @@ fn requests_wait_for_a_lost_session_as_long_as_they_are_told() {
         let begin = now();
         assert_eq!(read(&lun, 5).await, Err(DeviceError::NotReady));
         assert!(now() - begin < Duration::from_secs(1), "it is known to be lost");
-        // Logins continue all the same.
+        // The client continues to log in.
         let _server = on_interface("server", unit(&disk, 1), Rules::default());
         sleep(Duration::from_secs(10)).await;
         write(&lun, 0, 2).await.expect("it is back");
@@ -423,7 +426,7 @@ fn a_command_that_takes_too_long_is_aborted_and_never_comes_late() {
     });
 }
 
-/// Messages of a session arrive in any order, so a cancelled one must have ended before a newer change is
+/// Messages of a session arrive in any order, so a cancelled write must have ended before a newer change is
 /// sent.
 #[test]
 fn a_write_that_was_given_up_never_comes_behind_a_newer_one() {
@@ -469,7 +472,7 @@ fn a_dropped_request_is_aborted() {
     });
 }
 
-/// A load over two interfaces, one of which has trouble halfway through.
+/// Runs a load over two interfaces, one of which is disturbed halfway through.
 fn one_of_two_paths(trouble: impl Fn(&Ethernet)) {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
@@ -492,7 +495,7 @@ fn two_interfaces_are_two_paths_and_one_may_fail() {
     one_of_two_paths(|ethernet| ethernet.unplug("second"));
 }
 
-/// Each frame would arrive twice, and count for two paths on one interface.
+/// If the interface were two paths, each frame would arrive twice, and would count for both.
 #[test]
 fn an_interface_that_is_named_twice_is_one_path() {
     let station = "02:00:00:00:00:72"; // the server's

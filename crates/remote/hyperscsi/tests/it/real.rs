@@ -1,4 +1,4 @@
-//! Over UDP on loopback, and with raw Ethernet frames over a pair of interfaces in a network namespace.
+//! Tests over UDP on loopback, and with raw Ethernet frames over a pair of interfaces in a network namespace.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -78,7 +78,7 @@ fn two_addresses_are_two_paths() {
         let (first, one) = udp(SocketAddr::from(([127, 0, 0, 1], 0)));
         let (second, two) = udp(SocketAddr::from(([127, 0, 0, 2], 0)));
         let _running = server::on(vec![first, second], unit(&fast_disk(BLOCKS), 1), Rules::default());
-        // A duplicate host is only one path.
+        // A host that is named twice is only one path.
         let url = Url::parse(&format!("hyperscsi+udp://{one}+{two}+{one}/{TARGET}/0")).expect("a URL");
         let Opened { target, session } =
             open_target(&url, random).await.unwrap_or_else(|error| panic!("{error}"));
@@ -101,8 +101,8 @@ fn a_port_where_nobody_is_says_nothing() {
     });
 }
 
-/// Runs `work` with connected interfaces `left` and `right`; does nothing without the permission to create
-/// them.
+/// Runs `work` with the connected interfaces `left` and `right`. Does nothing if there is no permission to
+/// create them.
 fn with_pair(work: impl FnOnce() + Send) {
     let namespace = match Namespace::new() {
         Ok(namespace) => namespace,

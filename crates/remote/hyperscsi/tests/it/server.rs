@@ -1,4 +1,5 @@
-//! A server of one LUN: the wire crate's target state machine over datagrams, and a logical unit over a disk.
+//! A server with one LUN: the wire crate's target state machine over datagrams, and a logical unit over a
+//! disk.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -27,14 +28,14 @@ use volume::{Volume, VolumeOptions};
 
 pub(crate) const TARGET: &str = "iqn.2026-11.test:disk";
 
-/// Access control: a key, if there is one.
+/// Access control, and faults of the server.
 #[derive(Clone, Default)]
 pub(crate) struct Rules {
     pub(crate) secret: Option<&'static str>,
     pub(crate) is_hidden: bool,
-    /// READs end with GOOD, but return only half of their data.
+    /// Whether READs end with GOOD, but return only half of their data.
     pub(crate) shortens_reads: bool,
-    /// The target disconnects each session at its first command.
+    /// Whether the target disconnects each session at its first command.
     pub(crate) ends_sessions: Rc<Cell<bool>>,
 }
 
@@ -62,7 +63,7 @@ pub(crate) fn fast_disk(blocks: usize) -> Arc<TestDisk> {
     Arc::new(TestDisk::new(BlockSize::B512, blocks as u64))
 }
 
-/// A logical unit whose cache has this generation.
+/// Creates a logical unit whose cache has this generation.
 pub(crate) fn unit(disk: &Arc<TestDisk>, generation: u8) -> Arc<LogicalUnit> {
     let identity = Identity::new(*b"hyperscsi client");
     let options = LogicalUnitOptions { identity, removable: false, thin: None };
@@ -81,7 +82,7 @@ impl Drop for Server {
     }
 }
 
-/// Serves on an interface of the simulated Ethernet.
+/// Starts a server on an interface of the simulated Ethernet.
 pub(crate) fn on_interface(name: &str, unit: Arc<LogicalUnit>, rules: Rules) -> Server {
     let interface = name.to_owned();
     let endpoint = DatagramEndpoint::Ethernet { interface, ether_type: ETHERTYPE };
@@ -96,7 +97,7 @@ fn options(endpoint: DatagramEndpoint) -> DatagramOptions {
     DatagramOptions { endpoint, receive_buffer_bytes: None, ring: None, payload_bytes_min: 0, share: None }
 }
 
-/// Our server, as a task: a target without LUNs.
+/// Runs Linerate's server as a task. It has a target without LUNs.
 pub(crate) fn ours(interface: &str, random: fn(&mut [u8])) -> Arc<front_end_core::Server> {
     let (access, keys) = (Access::default(), BTreeMap::new());
     let target = hyperscsi_server::Target { name: TARGET.to_owned(), exports: Vec::new(), access, keys };
@@ -122,9 +123,9 @@ pub(crate) fn ours(interface: &str, random: fn(&mut [u8])) -> Arc<front_end_core
     server
 }
 
-/// Serves on endpoints.
+/// Starts a server on these endpoints.
 pub(crate) fn on(endpoints: Vec<Box<dyn Datagrams>>, unit: Arc<LogicalUnit>, rules: Rules) -> Server {
-    // Sessions of another server process have other numbers.
+    // The sessions of each server have different numbers, as those of different processes do.
     let mut seed = [0; 32];
     LIVES.with_borrow_mut(|lives| {
         *lives += 1;
@@ -219,7 +220,7 @@ impl Core {
                 }
             }
             while let Some(to) = self.machine.poll_transmit(now, &mut frame) {
-                // Every address belongs to one of them; the others drop the frame, as a full queue would.
+                // Every address belongs to one endpoint. The other endpoints drop the frame.
                 for endpoint in &self.endpoints {
                     let payload = [OutSlice::Bytes(&frame)];
                     let _ = endpoint.try_send(&[OutDatagram { to, payload: &payload }]);
@@ -290,7 +291,7 @@ impl Core {
                 }
                 self.quiesce(Done::Function(task, FunctionResult::Complete));
             }
-            // Other events that a front end may get.
+            // Ignore the other events that a front end may get.
             #[allow(unreachable_patterns)]
             _ => {}
         }
@@ -322,7 +323,8 @@ fn tell(mailbox: &RefCell<Mailbox>, done: Done) {
 async fn carry_out(unit: &Arc<LogicalUnit>, nexus: &RefCell<Nexus>, command: Command) -> Response {
     let Command { lun, cdb, data_in_bytes, data_out, .. } = command;
     if lun != [0; 8] {
-        // CHECK CONDITION, ILLEGAL REQUEST: LOGICAL UNIT NOT SUPPORTED; INQUIRY reports a missing LUN.
+        // Commands to a missing LUN end with CHECK CONDITION, ILLEGAL REQUEST, LOGICAL UNIT NOT SUPPORTED.
+        // INQUIRY succeeds, and reports that the LUN is missing.
         return match cdb[0] {
             0x12 => {
                 let data = [&[0x7f, 0, 6, 2, 31][..], &[0; 31]].concat().into();
