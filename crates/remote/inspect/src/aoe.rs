@@ -1,4 +1,4 @@
-//! AoE devices: discovery on an Ethernet, and a device's own description.
+//! AoE devices: discovers them on an Ethernet, and describes a single device.
 
 use std::fmt::Write as _;
 
@@ -23,7 +23,7 @@ struct Device {
     station: String,
     buffer_count: u16,
     sectors_max: u8,
-    /// The part that is valid UTF-8.
+    /// The configuration string; invalid UTF-8 is replaced.
     configuration: String,
 }
 
@@ -35,13 +35,13 @@ struct DeviceInfo {
     firmware: String,
     bytes: u64,
     physical_block: u64,
-    /// Sectors per frame.
+    /// Maximum number of sectors per frame.
     sectors: u8,
     features: Vec<&'static str>,
     rotational: bool,
 }
 
-/// The devices that respond on an interface.
+/// Discovers the devices that respond on an interface.
 ///
 /// # Errors
 /// The interface cannot be used.
@@ -63,7 +63,7 @@ pub async fn discover(interface: &str) -> Result<Answer, Failure> {
             text,
             "  {address:<9} {url}  {station}, {buffer_count} buffers, {sectors_max} sectors a frame"
         );
-        // The server chooses it: its control characters must not reach the terminal.
+        // The server chooses this text, so its control characters must not reach the terminal.
         let quoted = if configuration.is_empty() { String::new() } else { format!(", {configuration:?}") };
         let _ = writeln!(text, "{quoted}");
     }

@@ -1,4 +1,4 @@
-//! Read-only SCSI commands, with their results.
+//! SCSI commands that only query, and their results as text and JSON.
 
 use backends::hyperscsi::UrlOptions as Options;
 use backends::{Failure, FailureKind};
@@ -17,10 +17,10 @@ use volume::spec::Bytes;
 use crate::pages::Answer;
 use crate::pages::{self, dump, fields, fields_text, hex};
 
-/// INQUIRY, its standard data.
+/// Standard data of INQUIRY.
 ///
 /// # Errors
-/// Also if there is no such LUN.
+/// The command failed, or there is no such LUN.
 pub async fn inquiry(unit: &Unit) -> Result<Answer, Failure> {
     let data = unit.inquiry().await?;
     if !data.is_there() {
@@ -66,7 +66,7 @@ fn yes(is: bool) -> &'static str {
     if is { "yes" } else { "no" }
 }
 
-/// TPGS (SPC-4 table 144).
+/// Describes the value of the TPGS field (SPC-4 table 144).
 fn alua(target_port_groups: u8) -> &'static str {
     match target_port_groups {
         1 => "implicit",
@@ -76,14 +76,15 @@ fn alua(target_port_groups: u8) -> &'static str {
     }
 }
 
-/// INQUIRY, a page of vital product data; with `bytes`, also as a hex dump.
+/// A page of vital product data (INQUIRY). With `bytes`, also as a hex dump.
 ///
 /// # Errors
 /// Errors of [`Unit::vpd`], or there is no such LUN.
 pub async fn vpd(unit: &Unit, page: u8, bytes: bool) -> Result<Answer, Failure> {
     let page = match unit.vpd(page).await {
         Ok(page) => page,
-        // INQUIRY succeeds for a missing LUN too, and rejects its pages like unsupported ones.
+        // For a missing LUN, a target rejects all pages as unsupported, but succeeds with standard INQUIRY
+        // data. So query this data to determine whether the LUN exists.
         Err(refused) => return Err(inquiry(unit).await.err().unwrap_or(refused.into())),
     };
     let bytes = if bytes { format!("\n{}", dump(&page.bytes)) } else { String::new() };
@@ -111,8 +112,9 @@ pub async fn sense(unit: &Unit) -> Result<Answer, VerbError> {
     Ok(Answer::of_text(text, &json))
 }
 
-/// Clears conditions pending for every new session, such as an earlier reset: the target would report them
-/// instead of executing the next command. Whether the unit is ready does not matter.
+/// Clears unit attention conditions that are pending for every new session, such as an earlier reset.
+/// Otherwise, the target would report them instead of executing the next command. The result of TEST UNIT
+/// READY itself is ignored.
 pub async fn settle(unit: &Unit) {
     let _ = unit.test_unit_ready().await;
 }
@@ -185,10 +187,10 @@ pub async fn capacity(unit: &Unit) -> Result<Answer, VerbError> {
     Ok(Answer::of_text(pairs("", rows), &json))
 }
 
-/// More lines than anyone reads; the map of a fragmented disk could be very long.
+/// Maximum number of lines. The map of a fragmented disk could be much longer.
 const RUNS_MOST: usize = 65_536;
 
-/// GET LBA STATUS: of `blocks` blocks, or of all that follow.
+/// GET LBA STATUS of `blocks` blocks from `lba`, or of all blocks up to the end.
 ///
 /// # Errors
 /// As [`Unit::lba_status`].
@@ -278,14 +280,15 @@ pub async fn opcodes(unit: &Unit) -> Result<Answer, VerbError> {
     ))
 }
 
-// Persistent reservations (SPC-4 5.13): who is registered, who holds the reservation, and which nexus sends a
-// command.
+// Persistent reservations (SPC-4 5.13): the registrations, the holder of the reservation, and the nexus that
+// sends a command.
 //
 // A registration belongs to an I_T nexus: the initiator's name together with the session's ISID. A program
 // that registers in one session and reserves in another must use the same ISID for both ([`stable_isid`]).
 
 /// Sets a missing ISID to one that depends only on the initiator's name, in the random format (RFC 7143
-/// section 11.12.5). FNV-1a distributes names well enough; two names never share an I_T nexus anyway.
+/// section 11.12.5). FNV-1a distributes names well enough. A collision is harmless, because the name is also
+/// part of the I_T nexus.
 pub fn stable_isid(settings: &mut Settings) {
     let [_, _, _, spread @ ..] = spread(&settings.initiator).to_be_bytes();
     let mut isid = [0x80; 6];
@@ -293,7 +296,7 @@ pub fn stable_isid(settings: &mut Settings) {
     settings.isid.get_or_insert(Isid(isid));
 }
 
-/// The same for HyperSCSI, where a port is a number.
+/// Sets a missing HyperSCSI port to one that depends only on the initiator's name.
 pub fn stable_port(options: &mut Options) {
     let port = spread(&options.name) as u32;
     options.port.get_or_insert(port);
@@ -307,9 +310,9 @@ fn spread(name: &str) -> u64 {
 }
 
 /// Explains a RESERVATION CONFLICT response to PERSISTENT RESERVE OUT with this key, if the registrations
-/// show its cause. Either the key is registered through a different port from this session's, or this I_T
-/// nexus is not registered with the key. SPC-4 5.13.5: all service actions except REGISTER conflict from an
-/// unregistered nexus, or with another key than its own.
+/// show the cause. Either the key is registered through a different port from this session's, or this I_T
+/// nexus is not registered with the key. By SPC-4 5.13.5, all service actions except REGISTER conflict if the
+/// nexus is not registered, or is registered with another key.
 pub async fn explained(unit: &Unit, key: u64, failure: Failure) -> Failure {
     let elsewhere = unit.registrations_elsewhere().await.unwrap_or_default();
     let Some(registration) = elsewhere.iter().find(|registration| registration.key == key) else {
@@ -342,7 +345,7 @@ async fn unregistered(unit: &Unit, key: u64) -> Option<Failure> {
     Some(Failure::failed(sentence))
 }
 
-/// PERSISTENT RESERVE IN: who is registered and who holds the reservation.
+/// PERSISTENT RESERVE IN: the registrations, and the holder of the reservation.
 ///
 /// # Errors
 /// As [`Unit::registrations`].
@@ -363,7 +366,7 @@ pub async fn registrations(unit: &Unit) -> Result<Answer, VerbError> {
     Ok(Answer::of_text(format!("{head}\n{none}{list}"), &json))
 }
 
-/// The registrations. If the target cannot report the owners of keys, only the keys.
+/// Queries the registrations. If the target cannot report the owners of keys, returns only the keys.
 pub(crate) async fn registered(unit: &Unit) -> Result<Vec<Registration>, VerbError> {
     match unit.registrations().await {
         Err(error) if error.is_unsupported() => {
@@ -393,7 +396,7 @@ fn to_json(registration: &Registration) -> Value {
     })
 }
 
-/// As a string, because JSON numbers are not precise enough.
+/// A key as a JSON string, because JSON numbers are not precise enough.
 pub(crate) fn hex_key(key: u64) -> String {
     format!("{key:x}")
 }

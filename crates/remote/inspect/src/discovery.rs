@@ -33,25 +33,25 @@ pub(crate) struct TargetPortal {
     pub(crate) address: String,
     /// The portal group. One session may use all portals of a group.
     pub(crate) group: Option<u16>,
-    /// Why it could not be used, if it was tried.
+    /// Why the portal could not be used, if it was tried.
     pub(crate) problem: Option<String>,
 }
 
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Lun {
-    /// In the usual notation.
+    /// The LUN in the usual notation.
     pub(crate) lun: String,
-    /// By name: `disk`, `tape` and so on.
+    /// The device type by name: `disk`, `tape` and so on.
     pub(crate) device_type: String,
     pub(crate) vendor: String,
     pub(crate) product: String,
     pub(crate) revision: String,
-    /// From here on, for disks only.
+    /// This field and the following ones are set for disks only.
     pub(crate) bytes: Option<u64>,
     pub(crate) block_bytes: Option<u32>,
     pub(crate) thin: Option<bool>,
     pub(crate) read_only: Option<bool>,
-    /// Why it could not be read.
+    /// Why the LUN could not be read.
     pub(crate) problem: Option<String>,
 }
 
@@ -61,7 +61,7 @@ impl Discovery {
             let mut portals: Vec<TargetPortal> =
                 found.addresses.iter().map(|address| TargetPortal::of(address)).collect();
             if portals.is_empty() {
-                // RFC 7143 appendix C: a target without an address is at the queried portal.
+                // By RFC 7143 appendix C, a target without an address is at the queried portal.
                 portals.push(TargetPortal { address: asked.to_string(), group: None, problem: None });
             }
             Target { name: printable(&found.name), portals, luns: None, problem: None }
@@ -69,7 +69,7 @@ impl Discovery {
         Discovery { portal: asked.to_string(), targets: found.into_iter().map(target).collect() }
     }
 
-    /// A paragraph for each target.
+    /// The result as text, with a paragraph for each target.
     pub(crate) fn text(&self) -> String {
         if self.targets.is_empty() {
             return format!("{} has no targets for this initiator\n", self.portal);
@@ -133,10 +133,10 @@ impl Lun {
     }
 }
 
-// Login to a discovered target, to list its LUNs.
+// Logs in to a discovered target, to list its LUNs.
 
-/// Lists a target's LUNs through the first of its portals that can be reached, and records why the ones
-/// before could not.
+/// Lists a target's LUNs through the first of its portals that can be reached, and records why the earlier
+/// portals could not be used.
 pub(crate) async fn look(target: &mut Target, settings: &Settings) -> Result<(), Failure> {
     debug_assert!(target.luns.is_none() && target.problem.is_none(), "a target is inspected one time");
     let looked = match log_in(target, settings).await {
@@ -166,7 +166,8 @@ async fn log_in(target: &mut Target, settings: &Settings) -> Result<Arc<RemoteTa
                 portal.problem = Some(failure.to_string());
                 last = failure;
             }
-            // A response from one portal is used for all portals of the target.
+            // A failure other than an unreachable portal applies to the target, so the other portals are not
+            // tried.
             Err(failure) => return Err(failure),
         }
     }
@@ -187,7 +188,7 @@ async fn luns(session: &Arc<RemoteTarget>) -> Result<Vec<Lun>, Failure> {
     Ok(luns)
 }
 
-/// For a LUN that cannot be read, the reason replaces the description.
+/// Describes a LUN. If the LUN cannot be read, the reason replaces the description.
 async fn one(unit: &Unit) -> Lun {
     let mut lun = Lun { lun: LunAddress::parse(unit.lun().0).to_string(), ..Lun::default() };
     if let Err(failure) = describe(&mut lun, unit).await {

@@ -1,4 +1,4 @@
-//! A logical unit: its properties as a disk, its names, its reservations and its ports.
+//! Describes a logical unit: its properties as a disk, its names, its reservations and its ports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,8 +18,8 @@ use volume::spec::Bytes;
 use crate::commands::registered;
 use crate::pages::{self, known};
 
-/// The JSON names are stable. `null` means that the target does not report the value. A MODE SENSE response
-/// without a Caching page gives `write_cache: false`.
+/// The properties of a disk. The JSON names are stable. `null` means that the target does not report the
+/// value. If the MODE SENSE response has no Caching page, `write_cache` is `false`.
 #[derive(Debug, Serialize)]
 pub struct Disk {
     bytes: u64,
@@ -30,21 +30,21 @@ pub struct Disk {
     solid_state: bool,
     /// WCE: writes are acknowledged before they are on stable storage.
     write_cache: Option<bool>,
-    /// RCD inverted: reads may be served from a cache.
+    /// RCD, inverted: reads may be served from a cache.
     read_cache: Option<bool>,
     /// DPOFUA: writes can be forced to stable storage before they are acknowledged.
     force_unit_access: Option<bool>,
     provisioning: Ways,
     limits: Limits,
-    /// Why its first block could not be read.
+    /// Why the first block could not be read.
     #[serde(skip)]
     pub(crate) problem: Option<String>,
 }
 
-/// The provisioning of space.
+/// How the disk provisions and deallocates space.
 #[derive(Debug, Serialize)]
 struct Ways {
-    /// Blocks deallocated by WRITE SAME(16) with UNMAP read as zeros.
+    /// Whether blocks that WRITE SAME(16) with UNMAP has deallocated read as zeros.
     thin: bool,
     granularity_bytes: u64,
     unmap: bool,
@@ -65,11 +65,11 @@ struct Limits {
     atomic_blocks: Option<u64>,
 }
 
-/// Shown for a property of MODE SENSE if the command was rejected or its response is invalid.
+/// Text for a property that MODE SENSE reports, if the command was rejected or its response is invalid.
 const NOT_ASKED: &str = "unknown: the target did not respond to MODE SENSE";
 
 impl Disk {
-    /// Queries a unit; fails if it is not a readable disk.
+    /// Queries a unit. Fails if the unit is not a readable disk.
     pub async fn look(unit: &Unit) -> Result<Disk, Failure> {
         let lun = remote::disk(unit).await?;
         let (geometry, profile) = (lun.geometry(), lun.profile());
@@ -82,8 +82,8 @@ impl Disk {
             blocks: geometry.blocks.0,
             block_bytes,
             physical_block_bytes: u64::from(block_bytes) << geometry.physical_exponent,
-            // `None` without a valid response to MODE SENSE. Without a Caching page, the write cache is
-            // reported as off.
+            // These are `None` without a valid response to MODE SENSE. If the response has no Caching page,
+            // the write cache is reported as off.
             read_only: caching.as_ref().map(|modes| modes.write_protected),
             solid_state: profile.solid_state,
             write_cache: caching.as_ref().map(|_| lun.reports_volatile_cache()),
@@ -99,7 +99,7 @@ impl Disk {
         })
     }
 
-    /// Names and values for a table.
+    /// The names and values of the properties, for a table.
     pub fn rows(&self) -> Vec<(&'static str, String)> {
         let writable = match self.read_only {
             Some(read_only) => {
@@ -150,8 +150,8 @@ impl Disk {
     }
 }
 
-/// Time limit of one read from the medium. INQUIRY, READ CAPACITY and mode pages succeed without it, so that
-/// a LUN whose medium hangs would look healthy.
+/// Time limit of one read from the medium. The read is necessary because INQUIRY, READ CAPACITY and mode
+/// pages do not access the medium, so a LUN with an unresponsive medium would look healthy.
 const READ_TIME: Duration = Duration::from_secs(5);
 
 async fn problem(lun: &dyn BlockDevice) -> Option<String> {
@@ -161,7 +161,8 @@ async fn problem(lun: &dyn BlockDevice) -> Option<String> {
     }
     let buffer = Buffer::zeroed(geometry.block_size.bytes() as usize);
     match reactor::timeout(READ_TIME, lun.read(Extent::new(0, 1), buffer)).await {
-        // A persistent reservation is in the `reservation` row. RESERVE(6) of another host is not shown.
+        // A persistent reservation is shown in the `reservation` row. A RESERVE(6) of another host is not
+        // shown.
         Ok(Ok(_) | Err(DeviceError::Reserved)) => None,
         Ok(Err(error)) => Some(format!("block 0 cannot be read: {error}")),
         Err(_) => Some(format!("a read of block 0 did not complete within {} s", READ_TIME.as_secs())),
@@ -201,8 +202,8 @@ impl Ways {
 
 impl Limits {
     fn new(limits: &BlockLimits) -> Limits {
-        // Zero (SBC-3 6.6.4): no limit is reported (transfer, WRITE SAME, WRITE ATOMIC), or the target does
-        // not support the command (UNMAP, COMPARE AND WRITE). All ones: UNMAP has no limit.
+        // By SBC-3 6.6.4, zero means that the target reports no limit (transfer, WRITE SAME, WRITE ATOMIC),
+        // or does not support the command (UNMAP, COMPARE AND WRITE). All ones mean that UNMAP has no limit.
         let named = |blocks: u64| Some(blocks).filter(|blocks| *blocks != 0);
         let unless_all_ones = |blocks: u32| named(blocks.into()).filter(|_| blocks != u32::MAX);
         Limits {
@@ -215,7 +216,7 @@ impl Limits {
         }
     }
 
-    /// Lines of at most 80 columns.
+    /// The limits as lines of at most 80 columns.
     fn lines(&self) -> Vec<String> {
         let all = [
             ("transfer", self.transfer_blocks),
@@ -233,12 +234,13 @@ impl Limits {
     }
 }
 
-// A logical unit: its vendor, type, reservations and preferred ports.
+// Describes a logical unit: its vendor, type, reservations and preferred ports.
 
-/// The JSON names are stable. `null` means that the target does not report the value.
+/// The description of a logical unit. The JSON names are stable. `null` means that the target does not report
+/// the value.
 #[derive(Debug, Serialize)]
 pub(crate) struct UnitInfo {
-    /// In the usual notation.
+    /// The LUN in the usual notation.
     lun: String,
     device_type: &'static str,
     vendor: String,
@@ -247,17 +249,17 @@ pub(crate) struct UnitInfo {
     standard: &'static str,
     removable: bool,
     serial_number: Option<String>,
-    /// `naa.…`, `t10.…` and so on.
+    /// The unit's names, such as `naa.…` and `t10.…`.
     names: Vec<String>,
     disk: Option<Disk>,
-    /// Why it could not be queried as a disk, or why its first block could not be read.
+    /// Why the unit could not be queried as a disk, or why its first block could not be read.
     problem: Option<String>,
     reservation: Option<Held>,
     registrations: Option<Vec<Registered>>,
     /// The preferred groups of ports (ALUA).
     port_groups: Option<Vec<String>>,
     vpd_pages: Vec<String>,
-    /// The pages requested in full.
+    /// The content of the pages that were requested in full.
     vpd: Vec<serde_json::Value>,
     #[serde(skip)]
     vpd_text: String,
@@ -277,7 +279,8 @@ struct Registered {
     initiator: Option<String>,
 }
 
-/// All logical units that the target presents to us. A failed query does not affect the other fields.
+/// Queries all logical units that the target presents to this initiator. A failed query does not affect the
+/// other fields.
 pub(crate) async fn look_at_all(target: &Arc<RemoteTarget>, vpd: &[u8]) -> Result<Vec<UnitInfo>, Failure> {
     let luns = target.unit(0).report_luns(LunSelection::Ordinary).await?;
     let mut units = Vec::new();
@@ -338,7 +341,7 @@ impl UnitInfo {
         })
     }
 
-    /// A heading, and a line for each known property.
+    /// The description as text: a heading, and a line for each known property.
     pub(crate) fn text(&self) -> String {
         let UnitInfo { lun, device_type, vendor, product, revision, standard, .. } = self;
         let removable = if self.removable { "removable " } else { "" };
@@ -389,7 +392,7 @@ impl Registered {
     }
 }
 
-/// Only names of the unit itself: those of its ports and its target do not identify it.
+/// The names of the unit itself. The names of its ports and its target do not identify the unit.
 async fn names(unit: &Unit, pages: &[u8]) -> Result<Vec<String>, Failure> {
     const DEVICE_IDENTIFICATION: u8 = 0x83;
     if !pages.contains(&DEVICE_IDENTIFICATION) {
@@ -413,7 +416,7 @@ async fn serial_number(unit: &Unit, pages: &[u8]) -> Result<Option<String>, Fail
     })
 }
 
-/// Only queried for units that report groups in INQUIRY (TPGS).
+/// The preferred port groups. They are queried only for units that report groups in INQUIRY (TPGS).
 async fn port_groups(unit: &Unit, inquiry: &Inquiry) -> Result<Option<Vec<String>>, Failure> {
     if inquiry.target_port_groups == 0 {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! HyperSCSI targets: discovery on an Ethernet or at a host, and information from a login.
+//! HyperSCSI targets: discovers them on an Ethernet or at a host, and describes a target after a login.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::pages::Answer;
 /// The JSON names are stable.
 #[derive(Serialize)]
 struct Discovery {
-    /// The queried place, in the form of a URL's beginning.
+    /// The queried place, in the form of the start of a URL.
     place: String,
     targets: Vec<Named>,
 }
@@ -62,7 +62,8 @@ struct Path {
     window_frames: u32,
 }
 
-/// The targets that respond at a place: `INTERFACE`, several joined by `+`, or `hyperscsi+udp://HOST[:PORT]`.
+/// Discovers the targets at a place: one `INTERFACE`, several interfaces joined by `+`, or
+/// `hyperscsi+udp://HOST[:PORT]`.
 ///
 /// # Errors
 /// The text is invalid, or the place cannot be used.
@@ -105,8 +106,8 @@ impl Discovery {
     }
 }
 
-/// Logs in at the URL and describes the session and the target's LUN that the URL names, or all its LUNs.
-/// `pages` are the pages of vital product data to show in full.
+/// Logs in to the target of a URL, and describes the session and the LUN that the URL names, or all LUNs of
+/// the target. `pages` are the pages of vital product data to show in full.
 ///
 /// # Errors
 /// The URL is wrong, the login fails, the session is lost, or there is no such LUN.
@@ -117,7 +118,7 @@ pub async fn info(text: &str, pages: &[u8]) -> Result<Answer, Failure> {
         Some(number) => UnitInfo::look(&target.unit(number), pages).await.map(|unit| vec![unit]),
         None => disk::look_at_all(&Arc::clone(&target), pages).await,
     };
-    // Last, because the round-trip times of the paths are known only after some traffic.
+    // Query the status last, because the round-trip times of the paths are known only after some traffic.
     let status = session.status().await;
     target.close().await;
     let luns = looked?;

@@ -2,8 +2,8 @@
 //!
 //! Reading order: [`discover`] (a portal's targets and their LUNs), [`info`] (a session and its LUNs),
 //! [`commands`] (single SCSI commands that query), [`reservations`]; [`pages`] formats pages and bytes.
-//! Information that a target does not provide is omitted: a disk of 1996 has neither a Block Limits page nor
-//! ALUA.
+//! Information that a target does not provide is omitted. For example, an old disk has neither a Block Limits
+//! page nor ALUA.
 //!
 //! ```
 //! use iscsi_client::verbs::Vpd;
@@ -29,8 +29,8 @@ use serde::Serialize;
 
 pub use pages::Answer;
 
-/// A portal's targets, and with `luns` the LUNs of each. If a target cannot be inspected, its entry contains
-/// the failure; the first such failure is returned together with the answer.
+/// Lists a portal's targets and, with `luns`, the LUNs of each target. If a target cannot be inspected, its
+/// entry contains the failure. The first such failure is returned together with the answer.
 ///
 /// # Errors
 /// The portal cannot be queried.
@@ -70,7 +70,7 @@ pub async fn describe(text: &str, pages: &[u8]) -> Result<Answer, Failure> {
     info(&url, lun, pages).await
 }
 
-/// The result of a login at the URL, and the target's LUN of that number, or all of them.
+/// Logs in to the target of a URL, and describes the session and the LUN `lun`, or all LUNs of the target.
 ///
 /// # Errors
 /// The login fails, the session is lost, or there is no such LUN.
@@ -88,7 +88,7 @@ async fn looked_at(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Info, Fa
         None => disk::look_at_all(&target, pages).await,
     };
     let info = match looked {
-        // Last, because by now the connections have carried data and TCP has measured their path.
+        // Query the session last: by now the connections have carried data, so TCP has measured their paths.
         Ok(luns) => {
             Ok(Info { session: negotiation::Session::look(&target, url).await, luns, paths: Vec::new() })
         }
@@ -98,7 +98,7 @@ async fn looked_at(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Info, Fa
     info
 }
 
-/// The same through the first of several paths that works, including all paths.
+/// Like [`info`], for a URL with several paths: uses the first path that works, and describes all paths.
 async fn by_paths(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Info, Failure> {
     let mut looked = Err(Failure::failed("the URL has no path"));
     for one in url.paths() {
@@ -110,7 +110,8 @@ async fn by_paths(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Info, Fai
     Ok(Info { paths: negotiation::look(url).await, ..looked? })
 }
 
-/// [`info`] for each target of a portal, through the first reachable of its addresses, in one answer.
+/// Describes each target of a portal as [`info`] does, through the first reachable address of the target, in
+/// one answer.
 ///
 /// # Errors
 /// The portal cannot be queried, or as for [`info`].

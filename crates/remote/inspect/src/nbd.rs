@@ -1,4 +1,4 @@
-//! An export of an NBD server.
+//! Describes an export of an NBD server, and lists the exports of a server.
 
 use std::fmt::Write as _;
 
@@ -19,7 +19,7 @@ struct ExportInfo {
     description: String,
     bytes: u64,
     read_only: bool,
-    /// Also false for a server that does not set the flag.
+    /// Whether the server reports a rotational medium.
     rotational: bool,
     minimum_block: u32,
     preferred_block: u32,
@@ -29,8 +29,8 @@ struct ExportInfo {
     base_allocation: bool,
     /// Other features, by their names in the standard.
     features: Vec<&'static str>,
-    /// The server ends connections that the client reports as lost, so that it executes none of their writes
-    /// late. Also false if that is unknown.
+    /// Whether the server ends connections that the client reports as lost, so that none of their writes is
+    /// executed late. False also means that this is unknown.
     fences: bool,
     channels: Vec<ChannelInfo>,
 }
@@ -87,13 +87,14 @@ pub async fn discover(url: &str) -> Result<Answer, Failure> {
     };
     let mut text = format!("{}\n", found.server);
     for ListedExport { name, description, url } in &found.exports {
-        // The server chooses this text: its control characters must not reach the terminal.
+        // The server chooses this text, so its control characters must not reach the terminal.
         let _ = writeln!(text, "  {:<12} {url}  {}", shown(name), description.escape_debug());
     }
     Ok(Answer::of_text(text.replace("  \n", "\n"), &found))
 }
 
-/// A name for display: a server may have an export without a name, as a default for clients.
+/// The display form of an export's name. A server may have an export with an empty name, which is the default
+/// export.
 fn shown(name: &str) -> String {
     match name {
         "" => "\"\" (the default export)".to_owned(),
@@ -108,7 +109,7 @@ fn shown(name: &str) -> String {
 pub async fn info(url: &str) -> Result<Answer, Failure> {
     let url = Url::parse(url).map_err(Failure::refused)?;
     let mut url = backends::nbd::beside(&url);
-    url.options.by_bytes = true; // a length that is not a multiple of 512 bytes does not prevent a description
+    url.options.by_bytes = true; // the length need not be a multiple of 512 bytes
     let device = backends::nbd::open(&url).await?;
     let session = device.session();
     let export = &session.export;
@@ -146,7 +147,7 @@ pub async fn info(url: &str) -> Result<Answer, Failure> {
 impl ExportInfo {
     fn text(&self) -> String {
         let mut text = format!("{}\n", self.url);
-        // The server chooses names and descriptions: their control characters must not reach the terminal.
+        // The server chooses names and descriptions, so their control characters must not reach the terminal.
         let printable = |text: &str| text.escape_debug().to_string();
         let mut line = |name: &str, value: &str| {
             // Writing into a String does not fail.

@@ -1,8 +1,8 @@
-//! Negotiated keys: offered, agreed and recommended values.
+//! Negotiated keys, with their offered, agreed and recommended values.
 //!
-//! The recommendations are in one place, [`advice`]. A key is marked if its value has a cost, and the reason
-//! explains it. Most costs are round trips: a write of B bytes, U of them unsolicited, waits for `ceil((B -
-//! U) / (MaxBurstLength * MaxOutstandingR2T))` round trips in addition to its own.
+//! All recommendations are in [`advice`]. If a key's value reduces performance, the key is marked, and the
+//! reason explains why. Most costs are round trips: a write of B bytes, U of which are unsolicited, needs
+//! `ceil((B - U) / (MaxBurstLength * MaxOutstandingR2T))` round trips in addition to its own.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub struct Negotiated {
     /// `null` for a key that only the target declares.
     asked: Option<Value>,
     got: Value,
-    /// `null` if the value is fine.
+    /// `null` if the negotiated value is good.
     recommended: Option<Value>,
     reason: Option<&'static str>,
 }
@@ -43,7 +43,7 @@ enum Value {
 }
 
 enum Advice {
-    /// No recommendation: the value costs nothing, or is worth its cost.
+    /// No recommendation: every value costs nothing, or is worth its cost.
     None,
     /// The recommended value, and the reason.
     Be(Value, &'static str),
@@ -51,20 +51,20 @@ enum Advice {
     AtLeast(fn(&Parameters) -> u32, &'static str),
 }
 
-/// The longest write that an operating system is likely to send in one piece (Linux: max_sectors_kb defaults
-/// to 1280 at most; Windows and ESXi: 1 MiB and less).
+/// The longest write that an operating system is likely to send as one command. On Linux, max_sectors_kb is
+/// at most 1280 by default; Windows and ESXi send 1 MiB or less.
 const LONG_WRITE_BYTES: u32 = 1 << 20;
 /// The values of open-iscsi (FirstBurstLength, MaxRecvDataSegmentLength), for which most targets are
 /// therefore tuned.
 const USUAL_BYTES: u32 = 256 << 10;
 
-/// The first keys of a table; others follow.
+/// The keys that a table lists first.
 #[rustfmt::skip]
 const FIRST: &[Key] = &[
     Key::HeaderDigest, Key::DataDigest, Key::MaxConnections, Key::InitialR2t, Key::ImmediateData, Key::FirstBurstLength,
     Key::MaxBurstLength, Key::MaxOutstandingR2t, Key::MaxRecvDataSegmentLength,
 ];
-/// Keys that in practice always have their defaults.
+/// Keys that are not shown, because in practice they always have their defaults.
 const UNSHOWN: &[Key] = &[Key::DataPduInOrder, Key::DataSequenceInOrder];
 
 impl From<Setting> for Value {
@@ -104,7 +104,7 @@ fn advice(key: Key) -> Advice {
     }
 }
 
-/// Every key, in the order of tables. The two MaxRecvDataSegmentLengths are declared, not negotiated.
+/// Returns every key, in the order of tables. Both MaxRecvDataSegmentLengths are declared, not negotiated.
 pub fn negotiated(offers: &Offers, got: &Parameters) -> Vec<Negotiated> {
     let row = |key, asked, value, advice: Advice| {
         let (recommended, reason) = advice.on(value, got).unzip();
@@ -145,7 +145,7 @@ pub fn negotiated(offers: &Offers, got: &Parameters) -> Vec<Negotiated> {
 }
 
 impl Advice {
-    /// The recommended value instead of `got`, if any, and the reason.
+    /// The value to recommend instead of `got`, and the reason, if there is a recommendation.
     fn on(&self, got: Value, parameters: &Parameters) -> Option<(Value, &'static str)> {
         match (self, got) {
             (Advice::Be(value, reason), _) => (got != *value).then_some((*value, *reason)),
@@ -158,7 +158,8 @@ impl Advice {
     }
 }
 
-/// A line for each key; those with a recommendation are marked, with the value and the reason.
+/// A table with a line for each key. Keys with a recommendation are marked, and show the recommended value
+/// and the reason.
 pub fn table(keys: &[Negotiated]) -> String {
     let headings = [" ", "key", "asked", "got", "better"].map(str::to_owned);
     let rows: Vec<[String; 5]> = std::iter::once(headings).chain(keys.iter().map(Negotiated::row)).collect();
@@ -178,7 +179,7 @@ impl Negotiated {
         self.key
     }
 
-    /// Its value.
+    /// The negotiated value.
     pub fn value(&self) -> String {
         self.got.to_string()
     }
@@ -202,9 +203,9 @@ impl Negotiated {
     }
 }
 
-// The session: its parties, connections and parameters.
+// The session: its initiator and target, its connections, and its parameters.
 
-/// The JSON names are stable.
+/// The description of a session. The JSON names are stable.
 #[derive(Debug, Serialize)]
 pub(crate) struct Session {
     target: String,
@@ -215,7 +216,7 @@ pub(crate) struct Session {
     redirected_from: Option<String>,
     target_portal_group: Option<u16>,
     initiator: String,
-    /// What CHAP authenticated: `none`, `initiator` or `both`.
+    /// The parties that CHAP has authenticated: `none`, `initiator` or `both`.
     authentication: &'static str,
     /// The CHAP name of the initiator, if it was authenticated.
     user: Option<String>,
@@ -259,7 +260,7 @@ impl Connection {
         }
     }
 
-    /// Its addresses, and known properties of its path.
+    /// The connection's addresses, and the known properties of its path.
     fn text(&self) -> [String; 2] {
         let times = self.round_trip_us.zip(self.round_trip_min_us);
         let ends = [Some(format!("from {}", self.local)), self.congestion.clone()];
@@ -345,24 +346,25 @@ fn owned((name, value): (&str, String)) -> (String, String) {
     (name.to_owned(), value)
 }
 
-// The paths of a LUN over several sessions (multipath): whether each reaches it, and its access state.
+// The paths of a LUN over several sessions (multipath): whether each path reaches the LUN, and its access
+// state.
 
 /// The current state of a path. The JSON names are stable.
 #[derive(Debug, Serialize)]
 pub(crate) struct PathInfo {
     /// The portal, and the local address if the URL specifies one.
     path: String,
-    /// A login has succeeded, and the LUN is reachable.
+    /// Whether a login has succeeded and the LUN is reachable.
     usable: bool,
     /// The target port group and its access state (ALUA), if the target reports them.
     port_group: Option<u16>,
     state: Option<String>,
-    /// Why it is not usable.
+    /// Why the path is not usable.
     problem: Option<String>,
 }
 
-/// Checks each path of a URL, with a separate session. All must lead to the same unit as the first path that
-/// works.
+/// Checks each path of a URL with a separate session. A path is usable only if it leads to the same unit as
+/// the first path that works.
 pub(crate) async fn look(url: &Url) -> Vec<PathInfo> {
     let (mut paths, mut unit) = (Vec::new(), None);
     for one in url.paths() {
@@ -405,7 +407,7 @@ async fn reached(url: &Url) -> Result<(Identity, Option<Access>), Failure> {
 }
 
 impl PathInfo {
-    /// Its human-readable description.
+    /// The path's human-readable description.
     pub(crate) fn row(&self) -> (String, String) {
         let group = self.port_group.map(|group| format!("port group {group}"));
         let problem = self.problem.as_ref().map(|problem| format!("not usable: {problem}"));

@@ -1,4 +1,4 @@
-//! Text and JSON for vital product data pages, mode pages, and raw bytes.
+//! Formats vital product data pages, mode pages, and raw bytes as text and JSON.
 
 use backends::Failure;
 use iscsi_client::verbs::VerbError;
@@ -10,14 +10,14 @@ use readable::table::{Align, Column, rows_within};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Accepts `83`, `0x83` and `83h`.
+/// Parses the code of a page: `83`, `0x83` or `83h`.
 pub fn code(text: &str) -> Result<u8, String> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_suffix('h')).unwrap_or(text);
     u8::from_str_radix(digits, 16)
         .map_err(|_| format!("{text:?} is not a page; write two hexadecimal digits such as b0"))
 }
 
-/// Numeric fields in columns; other content has its own text form.
+/// A page as text: numeric fields in columns, other content in its own text form.
 pub fn text(page: &Vpd) -> String {
     let VpdContent::Fields(all) = &page.content else { return format!("{page}\n") };
     format!("{} ({:02x}h)\n{}", page_name(page.code), page.code, fields_text(all))
@@ -53,7 +53,7 @@ pub fn to_json(page: &Vpd) -> Value {
     })
 }
 
-/// Fields of a page by name.
+/// The fields of a page as a JSON object, by name.
 pub fn fields(fields: &[Field]) -> Value {
     fields.iter().map(|field| (field.name.to_owned(), json!(field.value))).collect()
 }
@@ -67,20 +67,20 @@ pub fn fields_text(fields: &[Field]) -> String {
     lines.iter().map(|line| format!("  {line}\n")).collect()
 }
 
-/// Characters per line.
+/// Maximum number of characters per line.
 const WIDTH: usize = 80;
 
-/// Values that have only a text form.
+/// Values that have only a text form, as JSON strings.
 pub fn words(all: &[impl Display]) -> Value {
     all.iter().map(|one| json!(one.to_string())).collect()
 }
 
-/// Two hexadecimal digits per byte.
+/// Formats bytes as two hexadecimal digits each.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A hex dump: sixteen bytes per line, with offset and characters.
+/// A hex dump with sixteen bytes per line, their offset, and their characters.
 pub fn dump(bytes: &[u8]) -> String {
     let line = |(row, bytes): (usize, &[u8])| {
         let letters = bytes.iter().map(|byte| match byte {
@@ -95,7 +95,7 @@ pub fn dump(bytes: &[u8]) -> String {
 
 // Results as text and as JSON.
 
-/// The version of the JSON names. It increases when a name is removed or changes its meaning.
+/// The version of the JSON format. It increases when a name is removed or changes its meaning.
 const VERSION: u32 = 1;
 
 #[derive(Serialize)]
@@ -113,26 +113,26 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// `text` is printed unchanged. `json` must be an object, since a list has no place for a version, and
-    /// must not have infinite numbers or keys that are not text.
+    /// Creates an answer. `text` is printed unchanged. `json` must be an object, because a list has no place
+    /// for a version. It must not contain infinite numbers or keys that are not strings.
     pub(crate) fn new(text: String, json: &impl Serialize) -> Answer {
         let versioned = serde_json::to_string_pretty(&Versioned { version: VERSION, answer: json });
         Answer { text, json: versioned.expect("an object whose keys are text") + "\n" }
     }
 
-    /// The same for any text, which gets exactly one newline at its end.
+    /// Like [`Answer::new`], for any text. The text gets exactly one newline at its end.
     pub(crate) fn of_text(text: impl Display, json: &impl Serialize) -> Answer {
         Answer::new(text.to_string().trim_end().to_owned() + "\n", json)
     }
 
-    /// The output.
+    /// The text or the JSON, for output.
     pub fn printed(&self, as_json: bool) -> &str {
         if as_json { &self.json } else { &self.text }
     }
 }
 
-/// The unit's result; `None` if the command failed, for instance unsupported or blocked by a reservation. A
-/// lost session is an error.
+/// The result of a command; `None` if the unit rejected it, for instance because it is unsupported or blocked
+/// by a reservation. A lost session is an error.
 pub(crate) fn known<T>(answer: Result<T, VerbError>) -> Result<Option<T>, Failure> {
     match answer {
         Ok(value) => Ok(Some(value)),
