@@ -1,10 +1,9 @@
-//! The keys of RFC 7143 (sections 12 and 13) with their rules, in one table. Both roles use it for
-//! negotiation. A vendor's key (`X-…`) would also be a row. There is none yet: each is answered
+//! The keys of RFC 7143 (sections 12 and 13) with their rules, in one table. Both sides use this table for
+//! negotiation. A vendor's key (`X-…`) would also be a row, but there is none yet: the answer to each is
 //! `NotUnderstood`.
 //!
-//! A row contains the standard's definition. For a key that is negotiated by value, it also contains its
-//! field, with the offers of our target and our initiator: [`Parameters`] and [`Offers`] consist of these
-//! fields.
+//! A row contains the standard's definition. If the key's value is negotiated, the row also defines a field
+//! of [`Parameters`] and [`Offers`] for it, with the default offers of our target and our initiator.
 
 use crate::rules::{DigestKind, Offered, Rule, SessionType, Setting, TaskReporting, Value};
 use crate::text::{PrintableText, Range};
@@ -57,7 +56,7 @@ pub enum Use {
 /// The scope of a value ("Scope").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// CO: its connection.
+    /// CO: one connection.
     Connection,
     /// SW: the whole session.
     Session,
@@ -77,9 +76,10 @@ const NEVER: bool = false;
 /// The type of a single offered value; several values are a `Vec`.
 type One<T> = T;
 
-/// Defines the keys. A row is a key and its name on the wire; its rule; its senders, use and scope, and whether it is irrelevant in
-/// discovery. After `=>`, a negotiated key has its field: the type of its offer, one value or several, and
-/// the offers of our target and of our initiator.
+/// Defines the keys. A row contains a key, its name on the wire, its rule, its senders, its use, its scope,
+/// and whether it is irrelevant in a discovery session. For a negotiated key, `=>` and its field follow: the
+/// field's name, the type of its offer (one value or several), and the default offers of our target and our
+/// initiator.
 macro_rules! keys {
     ($(
         $(#[$doc:meta])*
@@ -128,11 +128,11 @@ macro_rules! keys {
             pub target_alias: Option<String>,
         }
 
-        /// The offers of one side, which are also what it accepts.
+        /// The values that one side offers and accepts.
         ///
-        /// If several values are acceptable, an initiator lists the preferred one first, and a target chooses
-        /// the first on that list that it accepts. Such a list must not be empty; if it does not include the
-        /// default, a login that results in the default fails.
+        /// If a key has a list of values, an initiator lists them in order of preference, and a target
+        /// chooses the first value of the initiator's list that it accepts. The list must not be empty. If it
+        /// does not include the key's default, a login that results in the default fails.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct Offers {
             $($(
@@ -166,7 +166,8 @@ macro_rules! keys {
                 None
             }
 
-            /// Sets a negotiated value. It is within the key's range, so the conversions lose nothing.
+            /// Sets a negotiated value. The value is within the key's range, so its conversion to the field's
+            /// type is lossless.
             pub(crate) fn set(&mut self, key: Key, setting: Setting) {
                 $($(if key == Key::$key {
                     self.$field = Value::of(setting).unwrap_or(self.$field);
@@ -176,12 +177,12 @@ macro_rules! keys {
         }
 
         impl Offers {
-            /// The offers of our target: everything that makes it fast at little cost.
+            /// The default offers of our target: all features that improve performance at little cost.
             pub fn of_target() -> Offers {
                 Offers { $($($field: $of_target,)?)* max_recv_data_segment_length: 262_144, alias: None }
             }
 
-            /// The offers of our initiator.
+            /// The default offers of our initiator.
             pub fn of_initiator() -> Offers {
                 Offers { $($($field: $of_initiator,)?)* max_recv_data_segment_length: 262_144, alias: None }
             }
@@ -212,11 +213,11 @@ keys! {
     ChapC                    "CHAP_C"                   Exchange,                      Both      Security     Connection NEVER;     // 12.1.3
     ChapN                    "CHAP_N"                   Exchange,                      Both      Security     Connection NEVER;     // 12.1.3
     ChapR                    "CHAP_R"                   Exchange,                      Both      Security     Connection NEVER;     // 12.1.3
-    /// The digest after every header of a connection. Our target uses one only if the initiator requires it,
-    /// by listing only CRC32C, or listing it first.
+    /// The digest that follows every header of a connection. Our target uses CRC32C only if the initiator
+    /// lists it first or lists only CRC32C.
     HeaderDigest             "HeaderDigest"             Choice(DIGESTS),               Both      Login        Connection NEVER      // 13.1
         => header_digest: Vec<DigestKind> = vec![DigestKind::None, DigestKind::Crc32c], vec![DigestKind::None];
-    /// The digest after every data segment of a connection, likewise.
+    /// The digest that follows every data segment of a connection. It is chosen like the header digest.
     DataDigest               "DataDigest"               Choice(DIGESTS),               Both      Login        Connection NEVER      // 13.1
         => data_digest: Vec<DigestKind> = vec![DigestKind::None, DigestKind::Crc32c], vec![DigestKind::None];
     MaxConnections           "MaxConnections"           Minimum(COUNT, 1),             Both      LeadingLogin Session    DISCOVERY  // 13.2
@@ -228,21 +229,22 @@ keys! {
     InitiatorAlias           "InitiatorAlias"           Text,                          Initiator Always       Session    NEVER;     // 13.7
     TargetAddress            "TargetAddress"            Text,                          Target    Always       Session    NEVER;     // 13.8
     TargetPortalGroupTag     "TargetPortalGroupTag"     Text,                          Target    Login        Session    NEVER;     // 13.9
-    /// No unsolicited Data-Out may be sent.
+    /// If true, the initiator may not send unsolicited Data-Out PDUs.
     InitialR2t               "InitialR2T"               Or(true),                      Both      LeadingLogin Session    DISCOVERY  // 13.10
         => initial_r2t: One<bool> = false, false;
     ImmediateData            "ImmediateData"            And(true),                     Both      LeadingLogin Session    DISCOVERY  // 13.11
         => immediate_data: One<bool> = true, true;
     MaxRecvDataSegmentLength "MaxRecvDataSegmentLength" DeclaredNumber(SEGMENT, 8192), Both      Always       Connection NEVER;     // 13.12
-    /// 16776192 is the greatest value that common initiators offer (open-iscsi): so theirs decides, and one
-    /// R2T requests a whole large write.
+    /// We offer 16776192, the greatest value that common initiators (open-iscsi) offer. The smaller offer
+    /// applies, so the initiator's value decides, and one R2T can request all data of a large write.
     MaxBurstLength           "MaxBurstLength"           Minimum(SEGMENT, 262_144),     Both      LeadingLogin Session    DISCOVERY  // 13.13
         => max_burst_length: One<u32> = 16_776_192, 16_776_192;
-    /// Limit of unsolicited data of a command. At most MaxBurstLength.
+    /// Limit on the unsolicited data of a command. It does not exceed MaxBurstLength.
     FirstBurstLength         "FirstBurstLength"         Minimum(SEGMENT, 65_536),      Both      LeadingLogin Session    DISCOVERY  // 13.14
         => first_burst_length: One<u32> = 262_144, 262_144;
-    // The result is the greater of both offers, and a new session always reinstates the old one: a host that
-    // offers 0 need not wait before it logs in again. Our initiator lets the target decide.
+    // The greater offer applies. Our target offers 0: a host need not wait before it logs in again, because
+    // its new session always reinstates the old one. Our initiator offers 0, so that the target's offer
+    // applies.
     DefaultTime2Wait         "DefaultTime2Wait"         Maximum(SECONDS, 2),           Both      LeadingLogin Session    NEVER      // 13.15
         => default_time2wait_s: One<u16> = 0, 0;
     DefaultTime2Retain       "DefaultTime2Retain"       Minimum(SECONDS, 20),          Both      LeadingLogin Session    NEVER      // 13.16
@@ -253,7 +255,7 @@ keys! {
         => data_pdu_in_order: One<bool> = true, true;
     DataSequenceInOrder      "DataSequenceInOrder"      Or(true),                      Both      LeadingLogin Session    DISCOVERY  // 13.19
         => data_sequence_in_order: One<bool> = true, true;
-    /// 0 session, 1 digest, 2 connection recovery.
+    /// 0: session recovery; 1: also digest failure recovery; 2: also connection recovery.
     ErrorRecoveryLevel       "ErrorRecoveryLevel"       Minimum(LEVELS, 0),            Both      LeadingLogin Session    NEVER      // 13.20
         => error_recovery_level: One<u8> = 0, 0;
     SessionType              "SessionType"              Text,                          Initiator LeadingLogin Session    NEVER;     // 13.21
@@ -264,7 +266,7 @@ keys! {
     IscsiProtocolLevel       "iSCSIProtocolLevel"       Minimum(PROTOCOL_LEVELS, 1),   Both      LeadingLogin Session    DISCOVERY  // 13.24
         => protocol_level: One<u8> = 1, 1;
     // 13.25: to a marker key, "SHOULD respond with the constant "Reject" value", but "MAY alternatively
-    // respond with a "No" value". An initiator that still offers one certainly supports "No".
+    // respond with a "No" value". An initiator that still offers markers certainly supports "No".
     IfMarker                 "IFMarker"                 Obsolete("No"),                Both      Login        Connection NEVER;
     OfMarker                 "OFMarker"                 Obsolete("No"),                Both      Login        Connection NEVER;     // 13.25
     // 13.25: to an interval, "MUST respond with the constant "Reject" value".
@@ -295,7 +297,8 @@ fn default_of<T: Value>(key: Key) -> T {
 }
 
 impl Parameters {
-    /// For display: these keys with their values, followed by the other negotiated keys, except those in `without`.
+    /// Lists keys and their values for display: first the keys in `first`, then the other negotiated keys
+    /// except those in `without`.
     pub fn listed(&self, first: &[Key], without: &[Key]) -> impl Iterator<Item = (Key, Option<Setting>)> {
         let is_other =
             |key: &Key| self.setting(*key).is_some() && !first.contains(key) && !without.contains(key);
@@ -303,8 +306,8 @@ impl Parameters {
         first.iter().copied().chain(others).map(|key| (key, self.setting(key)))
     }
 
-    /// The parameters for a further connection: those of the session stay, those of the connection are reset
-    /// to their defaults.
+    /// The initial parameters of a further connection of the session: parameters of the session are kept, and
+    /// parameters of the connection are reset to their defaults.
     pub fn for_another_connection(&self) -> Parameters {
         let defaults = Parameters::defaults(self.session_type);
         let mut another = Parameters {
@@ -320,7 +323,7 @@ impl Parameters {
         another
     }
 
-    /// The same parameters, for the other side.
+    /// The same parameters from the peer's point of view.
     pub fn mirrored(&self) -> Parameters {
         Parameters {
             local_max_recv_data_segment_length: self.peer_max_recv_data_segment_length,
@@ -331,8 +334,8 @@ impl Parameters {
 }
 
 impl Offers {
-    /// The values of a key, in the order of preference; `None` for keys that are not negotiated. Every number
-    /// is within its key's range, so that no offer violates a rule.
+    /// The offered values of a key, in order of preference; `None` for keys that are not negotiated. Numbers
+    /// are clamped to the key's range, so that no offer violates a rule.
     pub fn settings(&self, key: Key) -> Option<Vec<Setting>> {
         let mut settings = self.of_key(key)?;
         if key == Key::FirstBurstLength {
@@ -349,12 +352,12 @@ impl Offers {
 pub mod answer {
     /// The responder does not support the key.
     pub const NOT_UNDERSTOOD: &str = "NotUnderstood";
-    /// The key has no meaning in this session, or with what is already agreed.
+    /// The key is irrelevant in this session, or irrelevant because of the values already negotiated.
     pub const IRRELEVANT: &str = "Irrelevant";
-    /// The value offered cannot be accepted.
+    /// The offered value is not acceptable.
     pub const REJECT: &str = "Reject";
 
-    /// Whether a value is one of these.
+    /// Whether a value is one of these reserved answers.
     pub fn is_answer(value: &str) -> bool {
         [NOT_UNDERSTOOD, IRRELEVANT, REJECT].contains(&value)
     }
@@ -386,7 +389,7 @@ mod tests {
         }
     }
 
-    /// A key without a field would be rejected, and never offered.
+    /// A negotiated key without a field would never be offered, and the peer's offer would be rejected.
     #[test]
     fn a_key_has_a_field_if_its_rule_makes_one_value_of_two() {
         let defaults = Parameters::defaults(SessionType::Normal);

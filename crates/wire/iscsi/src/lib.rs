@@ -1,7 +1,8 @@
 //! iSCSI (RFC 7143), both halves, as state machines without I/O.
 //!
-//! Bytes, completions and the time go in; bytes to send and actions come out. Nothing here opens a socket,
-//! reads the clock or draws a random number. A CDB is opaque: commands are interpreted elsewhere.
+//! The inputs are received bytes, completions and the current time; the outputs are bytes to send and actions
+//! for the driver. Nothing here opens a socket, reads the clock or draws a random number. CDBs are opaque:
+//! other crates interpret SCSI commands.
 //!
 //! Reading order:
 //!

@@ -1,5 +1,5 @@
 //! Observation of the state machines: which event reached a task in which state. With the feature `observed`,
-//! a simulation records this, and so determines its coverage; without it, nothing of this is compiled.
+//! a simulation records these observations to measure its coverage. Without the feature, nothing is reported.
 
 /// An event, and the state of its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -15,7 +15,7 @@ pub struct Observation {
 /// Sets the observer of all state machines of this process. Only the first call has an effect.
 #[cfg(feature = "observed")]
 pub fn observe(with: fn(Observation)) {
-    let _ = OBSERVER.set(with); // another one is already set
+    let _ = OBSERVER.set(with); // an error means that an observer is already set
 }
 
 #[cfg(feature = "observed")]

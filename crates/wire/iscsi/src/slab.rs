@@ -1,8 +1,8 @@
-//! Tables of a session, for either side: its tasks by number, where a reused number is distinguished from its
-//! earlier use, and its connections.
+//! Tables of a session, used by both the target and the initiator: its tasks by number, and its connections.
+//! A generation distinguishes a reused number from its earlier use.
 //!
-//! A lookup takes an index and a comparison, and nothing is allocated once the maximum number of concurrent
-//! tasks has been reached.
+//! A lookup costs an index operation and a comparison. A table allocates memory only when the number of
+//! concurrent tasks exceeds its previous maximum.
 
 /// Identifies an entry: its slot, and the generation of that slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -66,7 +66,7 @@ impl<T> Slab<T> {
 
     /// Removes an entry that is no longer needed; returns whether it existed.
     pub(crate) fn discard(&mut self, key: Key) -> bool {
-        // An entry is large, and should be dropped in place.
+        // Drops the entry in place, because it is large and moving it would copy it.
         let is_there = self.get(key).is_some();
         if is_there {
             self.slots[key.index as usize].tenant = None;

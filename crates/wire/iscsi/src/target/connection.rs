@@ -23,12 +23,13 @@ pub(super) struct Connection {
     pub(super) peer_segment_max: u32,
     /// The header whose data segment is being received.
     pub(super) header: Bhs,
-    /// Time of its arrival.
+    /// Time at which `header` arrived.
     pub(super) header_at: Instant,
     pub(super) incoming: Incoming,
-    /// Staging reserved for its data segment, from its header on.
+    /// Staging space reserved for the data segment being received, in bytes.
     pub(super) reserved_bytes: usize,
-    /// Transmit queue for small PDUs that the initiator waits for (NOP-In, R2T, Reject, text); goes first.
+    /// Transmit queue for small PDUs that the initiator waits for (NOP-In, R2T, Reject, text). It is sent
+    /// before `responses`.
     pub(super) urgent: VecDeque<QueuedPdu>,
     /// Size of the data in `urgent`.
     pub(super) urgent_bytes: usize,
@@ -80,7 +81,7 @@ pub(super) enum CloseAfter {
 }
 
 impl PreparedPdu {
-    /// Why all connections are closed after it, if they are.
+    /// If all connections are closed after this PDU: the reason.
     pub(super) fn closes_all(&self) -> Option<CloseReason> {
         match self.then {
             Some(CloseAfter::All(reason)) => Some(reason),
@@ -167,8 +168,9 @@ impl Connection {
         stat_sn
     }
 
-    /// Registers a receipt for the next status. If an earlier status has the same receipt, that one is kept:
-    /// otherwise a series of flushes would postpone the acknowledgement.
+    /// Registers a receipt for the next status. If an earlier, unacknowledged status has the same receipt, it
+    /// keeps it: if the receipt moved to the next status, a series of flushes could postpone the
+    /// acknowledgement indefinitely.
     pub(super) fn await_receipt(&mut self, receipt: Receipt) {
         if !self.receipts.iter().any(|(_, earlier)| *earlier == receipt) {
             if self.receipts.len() == RECEIPTS_MAX {
@@ -179,13 +181,13 @@ impl Connection {
         }
     }
 
-    /// The Target Transfer Tag of the next ping. It wraps before the reserved tag.
+    /// The Target Transfer Tag of the next ping. The counter wraps before it reaches the reserved tag.
     pub(super) fn next_ping(&mut self) -> Option<Ttt> {
         self.pings = (self.pings + 1) & 0x7fff_ffff;
         Ttt::new(self.pings)
     }
 
-    /// Why all connections were to be closed after a queued PDU, if they were.
+    /// If all connections were to be closed after a queued PDU: the reason.
     pub(super) fn closes_all(&self) -> Option<CloseReason> {
         self.responses.iter().find_map(|pdu| match pdu {
             QueuedPdu::Prepared(ready) => ready.closes_all(),
@@ -199,8 +201,8 @@ impl Connection {
     }
 }
 
-/// Maximum number of receipts kept for an initiator that acknowledges nothing. Further ones count as
-/// unacknowledged.
+/// Maximum number of receipts kept for an initiator that does not acknowledge statuses. If it is reached, the
+/// oldest receipt is dropped, and its acknowledgement is never reported.
 const RECEIPTS_MAX: usize = 64;
 
 /// The text exchange of a connection; there is at most one.
@@ -211,9 +213,11 @@ pub(super) struct TextExchange {
     /// The tag of our last response, if the exchange continues.
     pub(super) ttt: Option<Ttt>,
     tags: u32,
-    /// The request that waits for the driver, with the response text before its reply and the targets requested.
+    /// The request that waits for the driver's reply, the text that precedes this reply in the response, and
+    /// the targets requested.
     pub(super) asked: Option<(TextRequest, Vec<u8>, TextQuery)>,
-    /// The driver has more text after `outgoing`: the start of that part.
+    /// If the driver has more text after `outgoing`: the targets requested, and the target with which the
+    /// next part starts.
     pub(super) rest: Option<(TextQuery, String)>,
     pub(super) received_keys: ReceivedKeys,
 }
@@ -231,7 +235,8 @@ impl TextExchange {
         }
     }
 
-    /// A request without our tag starts a new exchange, and ends an outstanding one (section 11.10.4).
+    /// Starts a new exchange and discards an outstanding one, when a request without our tag arrives (section
+    /// 11.10.4).
     pub(super) fn restart(&mut self) {
         self.incoming.clear();
         self.outgoing = Pieces::default();
@@ -247,8 +252,8 @@ impl TextExchange {
     }
 }
 
-/// A NOP-In of the target. "If the Target Transfer Tag is valid, the LUN field MUST hold a valid LUN": zero
-/// always is, and libiscsi before 2858cb5 answers with it in any case.
+/// A NOP-In of the target. "If the Target Transfer Tag is valid, the LUN field MUST hold a valid LUN": LUN 0
+/// is always valid. Besides, libiscsi before 2858cb5 answers with LUN 0 whatever the NOP-In contains.
 pub(super) fn nop_in(ttt: Option<Ttt>) -> NopIn {
     NopIn { lun: Lun(0), itt: None, ttt, numbers: TargetNumbers::default(), data_segment_length: 0 }
 }
@@ -265,7 +270,8 @@ pub(super) enum Incoming {
     Immediate { key: Key, length: u32 },
     /// It belongs to a Data-Out.
     DataOut { key: Key, offset: u32, length: u32, is_final: bool },
-    /// Drop it; it is immediate data that breaks the rules, or of a Data-Out of a task that takes no more data.
+    /// Drop it. It is immediate data that the negotiated parameters do not allow, or data of a Data-Out that
+    /// is invalid or whose task accepts no more data.
     Unwanted { key: Key, is_final: bool, is_solicited: bool },
     /// It completes a request.
     Request(Box<Request>),

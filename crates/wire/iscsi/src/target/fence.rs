@@ -8,14 +8,14 @@
 //!   blocked                                            responses queued since ────────► sent
 //! ```
 //!
-//! The response to a function that ended many tasks is sent when all responses queued before it on the other
-//! connections have been acknowledged; responses queued after it wait until it has been acknowledged itself.
-//! A ping at the end of each queue requests the acknowledgement: the ExpStatSN of any PDU of the initiator
-//! is sufficient, including the response to the ping. The fence does not wait for a lost connection, and no
-//! wait exceeds its timeout.
+//! The response to a task management function that ended many tasks is sent when all responses queued before
+//! it on the other connections have been acknowledged. Responses queued after it wait until it has been
+//! acknowledged itself. A ping at the end of each queue requests the acknowledgement. The initiator
+//! acknowledges with the ExpStatSN of any PDU, such as its response to the ping. The fence does not wait for
+//! a lost connection, and no wait exceeds its timeout.
 //!
-//! With one connection the order of its queue suffices, and this module is not used. The standard's fence
-//! applies to one I_T_L nexus: responses of other logical units pass.
+//! If the session has one connection, the order of its queue suffices, and a fence ends immediately. The
+//! standard's fence applies to one I_T_L nexus, so it does not block responses of other logical units.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -30,7 +30,8 @@ pub(super) struct Fences {
     pub(super) active: Option<Fence>,
     /// In the order of transmission.
     pub(super) blocked: VecDeque<Blocked>,
-    /// Number of fences so far, so that a ping of a fence that timed out does not count for the next.
+    /// Number of fences so far, which is also the number of the last fence. It distinguishes the pings of a
+    /// fence that timed out from those of the next.
     pub(super) begun: u32,
 }
 
@@ -57,7 +58,7 @@ pub(super) struct Fence {
 #[derive(Debug)]
 pub(super) struct Unacknowledged {
     pub(super) connection: ConnectionId,
-    /// `None` until it is sent.
+    /// `None` until the ping is sent.
     pub(super) ping: Option<Ping>,
 }
 
@@ -112,7 +113,7 @@ impl Fences {
         self.active.as_ref().map(|fence| fence.timeout.deadline(passed))
     }
 
-    /// Why all connections were to be closed after a blocked response of this one.
+    /// If all connections were to be closed after a blocked response of this connection: the reason.
     pub(super) fn closing_blocked(&self, id: ConnectionId) -> Option<super::CloseReason> {
         let active = self.active.iter().filter(|fence| fence.requester == id);
         let answers = active.filter_map(|fence| fence.answer.as_deref());
@@ -134,8 +135,8 @@ impl FenceScope {
     }
 }
 
-/// A timeout that starts with the first call that passes the time: the call that reports a function as done
-/// does not pass it.
+/// A timeout that starts at the first call of [`Timeout::has_expired`]. It cannot start when it is created,
+/// because `Session::tmf_done`, which creates it, is not passed the time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeout {
     limit: Duration,
@@ -147,7 +148,8 @@ impl Timeout {
         Timeout { limit, until: None }
     }
 
-    /// Whether it has expired. A limit beyond the range of the clock never expires.
+    /// Whether the timeout has expired; the first call starts it. A limit beyond the range of the clock never
+    /// expires.
     pub(super) fn has_expired(&mut self, now: Instant) -> bool {
         match self.until {
             Some(until) => now >= until,
@@ -158,7 +160,8 @@ impl Timeout {
         }
     }
 
-    /// When to check: immediately (at a time that has passed) if it has not started.
+    /// When to call [`Timeout::has_expired`]. Before the timeout has started, this is `passed`, a time in the
+    /// past, so that it is called immediately.
     pub(super) fn deadline(&self, passed: Instant) -> Instant {
         self.until.unwrap_or(passed)
     }

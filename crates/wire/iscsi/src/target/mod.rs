@@ -1,9 +1,10 @@
 //! The target's side of a session in full feature phase (RFC 7143), as a state machine without I/O.
 //!
-//! One [`Session`] serves all connections of a session, on one thread. The driver passes received headers to
-//! it, gets the destination of each data segment, and executes its events; PDUs to send come from
-//! [`Session::poll_transmit`], per connection. Payload does not pass through the state machine: it names a
-//! task and an offset, and the driver receives to, or sends from, that memory.
+//! One [`Session`] handles all connections of an iSCSI session, on one thread. The driver passes each
+//! received header to the session, gets the destination of its data segment, and executes the session's
+//! events. [`Session::poll_transmit`] returns the PDUs to send on a connection. Payload does not pass through
+//! the state machine: the session names a task and an offset, and the driver receives into, or sends from,
+//! the task's memory.
 //!
 //! ```text
 //!              handle_header ─► Segment ─► (driver receives) ─► handle_segment
@@ -12,7 +13,7 @@
 //!             Event::Command ─► expect_data ─► R2Ts … ─► Event::DataComplete ─► respond ───┘
 //! ```
 //!
-//! States of a task (`task`), with the files of the transitions:
+//! States of a task (`task`). The module of each transition is in parentheses:
 //!
 //! ```text
 //!  SCSI Command ──┬─ CmdSN is next (receive) ────► announced ── expect_data (transmit) ──► takes data (receive)
@@ -36,14 +37,15 @@
 //!                       └── silent, Fatal (driver), cold reset (task_management) ──► Event::Close ──► removed
 //! ```
 //!
-//! A session ends with its last connection (ErrorRecoveryLevel 0); the driver then drops it.
+//! At ErrorRecoveryLevel 0, a session ends with its last connection. The driver then drops the [`Session`].
 //!
 //! Reading order: this file (actions for the driver), `session` (the tables), `window` (delivery order), `receive`
 //! and `task` (commands and their data), `transmit` (Data-In and status), `task_management` and `fence` (the end of
 //! many commands), `requests` (the rest of the protocol).
 //!
-//! ErrorRecoveryLevel is 0: an error ends a command or the connection, and no PDU is sent twice. So ExpStatSN, which
-//! releases PDUs kept for retransmission, is evaluated only for receipts and while a `fence` is active.
+//! ErrorRecoveryLevel is 0: an error ends a command or the connection, and PDUs are never retransmitted. No
+//! PDU is kept until the initiator's ExpStatSN acknowledges it, so ExpStatSN is evaluated only for receipts
+//! and while a `fence` is active.
 
 mod connection;
 mod fence;
@@ -83,24 +85,26 @@ pub struct SessionConfig {
     pub parameters: Parameters,
     /// Maximum number of outstanding commands.
     pub window: u32,
-    /// The CmdSN of the first command: that of the leading login, which a login does not consume.
+    /// The CmdSN of the first command. It equals the CmdSN of the leading login, because a login does not
+    /// consume its CmdSN.
     pub exp_cmd_sn: Sn,
     /// When to ping the initiator, and when to close its connection.
     pub nop: NopPolicy,
     /// Maximum number of outstanding immediate commands and task management functions.
     pub immediate_max: u32,
-    /// Maximum size of data held for commands and requests ahead of their CmdSN, with the cost of holding
-    /// them.
+    /// Maximum size of the data held for commands and requests that arrived before their turn in CmdSN order,
+    /// including a fixed overhead for each piece.
     pub staged_bytes_max: usize,
     /// Maximum number of queued PDUs in addition to those of commands: responses to pings and text requests,
-    /// Rejects.
+    /// and Rejects.
     pub unsent_max: usize,
-    /// Maximum size of their data. One more PDU may exceed it.
+    /// Maximum size of the data of these PDUs. The last queued PDU may exceed it.
     pub unsent_bytes_max: usize,
     /// Maximum size of the text of one exchange.
     pub text_bytes_max: usize,
-    /// The response to ABORT TASK for a finished task. Section 11.6.1 (c) specifies "does not exist"; ESXi
-    /// then considers the target broken and resets it, so "function complete" is the better response there.
+    /// The response to ABORT TASK for a finished task. Section 11.6.1 (c) specifies "task does not exist",
+    /// but ESXi then considers the target broken and resets it. "Function complete" is the better response to
+    /// ESXi.
     pub abort_of_finished: TaskManagementResult,
 }
 
@@ -116,8 +120,8 @@ pub struct ConnectionStart {
 }
 
 impl SessionConfig {
-    /// A configuration with the limits of a discovery session, which may be unauthenticated: text requests,
-    /// pings and logout, one after the other.
+    /// A configuration for a discovery session. The limits are low, because the initiator may be
+    /// unauthenticated, and sends only text requests, pings and a logout, one at a time.
     pub fn of_discovery(parameters: Parameters, exp_cmd_sn: Sn) -> SessionConfig {
         SessionConfig {
             window: SessionConfig::DISCOVERY_WINDOW,
@@ -133,7 +137,7 @@ impl SessionConfig {
     /// The command window of a discovery session.
     pub const DISCOVERY_WINDOW: u32 = 8;
 
-    /// A configuration with our usual limits.
+    /// A configuration with the default limits.
     pub fn new(parameters: Parameters, exp_cmd_sn: Sn) -> SessionConfig {
         SessionConfig {
             parameters,
@@ -142,9 +146,10 @@ impl SessionConfig {
             window: 256,
             nop: NopPolicy::of_target(Duration::from_secs(15)),
             immediate_max: 64,
-            // 64 commands of the largest FirstBurstLength that Linux offers, 256 KiB.
+            // Enough for 64 commands with the largest FirstBurstLength that Linux offers, 256 KiB.
             staged_bytes_max: 16 << 20,
-            // More pings and texts than any initiator has outstanding; four pings of 256 KiB.
+            // More pings and text requests than any initiator has outstanding, and the data of four pings of
+            // 256 KiB.
             unsent_max: 1024,
             unsent_bytes_max: 1 << 20,
             text_bytes_max: 64 << 10,
@@ -164,8 +169,8 @@ impl ConnectionStart {
     }
 }
 
-/// A task of a session. Its index is reused after its end; the whole identifier is not, within any relevant
-/// time.
+/// Identifies a task of a session. Another task may reuse the index after this one has ended. The whole
+/// identifier repeats only after 2^32 further tasks with the same index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId {
     key: Key,
@@ -185,13 +190,14 @@ pub struct LogoutId(Key);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A command to start. Commands are reported in CmdSN order, after their header has arrived and before
-    /// any data.
+    /// any of their data.
     ///
-    /// For a command with data the driver calls [`Session::expect_data`] before the next call of
-    /// `poll_event` or `handle_segment`, or not at all: otherwise data is dropped.
+    /// To accept the data of a write, the driver must call [`Session::expect_data`] before it next calls
+    /// `poll_event` or `handle_segment`: data that arrives before the call is dropped.
     Command(Command),
-    /// Data of the command announced just before, which was ahead of its CmdSN and was held with its data.
-    /// The driver stores it in the task's data, as if it had just arrived.
+    /// Data of a command that arrived before its turn in CmdSN order and was held together with its data.
+    /// This event follows the command's [`Event::Command`]. The driver stores the bytes in the task's memory,
+    /// as if they had just arrived.
     StagedData {
         task: TaskId,
         /// Bytes from the start of the command's data.
@@ -200,32 +206,33 @@ pub enum Event {
     },
     /// All requested data has arrived, in order.
     DataComplete { task: TaskId },
-    /// The data cannot become complete. The driver ends the command with the CHECK CONDITION of section
-    /// 11.4.7.2 for this [`DataFault`].
+    /// The command's data can no longer arrive completely. The driver ends the command with the CHECK
+    /// CONDITION of section 11.4.7.2 for this [`DataFault`].
     DataFailed { task: TaskId, fault: DataFault },
     /// Execute a task management function, then call [`Session::tmf_done`].
     TaskManagement(TmfRequest),
-    /// List some targets with [`Session::text_reply`].
+    /// List the requested targets, and pass the list to [`Session::text_reply`].
     SendTargets {
         connection: ConnectionId,
         /// The targets requested.
         which: TextQuery,
-        /// The first target of this part of the list, from the reply to the previous part; `None` for the
-        /// first part.
+        /// The target with which this part of the list starts, as returned with the previous part; `None` for
+        /// the first part.
         from: Option<String>,
-        /// Maximum size of a part that the requester accepts in one PDU, in bytes.
+        /// Maximum size of this part, in bytes: the amount that the initiator accepts in one PDU.
         segment_max: usize,
     },
-    /// A task known to the driver ended without a response: its connection is gone. Release its resources.
+    /// A task that was announced to the driver ended without a response, for example because its connection
+    /// was lost. Release its resources.
     TaskGone { task: TaskId },
-    /// The initiator logged out another connection of its session, or one that is gone. It will retry that
-    /// connection's outstanding commands after the response: when none of them can reach the medium any more,
-    /// call [`Session::logout_done`].
+    /// The initiator logged out another connection of its session, or one that no longer exists. After the
+    /// response, it will retry that connection's outstanding commands. Call [`Session::logout_done`] when
+    /// none of them can reach the medium any more.
     LogoutPending { logout: LogoutId },
     /// The initiator acknowledged the status of a [`Response`] with this receipt.
     Acknowledged(Receipt),
-    /// A PDU is queued on a connection that the driver would not poll otherwise: an acknowledgement on
-    /// another connection, or a timeout, released it. Call [`Session::poll_transmit`].
+    /// A PDU is queued on a connection that the driver would not otherwise poll, because an acknowledgement
+    /// on another connection, or a timeout, caused it. Call [`Session::poll_transmit`].
     TransmitReady { connection: ConnectionId },
     /// Close the connection after sending what `poll_transmit` returned for it, then remove it.
     Close { connection: ConnectionId, reason: CloseReason },
@@ -246,7 +253,7 @@ pub struct Command {
     pub read: bool,
     /// W: the initiator expects to write.
     pub write: bool,
-    /// Expected Data Transfer Length, in bytes; for a bidirectional command, that of the write.
+    /// Expected Data Transfer Length, in bytes; for a bidirectional command, the length of the write.
     pub edtl: u32,
     /// For a bidirectional command: bytes that the initiator expects to read.
     pub bidirectional_read_edtl: Option<u32>,
@@ -257,17 +264,18 @@ pub struct Command {
     long_cdb: Option<Box<[u8]>>,
 }
 
-/// An acknowledgement that the driver requests for a response: until then the response can be lost with its
-/// connection.
+/// The acknowledgement of a response, which the driver requests. Until it arrives, the response can still be
+/// lost with its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
-    /// The subject, numbered by the driver.
+    /// The subject of the response's report, as a number that the driver assigns.
     pub subject: u64,
-    /// The value reported about it.
+    /// The value that the response reports for the subject.
     pub value: u64,
 }
 
-/// Errors in a command's data: additional sense according to section 11.4.7.2, all with ABORTED COMMAND.
+/// Errors in a command's data. Each variant has its additional sense code (section 11.4.7.2); the sense key
+/// is always ABORTED COMMAND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataFault {
     /// Data digest error. 47/05, PROTOCOL SERVICE CRC ERROR.
@@ -275,7 +283,8 @@ pub enum DataFault {
     /// Wrong order or amount: the standard's "incorrect amount of data". 0C/0D, WRITE ERROR - NOT ENOUGH
     /// UNSOLICITED DATA.
     Sequence,
-    /// Unsolicited data where none was negotiated. 0C/0C, WRITE ERROR - UNEXPECTED UNSOLICITED DATA.
+    /// Unsolicited data that the negotiated parameters do not allow. 0C/0C, WRITE ERROR - UNEXPECTED
+    /// UNSOLICITED DATA.
     Unsolicited,
 }
 
@@ -286,20 +295,21 @@ pub struct TmfRequest {
     /// Its identifier, for the response.
     pub tmf: TmfId,
     pub connection: ConnectionId,
-    /// The function. The state machine itself answers TASK REASSIGN, and ABORT TASK for tasks that do not exist.
+    /// The function. The state machine itself answers TASK REASSIGN, QUERY TASK, and ABORT TASK for tasks
+    /// that are not with the driver.
     pub function: TaskManagementFunction,
     /// The logical unit, for functions that apply to one.
     pub lun: Lun,
-    /// The task, for ABORT TASK and QUERY TASK. `None` for QUERY TASK if there is no such task.
+    /// The task to abort, for ABORT TASK; otherwise `None`.
     pub referenced: Option<TaskId>,
 }
 
 /// The targets requested by SendTargets (RFC 7143 appendix C).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TextQuery {
-    /// All that the initiator may access. Discovery sessions only.
+    /// All targets that the initiator may access. Discovery sessions only.
     All,
-    /// One, by name. In a normal session only that of the session is reported.
+    /// One target, by name. In a normal session, only the session's own target is reported.
     One(String),
     /// The session's own target. Never in discovery sessions.
     Own,
@@ -314,9 +324,9 @@ pub enum CloseReason {
     LogoutOverdue,
     /// No traffic and no response to a ping.
     Silent,
-    /// A dropped connection was announced.
+    /// The initiator was notified that the connection is dropped.
     Dropped,
-    /// A TARGET COLD RESET was answered: it ends the target's sessions.
+    /// A TARGET COLD RESET has completed, which ends all sessions of the target.
     Reset,
 }
 
@@ -333,7 +343,8 @@ impl TaskId {
 }
 
 impl Command {
-    /// The CDB: sixteen bytes, shorter ones zero-filled; up to 260 if the initiator sent more.
+    /// The CDB: 16 bytes, zero-filled if the CDB is shorter; up to 260 bytes if the initiator sent a longer
+    /// CDB.
     pub fn cdb(&self) -> &[u8] {
         self.long_cdb.as_deref().unwrap_or(&self.cdb)
     }
@@ -353,13 +364,13 @@ impl Command {
     }
 }
 
-/// An error that no PDU can answer: the connection must be closed, and at ErrorRecoveryLevel 0 its commands
-/// are lost.
+/// An error that cannot be reported to the initiator in a PDU. The connection must be closed, and at
+/// ErrorRecoveryLevel 0 its commands are lost.
 #[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum Fatal {
-    /// A header digest error: the start of the next PDU is unknown (section 7.8). Drivers, which check
-    /// digests, report it themselves.
+    /// A header digest error: the start of the next PDU is unknown (section 7.8). The driver checks digests,
+    /// and reports this error itself.
     #[display("header digest mismatch")]
     HeaderDigest,
     #[display("a PDU has {length} bytes of data, more than MaxRecvDataSegmentLength")]
@@ -372,7 +383,8 @@ pub enum Fatal {
     /// Data for a task of another connection (section 4.2.2.3, connection allegiance).
     #[display("data arrived for a task of another connection")]
     ForeignTask,
-    /// More responses queued than allowed: the peer sends without receiving.
+    /// More responses are queued than allowed, because the peer sends requests without receiving the
+    /// responses.
     #[display("the peer sends requests without receiving the responses")]
     TooManyUnanswered,
     #[display("the connection is not part of the session")]

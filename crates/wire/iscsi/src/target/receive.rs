@@ -1,5 +1,5 @@
-//! Received PDUs: headers and their data segments, SCSI commands (delivered in CmdSN order, held, or refused) and their data,
-//! and the delivery of other requests.
+//! Received PDUs: headers and their data segments, SCSI commands (delivered in CmdSN order, held, or
+//! rejected) with their data, and the delivery of other requests.
 
 use std::time::Instant;
 
@@ -28,8 +28,9 @@ impl Session {
     /// Processes a header: its 48 bytes and all additional header segments, with digests verified. Returns
     /// the destination of the data segment that follows.
     ///
-    /// The driver polls events before it stores that data: the command may be a new one that has no memory
-    /// yet. After the data it calls [`Session::handle_segment`]; without data it need not.
+    /// The driver must poll events before it stores the data segment: the segment may belong to a new
+    /// command, for which the driver has no memory yet. When the segment has arrived, the driver calls
+    /// [`Session::handle_segment`]. If there is no data segment, this call is not needed.
     pub fn handle_header(
         &mut self,
         now: Instant,
@@ -72,8 +73,8 @@ impl Session {
         }
     }
 
-    /// Processes a data segment stored at its destination. `digest_ok` is true without digests; `inline` is
-    /// the data of [`Destination::Inline`], otherwise empty.
+    /// Processes a data segment stored at its destination. `digest_ok` is true if no digests are used.
+    /// `inline` is the data if the destination is [`Destination::Inline`], and is otherwise empty.
     pub fn handle_segment(
         &mut self,
         now: Instant,
@@ -113,8 +114,8 @@ impl Session {
     fn dispatch(&mut self, id: ConnectionId, bhs: &Bhs, ahs: &[u8]) -> Result<(), Fatal> {
         let is_discovery = self.config.parameters.session_type == SessionType::Discovery;
         let parsed = match bhs.opcode() {
-            // "MUST reject any other" (section 4.3): a discovery session has text, logout and, by convention,
-            // NOP.
+            // "MUST reject any other" (section 4.3): a discovery session allows text, logout and, by
+            // convention, NOP.
             Some(Opcode::ScsiCommand | Opcode::DataOut | Opcode::TaskManagementRequest) if is_discovery => {
                 self.reject(id, RejectReason::CommandNotSupported);
                 Ok(())
@@ -158,15 +159,15 @@ impl Session {
         Ok(())
     }
 
-    /// Maximum number of queued PDUs of a connection: R2Ts and responses of all commands and functions, and
-    /// some of other requests, except those blocked by a fence.
+    /// Maximum number of queued PDUs of a connection: R2Ts and responses of all commands and task management
+    /// functions, and `unsent_max` PDUs of other requests. PDUs blocked by a fence count towards this limit.
     fn unsent_max(&self) -> usize {
         let tasks = self.config.window as usize + self.config.immediate_max as usize;
         let owed = tasks.saturating_mul(usize::from(self.config.parameters.max_outstanding_r2t) + 1);
         owed.saturating_add(self.config.unsent_max).saturating_sub(self.fences.blocked())
     }
 
-    /// Maximum size of their data: less if there is no staging space.
+    /// Maximum size of the data of queued PDUs, in bytes. It is lower if there is no staging space.
     fn unsent_bytes_max(&self) -> usize {
         let most = self.config.unsent_bytes_max;
         if self.staging_limit == 0 { most.min(UNSENT_BYTES_MIN) } else { most }
@@ -174,7 +175,7 @@ impl Session {
 
     // --- other requests
 
-    /// Keeps a request until its data segment has arrived, which may be immediately.
+    /// Stores a request until its data segment has arrived.
     fn await_segment(&mut self, id: ConnectionId, kind: RequestKind, cmd_sn: Sn, immediate: bool) {
         if let Some(connection) = self.connection_mut(id) {
             debug_assert!(matches!(connection.incoming, Incoming::Dropped), "another segment is awaited");
@@ -243,7 +244,7 @@ impl Session {
     }
 }
 
-/// Data that may be queued even without staging space: that of one or two pings.
+/// Size of the data that may be queued even without staging space, in bytes: the data of one or two pings.
 const UNSENT_BYTES_MIN: usize = 64 << 10;
 
 impl Session {
@@ -257,8 +258,9 @@ impl Session {
         } else if !pdu.immediate && self.is_aborted_early(pdu.cmd_sn, pdu.lun) {
             self.skip_aborted(pdu.cmd_sn, order);
         } else if self.tags.find(pdu.itt).is_some() {
-            // Section 11.2.1.8 requires unique tags. A status would be attributed to the other task, so this
-            // is one of the few cases for a Reject; its CmdSN does not count as received (section 7.3).
+            // Section 11.2.1.8 requires unique tags. The initiator would attribute a status with this tag to
+            // the other task, so the command is one of the few that get a Reject. Its CmdSN does not count as
+            // received (section 7.3).
             self.reject(id, RejectReason::TaskInProgress);
         } else if pdu.immediate && self.immediate >= self.config.immediate_max {
             self.reject(id, RejectReason::ImmediateCommandReject);
@@ -268,7 +270,8 @@ impl Session {
         Ok(())
     }
 
-    /// A command that a TMF aborted before it arrived: its CmdSN counts as received, and no task is created.
+    /// Skips a command that a task management function aborted before it arrived: its CmdSN counts as
+    /// received, and no task is created.
     fn skip_aborted(&mut self, cmd_sn: Sn, order: CmdSnOrder) {
         self.counters.commands_ignored += 1;
         if order == CmdSnOrder::Ahead {
@@ -338,7 +341,8 @@ impl Session {
         self.window.hold(cmd_sn, Held::Command(key));
     }
 
-    /// Delivers entries held for the next CmdSN, and for those after it.
+    /// Delivers the held entries that are now in order, and starts task management functions that waited for
+    /// them.
     pub(super) fn release(&mut self) {
         while let Some(held) = self.window.take_next() {
             match held {
@@ -464,7 +468,8 @@ impl Session {
         if waiting.overrun { Destination::Discard } else { self.reserve(id, length as usize) }
     }
 
-    /// A short ping is answered even without staging space; its size is small for each connection.
+    /// The destination of the data of a request. A short ping is answered even without staging space, since a
+    /// connection receives only one at a time.
     fn request_destination(&mut self, id: ConnectionId) -> Destination {
         let length =
             self.connection(id).map_or(0, |connection| connection.header.data_segment_length()) as usize;
@@ -479,7 +484,8 @@ impl Session {
         self.reserve(id, length)
     }
 
-    /// A segment held by the state machine is charged from its header on: the peer may take any time to send it.
+    /// Reserves staging space for a data segment that the state machine will hold. The space is charged as
+    /// soon as the header has arrived, because the peer may take any time to send the data.
     fn reserve(&mut self, id: ConnectionId, length: usize) -> Destination {
         debug_assert!(
             self.connection(id).is_some_and(|connection| connection.reserved_bytes == 0),
@@ -534,7 +540,8 @@ impl Session {
         let Some(task) = self.tasks.get_mut(key) else { return };
         let (task_id, connection) = (key, task.connection);
         let Some(waiting) = &mut task.waiting else {
-            // The command was delivered between this header and its data: the driver has the task.
+            // The command was delivered after this header and before its data: the data now goes to the
+            // driver.
             if !inline.is_empty() {
                 let task = TaskId { key: task_id, connection };
                 self.events.push_back(Event::StagedData { task, offset, bytes: inline.to_vec() });
@@ -549,8 +556,8 @@ impl Session {
         }
     }
 
-    /// Records a step of a task's data. Then requests more data, reports that it is complete, or sends the
-    /// response that waited for its end.
+    /// Updates the state of a task's data with `step`. Then requests more data, reports that the data is
+    /// complete, or queues the response that waited for the end of the data.
     pub(super) fn advance_data(&mut self, key: Key, step: impl FnOnce(&mut Inbound)) {
         let Some(task) = self.tasks.get_mut(key) else { return };
         step(&mut task.inbound);
@@ -603,5 +610,6 @@ impl Session {
     }
 }
 
-/// The MaxRecvDataSegmentLength of a discovery session.
+/// Maximum size of a data segment that is accepted without staging space: the MaxRecvDataSegmentLength of a
+/// discovery session.
 const UNCOUNTED_BYTES_MAX: usize = 8 << 10;

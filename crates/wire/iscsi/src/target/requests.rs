@@ -1,8 +1,11 @@
-//! Text in full feature phase (RFC 7143 sections 6.3 and 11.10): SendTargets, and the one key that a
+//! The rest of the protocol: timeouts, pings, logout, text requests and asynchronous messages.
+//!
+//! Text in full feature phase (RFC 7143 sections 6.3 and 11.10) is SendTargets, and the one key that a
 //! connection may still declare, MaxRecvDataSegmentLength.
 //!
-//! A text may need several PDUs in either direction. Each part from the initiator (C set) is answered by an
-//! empty response; each part of ours is requested by an empty request with our tag.
+//! A text may need several PDUs in either direction. The target answers each part of the initiator's text (C
+//! set) with an empty response. The initiator requests each further part of the target's text with an empty
+//! request that contains the target's tag.
 //!
 //! ```text
 //!   initiator                                   target
@@ -12,8 +15,9 @@
 //!                                       ◀───    …the rest                        F  ttt=none
 //! ```
 //!
-//! A list of targets can be long, and its reader slow. So the driver replies in parts, and the next part is
-//! requested when the previous one is sent: a connection stores one part.
+//! A list of targets can be long, and the initiator can be slow to receive it. The driver therefore replies
+//! in parts, and a connection stores one part at a time: it requests the next part from the driver only after
+//! it has sent the previous one.
 
 use std::time::{Duration, Instant};
 
@@ -66,7 +70,8 @@ impl Session {
             .min()
     }
 
-    /// A ping is answered with its data; the response to our ping needs no action, since its arrival counts.
+    /// Answers a ping with the ping's data. The response to our ping needs no action: its arrival has already
+    /// restarted the keepalive.
     pub(super) fn handle_nop(&mut self, id: ConnectionId, pdu: &NopOut, mut data: Vec<u8>) {
         let (Some(connection), Some(itt)) = (self.connection_mut(id), pdu.itt) else { return };
         data.truncate(connection.peer_segment_max as usize);
@@ -89,9 +94,10 @@ impl Session {
                 self.answer_logout(id, pdu.itt, LogoutResult::Success, close);
             }
             (LogoutReason::CloseConnection, Some(closed)) => self.log_out_other(id, closed, pdu.itt),
-            // Its commands may still be executing: the requester needs to be notified when they have ended.
+            // The connection is gone, but its commands may still be executing. The response tells the
+            // initiator that they have ended.
             (LogoutReason::CloseConnection, None) => self.hold_logout(id, pdu.itt, LogoutResult::CidNotFound),
-            // Tasks change their connection at ErrorRecoveryLevel 2 only.
+            // Only ErrorRecoveryLevel 2 allows tasks to be reassigned to another connection.
             (LogoutReason::RemoveForRecovery, _) => {
                 self.answer_logout(id, pdu.itt, LogoutResult::RecoveryNotSupported, None);
             }
@@ -126,7 +132,8 @@ impl Session {
         self.events.push_back(Event::LogoutPending { logout });
     }
 
-    /// Called when the commands of a logged-out connection can no longer reach the medium.
+    /// Answers a pending logout. The driver calls this when the commands of the logged-out connection can no
+    /// longer reach the medium.
     pub fn logout_done(&mut self, logout: LogoutId) {
         let Some(Logout { by, itt, result }) = self.logouts.remove(logout.0) else { return };
         if self.connection(by).is_some() {
@@ -134,7 +141,7 @@ impl Session {
         }
     }
 
-    /// Ends the tasks of a connection without a response.
+    /// Stops receiving on a connection, and ends those of its tasks that have no queued response.
     fn end_own_tasks(&mut self, id: ConnectionId) {
         self.stop_receiving(id);
         self.drop_tasks(|task| task.connection == id && !task.queued);
@@ -160,9 +167,10 @@ impl Session {
 }
 
 impl Session {
-    /// The driver's reply to [`Event::SendTargets`]: TargetName and TargetAddress pairs, each ended by a NUL.
-    /// Empty if there are no such targets. `next` is the first target of the next part of the list, if there
-    /// is one: a name, since positions change with the configuration.
+    /// Takes the driver's reply to [`Event::SendTargets`]: TargetName and TargetAddress pairs, each
+    /// terminated by a NUL, or nothing if there are no such targets. If the list continues, `next` is the
+    /// name of the first target of the next part. It is not a position, because a configuration change can
+    /// move targets.
     pub fn text_reply(&mut self, id: ConnectionId, mut text: Vec<u8>, next: Option<String>) {
         let Some(connection) = self.connection_mut(id) else { return };
         if let Some((request, mut said, which)) = connection.text.asked.take() {
@@ -198,7 +206,7 @@ impl Session {
             return self.events.push_back(Event::SendTargets { connection: id, which, from, segment_max });
         }
         match exchange.incoming.add(data, request.continues) {
-            Ok(None) => connection.say_text(request, Vec::new(), false, false), // the rest of it
+            Ok(None) => connection.say_text(request, Vec::new(), false, false), // requests the rest
             Ok(Some(text)) => self.answer_text(id, request, &text),
             Err(_) => self.reject(id, RejectReason::ProtocolError),
         }
@@ -275,7 +283,8 @@ impl Connection {
     }
 }
 
-/// Appendix C. "All … MUST NOT be supported" outside discovery; the other values are meaningless inside.
+/// The targets that a value of SendTargets requests (appendix C). "All … MUST NOT be supported" in normal
+/// sessions, and an empty value is meaningless in discovery sessions.
 fn send_targets(value: &str, is_discovery: bool) -> Option<TextQuery> {
     match value {
         "All" if is_discovery => Some(TextQuery::All),
@@ -297,21 +306,23 @@ pub enum Notice<'a> {
         /// Sense data, at most 65,533 bytes.
         sense: &'a [u8],
     },
-    /// Log this connection out within that time (whole seconds, up to 65,535); otherwise it is closed.
+    /// The initiator must log out this connection within this time (whole seconds, up to 65,535); otherwise
+    /// it is closed.
     LogoutRequested { within: Duration },
     /// This connection is dropped, and closed after the message.
     ConnectionDropped,
     /// All connections of the session are dropped; this one is closed after the message.
     SessionDropped,
-    /// Renegotiate parameters within that time.
+    /// The initiator must renegotiate parameters within this time.
     NegotiationRequested { within: Duration },
     /// The session's tasks on this logical unit are being terminated.
     TasksTerminated { lun: Lun },
 }
 
 impl Session {
-    /// Requests a logout on every connection. Commands are served until then, or until the deadline, when
-    /// [`super::Event::Close`] ends it: QEMU and others have commands outstanding when they get the request.
+    /// Requests a logout on every connection. A connection that is not logged out by the deadline is closed
+    /// with [`super::Event::Close`]. Until then, commands are still executed: QEMU and other initiators have
+    /// commands outstanding when they get the request.
     pub fn request_logout(&mut self, now: Instant, within: Duration) {
         let all: Vec<ConnectionId> = self.connections().map(|(id, _)| id).collect();
         for id in all {
@@ -361,7 +372,7 @@ impl Notice<'_> {
         }
     }
 
-    /// Sense data after its length in two bytes (section 11.9.4).
+    /// The sense data, preceded by its length in two bytes (section 11.9.4).
     fn sense_segment(&self) -> Vec<u8> {
         let Notice::Scsi { sense, .. } = self else { return Vec::new() };
         let length = u16::try_from(sense.len()).unwrap_or(u16::MAX - 2);

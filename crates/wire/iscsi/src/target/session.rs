@@ -27,15 +27,15 @@ pub struct Session {
     pub(super) connections: Connections<Connection>,
     pub(super) events: VecDeque<Event>,
     pub(super) counters: Counters,
-    /// Non-immediate tasks whose last PDU has not been sent, and outstanding functions: each takes a slot of
-    /// the command window.
+    /// Number of non-immediate tasks whose last PDU has not been sent, and of outstanding non-immediate task
+    /// management functions. Each takes a slot of the command window.
     pub(super) active: u32,
-    /// Outstanding immediate tasks and task management functions.
+    /// Number of outstanding immediate tasks and immediate task management functions.
     pub(super) immediate: u32,
-    /// Data of held commands and requests, and segments being received by the state machine, in bytes, with
-    /// the cost of holding them.
+    /// Size of the data of held commands and requests, and of data segments that the state machine itself is
+    /// receiving, in bytes. It includes a fixed overhead for each piece.
     pub(super) staged_bytes: usize,
-    /// Additional bytes that the driver allows it to hold.
+    /// Number of additional bytes that the driver allows the session to hold.
     pub(super) staging_limit: usize,
 }
 
@@ -92,7 +92,8 @@ impl Session {
         self.drop_connection_tasks(id);
         self.tmfs_connection_lost(id);
         self.fences_connection_lost(id);
-        // Connections to be closed after a response that can no longer be sent are closed anyway.
+        // If all connections were to be closed after a response that can no longer be sent, they are closed
+        // anyway.
         if let Some(reason) = unsaid {
             self.close_all(reason);
         }
@@ -119,7 +120,8 @@ impl Session {
         self.tasks.len()
     }
 
-    /// Bytes of data held by the state machine: of held commands, and in queued responses.
+    /// Size of the data held by the state machine, in bytes: the data of held commands and requests, and of
+    /// queued PDUs.
     pub fn staged_bytes(&self) -> usize {
         let unsent = self.connections.iter().map(|connection| connection.urgent_bytes);
         self.staged_bytes + unsent.sum::<usize>()
@@ -130,8 +132,8 @@ impl Session {
         self.staging_limit = bytes;
     }
 
-    /// The oldest data held because earlier CmdSNs, or the rest of the segment, have not arrived: its time of
-    /// arrival and its connection.
+    /// Arrival time and connection of the oldest data that is held because earlier CmdSNs, or the rest of its
+    /// data segment, have not arrived.
     pub fn oldest_staged(&self) -> Option<(Instant, ConnectionId)> {
         let commands = self.tasks.iter().filter(|(_, task)| task.staged_bytes() > 0);
         let commands = commands.filter_map(|(_, task)| Some((task.waiting.as_ref()?.since, task.connection)));
@@ -146,13 +148,13 @@ impl Session {
         self.counters
     }
 
-    /// The next CmdSN in order.
+    /// ExpCmdSN: the next CmdSN in order.
     pub fn exp_cmd_sn(&self) -> Sn {
         self.window.exp_cmd_sn()
     }
 
-    /// Number of times that a command closed the window: the initiator could not send more before another was
-    /// answered.
+    /// Number of times that a command closed the window, so that the initiator had to wait for a response
+    /// before it could send the next command.
     pub fn window_closings(&self) -> u64 {
         self.window.closings()
     }
@@ -205,7 +207,8 @@ impl Session {
         }
     }
 
-    /// Removes a task from all tables, in any state. Returns whether it existed. A task is long, so it is not moved.
+    /// Removes a task, whatever its state, from all tables. Returns whether it existed. The task itself is
+    /// not returned: it is large, and would be copied.
     pub(super) fn remove_task(&mut self, key: Key) -> bool {
         let Some(task) = self.tasks.get(key) else { return false };
         self.tags.remove(task.itt);
@@ -229,21 +232,21 @@ impl Session {
         );
     }
 
-    /// Drops all tasks that fulfil a condition, as [`Session::drop_task`] does.
+    /// Drops all tasks that satisfy `is_doomed`: see [`Session::drop_task`].
     pub(super) fn drop_tasks(&mut self, is_doomed: impl Fn(&Task) -> bool) {
         let doomed: Vec<Key> =
             self.tasks.iter().filter(|(_, task)| is_doomed(task)).map(|(key, _)| key).collect();
         doomed.into_iter().for_each(|key| self.drop_task(key));
     }
 
-    /// Ends a task without a response, and reports it if the driver knows it.
+    /// Ends a task without a response, and reports this to the driver if the task was announced to it.
     pub(super) fn drop_task(&mut self, key: Key) {
         self.observe("its connection is lost", |_| Some(key));
         let Some(task) = self.tasks.get(key) else { return };
         if task.is_held() {
             self.window.mark_received(key);
         }
-        // A held command without staging space is answered without the driver.
+        // A command that was held without space for its data is answered without the driver.
         if task.announced {
             self.events.push_back(Event::TaskGone { task: TaskId { key, connection: task.connection } });
         }
@@ -251,7 +254,7 @@ impl Session {
     }
 }
 
-/// An outstanding function.
+/// An outstanding task management function.
 #[derive(Debug)]
 pub(super) struct Tmf {
     pub(super) connection: ConnectionId,
@@ -280,9 +283,9 @@ pub(super) struct DelayedTmf {
 
 // Logout (RFC 7143 sections 11.14 and 11.15): a connection, another one, or all of them.
 //
-// Commands with a response keep it; the others end without one. The logout response is the last PDU on its
-// connection, which is then closed. The logout of another connection is answered when none of that
-// connection's commands can reach the medium any more.
+// Commands whose response is already queued are still answered; the others end without a response. The logout
+// response is the last PDU on its connection, which is then closed. The logout of another connection is
+// answered when none of that connection's commands can reach the medium any more.
 
 /// A logout of another connection.
 #[derive(Debug)]

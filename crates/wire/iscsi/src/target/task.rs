@@ -1,6 +1,6 @@
-//! A SCSI task, from the arrival of its command to its status. This covers the data of a write, including the
-//! next valid PDU and the data to request (RFC 7143 sections 4.2.5.2, 11.7 and 11.8), and the data and status
-//! of the response (sections 11.4 and 11.7).
+//! A SCSI task, from the arrival of its command to its status. For a write, this module determines the next
+//! valid Data-Out PDU and the data to request (RFC 7143 sections 4.2.5.2, 11.7 and 11.8). For the response,
+//! it determines the data and the status to send (sections 11.4 and 11.7).
 //!
 //! ```text
 //!   0            immediate       unsolicited        burst_start                          wanted   EDTL
@@ -8,8 +8,8 @@
 //!   '------------ at most FirstBurstLength ------'
 //! ```
 //!
-//! DataPDUInOrder and DataSequenceInOrder are Yes, so the offset of the next byte is determined, regardless
-//! of the number of outstanding R2Ts.
+//! DataPDUInOrder and DataSequenceInOrder are Yes, so the offset of the next byte to arrive is known, even if
+//! several R2Ts are outstanding.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -38,7 +38,7 @@ pub(super) struct Task {
     pub(super) queued: bool,
 }
 
-/// A command ahead of its CmdSN, with its data.
+/// A command that arrived before its turn in CmdSN order, with its data.
 #[derive(Debug)]
 pub(super) struct HeldCommand {
     pub(super) command: Command,
@@ -91,7 +91,8 @@ impl Task {
     }
 }
 
-/// Memory taken by a held piece of data: small ones are mostly overhead.
+/// Memory charged for a held piece of data, in bytes. It includes an overhead, because small pieces consist
+/// mostly of overhead.
 pub(super) fn staged_cost(length: usize) -> usize {
     const OVERHEAD_BYTES: usize = 64;
     length + OVERHEAD_BYTES
@@ -110,7 +111,8 @@ pub(super) struct Inbound {
     unsolicited_open: bool,
     /// Start of the solicited data.
     burst_start: u32,
-    /// R2Ts by number: below `fulfilled` answered, below `sent` sent, below `planned` pending.
+    /// R2Ts by number: those below `fulfilled` have been answered, those below `sent` have been sent, and
+    /// those below `planned` have been sent or queued.
     fulfilled: u32,
     sent: u32,
     planned: u32,
@@ -139,7 +141,7 @@ pub(super) struct Burst {
 }
 
 impl Inbound {
-    /// Checks a command header against the rules for unsolicited data.
+    /// The initial state, with a fault if the command's header violates the rules for unsolicited data.
     pub(super) fn new(command: &ScsiCommand, rules: &Parameters) -> Inbound {
         let immediate = command.data_segment_length;
         let most = rules.first_burst_length.min(command.expected_data_transfer_length);
@@ -167,7 +169,8 @@ impl Inbound {
         self.wanted.is_some() && self.fault.is_none()
     }
 
-    /// Whether the driver may accept data from this offset on. For immediate data it has not decided yet.
+    /// Whether the driver accepts data at this offset, or may still accept it: when immediate data arrives,
+    /// the driver may not have decided yet.
     pub(super) fn takes_from(&self, offset: u32) -> bool {
         self.wanted.is_none_or(|wanted| offset < wanted)
     }
@@ -177,7 +180,7 @@ impl Inbound {
         self.wanted = Some(wanted);
     }
 
-    /// The offset of a Data-Out, if it is the one valid next.
+    /// Checks that a Data-Out is the next valid one, and returns its offset.
     pub(super) fn check(
         &self,
         pdu: &DataOut,
@@ -197,7 +200,8 @@ impl Inbound {
         }
         match pdu.buffer_offset.checked_add(pdu.data_segment_length) {
             Some(reached) if reached > end => Err(misplaced),
-            // "The F bit … for the last PDU of a sequence": an R2T answered with less than it requested.
+            // "The F bit … for the last PDU of a sequence": the initiator ended the sequence with less data
+            // than the R2T requested.
             Some(reached) if pdu.ttt.is_some() && pdu.is_final && reached < end => Err(DataFault::Sequence),
             Some(_) => Ok(pdu.buffer_offset),
             None => Err(DataFault::Sequence),
@@ -236,14 +240,14 @@ impl Inbound {
         }
     }
 
-    /// Records an error in the data: no more is requested.
+    /// Records an error in the data. No more data is requested.
     pub(super) fn fail(&mut self, fault: DataFault) {
         self.fault = Some(fault);
         self.planned = self.sent;
     }
 
-    /// Whether all announced or requested data has arrived or been dropped. An initiator that breaks the rules
-    /// may never end its sequences, so only the current segment counts.
+    /// Whether all announced or requested data has arrived or been dropped. An initiator that violates the
+    /// rules may never end its sequences, so in that case only the segment being received counts.
     ///
     /// After a digest error, a target "MUST wait to receive all the data … before sending the SCSI Response"
     /// (section 7.8).
@@ -329,8 +333,8 @@ pub(super) fn r2t_tag(key: Key, r2t_sn: u32) -> Ttt {
     Ttt::new(tag).unwrap_or_else(|| unreachable!("bit 31 is clear, so this is not the reserved tag"))
 }
 
-// Response data of a command: Data-In PDUs, then status, with the last of them where allowed (RFC 7143
-// sections 11.4 and 11.7).
+// The response to a command: Data-In PDUs, then the status, which is sent with the last Data-In where this is
+// allowed (RFC 7143 sections 11.4 and 11.7).
 
 /// Expected data transfer lengths, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -346,7 +350,7 @@ pub(super) struct Outbound {
     pub(super) status: u8,
     /// Empty if there is none; an empty box owns no memory.
     pub(super) sense: Box<[u8]>,
-    /// Acknowledgement of the status that the driver requested.
+    /// The acknowledgement of the status, if the driver requested one.
     pub(super) receipt: Option<Box<Receipt>>,
     /// Size of the Data-In.
     data_in: u32,
@@ -364,7 +368,7 @@ pub(super) struct Chunk {
     pub(super) data_sn: u32,
     /// It ends a burst, or the data.
     pub(super) is_final: bool,
-    /// It carries the status, and is the last.
+    /// It is the last, and carries the status.
     pub(super) with_status: bool,
 }
 
@@ -420,8 +424,9 @@ impl Outbound {
         Some(chunk)
     }
 
-    /// Section 11.7.3: status may be sent with the last Data-In "if the command completed without an
-    /// exception"; two residuals do not fit there.
+    /// Whether the status is sent with the last Data-In. Section 11.7.3 allows this "if the command completed
+    /// without an exception". A bidirectional command has two residuals, but a Data-In has only one residual
+    /// field.
     fn rides_on_data(&self, lengths: ExpectedLengths) -> bool {
         self.status == GOOD && self.sense.is_empty() && !lengths.bidirectional
     }
@@ -446,7 +451,8 @@ impl Outbound {
     }
 }
 
-/// Section 11.4.5: bytes requested against bytes expected by the initiator.
+/// The residual (section 11.4.5): the difference between the bytes that the command moves and the bytes that
+/// the initiator expects.
 fn residual(moved: u64, expected: u32) -> Residual {
     let saturated = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
     match moved.cmp(&u64::from(expected)) {
@@ -459,7 +465,7 @@ fn residual(moved: u64, expected: u32) -> Residual {
 /// SAM-5 5.3.1.
 const GOOD: u8 = 0;
 
-/// The tags of all tasks.
+/// The tasks of a session by their Initiator Task Tag.
 #[derive(Debug, Default)]
 pub(super) struct Tags(HashMap<u32, Key, BuildHasherDefault<TagHasher>>);
 
@@ -482,8 +488,8 @@ impl Tags {
     }
 }
 
-/// Hashes a tag with one multiplication. An initiator that chooses its tags to collide slows down the lookup
-/// only of its tasks, and the command window limits their number.
+/// Hashes a tag with one multiplication. An initiator that chooses colliding tags slows down only the lookup
+/// of its own tasks, and the command window limits their number.
 #[derive(Debug, Default)]
 struct TagHasher(u64);
 

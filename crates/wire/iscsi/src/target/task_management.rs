@@ -32,7 +32,8 @@ use crate::pdu::{
 use crate::slab::Key;
 
 impl Session {
-    /// Called when a function has been executed, or has failed.
+    /// Answers a task management function. The driver calls this when the function has been executed, or has
+    /// failed.
     pub fn tmf_done(&mut self, tmf: TmfId, result: TaskManagementResult) {
         if let Some(tmf) = self.tmfs.remove(tmf.0) {
             debug_assert!(tmf.waiting.is_none(), "the driver knows of no function that waits");
@@ -44,8 +45,8 @@ impl Session {
         }
     }
 
-    /// Sections 4.2.3.3 (f) and 4.2.2.3.4: no response of a task that the function ended may be seen after
-    /// that of the function, on any connection.
+    /// Queues the response to a function. No response of a task that the function ended may arrive after it,
+    /// on any connection (sections 4.2.3.3 (f) and 4.2.2.3.4).
     fn respond_fenced(&mut self, tmf: &Tmf, scope: FenceScope, result: TaskManagementResult) {
         let &Tmf { connection: id, itt, function, .. } = tmf;
         // Section 11.5.1: a cold reset ends "all of its TCP connections to all initiators". The driver ends
@@ -57,7 +58,7 @@ impl Session {
             Some(connection) if !connection.logged_out => {
                 self.queue_fenced(id, response(itt, result), scope, then);
             }
-            // No connection is left for the response.
+            // The response cannot be sent: its connection is gone or logged out.
             Some(_) | None if ends_session => self.close_all(CloseReason::Reset),
             Some(_) | None => {}
         }
@@ -75,7 +76,8 @@ impl Session {
     }
 
     /// Section 4.2.3.3 (b): a function that ends many tasks "MUST wait … for all commands of the affected
-    /// tasks to be received, based on the CmdSN ordering". Only with several connections can some be missing.
+    /// tasks to be received, based on the CmdSN ordering". Commands can be missing only if the session has
+    /// several connections.
     fn must_wait(&self, pdu: &TaskManagementRequest) -> bool {
         let ends_many = scope_of(pdu.function, pdu.lun).is_some();
         let is_ahead =
@@ -106,15 +108,15 @@ impl Session {
         self.start_waiting(|_| true);
     }
 
-    /// Starts functions that waited for [`ARRIVE_WITHIN`]: an initiator that withholds earlier commands does
-    /// not delay its reset forever.
+    /// Starts functions that have waited for [`ARRIVE_WITHIN`], so that a reset starts even if earlier
+    /// commands never arrive.
     pub(super) fn tmfs_timeout(&mut self, now: Instant) {
         if self.immediate > 0 {
             self.start_waiting(|waiting| waiting.timeout.has_expired(now));
         }
     }
 
-    /// The earliest end of such a wait.
+    /// The earliest time at which a function stops waiting.
     pub(super) fn tmfs_deadline(&self, passed: Instant) -> Option<Instant> {
         if self.immediate == 0 {
             return None; // only immediate functions ever wait
@@ -139,8 +141,9 @@ impl Session {
         }
     }
 
-    /// Executes a function although commands sent before it are missing. To the initiator its response also
-    /// ends those commands, so they must not start later: held ones are dropped, later ones are skipped.
+    /// Prepares a function that starts although commands sent before it are missing. The initiator considers
+    /// these commands ended by the function's response, so they must not start later: held commands are
+    /// dropped, and commands that arrive later are skipped.
     fn abort_early(&mut self, pdu: &TaskManagementRequest) {
         let Some(scope) = scope_of(pdu.function, pdu.lun) else { return };
         if !self.window.exp_cmd_sn().lt(pdu.cmd_sn) {
@@ -152,8 +155,8 @@ impl Session {
             }
         }
         self.early_aborts.retain(|other| other.scope != scope || pdu.cmd_sn.lt(other.before));
-        // More than may be outstanding together would exhaust our memory; dropping the oldest affects only
-        // commands of the same initiator.
+        // Limits the memory to as many entries as functions may be outstanding. Dropping the oldest entry
+        // affects only commands of the same initiator.
         if self.early_aborts.len() >= self.config.immediate_max as usize {
             self.early_aborts.remove(0);
         }
@@ -271,7 +274,8 @@ impl Session {
         self.tmfs.insert(Tmf { connection, itt, function, lun, immediate, waiting })
     }
 
-    /// The counter for an outstanding function: that of the command window, or of immediate ones.
+    /// The counter to which an outstanding function belongs. Non-immediate functions take a slot of the
+    /// command window.
     fn active_count(&mut self, immediate: bool) -> &mut u32 {
         if immediate { &mut self.immediate } else { &mut self.active }
     }
@@ -284,7 +288,8 @@ impl Session {
         referenced: Option<TaskId>,
     ) {
         if let Some(scope) = scope_of(pdu.function, pdu.lun) {
-            // The initiator will not send the rest of the data for which their responses wait.
+            // The responses of these tasks wait for the rest of their data, which the initiator will no
+            // longer send.
             self.drop_tasks(|task| task.outbound.is_some() && !task.queued && scope.covers(task.lun));
         }
         self.events.push_back(Event::TaskManagement(TmfRequest {
@@ -296,7 +301,8 @@ impl Session {
         }));
     }
 
-    /// Queues the response after the responses on the connection: the task's own may be among them.
+    /// Queues the response after all responses on the connection, which may include the response of the
+    /// referenced task.
     fn respond_to_tmf(&mut self, id: ConnectionId, itt: Itt, result: TaskManagementResult) {
         // A logout response is the last PDU on its connection.
         if self.connection(id).is_some_and(|connection| !connection.logged_out) {
@@ -309,7 +315,7 @@ fn response(itt: Itt, result: TaskManagementResult) -> Bhs {
     TaskManagementResponse { result, itt, numbers: TargetNumbers::default() }.emit()
 }
 
-/// The tasks that a function ends, if more than one.
+/// The tasks that a function ends, if it can end more than one.
 fn scope_of(function: Function, lun: Lun) -> Option<FenceScope> {
     match function {
         Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset => {
@@ -336,8 +342,8 @@ fn fence_of(tmf: &Tmf) -> Option<FenceScope> {
     }
 }
 
-/// Time for commands sent before a reset on other connections to arrive. A TCP retransmission takes about 200
-/// ms, two take about 600.
+/// How long a reset waits for commands that were sent before it on other connections. One TCP retransmission
+/// takes about 200 ms, two take about 600 ms.
 const ARRIVE_WITHIN: Duration = Duration::from_secs(2);
 
 impl Session {
@@ -351,7 +357,7 @@ impl Session {
         }
     }
 
-    /// Queues a response that no response on any connection may pass.
+    /// Queues a response that must not overtake, or be overtaken by, responses on other connections.
     pub(super) fn queue_fenced(
         &mut self,
         id: ConnectionId,
@@ -368,8 +374,9 @@ impl Session {
         }
     }
 
-    /// Section 4.2.2.3.3: "takes note of last-sent and unacknowledged StatSN on each of the connections",
-    /// with a ping after everything queued there.
+    /// Starts a fence. Section 4.2.2.3.3: the target "takes note of last-sent and unacknowledged StatSN on
+    /// each of the connections". To obtain the acknowledgements, a ping is queued after everything already
+    /// queued on each other connection.
     fn begin_fence(&mut self, requester: ConnectionId, scope: FenceScope, answer: Box<PreparedPdu>) {
         debug_assert!(!self.fences.is_active(), "one fence at a time");
         let number = self.fences.begun.wrapping_add(1);
@@ -382,8 +389,8 @@ impl Session {
         self.fences.active = Some(Fence { number, scope, requester, answer, unacknowledged, timeout });
     }
 
-    /// Queues a ping. On a connection that is logging out nothing follows the logout response, so only the
-    /// end of the connection is awaited.
+    /// Queues a ping on a connection. If the connection is logging out, no PDU may follow the logout
+    /// response, so the fence only waits for the connection to end.
     fn ask(&mut self, number: u32, id: ConnectionId) -> Unacknowledged {
         if let Some(connection) = self.connection_mut(id).filter(|connection| !connection.logged_out) {
             connection.responses.push_back(QueuedPdu::FencePing(number));
@@ -392,7 +399,7 @@ impl Session {
         Unacknowledged { connection: id, ping: None }
     }
 
-    /// Sends the ping: everything queued before it has been sent.
+    /// Emits the ping of a fence. Everything queued before it has been sent.
     pub(super) fn emit_fence_ping(&mut self, id: ConnectionId, number: u32) -> Option<Transmit> {
         let active = self.fences.active.as_mut().filter(|fence| fence.number == number)?;
         let unacknowledged =
@@ -404,7 +411,7 @@ impl Session {
         Some(self.emit_prepared(id, ready))
     }
 
-    /// Processes ExpStatSN of a received PDU while a fence is active.
+    /// Processes the ExpStatSN of a received PDU while a fence is active.
     pub(super) fn handle_acknowledgement(&mut self, id: ConnectionId, bhs: &Bhs) {
         let Some(fence) = &mut self.fences.active else { return };
         let exp_stat_sn = exp_stat_sn(bhs);
@@ -420,7 +427,7 @@ impl Session {
         self.advance_fence();
     }
 
-    /// Handles the loss of a connection with its responses.
+    /// Handles the loss of a connection: the fence no longer waits for its acknowledgements.
     pub(super) fn fences_connection_lost(&mut self, id: ConnectionId) {
         if let Some(fence) = &mut self.fences.active {
             fence.unacknowledged.retain(|unacknowledged| unacknowledged.connection != id);
@@ -428,7 +435,7 @@ impl Session {
         }
     }
 
-    /// Ends waits that timed out.
+    /// Ends the fence's wait if it has timed out.
     pub(super) fn fences_timeout(&mut self, now: Instant) {
         if let Some(fence) = &mut self.fences.active
             && fence.timeout.has_expired(now)
@@ -438,7 +445,7 @@ impl Session {
         }
     }
 
-    /// Advances fences without missing acknowledgements: sends the response, or ends the fence.
+    /// Advances the fence if no acknowledgement is missing: sends the fenced response, or ends the fence.
     fn advance_fence(&mut self) {
         while let Some(mut fence) = self.fences.active.take_if(|fence| fence.unacknowledged.is_empty()) {
             match fence.answer.take() {
@@ -448,8 +455,8 @@ impl Session {
         }
     }
 
-    /// Sends the fenced response after all earlier ones have arrived. "The fence … MUST NOT be considered
-    /// cleared" before it has also arrived.
+    /// Queues the fenced response after all earlier responses have been acknowledged. "The fence … MUST NOT
+    /// be considered cleared" before this response has also been acknowledged.
     fn send_fenced(&mut self, fence: Fence, answer: Box<PreparedPdu>) -> Fence {
         debug_assert!(fence.unacknowledged.is_empty(), "an older response may still be passed");
         let is_last = answer.then.is_some();
@@ -483,13 +490,13 @@ impl Session {
     }
 }
 
-/// ExpStatSN: all statuses before it have arrived.
+/// ExpStatSN of a received PDU: the initiator has received all statuses before it.
 pub(super) fn exp_stat_sn(bhs: &Bhs) -> Sn {
     Sn(bhs.u32(EXP_STAT_SN))
 }
 
-/// An initiator on a LAN acknowledges within milliseconds; issue 2 requires resets to be answered within five
-/// seconds.
+/// How long a fence waits for acknowledgements. An initiator on a LAN acknowledges within milliseconds; issue
+/// 2 requires resets to be answered within five seconds.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
 /// Offsets in all PDUs of an initiator (section 11).
 const EXP_STAT_SN: usize = 28;

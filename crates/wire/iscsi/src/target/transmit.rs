@@ -1,5 +1,5 @@
-//! The driver's calls for a command (accepted data, response), and transmission: queued PDUs get their
-//! sequence numbers here.
+//! The calls with which the driver accepts a command's data and responds to it, and the transmission of
+//! queued PDUs, which get their sequence numbers here.
 
 use std::num::NonZeroU32;
 
@@ -18,7 +18,7 @@ pub struct Transmit {
     /// Its header. Targets send no additional header segments.
     pub header: Bhs,
     pub payload: Payload,
-    /// This is the task's last PDU: when it is sent, its data may be freed.
+    /// The task, if this is its last PDU. When the PDU has been sent, the task's data may be freed.
     pub last_of: Option<TaskId>,
 }
 
@@ -26,7 +26,8 @@ pub struct Transmit {
 pub type Payload = framing::Payload<TaskId>;
 
 impl Session {
-    /// The next PDU to send on a connection. It may cause events: [`Event::Close`] after a logout response.
+    /// The next PDU to send on a connection. The call may cause events, such as [`Event::Close`] after a
+    /// logout response.
     pub fn poll_transmit(&mut self, id: ConnectionId) -> Option<Transmit> {
         loop {
             let connection = self.connection_mut(id)?;
@@ -99,7 +100,7 @@ impl Session {
         Some(Transmit { header, payload: Payload::None, last_of: None })
     }
 
-    /// The next PDU of the first response in its queue; dequeues the response with its last.
+    /// Emits the next PDU of the response at the front of the queue. Dequeues the response with its last PDU.
     fn emit_response_part(&mut self, id: ConnectionId, key: Key) -> Option<Transmit> {
         let limits = self.limits(id);
         let Some(task) = self.tasks.get_mut(key) else {
@@ -142,7 +143,7 @@ impl Session {
         }
     }
 
-    /// The status in a task's last Data-In, which ends the task.
+    /// Returns the status for a task's last Data-In, and ends the task.
     fn take_status(&mut self, id: ConnectionId, key: Key) -> DataInStatus {
         let stat_sn = self.connection_mut(id).map_or(Sn(0), Connection::end_response);
         let answer = self.tasks.get(key).and_then(|task| {
@@ -209,7 +210,7 @@ impl Session {
     }
 }
 
-/// Section 11.4.7: sense data after its length in two bytes.
+/// The sense data, preceded by its length in two bytes (section 11.4.7).
 fn sense_segment(sense: &[u8]) -> Vec<u8> {
     let Ok(length) = u16::try_from(sense.len()) else {
         return sense_segment(&sense[..usize::from(u16::MAX)]);
@@ -245,8 +246,8 @@ pub struct Response<'a> {
 }
 
 impl Session {
-    /// The driver accepts this many bytes of a write's data, from its start, up to the EDTL. When they have
-    /// arrived, [`super::Event::DataComplete`] follows. See [`super::Event::Command`] for when to call this.
+    /// Accepts the first `wanted` bytes of a write's data, up to the EDTL. When they have arrived,
+    /// [`super::Event::DataComplete`] follows. See [`super::Event::Command`] for when to call this.
     pub fn expect_data(&mut self, task: TaskId, wanted: u32) {
         self.observe("the driver takes data", |_| Some(task.key));
         let Some(entry) = self.tasks.get(task.key).filter(|entry| entry.outbound.is_none()) else { return };
@@ -254,7 +255,7 @@ impl Session {
         self.advance_data(task.key, |inbound| inbound.expect(wanted));
     }
 
-    /// Ends a command. Only the first response counts; one for an ended task has no effect.
+    /// Ends a command with a response. Only the first response to a command has an effect.
     ///
     /// The driver keeps the data to send until [`super::Transmit::last_of`] names the task.
     pub fn respond(&mut self, task: TaskId, response: Response<'_>) {
@@ -279,8 +280,9 @@ impl Session {
         }
     }
 
-    /// Queues a response, but not while data of its command is still to arrive: libiscsi frees a command when
-    /// its status arrives, and then sends other bytes as the rest of its data.
+    /// Queues a task's response once no more data of its command will arrive. An earlier status would corrupt
+    /// data: libiscsi frees a command when its status arrives, and then sends other bytes as the rest of its
+    /// data.
     pub(super) fn respond_if_drained(&mut self, key: Key) {
         let waits = |task: &&Task| task.outbound.is_some() && !task.queued && task.inbound.is_drained();
         if self.tasks.get(key).as_ref().is_some_and(waits) {

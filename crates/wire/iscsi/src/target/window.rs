@@ -17,24 +17,25 @@ pub(super) struct Window {
     exp_cmd_sn: Sn,
     max_cmd_sn: Sn,
     depth: u32,
-    /// By distance from ExpCmdSN. Never longer than the window has been.
+    /// Held entries, indexed by their distance from ExpCmdSN. There are never more than the window has had
+    /// slots.
     held: VecDeque<Option<Held>>,
-    /// Number of times that a command has closed it.
+    /// Number of times that a command closed the window.
     closings: u64,
 }
 
-/// An entry ahead of its CmdSN.
+/// A request whose CmdSN is ahead of ExpCmdSN.
 #[derive(Debug)]
 pub(super) enum Held {
-    /// A SCSI command; the rest is in its task.
+    /// A SCSI command, which is stored in its task.
     Command(Key),
     /// Any other request.
     Request(Box<Request>),
-    /// Nothing: it was aborted, and its CmdSN counts as received.
+    /// No request: the command was aborted, and its CmdSN counts as received.
     Received,
 }
 
-/// Position of a CmdSN.
+/// Position of a CmdSN relative to the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CmdSnOrder {
     /// ExpCmdSN.
@@ -48,7 +49,8 @@ pub(super) enum CmdSnOrder {
 
 impl Window {
     pub(super) fn new(exp_cmd_sn: Sn, depth: u32) -> Window {
-        // Serial numbers compare over half their range; a window of a million is beyond any use.
+        // Serial numbers can be compared only within half their range, so the window must be far smaller. No
+        // initiator needs a window of a million.
         let depth = depth.clamp(1, 1 << 20);
         let max_cmd_sn = exp_cmd_sn.plus(depth).minus(1);
         Window { exp_cmd_sn, max_cmd_sn, depth, held: VecDeque::new(), closings: 0 }
@@ -67,13 +69,15 @@ impl Window {
         self.max_cmd_sn.lt(self.exp_cmd_sn)
     }
 
-    /// Number of times that a command has closed it: the initiator then may not send more for the moment.
+    /// Number of times that a command closed the window, so that the initiator had to wait before it could
+    /// send the next command.
     pub(super) fn closings(&self) -> u64 {
         self.closings
     }
 
-    /// Advances MaxCmdSN by the slots that `active` commands leave free, and returns it. It never decreases:
-    /// "a MaxCmdSN value less than the local one is ignored", so initiators would use a larger one.
+    /// Advances MaxCmdSN by the slots that `active` commands leave free, and returns it. MaxCmdSN never
+    /// decreases: "a MaxCmdSN value less than the local one is ignored", so an initiator would continue to
+    /// use the larger value.
     pub(super) fn open(&mut self, active: u32) -> Sn {
         let scope = self.exp_cmd_sn.plus(self.depth.saturating_sub(active)).minus(1);
         if self.max_cmd_sn.lt(scope) {
@@ -118,14 +122,14 @@ impl Window {
         self.held[ahead] = Some(what);
     }
 
-    /// Takes the entry held for the next CmdSN, and advances.
+    /// Takes the entry held for the next CmdSN, and advances ExpCmdSN.
     pub(super) fn take_next(&mut self) -> Option<Held> {
         let next = self.held.front_mut()?.take()?;
         self.advance();
         Some(next)
     }
 
-    /// The commands held below this CmdSN.
+    /// The held commands that precede this CmdSN.
     pub(super) fn held_before(&self, cmd_sn: Sn) -> Vec<Key> {
         debug_assert!(self.exp_cmd_sn.le(cmd_sn), "nothing is held below ExpCmdSN");
         let ahead = self.exp_cmd_sn.distance(cmd_sn) as usize;
