@@ -6,12 +6,13 @@
 //!   '------- header_bytes --------'------- segment_bytes ----------'
 //! ```
 //!
-//! Both drivers use it, in both directions; it computes and checks, but stores no data.
+//! The drivers of both sides use this module, for both directions. It computes lengths and checks digests,
+//! but stores no data.
 //!
-//! The header digest covers the basic header and all additional ones. The data digest covers the data segment
-//! and its padding, whatever the padding contains. Each follows what it covers, in four bytes, low byte
-//! first: the standard writes the polynomial's remainder with its bits mirrored, which equals little endian
-//! for a CRC computed in the usual way.
+//! The header digest covers the basic header and all additional header segments. The data digest covers the
+//! data segment and its padding, whatever the padding contains. A digest follows the bytes that it covers, in
+//! four bytes, low byte first: the standard sends the remainder of the polynomial division with its bits
+//! mirrored, which is the little-endian form of a CRC computed in the usual way.
 
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 
@@ -71,7 +72,8 @@ impl Framing {
         }
     }
 
-    /// Completes a header that extends from `begin` to the end of `out`: appends the digest, if enabled.
+    /// Completes a header that extends from `begin` to the end of `out`: appends the digest, if digests are
+    /// enabled.
     pub fn end_header(self, out: &mut Vec<u8>, begin: usize) {
         debug_assert!(out.len() >= begin + BHS_BYTES, "a header that is cut off");
         if self.header_digest {
@@ -112,21 +114,24 @@ pub struct Segment<T> {
 pub enum Destination<T> {
     /// There is no data.
     None,
-    /// The state machine: the driver passes it to `handle_segment` as a whole. No longer than our
+    /// The state machine: the driver passes the whole segment to `handle_segment`. It is not longer than our
     /// MaxRecvDataSegmentLength.
     Inline,
-    /// The task's data.
+    /// The memory of a task.
     ///
-    /// At the target it starts within the range that the driver accepts for the task, and may extend beyond
-    /// that, but never beyond the EDTL. The driver drops the part beyond its range, and all of it if it has
-    /// answered the task. At the initiator it lies within the command's `read_bytes`. The driver drops it if
-    /// the command has ended since: a function answered on another connection may have aborted it.
+    /// At the target, the segment starts within the range that the driver accepts for the task. It may extend
+    /// beyond this range, but never beyond the EDTL. The driver drops the part beyond the range, and drops
+    /// the whole segment if it has already answered the task.
+    ///
+    /// At the initiator, the segment lies within the command's `read_bytes`. The driver drops the segment if
+    /// the command has ended after the header arrived: a function answered on another connection may have
+    /// aborted the command.
     Task {
         task: T,
         /// Bytes from the start of the command's data.
         offset: u32,
     },
-    /// None: the driver drops it.
+    /// No destination: the driver drops the segment.
     Discard,
 }
 
@@ -183,8 +188,8 @@ pub fn data_digest(data: &[u8]) -> [u8; DIGEST_BYTES] {
 
 /// A digest of data that arrives in pieces. Received data is checked together with the received padding.
 ///
-/// It contains only the CRC's register: the library's own type includes a table of constants, 300 bytes for
-/// every data segment.
+/// This type contains only the CRC's register. The library's own type also contains a table of constants,
+/// which would take 300 bytes for every data segment.
 #[derive(Clone, Copy)]
 pub struct RunningDigest(u32);
 

@@ -1,7 +1,8 @@
-//! Keepalive: a clock for each connection, the same in both halves (RFC 7143 sections 11.18 and 11.19).
+//! Keepalive: the timers of a connection, used by both the target and the initiator (RFC 7143 sections 11.18
+//! and 11.19).
 //!
-//! Any received data counts as a sign of life. Only an idle connection is pinged, and only one that remains
-//! silent is closed: a peer that is busy sending need not answer pings.
+//! Any received data shows that the peer is alive. A connection is pinged only when it is idle, and closed
+//! only if it remains silent: a peer that is busy sending need not answer pings.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +26,7 @@ impl NopPolicy {
         NopPolicy { interval, timeout: interval, grace: interval.saturating_mul(8) }
     }
 
-    /// An initiator's policy, as in open-iscsi: five seconds each.
+    /// An initiator's policy, as in open-iscsi: five seconds for both interval and timeout.
     pub const OF_INITIATOR: NopPolicy = NopPolicy {
         interval: Duration::from_secs(5),
         timeout: Duration::from_secs(5),
@@ -38,7 +39,7 @@ impl NopPolicy {
 pub(crate) struct Keepalive {
     since: Instant,
     last_received: Instant,
-    /// Time of the ping since the last reception, if any.
+    /// Time of the ping that was sent after the last reception, if any.
     asked: Option<Instant>,
     is_closed: bool,
 }
@@ -119,7 +120,8 @@ mod tests {
         assert_eq!(life.due(after(start, 999), &POLICY), Due::Nothing);
     }
 
-    /// Otherwise its session, and the reservation with it, would exclude others for two minutes.
+    /// Otherwise the session of a dead initiator, and its reservation, would exclude other initiators for two
+    /// minutes.
     #[test]
     fn a_short_interval_shortens_the_grace_after_the_login() {
         let policy = NopPolicy::of_target(Duration::from_secs(1));

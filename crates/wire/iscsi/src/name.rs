@@ -1,17 +1,17 @@
 //! iSCSI names (RFC 7143 section 4.2.7), and the addresses of portals ([`TargetAddress`]).
 //!
 //! ```text
-//!   iqn.2026-11.org.example:storage.disk1    named by the owner of a domain, with a month of the ownership
+//!   iqn.2026-11.org.example:storage.disk1    a domain, and a month in which the author of the name owned it
 //!   eui.02004567a425678d                     an IEEE EUI-64
 //!   naa.52004567ba64678d                     a T10 NAA, of 8 or 16 bytes
 //! ```
 //!
 //! Names are compared byte by byte after normalisation (RFC 3722). We implement the ASCII part: upper case is
 //! folded to lower case. Non-ASCII characters are left unchanged, since every initiator that uses them has
-//! folded them.
+//! already folded them.
 //!
-//! Only comparisons fold. A name is sent as configured, because targets in the field (tgt, ceph-iscsi)
-//! compare bytes.
+//! Names are folded only for comparisons. They are sent as configured, because some targets (tgt, ceph-iscsi)
+//! compare names without folding.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 use std::cmp::Ordering;
@@ -65,7 +65,8 @@ impl Name {
         if name.folded.chars().all(is_name_character) { Ok(name) } else { Err(BadName::BadCharacter) }
     }
 
-    /// A name that a peer may have (`Target-911data`), to be sent to it: anything that a text key can carry.
+    /// A peer's name, to be sent to that peer. It may be any text that a key can carry, for example
+    /// `Target-911data`.
     pub fn to_send(name: &str) -> Result<Name, BadName> {
         if name.chars().any(char::is_control) { Err(BadName::BadCharacter) } else { Name::fold(name) }
     }
@@ -78,7 +79,7 @@ impl Name {
         }
     }
 
-    /// Why it is not in the standard's form, if it is not.
+    /// Why the name does not have the standard's form; `None` if it does.
     pub fn irregularity(&self) -> Option<BadName> {
         let checked = match self.folded.split_at_checked(4) {
             Some(("iqn.", rest)) => check_qualified(rest),
@@ -152,8 +153,8 @@ impl fmt::Debug for Name {
     }
 }
 
-/// `yyyy-mm.reversed.domain[:anything]`. Initiators in the field use months such as 00 and domains with an
-/// underscore; only the form of the date is checked.
+/// Checks the part of an iqn. name after the type: `yyyy-mm.reversed.domain[:anything]`. Initiators in the
+/// field use months such as 00 and domains with an underscore; only the form of the date is checked.
 fn check_qualified(rest: &str) -> Result<(), BadName> {
     if !rest.chars().all(is_name_character) {
         return Err(BadName::BadCharacter);
@@ -172,8 +173,9 @@ fn check_digits(digits: &str, lengths: &[usize]) -> Result<(), BadName> {
     if good { Ok(()) } else { Err(BadName::BadDigits) }
 }
 
-/// Section 4.2.7: no white space, and only "-", "." and ":" as punctuation. The underscore is accepted
-/// because names in use contain it (some appliances derive them from host names).
+/// Whether a name may contain a character. Section 4.2.7 forbids white space, and all punctuation except "-",
+/// "." and ":". The underscore is accepted because names in use contain it (some appliances derive them from
+/// host names).
 fn is_name_character(character: char) -> bool {
     character.is_ascii_alphanumeric()
         || "-.:_".contains(character)
@@ -182,7 +184,7 @@ fn is_name_character(character: char) -> bool {
 
 // The address in a TargetAddress key (RFC 7143 section 13.8): `domainname[:port]`, without the portal group tag.
 
-/// The address of a portal for initiators: a host, and a port if it is not 3260.
+/// The address of a portal for initiators: a host, and optionally a port (3260 by default).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetAddress {
     host: Host,
@@ -205,7 +207,7 @@ pub enum BadTargetAddress {
     /// The address has a zone, so it is valid on one machine only.
     #[display("an IPv6 zone such as %eth0 is valid only on this machine; initiators cannot use it")]
     Zone,
-    /// Not a port.
+    /// The port is invalid.
     #[display("the port must be a number from 1 to 65535")]
     Port,
 }
@@ -252,8 +254,9 @@ impl FromStr for TargetAddress {
     }
 }
 
-/// Labels of letters, digits and hyphens (RFC 1123 section 2.1), and of underscores, which names in use
-/// contain. The last label is not a number: 300.1.1.1 is a mistyped address.
+/// Whether a text is a domain name: labels of letters, digits and hyphens (RFC 1123 section 2.1). Underscores
+/// are accepted, since names in use contain them. The last label must not be a number: 300.1.1.1 is a
+/// mistyped address.
 fn is_domain_name(name: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     let is_label = |label: &str| {
@@ -298,7 +301,7 @@ mod tests {
         assert_eq!(name.to_string(), "IQN.1991-05.com.Example:Host");
     }
 
-    /// Names of open-iscsi's and libiscsi's bug reports.
+    /// Names from bug reports of open-iscsi and libiscsi.
     #[test]
     fn names_of_the_field_are_taken_from_peers_and_told_apart() {
         for (name, why) in [

@@ -10,15 +10,15 @@ use crate::text::{self, Range};
 pub enum Rule {
     /// Declared text.
     Text,
-    /// A declared number.
+    /// A declared number, with its range and default.
     DeclaredNumber(Range, u32),
-    /// "Yes" if both sides offer "Yes"; the default.
+    /// "Yes" if both sides offer "Yes". The field is the default.
     And(bool),
-    /// "Yes" if either side offers "Yes"; the default.
+    /// "Yes" if either side offers "Yes". The field is the default.
     Or(bool),
-    /// The lesser of both numbers; the default.
+    /// The lesser of both numbers, with their range and default.
     Minimum(Range, u32),
-    /// The greater of both numbers; the default.
+    /// The greater of both numbers, with their range and default.
     Maximum(Range, u32),
     /// The first of the offered choices that the responder supports. The list contains all choices, starting
     /// with the default.
@@ -42,7 +42,7 @@ pub enum DigestKind {
 /// Determines when a task management function is answered (section 13.23).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TaskReporting {
-    /// As in RFC 3720.
+    /// When RFC 3720 requires it.
     #[default]
     Rfc3720,
     /// After a fence: all earlier responses have been acknowledged.
@@ -72,11 +72,11 @@ pub enum Setting {
     Choice(&'static str),
 }
 
-/// A type of values.
+/// A type of negotiated values.
 pub(crate) trait Value: Copy {
     fn setting(self) -> Setting;
 
-    /// The value of a setting of this type.
+    /// Converts a setting to this type; `None` if the setting has another type, or is out of range.
     fn of(setting: Setting) -> Option<Self>;
 }
 
@@ -229,7 +229,8 @@ impl Rule {
         }
     }
 
-    /// The result of both sides' settings, which the responder answers. `None` if no choice is shared.
+    /// Combines the settings of both sides into the result, which is the responder's answer. `None` if the
+    /// sides share no choice.
     pub(crate) fn agree(self, offered: &[Setting], ours: &[Setting]) -> Option<Setting> {
         use Setting::{Flag, Number};
         match (self, *offered.first()?, *ours.first()?) {
@@ -243,14 +244,14 @@ impl Rule {
         }
     }
 
-    /// Whether the rule allows this answer to an offer: no greater than an offered maximum, one of the
-    /// choices, and so on.
+    /// Whether the rule allows this answer to an offer. For example, if the lesser number applies, the answer
+    /// must not exceed the offer.
     pub(crate) fn is_fair(self, offered: &[Setting], answer: Setting) -> bool {
         self.agree(offered, &[answer]) == Some(answer)
     }
 }
 
-/// A longer list of choices is truncated.
+/// Maximum number of choices that are read from a list; further ones are ignored.
 const CHOICES_MAX: usize = 64;
 
 #[cfg(test)]

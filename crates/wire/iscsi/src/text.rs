@@ -4,9 +4,9 @@
 //!   InitiatorName=iqn.1991-05.com.example:host␀SessionType=Normal␀HeaderDigest=CRC32C,None␀
 //! ```
 //!
-//! A pair ends with a NUL byte. Text longer than a PDU is split anywhere, even within a key, and the C bit
-//! marks its continuation; [`Assembly`] joins the pieces and [`Pieces`] splits them. A repeated key is
-//! returned twice; the negotiation handles this.
+//! A pair ends with a NUL byte. Text that is longer than one PDU may be split anywhere, even within a key.
+//! The C bit marks a PDU whose text continues in the next one. [`Pieces`] splits a text, and [`Assembly`]
+//! joins its pieces. If a key occurs twice, both pairs are returned; the negotiation detects the repetition.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,8 +17,8 @@ use derive_more::{Display, Error};
 /// Section 6.1: a key-name is "up to 63 bytes".
 pub const KEY_BYTES_MAX: usize = 63;
 
-/// More than any key of the standard needs: a CHAP_C of 1024 bytes takes 2050 as hexadecimal digits. Peers are
-/// known to send values of up to 8 KiB.
+/// Maximum length of a value. No key of the standard needs this much: a CHAP_C of 1024 bytes takes 2050 bytes
+/// as hexadecimal digits. However, some peers send values of up to 8 KiB.
 pub const VALUE_BYTES_MAX: usize = 8192;
 
 /// Maximum number of pairs in one text; no negotiation needs more.
@@ -70,8 +70,8 @@ pub fn parse(text: &[u8]) -> Result<Vec<Pair<'_>>, MalformedText> {
     Ok(found)
 }
 
-/// As [`parse`], but pair by pair and without a limit: an answer to SendTargets has two or more for each of
-/// thousands of targets.
+/// Like [`parse`], but returns an iterator, and does not limit the number of pairs: a response to SendTargets
+/// can list thousands of targets, each with two or more pairs.
 pub fn pairs(text: &[u8]) -> impl Iterator<Item = Result<Pair<'_>, MalformedText>> {
     text.split(|&byte| byte == 0).filter(|bytes| !bytes.is_empty()).map(parse_pair)
 }
@@ -99,9 +99,9 @@ fn parse_pair(bytes: &[u8]) -> Result<Pair<'_>, MalformedText> {
     Ok(Pair { key: utf8(key)?, value: utf8(value)? })
 }
 
-/// Section 6.1: letters, digits, "-", "+", "@", "_", "." and, in the names of extensions, "#" and "/".
-/// Section 6.1 requires a capital letter first; this is not enforced here, since an unknown key gets
-/// NotUnderstood anyway.
+/// Whether a key has a valid length and only valid characters. Section 6.1 allows letters, digits, "-", "+",
+/// "@", "_", "." and, in the names of extensions, "#" and "/". It also requires that the first character is a
+/// capital letter. This is not checked, since an unknown key gets NotUnderstood anyway.
 fn is_key(key: &[u8]) -> bool {
     let is_key_byte = |byte: &u8| byte.is_ascii_alphanumeric() || b"-+@_.#/".contains(byte);
     (1..=KEY_BYTES_MAX).contains(&key.len()) && key.iter().all(is_key_byte)
@@ -122,7 +122,7 @@ impl Range {
     }
 }
 
-/// `numerical-value`: decimal digits, or 0x and hexadecimal ones. No sign, no spaces.
+/// Parses a `numerical-value`: decimal digits, or 0x and hexadecimal digits, without a sign or spaces.
 pub fn number(value: &str) -> Option<u32> {
     let (digits, radix) = match value.strip_prefix("0x").or_else(|| value.strip_prefix("0X")) {
         Some(digits) => (digits, 16),
@@ -136,7 +136,7 @@ pub fn number(value: &str) -> Option<u32> {
     }
 }
 
-/// `boolean-value`: just "Yes" or "No".
+/// Parses a `boolean-value`: "Yes" or "No".
 pub fn boolean(value: &str) -> Option<bool> {
     match value {
         "Yes" => Some(true),
@@ -145,7 +145,8 @@ pub fn boolean(value: &str) -> Option<bool> {
     }
 }
 
-/// `binary-value`: 0x and hexadecimal digits, or 0b and base64; up to this many bytes once decoded.
+/// Parses a `binary-value`: 0x and hexadecimal digits, or 0b and base64. `None` if it decodes to more than
+/// `bytes_max` bytes.
 pub fn binary(value: &str, bytes_max: usize) -> Option<Vec<u8>> {
     let (prefix, digits) = value.split_at_checked(2)?;
     match prefix {
@@ -166,7 +167,8 @@ pub fn base64_value(bytes: &[u8]) -> String {
     format!("0b{}", Base64::encode_string(bytes))
 }
 
-/// An odd number of digits means that the first byte's high half is zero: a value is a number (section 6.1).
+/// Decodes hexadecimal digits. If their number is odd, the high half of the first byte is zero, because a
+/// value is a number (section 6.1).
 fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
     let digit = |&byte: &u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     let (first, pairs) = digits.split_at(digits.len() % 2);
@@ -176,9 +178,9 @@ fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
 
 // Text that does not fit in one PDU: joined when received, split when sent (RFC 7143 section 6.2).
 
-/// A text may have this number of pieces, or one for every 256 bytes of its maximum length if that is more:
-/// twice the number in the smallest PDUs, of 512 bytes. Empty pieces with C set also count, so that a peer
-/// cannot send them forever.
+/// Maximum number of pieces of a text whose maximum length is 64 KiB or less. A longer text may have one
+/// piece for every 256 bytes of its maximum length: twice the number that the smallest PDUs, of 512 bytes,
+/// need. Empty pieces with C set also count, so that a peer cannot send them forever.
 const PIECES_MAX: usize = 256;
 
 /// A text being received piece by piece, with bounded size.
@@ -190,13 +192,13 @@ pub struct Assembly {
 }
 
 impl Assembly {
-    /// No text yet; `limit_bytes` is the maximum length.
+    /// Starts a text of up to `limit_bytes` bytes.
     pub fn new(limit_bytes: usize) -> Assembly {
         Assembly { text: Vec::new(), pieces: 0, limit_bytes }
     }
 
-    /// Adds a PDU's data segment. If the text ends here (the C bit is clear), returns the whole text, and is
-    /// ready for the next. A text that becomes too long is dropped.
+    /// Adds a PDU's data segment. If the text ends here (the C bit is clear), returns the whole text, and
+    /// starts the next one. A text that becomes too long is dropped.
     pub fn add(&mut self, piece: &[u8], continues: bool) -> Result<Option<Vec<u8>>, MalformedText> {
         self.pieces += 1;
         let pieces_max = PIECES_MAX.max(self.limit_bytes / 256);
@@ -228,14 +230,15 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// Splits this text. It may be kept for a slow peer, so it uses no more memory than needed.
+    /// Splits a text. The text may be stored for a long time if the peer is slow, so its spare capacity is
+    /// freed.
     pub fn new(mut text: Vec<u8>) -> Pieces {
         text.shrink_to_fit();
         Pieces { text, sent: 0 }
     }
 
-    /// The next piece of up to this many bytes (at least one), and whether the text continues after it. An
-    /// empty text is one empty piece.
+    /// The next piece, of up to `bytes_max` bytes (0 counts as 1), and whether the text continues after it.
+    /// An empty text is one empty piece.
     pub fn next(&mut self, bytes_max: usize) -> (Vec<u8>, bool) {
         let end = self.text.len().min(self.sent.saturating_add(bytes_max.max(1)));
         if (self.sent, end) == (0, self.text.len()) {
@@ -261,7 +264,7 @@ impl Pieces {
 /// Section 6.1: "the maximum length of a text-value […] is 255 bytes", unless a key says otherwise.
 const BYTES_MAX: usize = 255;
 
-/// Printable text that fits into a text value: an alias, a CHAP name.
+/// Printable text that fits into a text value, such as an alias or a CHAP name.
 ///
 /// It has 1 to 255 bytes and no control characters. A NUL would end the value and start another key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A response is `H(identifier, secret, challenge)`. The [`Authenticator`] is the target's side and the
-//! [`Claimant`] the initiator's; each does both parts if authentication is mutual. The caller supplies
-//! challenges, fresh from the system's random source; this module draws none.
+//! [`Claimant`] the initiator's; each does both parts if authentication is mutual. The caller supplies the
+//! challenges, fresh from the system's random source; this module generates no random numbers.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +31,8 @@ pub const CHALLENGE_BYTES_MAX: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Algorithm {
-    /// 5: the only one that RFC 7143 requires. Broken as a hash, but not quite in CHAP.
+    /// 5: the only algorithm that RFC 7143 requires. MD5 is not collision-resistant, but CHAP does not depend
+    /// on that.
     Md5 = 5,
     /// 6.
     Sha1 = 6,
@@ -59,7 +60,7 @@ pub struct Credentials {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge {
     pub identifier: u8,
-    /// CHAP_C: 1 to 1024 bytes; 16 or more to be useful.
+    /// CHAP_C: 1 to 1024 bytes. Fewer than 16 bytes are too easy to guess.
     pub bytes: Vec<u8>,
 }
 
@@ -67,7 +68,7 @@ pub struct Challenge {
 #[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum ChapError {
-    /// None of the algorithms offered is acceptable, or one was chosen that was not offered.
+    /// None of the offered algorithms is acceptable, or the peer chose one that was not offered.
     #[display("no common CHAP algorithm")]
     NoSharedAlgorithm,
     #[display("{} is missing", _0.name())]
@@ -82,8 +83,8 @@ pub enum ChapError {
     /// The peer returned our own challenge: a reflection attack.
     #[display("the peer returned our own CHAP challenge")]
     ReflectedChallenge,
-    /// Both sides have the same secret, so a proof could be obtained from the side that requests it (section
-    /// 12.1.3).
+    /// Both sides have the same secret, so an attacker could obtain a response from the side that requests it
+    /// (section 12.1.3).
     #[display("both sides have the same CHAP secret")]
     EqualSecrets,
     /// The initiator requires the target to authenticate, but the target has no credentials.
@@ -92,7 +93,7 @@ pub enum ChapError {
 }
 
 impl Algorithm {
-    /// All of them, the strongest first.
+    /// All algorithms, the strongest first.
     pub const ALL: [Algorithm; 4] = [Algorithm::Sha3_256, Algorithm::Sha256, Algorithm::Sha1, Algorithm::Md5];
 
     /// The algorithm of this number.
@@ -100,7 +101,7 @@ impl Algorithm {
         Algorithm::ALL.into_iter().find(|&algorithm| algorithm as u32 == number)
     }
 
-    /// The response of the holder of this secret to this challenge.
+    /// Computes the response to a challenge from the secret.
     pub fn response(self, secret: &Secret, challenge: &Challenge) -> Vec<u8> {
         match self {
             Algorithm::Md5 => respond::<md5::Md5>(secret, challenge),
@@ -124,7 +125,7 @@ impl Secret {
         Secret(Zeroizing::new(bytes.to_vec()))
     }
 
-    /// Its length in bytes. Section 9.2.1 requires at least 12 (96 bits) without IPsec.
+    /// Its length in bytes. Section 9.2.1 requires at least 12 bytes (96 bits) if IPsec is not used.
     pub fn length(&self) -> usize {
         self.0.len()
     }
@@ -178,7 +179,8 @@ impl Proof<'_> {
         Ok(Proof { name: required(pairs, Key::ChapN)?, response })
     }
 
-    /// Whether the response matches these credentials. Takes the same time whether or not the name is right.
+    /// Whether the response matches these credentials. Takes the same time whether or not the name is
+    /// correct.
     fn is_by(&self, credentials: &Credentials, algorithm: Algorithm, challenge: &Challenge) -> bool {
         let expected = algorithm.response(&credentials.secret, challenge);
         let right_response = expected.ct_eq(&self.response);
@@ -226,7 +228,7 @@ pub struct ChapPolicy {
     pub initiators: Arc<[Credentials]>,
     /// The target's credentials, for mutual authentication.
     pub target: Option<Credentials>,
-    /// The challenge to the initiator: fresh for every login.
+    /// The challenge to the initiator, which must be fresh for every login.
     pub challenge: Challenge,
 }
 
@@ -258,7 +260,7 @@ impl Authenticator {
             .filter(|_| matches!(self.step, AuthenticatorStep::Response(_)) && value(Key::ChapR).is_some())
     }
 
-    /// The authenticated CHAP_N of the initiator, once proven.
+    /// The initiator's CHAP_N, once it has been authenticated.
     pub fn authenticated(&self) -> Option<&str> {
         match &self.step {
             AuthenticatorStep::Done(name) => Some(name),
@@ -309,7 +311,7 @@ impl Authenticator {
         Ok(AuthenticatorStep::Done(account.name.clone()))
     }
 
-    /// Mutual authentication: the initiator's challenge to the target.
+    /// Answers the initiator's challenge to the target (mutual authentication).
     fn prove(
         &self,
         account: &Credentials,
@@ -329,7 +331,7 @@ impl Authenticator {
     }
 }
 
-/// A longer list of algorithms is truncated.
+/// Maximum number of algorithms that are read from a list; further ones are ignored.
 const ALGORITHMS_MAX: usize = 32;
 
 /// An initiator's credentials, and its requirements for the target.

@@ -13,16 +13,17 @@ use crate::slab::{Identified, Key};
 pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) cid: Cid,
-    /// ExpStatSN: the next status.
+    /// ExpStatSN: the StatSN of the next status.
     pub(super) exp_stat_sn: Sn,
     /// StatSN of a status whose data segment has yet to arrive.
     pub(super) incoming_stat_sn: Option<Sn>,
     pub(super) local_segment_max: u32,
     pub(super) peer_segment_max: u32,
     pub(super) incoming: Incoming,
-    /// Transmit queue for PDUs with a waiting caller (NOP-Out, task management, text); goes first.
+    /// Transmit queue for PDUs with a waiting caller (NOP-Out, task management, text). It is sent before
+    /// `queue`.
     pub(super) urgent: VecDeque<PreparedPdu>,
-    /// Transmit queue in order.
+    /// Transmit queue for commands, their data, and a logout; in order.
     pub(super) queue: VecDeque<QueuedPdu>,
     pub(super) keepalive: Keepalive,
     pub(super) probe: Probe,
@@ -49,7 +50,7 @@ pub(super) enum QueuedPdu {
 pub(super) struct PreparedPdu {
     pub(super) bhs: Box<Bhs>,
     pub(super) data: Vec<u8>,
-    /// The exchange to notify when it is sent: a function, or a ping.
+    /// The exchange to update when the PDU is sent: a function, or a ping.
     pub(super) exchange: Option<Key>,
 }
 
@@ -87,10 +88,10 @@ impl Connection {
         self.urgent.push_back(PreparedPdu { bhs: Box::new(bhs), data, exchange: None });
     }
 
-    /// Completes the reception of a PDU with its data segment. Its status, if any, is acknowledged from now
-    /// on: an earlier acknowledgement would lose the status if the connection broke. A status that a target
-    /// skips is permanently lost at ErrorRecoveryLevel 0, and its command will time out, but the session
-    /// continues.
+    /// Completes the reception of a PDU with its data segment. From now on, its status, if any, is
+    /// acknowledged. An earlier acknowledgement would lose the status if the connection broke. A status that
+    /// a target skips is permanently lost at ErrorRecoveryLevel 0, and its command will time out, but the
+    /// session continues.
     pub(super) fn segment_arrived(&mut self) {
         if let Some(stat_sn) = self.incoming_stat_sn.take()
             && self.exp_stat_sn.le(stat_sn)
@@ -105,7 +106,8 @@ impl Connection {
 pub(super) struct Probe {
     /// Time of the last ping.
     asked: Instant,
-    /// Pings without a response. After a rejected ping the next is sent only when the connection is idle.
+    /// Number of pings without a response. A rejected ping remains counted, so the next one is sent only when
+    /// the connection is idle.
     unanswered: u32,
 }
 
@@ -114,7 +116,8 @@ impl Probe {
         Probe { asked: now, unanswered: 0 }
     }
 
-    /// A connection in logout accepts no ping; the interval still elapses.
+    /// Records an attempt to ping. No ping is sent if the connection is logging out, but the interval starts
+    /// again in any case.
     pub(super) fn ask(&mut self, now: Instant, is_sent: bool) {
         self.asked = now;
         self.unanswered = self.unanswered.saturating_add(u32::from(is_sent));
@@ -124,7 +127,8 @@ impl Probe {
         self.unanswered = self.unanswered.saturating_sub(1);
     }
 
-    /// One outstanding ping at a time, and at least the interval between two.
+    /// Time of the next ping. Only one ping is outstanding at a time, and two pings are at least the interval
+    /// apart.
     pub(super) fn deadline(&self, interval: Duration) -> Option<Instant> {
         if self.unanswered == 0 { self.asked.checked_add(interval) } else { None }
     }
@@ -138,7 +142,7 @@ pub(super) enum Incoming {
     Nothing,
     /// Drop it.
     Dropped,
-    /// It belongs to a Data-In; with the status, if it brought one.
+    /// It belongs to a Data-In, which may also contain the status.
     Data {
         key: Key,
         length: u32,

@@ -47,7 +47,7 @@ pub(super) struct Task {
     pub(super) clock: PhaseClock,
 }
 
-/// States of a command for [`crate::observed`]: those of [`super::phase_times::Phase`].
+/// States of a command for [`crate::observed`]: no such command, and then each [`Phase`].
 pub const TASK_STATES: [&str; 7] = [
     "not there",
     "queued",
@@ -116,7 +116,7 @@ pub(super) struct Outbound {
     next_r2t: Sn,
     /// Outstanding R2Ts.
     outstanding: u32,
-    /// Bytes that may be sent: unsolicited, or requested. A target may request some twice.
+    /// Bytes that may be sent: unsolicited, or requested. A target may request the same bytes twice.
     allowed: u64,
     /// Bytes transmitted.
     handed_out: u64,
@@ -144,8 +144,8 @@ pub(super) struct Run {
 }
 
 impl Outbound {
-    /// Sends as much unsolicited data as negotiated: targets that rely on it prefer "it MUST send the
-    /// maximum" (section 4.2.5.2).
+    /// Plans as much unsolicited data as was negotiated. Section 4.2.5.2 requires this ("it MUST send the
+    /// maximum"), and some targets rely on it.
     pub(super) fn new(length: u32, segment_max: u32, rules: &Parameters) -> Outbound {
         let first_burst = length.min(rules.first_burst_length);
         let immediate = if rules.immediate_data { first_burst.min(segment_max) } else { 0 };
@@ -222,7 +222,8 @@ impl Inbound {
         Inbound { length, ..Inbound::default() }
     }
 
-    /// The offset of a Data-In, if it is valid now. DataPDUInOrder and DataSequenceInOrder are Yes.
+    /// Checks that a Data-In is the next valid one, and returns its offset. DataPDUInOrder and
+    /// DataSequenceInOrder are Yes.
     #[inline]
     pub(super) fn take(&mut self, pdu: &DataIn) -> Result<u32, Fatal> {
         if pdu.buffer_offset != self.announced || pdu.data_sn != self.next_data_sn {
@@ -290,7 +291,8 @@ impl PhaseClock {
         self.enter(now, outbound.phase());
     }
 
-    /// Notes that data has started to arrive. A bidirectional command with data to send stays in that phase.
+    /// Notes that data has started to arrive. A bidirectional command that still has data to send stays in
+    /// its current phase.
     #[inline]
     pub(super) fn data(&mut self, now: Instant, outbound: &Outbound) {
         if outbound.phase() == Phase::Answer {
@@ -315,8 +317,8 @@ impl PhaseClock {
 
     #[inline]
     fn pass(&mut self, now: Instant) {
-        // Most events of a command share their iteration with another, and a subtraction takes 40
-        // instructions.
+        // Avoids a subtraction, which takes 40 instructions: most events of a command occur in the same
+        // iteration of the driver as another event, and so have the same time.
         if now != self.since {
             self.spend(now.saturating_duration_since(self.since));
             self.since = now;

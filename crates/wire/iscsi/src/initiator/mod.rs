@@ -1,10 +1,10 @@
 //! The initiator's side of a session in full feature phase (RFC 7143), as a state machine without I/O.
 //!
-//! One [`Session`] serves all connections of a session, on one thread. Commands enter through
-//! [`Session::submit`], on a connection chosen by the caller, and are sent when [`Session::poll_transmit`] is
-//! called for it. Received headers enter through [`Session::handle_header`], which returns the destination of
-//! the following data; [`Session::poll_event`] returns the results. Payload does not pass through the state
-//! machine.
+//! One [`Session`] handles all connections of an iSCSI session, on one thread. The driver submits a command
+//! with [`Session::submit`] on a connection of its choice; [`Session::poll_transmit`] for this connection
+//! then returns the PDUs to send. The driver passes each received header to [`Session::handle_header`], which
+//! returns the destination of the following data. [`Session::poll_event`] returns the results. Payload does
+//! not pass through the state machine.
 //!
 //! ```text
 //!   submit ──► poll_transmit ──► wire ──► handle_header ─► Segment ─► (driver receives) ─► handle_segment
@@ -12,7 +12,7 @@
 //!                  └──── Data-Out ◄─────────────┘                          Event::Done ◄───────┘
 //! ```
 //!
-//! States of a command ([`Phase`]), with the files of the transitions:
+//! States of a command ([`Phase`]). The module of each transition is in parentheses:
 //!
 //! ```text
 //!  submit ──► Queued ── command sent ──► Sending ◄── R2T (receive, exchange) ── R2t
@@ -34,8 +34,8 @@
 //!                        └── Fatal (receive) ──► removed; log_out_other by another connection (S8 CLEANUP_WAIT)
 //! ```
 //!
-//! A target cannot make a driver access memory outside a task's data: offsets and lengths are checked here, and a
-//! target that breaks a rule loses the connection ([`Fatal`]). ErrorRecoveryLevel is 0.
+//! A target cannot make a driver access memory outside a task's data: offsets and lengths are checked here,
+//! and a violation by the target ends the connection ([`Fatal`]). ErrorRecoveryLevel is 0.
 
 mod connection;
 mod exchange;
@@ -78,7 +78,7 @@ pub struct SessionConfig {
     /// The CmdSN of the first command.
     pub cmd_sn: Sn,
     pub max_cmd_sn: Sn,
-    /// Maximum number of outstanding commands, functions and pings: at most 65,535.
+    /// Maximum number of outstanding commands, task management functions and pings; must not exceed 65,535.
     pub tasks_max: u32,
     /// When to ping the target, and when to close its connection.
     pub nop: NopPolicy,
@@ -98,16 +98,16 @@ pub struct ConnectionStart {
 }
 
 impl SessionConfig {
-    /// The configuration after the leading login, with our usual limits.
+    /// The configuration after the leading login, with the default limits.
     pub fn new(attached: &Attached) -> SessionConfig {
         SessionConfig {
             parameters: attached.parameters.clone(),
             cmd_sn: attached.exp_cmd_sn,
             max_cmd_sn: attached.max_cmd_sn,
-            // More than any usual target's window; a larger one is not fully used.
+            // More than the command window of any common target. A larger window would not be used
+            // completely.
             tasks_max: 4096,
             nop: NopPolicy::OF_INITIATOR,
-            // A thousand targets with ten portals each.
             text_bytes_max: TEXT_BYTES_MAX,
         }
     }
@@ -124,12 +124,12 @@ impl ConnectionStart {
     }
 }
 
-/// A target may have tens of thousands of names, each with several addresses. A longer text cannot be a list
-/// of targets.
+/// Maximum size of a text response. A server may have tens of thousands of targets, each with several
+/// addresses. A longer text cannot be a list of targets.
 const TEXT_BYTES_MAX: usize = 16 << 20;
 
-/// An outstanding command. Its index is reused after its end; the whole identifier is not, within any
-/// relevant time.
+/// Identifies an outstanding command. Another command may reuse the index after this one has ended. The whole
+/// identifier repeats only after 2^32 further exchanges with the same index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TaskId(Key);
 
@@ -145,13 +145,13 @@ pub struct PingId(Key);
 #[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A command ended with a status. All of its data sent by the target has arrived.
+    /// A command ended with a status. All data that the target sent for it has arrived.
     Done {
         task: TaskId,
         status: u8,
         /// Sense data; empty if none.
         sense: Box<[u8]>,
-        /// The residual; for a bidirectional command that of its write.
+        /// The residual; for a bidirectional command, the residual of its write.
         residual: Residual,
         /// The residual of a bidirectional command's read.
         read_residual: Residual,
@@ -169,7 +169,7 @@ pub enum Event {
         /// The response; `None` if its connection was lost.
         result: Option<TaskManagementResult>,
     },
-    /// A text response: pairs, each ended by a NUL.
+    /// A text response: pairs, each terminated by a NUL. Empty if the target rejected the request.
     Text { connection: ConnectionId, text: Vec<u8> },
     /// A ping sent by [`Session::ping`] has ended.
     Pong {
@@ -177,8 +177,8 @@ pub enum Event {
         /// The returned data; `None` if the target rejected the ping, or its connection was lost.
         data: Option<Vec<u8>>,
     },
-    /// The target has answered a logout. Close and remove a connection that was logged out. Commands of an
-    /// already lost connection can no longer have an effect.
+    /// A logout has ended. Close and remove the connections that were logged out. If the target has confirmed
+    /// the logout of a lost connection, commands of that connection can no longer have an effect.
     LoggedOut {
         /// The connection that carried the logout.
         connection: ConnectionId,
@@ -187,7 +187,7 @@ pub enum Event {
         /// The response; `None` if the connection that carried the logout of another was lost.
         result: Option<LogoutResult>,
     },
-    /// An asynchronous message: a logout request, a notice of dropped connections, a SCSI event.
+    /// An asynchronous message: a logout request, a notice of dropped connections, or a SCSI event.
     Message {
         connection: ConnectionId,
         message: AsyncMessage,
@@ -212,13 +212,14 @@ pub enum LogoutScope {
 /// Why a command has no status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Its connection is gone.
+    /// Its connection was lost.
     ConnectionLost,
     /// Aborted at our request.
     Aborted,
     /// The target rejected its PDU.
     Rejected(RejectReason),
-    /// The target could not execute it, without details (iSCSI service response, section 11.4.3).
+    /// The target could not execute the command, and gave no details (iSCSI service response, section
+    /// 11.4.3).
     TargetFailure,
 }
 
@@ -239,12 +240,12 @@ impl TaskId {
     }
 }
 
-/// A rule broken by the target: the connection must be closed, and at ErrorRecoveryLevel 0 its commands are
-/// lost.
+/// A protocol violation by the target. The connection must be closed, and at ErrorRecoveryLevel 0 its
+/// commands are lost.
 #[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum Fatal {
-    /// A header digest error. Drivers, which check digests, report it themselves.
+    /// A header digest error. The driver checks digests, and reports this error itself.
     #[display("header digest mismatch")]
     HeaderDigest,
     /// A data digest error. Without SNACK the data cannot be requested again (section 7.8).
@@ -259,7 +260,7 @@ pub enum Fatal {
     },
     #[display("a response does not belong to a request")]
     UnknownTag,
-    /// A response on another connection than the request's (section 4.2.2.3, connection allegiance).
+    /// A response on a different connection than its request (section 4.2.2.3, connection allegiance).
     #[display("a response arrived on a different connection than its request")]
     ForeignTask,
     #[display("a response does not match its request")]
@@ -308,11 +309,12 @@ pub enum Phase {
     Sending,
     /// All data that may be sent is transmitted, and the target has not requested the rest.
     R2t,
-    /// Everything is transmitted, without a response so far: network and target.
+    /// Everything is transmitted, and no response has arrived: time spent in the network and the target.
     Answer,
     /// Data-In has started to arrive and is incomplete.
     Data,
-    /// All data has arrived, and the status follows separately. Zero if it arrives with the last data.
+    /// All data has arrived, and the status follows separately. This phase takes no time if the status
+    /// arrives with the last data.
     Status,
 }
 
@@ -335,7 +337,7 @@ impl Times {
         &self.spent
     }
 
-    /// From submission to status, in nanoseconds.
+    /// Time from submission to status, in nanoseconds.
     pub fn total_ns(&self) -> u64 {
         self.spent.iter().fold(0, |sum, spent| sum.saturating_add(*spent))
     }
@@ -385,8 +387,8 @@ pub struct RoundTrips {
 }
 
 impl Counters {
-    /// The difference to `earlier` counters of the same session. Minimum and maximum of the interval are
-    /// unknown: those of the whole session are returned.
+    /// The difference to `earlier` counters of the same session. The minimum and maximum round-trip times
+    /// within the interval are unknown, so those of the whole session are returned.
     pub fn since(&self, earlier: &Counters) -> Counters {
         Counters {
             pdus_in: self.pdus_in.saturating_sub(earlier.pdus_in),

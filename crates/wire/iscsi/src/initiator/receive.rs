@@ -21,8 +21,8 @@ pub type Destination = framing::Destination<TaskId>;
 
 impl Session {
     /// Processes a header: its 48 bytes and all additional header segments, with digests verified. Returns
-    /// the destination of the data segment that follows. After the data the driver calls
-    /// [`Session::handle_segment`]; without data it need not.
+    /// the destination of the data segment that follows. When the segment has arrived, the driver calls
+    /// [`Session::handle_segment`]. If there is no data segment, this call is not needed.
     pub fn handle_header(
         &mut self,
         now: Instant,
@@ -56,8 +56,8 @@ impl Session {
         Ok(segment)
     }
 
-    /// Processes a data segment stored at its destination. `digest_ok` is true without digests; `inline` is
-    /// the data of [`Destination::Inline`], otherwise empty.
+    /// Processes a data segment stored at its destination. `digest_ok` is true if no digests are used.
+    /// `inline` is the data if the destination is [`Destination::Inline`], and is otherwise empty.
     pub fn handle_segment(
         &mut self,
         now: Instant,
@@ -258,7 +258,7 @@ impl Session {
         Ok((Incoming::Dropped, Destination::Discard))
     }
 
-    /// A Reject of one of our PDUs, whose header is the data.
+    /// Processes a Reject of one of our PDUs. Its data is the header of the rejected PDU.
     fn handle_reject(&mut self, id: ConnectionId, pdu: &Reject, header: &[u8]) -> Result<(), Fatal> {
         self.counters.rejects += 1;
         let refused = Bhs(*header.first_chunk::<BHS_BYTES>().ok_or(Fatal::Truncated)?);
@@ -371,8 +371,8 @@ impl Session {
         Ok((Incoming::Nothing, Destination::None))
     }
 
-    /// A text response may take several PDUs, the last of which has F set; each of the others is answered by
-    /// an empty request with its tag.
+    /// Processes a PDU of a text response. A response may take several PDUs, the last of which has F set.
+    /// Each of the others is answered with an empty request that contains its tag.
     fn handle_text_response(
         &mut self,
         id: ConnectionId,
@@ -429,8 +429,8 @@ impl Session {
     }
 }
 
-/// Section 11.4.7: sense data after their length in two bytes. Response data may follow; no standard defines
-/// any.
+/// The sense data of a segment, where it is preceded by its length in two bytes (section 11.4.7). Response
+/// data may follow it, but no standard defines any.
 fn sense(segment: &[u8]) -> Result<Box<[u8]>, Fatal> {
     let Some((length, rest)) = segment.split_first_chunk::<2>() else {
         return if segment.is_empty() { Ok(Box::default()) } else { Err(Fatal::Truncated) };

@@ -17,12 +17,13 @@ pub struct Session {
     pub(super) config: SessionConfig,
     pub(super) window: Window,
     pub(super) exchanges: Slab<Exchange>,
-    /// Commands submitted and not sent: without a CmdSN, but with space reserved in the window.
+    /// Number of commands that have been submitted and not sent. They have no CmdSN yet, but each has a slot
+    /// reserved in the window.
     pub(super) unsent: u32,
     pub(super) connections: Connections<Connection>,
     pub(super) events: VecDeque<Event>,
-    /// Tags of commands that ended without a status, for which further PDUs of the target may arrive: it
-    /// rejected them, or they were ended by a function answered on another connection.
+    /// Tags of commands that ended without a status, and for which further PDUs may arrive: the target
+    /// rejected the command, or a function answered on another connection ended it.
     pub(super) ended: VecDeque<Itt>,
     pub(super) counters: Counters,
     pub(super) stall: Stall,
@@ -179,7 +180,7 @@ impl Window {
     }
 
     /// Updates the window. "If the PDU MaxCmdSN is less than the PDU ExpCmdSN-1 (in Serial Arithmetic sense),
-    /// they are both ignored"; smaller values than known ones are outdated.
+    /// they are both ignored"; smaller values than the known ones are outdated, and also ignored.
     pub(super) fn update(&mut self, exp_cmd_sn: Sn, max_cmd_sn: Sn) {
         if max_cmd_sn.lt(exp_cmd_sn.minus(1)) {
             return;

@@ -44,7 +44,7 @@ pub enum SubmitError {
 
 impl Session {
     /// Accepts a command, to be sent on this connection. [`super::Event::Done`] or [`super::Event::Failed`]
-    /// ends it; until then the task owns its data.
+    /// ends it. Until then, the driver keeps the command's data.
     pub fn submit(
         &mut self,
         now: Instant,
@@ -70,8 +70,8 @@ impl Session {
         Ok(TaskId(key))
     }
 
-    /// Pings the target with `data`, truncated to what it accepts in one PDU; [`super::Event::Pong`] follows.
-    /// `None` if no ping can be sent now.
+    /// Pings the target with `data`, truncated to the size that the target accepts in one PDU;
+    /// [`super::Event::Pong`] follows. `None` if no ping can be sent now.
     pub fn ping(&mut self, id: ConnectionId, data: &[u8]) -> Option<PingId> {
         self.send_ping(id, data, false)
     }
@@ -152,9 +152,9 @@ impl Session {
         true
     }
 
-    /// Logs out a lost connection through another one, before everything queued there (sections 7.2 and
-    /// 11.14). [`super::Event::LoggedOut`] follows: from then on no command of the lost connection can have
-    /// an effect. `false` if no logout can be sent any more.
+    /// Logs out a lost connection through another one (sections 7.2 and 11.14). The request is sent before
+    /// everything that is queued on the other connection. [`super::Event::LoggedOut`] follows: from then on
+    /// no command of the lost connection can have an effect. `false` if no logout can be sent any more.
     pub fn log_out_other(&mut self, _now: Instant, via: ConnectionId, cid: Cid) -> bool {
         let leaving = LogoutScope::OtherConnection(cid);
         let Some(key) = self.open_exchange(via, Exchange::Logout { connection: via, leaving }) else {
@@ -166,8 +166,9 @@ impl Session {
         true
     }
 
-    /// Closes the connections of a logout that will not be answered: nothing more can be sent there. The
-    /// outcome of commands lost before stays unknown.
+    /// Ends a logout that will not be answered. Its connections are closed, because nothing more can be sent
+    /// on them. If it was the logout of a lost connection, the outcome of that connection's commands remains
+    /// unknown.
     pub(super) fn logout_lost(&mut self, by: ConnectionId, leaving: LogoutScope) {
         let close = |connection| Event::Close { connection, reason: CloseReason::LogoutLost };
         match leaving {
@@ -191,8 +192,8 @@ impl Session {
     /// Starts an exchange other than a command, if its connection and the number of tags allow it.
     pub(super) fn open_exchange(&mut self, id: ConnectionId, exchange: Exchange) -> Option<Key> {
         self.open_connection(id)?;
-        // A quarter more than commands may have, so that pings, aborts and logouts are possible in a full
-        // session.
+        // The limit is a quarter higher than for commands, so that pings, aborts and logouts are possible in
+        // a full session.
         let most = self.config.tasks_max.saturating_add(self.config.tasks_max / 4 + 16).min(0xffff);
         if self.exchanges.len() >= most as usize {
             return None;

@@ -13,9 +13,9 @@ use crate::pdu::{
 use crate::slab::Key;
 
 impl Session {
-    /// Aborts a command by sending ABORT TASK. The command fails when the target confirms, unless its status
-    /// arrives first. A command not yet sent fails immediately, and `None` is returned, as for one that has
-    /// ended.
+    /// Aborts a command by sending ABORT TASK. The command fails when the target confirms the abort, unless
+    /// its status arrives first. A command that has not been sent fails immediately. Returns `None` in this
+    /// case, if the command has already ended, and if no ABORT TASK can be sent now.
     pub fn abort_task(&mut self, _now: Instant, task: TaskId) -> Option<TmfId> {
         self.observe("ABORT TASK is asked for", |_| Some(task.0));
         let entry = self.task_mut(task.0)?;
@@ -49,8 +49,9 @@ impl Session {
         })
     }
 
-    /// Removes a connection. Its commands fail; [`Event::Failed`] names them. CmdSNs that the target may be
-    /// waiting for are plugged on another connection, so that the session can continue.
+    /// Removes a connection. Its commands fail; [`Event::Failed`] names them. The target may be waiting for
+    /// the CmdSNs of these commands. These gaps are plugged on another connection, so that the session can
+    /// continue.
     pub fn remove_connection(&mut self, _now: Instant, id: ConnectionId) {
         if self.connection(id).is_none() {
             return;
@@ -125,7 +126,7 @@ impl Session {
         debug_assert!(self.ended.len() <= ENDED_MAX, "tags of ended commands are bounded");
     }
 
-    /// Removes an ended command, after reading what is `wanted` of it.
+    /// Removes an ended command, and returns what `wanted` reads from it.
     pub(super) fn end_task<T>(&mut self, key: Key, wanted: impl FnOnce(&mut Task) -> T) -> Option<T> {
         let task = self.task_mut(key)?;
         let (is_unsent, wanted) = (task.cmd_sn.is_none(), wanted(task));
@@ -135,11 +136,14 @@ impl Session {
         Some(wanted)
     }
 
-    /// Section 7.3: a CmdSN that the target has not received leaves a gap, which the initiator "MUST plug …
-    /// by aborting the task", or the target holds all later commands forever. If the target has received it
-    /// after all, there is nothing to abort, and the response is ignored. If a function was executed before a
-    /// command on another connection arrived, it ended that command on our side only. That command must not
-    /// start either, and a later PDU on its own connection would be too late.
+    /// Plugs the gap of an ended command. A CmdSN that the target has not received leaves a gap, which the
+    /// initiator "MUST plug … by aborting the task" (section 7.3); otherwise the target holds all later
+    /// commands forever. If the target has received the CmdSN after all, there is nothing to abort, and the
+    /// response is ignored.
+    ///
+    /// A function may have been executed before a command on another connection arrived at the target. The
+    /// function then ended the command only on our side, and the command must not start later. It is aborted
+    /// on the connection of the function, because an abort behind it on its own connection would be too late.
     fn plug_gap(&mut self, connection: ConnectionId, referenced: Itt, lun: Lun, ref_cmd_sn: Sn) {
         if !self.window.is_unacknowledged(ref_cmd_sn) {
             return;
@@ -183,8 +187,8 @@ impl Session {
         let Some(Exchange::Tmf(tmf)) = self.exchanges.remove(key) else { return };
         let is_over = match pdu.result {
             TaskManagementResult::FunctionComplete => true,
-            // It ended before it could be aborted, and its status is not in transit, because it would have
-            // arrived first.
+            // The command ended before it could be aborted. Its status is not in transit, because it would
+            // have arrived before this response.
             TaskManagementResult::TaskDoesNotExist => tmf.function == Function::AbortTask,
             TaskManagementResult::LunDoesNotExist
             | TaskManagementResult::TaskStillAllegiant
@@ -203,7 +207,7 @@ impl Session {
         }
     }
 
-    /// Ends the commands that a function has ended.
+    /// Ends, on our side, the commands that a function ended at the target.
     fn end_aborted_tasks(&mut self, tmf: &Tmf) {
         let ended: Vec<Key> = self
             .exchanges
@@ -226,7 +230,8 @@ impl Session {
 }
 
 impl Tmf {
-    /// Whether this function, if executed, ends a command: one that was sent before it.
+    /// Whether this function, if executed, ends a command. A function ends only commands that were sent
+    /// before it.
     fn ends(&self, itt: Itt, task: &Task) -> bool {
         let was_before = match (task.cmd_sn, self.cmd_sn) {
             (Some(task), Some(function)) => task.lt(function),
@@ -249,5 +254,5 @@ impl Tmf {
     }
 }
 
-/// A reset may end a whole window of commands.
+/// Maximum number of stored tags. A reset may end a whole window of commands.
 const ENDED_MAX: usize = 1024;

@@ -3,9 +3,9 @@
 //! A command takes its CmdSN when it is sent, not when it is submitted: a command that is never sent leaves
 //! no gap.
 //!
-//! A connection is pinged when it is idle, and at the same interval when it is busy: the round-trip time of a
-//! NOP under load distinguishes queueing before the target from the target itself. Only a lack of any traffic
-//! closes a connection.
+//! A connection is pinged when it is idle, and at the same interval when it is busy: under load, the
+//! round-trip time of a NOP distinguishes the time spent in queues before the target from the time spent in
+//! the target. A connection is closed only if no data arrives at all.
 
 use std::time::Instant;
 
@@ -23,7 +23,8 @@ use crate::slab::Key;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
     pub header: Bhs,
-    /// Its additional header segments, which follow the header before its digest; empty for nearly all.
+    /// The additional header segments, which are sent between the header and its digest. Nearly all PDUs have
+    /// none.
     pub ahs: Box<[u8]>,
     pub payload: Payload,
 }
@@ -35,7 +36,7 @@ impl Session {
     /// The next PDU to send on a connection. `now` counts as its time of transmission.
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant, id: ConnectionId) -> Option<Transmit> {
-        // Called until it returns nothing, so that case must be cheap.
+        // The driver calls this until it returns `None`, so the idle case must be cheap.
         if self.connection(id)?.is_idle() { None } else { self.emit_next(now, id) }
     }
 
@@ -89,8 +90,8 @@ impl Session {
         self.counters.immediate_bytes += u64::from(out.immediate);
         self.unsent -= 1;
         if out.has_unsolicited() {
-            // Next of all: "unsolicited data PDUs MUST be sent in the same order as the commands" (section
-            // 4.2.5.2).
+            // The unsolicited data is sent next: "unsolicited data PDUs MUST be sent in the same order as the
+            // commands" (section 4.2.5.2).
             let connection = self.connection_mut(id)?;
             connection.queue.push_front(QueuedPdu::Data { key, ttt: None, run: out.unsolicited() });
         }

@@ -6,8 +6,9 @@
 //!               └── refused, protocol error, CHAP failure, too many PDUs ──▶ Failed, or Redirected
 //! ```
 //!
-//! It starts in the security stage, with AuthMethod=None if it has no credentials, since some targets require
-//! the key. All transitions are in this file; `take` changes the stage when the target's response has T set.
+//! The login starts in the security stage. Without credentials, it offers AuthMethod=None, since some targets
+//! require the key. All transitions are in this file; `take` changes the stage when the target's response has
+//! T set.
 
 use std::collections::VecDeque;
 
@@ -29,7 +30,7 @@ pub struct InitiatorConfig {
     /// TargetName; none for discovery.
     pub target_name: Option<Name>,
     pub session_type: SessionType,
-    /// The initiator's part of the session identifier: a login with the same one reinstates the session.
+    /// The initiator's part of the session identifier. A new login with the same ISID reinstates the session.
     pub isid: Isid,
     /// [`Tsih::NEW`], or the session to join.
     pub tsih: Tsih,
@@ -76,14 +77,14 @@ pub struct Attached {
     pub max_cmd_sn: Sn,
 }
 
-/// Who proved its identity during a login, with CHAP (RFC 7143 section 12.1).
+/// The sides that were authenticated during a login, with CHAP (RFC 7143 section 12.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Authenticated {
     /// The target required no authentication.
     Neither,
-    /// The initiator did.
+    /// Only the initiator was authenticated.
     Initiator,
-    /// Both did (mutual CHAP).
+    /// Both sides were authenticated (mutual CHAP).
     Both,
 }
 
@@ -103,7 +104,7 @@ pub enum LoginFailure {
     Malformed(Malformed),
     #[display("the target sent a malformed text: {_0}")]
     MalformedText(MalformedText),
-    /// A mismatched response: another tag, session, stage or version.
+    /// A response whose tag, session, stage or version does not match the request.
     #[display("the target's response does not match the request")]
     NotOurs,
     /// A stage transition that was not requested, or text before ours was complete.
@@ -255,7 +256,7 @@ impl InitiatorLogin {
         Ok(())
     }
 
-    /// A complete text, or an empty response in the middle of ours.
+    /// Processes a complete text, or the empty response to a part of our text.
     fn take(&mut self, response: &LoginResponse, text: &[u8]) -> Result<(), LoginFailure> {
         if !self.request.is_empty() {
             self.send_request();
@@ -286,7 +287,7 @@ impl InitiatorLogin {
             None => {}
         }
         self.request = Pieces::new(out);
-        // The next stage, unless authentication is incomplete.
+        // Request the next stage, unless authentication is incomplete.
         self.requested_stage = match self.stage {
             Stage::SecurityNegotiation => {
                 self.authentication.may_move().then_some(Stage::OperationalNegotiation)
@@ -363,12 +364,13 @@ impl Authentication {
         Ok(())
     }
 
-    /// Whether our response has been computed, and the target has not accepted it.
+    /// Whether our CHAP response has been computed.
     fn is_answered(&self) -> bool {
         matches!(self, Authentication::Running(chap) if chap.has_proved())
     }
 
-    /// Whether the target may change the stage. A target that never answered AuthMethod=None accepts it.
+    /// Whether the target may change the stage. A target that does not answer AuthMethod=None has accepted
+    /// it.
     fn is_done(&self) -> bool {
         match self {
             Authentication::Offered(claim) => claim.is_none(),
@@ -377,8 +379,9 @@ impl Authentication {
         }
     }
 
-    /// Whether to request the next stage with the next text. With mutual CHAP our response is sent before the
-    /// target's has arrived, which is in its last text of this stage.
+    /// Whether to request the next stage with the next text. With mutual CHAP, the text with our response
+    /// already requests the next stage: the target's response arrives with the target's last text of this
+    /// stage.
     fn may_move(&self) -> bool {
         match self {
             Authentication::Offered(claim) => claim.is_none(),
@@ -388,7 +391,8 @@ impl Authentication {
     }
 }
 
-/// The effect of the target's choice of AuthMethod. With mutual CHAP, "None" was not offered.
+/// The authentication that results from the target's choice of AuthMethod. "None" fails with mutual CHAP,
+/// because it was not offered.
 fn chosen(method: &str, claim: Option<ChapClaim>) -> Result<Authentication, LoginFailure> {
     match (method, claim) {
         (CHAP, Some(claim)) => Ok(Authentication::Running(Claimant::new(claim))),
@@ -398,8 +402,8 @@ fn chosen(method: &str, claim: Option<ChapClaim>) -> Result<Authentication, Logi
     }
 }
 
-/// Names, session type and authentication methods. An initiator with credentials that does not require the
-/// target to authenticate also accepts a target without authentication.
+/// The first text: names, session type and authentication methods. An initiator that has credentials, but
+/// does not require the target to authenticate, also accepts a target without authentication.
 fn first_text(config: &InitiatorConfig) -> Vec<u8> {
     let mut text = Vec::new();
     text::append(&mut text, Key::InitiatorName.name(), &config.initiator_name);
@@ -418,7 +422,8 @@ fn first_text(config: &InitiatorConfig) -> Vec<u8> {
     text
 }
 
-/// Whether the negotiator handles a pair: names are known, and security keys are CHAP's.
+/// Whether the negotiator processes a pair. The target's name and portal group tag need no negotiation, and
+/// CHAP processes the security keys.
 fn is_negotiated(pair: &Pair<'_>) -> bool {
     use Key::{AuthMethod, ChapA, ChapC, ChapI, ChapN, ChapR, TargetName, TargetPortalGroupTag};
     let ours = [AuthMethod, ChapA, ChapI, ChapC, ChapN, ChapR, TargetName, TargetPortalGroupTag];

@@ -29,8 +29,8 @@ use crate::negotiate::{NegotiationError, Offers, Parameters, SessionType};
 use crate::pdu::{Bhs, Cid, Isid, LoginStatus, Malformed, Sn, Tsih};
 use crate::text::MalformedText;
 
-/// Size of the data of a login PDU: MaxRecvDataSegmentLength's default, which applies until it is declared
-/// (section 13.12). Nothing larger need be read from a peer that has not logged in.
+/// Maximum size of the data of a login PDU: the default of MaxRecvDataSegmentLength, which applies until the
+/// key is declared (section 13.12). A driver need not read more from a peer that has not logged in.
 pub const LOGIN_DATA_BYTES_MAX: usize = 8192;
 
 /// Maximum size of one text in a login, over all its PDUs: the size that every implementation without
@@ -59,8 +59,8 @@ pub struct Transmit {
 pub enum TargetEvent {
     /// A login request. Reply with [`TargetLogin::admit`].
     Admit(AdmissionRequest),
-    /// A CHAP response for this user, which may be any text. Reply with [`TargetLogin::judge`];
-    /// [`TargetLogin::proved`] then returns whether it was correct.
+    /// A CHAP response has arrived for this user name, which may be any text. Reply with
+    /// [`TargetLogin::judge`]; [`TargetLogin::proved`] then returns whether it was correct.
     Proof { user: String },
     /// Negotiation is complete, and the session is needed. Reply with [`TargetLogin::grant`].
     SessionNeeded(Box<SessionRequest>),
@@ -70,7 +70,7 @@ pub enum TargetEvent {
     Failed(LoginError),
 }
 
-/// The initiator, and its request.
+/// The identity of the initiator, and the target and session that it requests.
 #[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionRequest {
@@ -91,8 +91,8 @@ pub struct AdmissionRequest {
 pub enum Admission {
     /// Continue.
     Accept(Box<Acceptance>),
-    /// Refuse with this status. While starting or reloading use [`LoginStatus::ServiceUnavailable`]:
-    /// initiators give up on a target that is "not found".
+    /// Refuse with this status. While the server starts or reloads, use [`LoginStatus::ServiceUnavailable`]:
+    /// initiators do not retry after "not found".
     Refuse(LoginStatus),
     /// Redirect.
     Redirect {
@@ -114,8 +114,8 @@ pub struct Acceptance {
     pub offers: Offers,
     /// The session's parameters, if the connection joins one.
     pub session: Option<Parameters>,
-    /// The status to refuse the login with, after authentication if required: unauthenticated initiators must
-    /// not find out which sessions exist.
+    /// If set, refuse the login with this status. If authentication is required, the login is refused only
+    /// afterwards: unauthenticated initiators must not find out which sessions exist.
     pub refusal: Option<LoginStatus>,
 }
 
@@ -147,7 +147,7 @@ pub struct Grant {
 #[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedIn {
-    /// The initiator, its target and connection. `tsih` is now that of the session.
+    /// The initiator, its target and its connection. `tsih` is now the handle of the session.
     pub request: AdmissionRequest,
     /// The authenticated CHAP name.
     pub authenticated_as: Option<String>,
@@ -173,7 +173,7 @@ pub enum LoginError {
     Version,
     #[display("the login has too many requests, or its requests are too large")]
     TooMuch,
-    /// A request with another session, connection, initiator or target than the first.
+    /// A request whose session, connection, initiator or target differs from that of the first request.
     #[display("the session, connection or names changed during the login")]
     IdentityChanged,
     #[display("the request is for a different login stage")]
@@ -208,7 +208,8 @@ impl LoginError {
             // Section 4.2.3: "A target receiving any PDU except a Login Request before the Login Phase is started MUST
             // immediately terminate the connection on which the PDU was received."
             LoginError::NotALogin => None,
-            // The same: "... it MUST send a Login reject (with Status "invalid during login") and then disconnect."
+            // Same section: "... it MUST send a Login reject (with Status "invalid during login") and then
+            // disconnect."
             LoginError::AnotherPdu => Some(LoginStatus::InvalidDuringLogin),
             LoginError::Version => Some(LoginStatus::UnsupportedVersion),
             LoginError::MissingKey(_) => Some(LoginStatus::MissingParameter),

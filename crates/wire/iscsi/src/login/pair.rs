@@ -58,7 +58,7 @@ impl Pair {
         pair
     }
 
-    /// Runs both sides until both have ended. Every header is sent over the wire.
+    /// Runs the login until both sides have ended it. Every header passes between them in wire format.
     pub(super) fn run(&self) -> Ended {
         let mut initiator = InitiatorLogin::new(self.config.clone());
         let mut target = TargetLogin::new(TargetPolicy { first_stat_sn: Sn(0x100) });
@@ -85,7 +85,7 @@ impl Pair {
 }
 
 impl Ended {
-    /// Runs the login, which must succeed on both sides.
+    /// The results of a login that succeeded on both sides; panics otherwise.
     pub(super) fn logged_in(self) -> (Attached, LoggedIn) {
         match (self.initiator, self.target) {
             (InitiatorEvent::LoggedIn(attached), TargetEvent::LoggedIn(logged_in)) => (*attached, *logged_in),
@@ -93,7 +93,8 @@ impl Ended {
         }
     }
 
-    /// Runs the login, which must fail: returns the status that the initiator received, and the target's reason.
+    /// The status that the initiator received, and the target's reason, after a login that was refused;
+    /// panics otherwise.
     pub(super) fn refused(self) -> (LoginStatus, LoginError) {
         match (self.initiator, self.target) {
             (InitiatorEvent::Failed(LoginFailure::Refused(status)), TargetEvent::Failed(error)) => {

@@ -66,19 +66,19 @@ enum LoginPhase {
     /// Waits for [`TargetLogin::admit`], with the first text.
     AwaitingAdmission(AdmissionRequest, LoginRequest, Vec<u8>),
     Negotiating(Box<Negotiation>),
-    /// Waits for [`TargetLogin::judge`], with the text that has the CHAP response.
+    /// Waits for [`TargetLogin::judge`], with the text that contains the CHAP response.
     AwaitingVerdict(Box<Negotiation>, LoginRequest, Vec<u8>),
     /// Waits for [`TargetLogin::grant`].
     AwaitingSession(Box<Negotiation>, Box<Parameters>),
     Done,
 }
 
-/// The names claimed by an initiator, which may be any text: for a log.
+/// The names that an initiator claims, for logs. They may be any text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimedNames {
-    /// InitiatorName, up to the length that names may have.
+    /// InitiatorName, truncated to the maximum length of a name.
     pub initiator: Option<String>,
-    /// TargetName, likewise.
+    /// TargetName, truncated likewise.
     pub target: Option<String>,
 }
 
@@ -118,7 +118,7 @@ impl TargetLogin {
         }
     }
 
-    /// The driver's reply to [`TargetEvent::Admit`]. No effect otherwise.
+    /// The driver's reply to [`TargetEvent::Admit`]. Ignored if no such reply is due.
     pub fn admit(&mut self, admission: Admission) {
         match std::mem::replace(&mut self.phase, LoginPhase::Done) {
             LoginPhase::AwaitingAdmission(request, first, text) => match admission {
@@ -133,7 +133,7 @@ impl TargetLogin {
         }
     }
 
-    /// The driver's reply to [`TargetEvent::Proof`]. No effect otherwise.
+    /// The driver's reply to [`TargetEvent::Proof`]. Ignored if no such reply is due.
     pub fn judge(&mut self, verdict: Result<(), LoginStatus>) {
         match std::mem::replace(&mut self.phase, LoginPhase::Done) {
             LoginPhase::AwaitingVerdict(negotiation, request, text) => match verdict {
@@ -144,7 +144,7 @@ impl TargetLogin {
         }
     }
 
-    /// The driver's reply to [`TargetEvent::SessionNeeded`]. No effect otherwise.
+    /// The driver's reply to [`TargetEvent::SessionNeeded`]. Ignored if no such reply is due.
     pub fn grant(&mut self, grant: Result<Grant, LoginStatus>) {
         match std::mem::replace(&mut self.phase, LoginPhase::Done) {
             LoginPhase::AwaitingSession(negotiation, parameters) => match grant {
@@ -182,7 +182,7 @@ impl TargetLogin {
         let latest = LatestRequest::from_bhs(bhs).ok_or(LoginError::NotALogin)?;
         let before = std::mem::replace(&mut self.latest, latest);
         self.pdus += 1;
-        // The announced length counts: a driver need not read all data before this call.
+        // Check the announced length: the driver may not have read all the data.
         if self.pdus > LOGIN_PDUS_MAX || bhs.data_segment_length() as usize > LOGIN_DATA_BYTES_MAX {
             return Err(LoginError::TooMuch);
         }
@@ -203,7 +203,7 @@ impl TargetLogin {
 
     fn take(&mut self, request: &LoginRequest, data: &[u8]) -> Result<(), LoginError> {
         match std::mem::replace(&mut self.phase, LoginPhase::Done) {
-            // Our text is incomplete: only an empty request is allowed (section 6.2).
+            // Our text has not been sent completely, so only an empty request is allowed (section 6.2).
             LoginPhase::Negotiating(negotiation) if !negotiation.reply.is_empty() => {
                 if request.continues || !data.is_empty() {
                     return Err(LoginError::OutOfTurn);
@@ -265,8 +265,8 @@ impl TargetLogin {
         self.send_response(negotiation)
     }
 
-    /// Sends the next PDU of a reply; the last one changes the stage. The last one before the full feature
-    /// phase waits for a session.
+    /// Sends the next PDU of a reply. The last PDU of a reply changes the stage. If the next stage is the
+    /// full feature phase, this PDU is sent only after the driver has granted a session.
     fn send_response(&mut self, mut negotiation: Box<Negotiation>) -> Result<(), LoginError> {
         debug_assert!(
             matches!(self.phase, LoginPhase::Done),
@@ -376,7 +376,8 @@ impl ClaimedNames {
 }
 
 impl LatestRequest {
-    /// Before the first request. It is never used for a response: earlier errors close the connection without one.
+    /// The value before the first request. No response is built from it: errors before the first request
+    /// close the connection without a response.
     const NONE: LatestRequest = LatestRequest {
         stage: Stage::SecurityNegotiation,
         isid: Isid([0; 6]),
@@ -386,7 +387,8 @@ impl LatestRequest {
         cmd_sn: Sn(0),
     };
 
-    /// The fields of a header, valid or not. Without a task tag no response is possible.
+    /// Reads the fields of a header, whether or not the header is valid. `None` if it has no task tag,
+    /// because a response is then impossible.
     fn from_bhs(bhs: &Bhs) -> Option<LatestRequest> {
         Some(LatestRequest {
             stage: Stage::try_from(bhs.u8(1) >> 2 & 3).unwrap_or(Stage::SecurityNegotiation),
@@ -398,8 +400,8 @@ impl LatestRequest {
         })
     }
 
-    /// Whether it belongs to the same login. The task tag should also be the same (section 11.12), but some
-    /// initiators increment it, and nothing depends on it.
+    /// Whether a request belongs to the same login as the one before. The task tag should also be the same
+    /// (section 11.12), but some initiators increment it, and nothing depends on it.
     fn is_same_login(&self, before: &LatestRequest) -> bool {
         (self.isid, self.tsih, self.cid) == (before.isid, before.tsih, before.cid)
     }
@@ -473,7 +475,8 @@ impl Negotiation {
             return Err(LoginError::Refused(status));
         }
         self.transit_to = self.next_stage(request)?;
-        // In the operational stage, or if it is skipped.
+        // Declarations are sent in the operational stage or, if it is skipped, with the last response before
+        // it.
         let may_declare =
             request.stage == Stage::OperationalNegotiation || self.transit_to == Some(Stage::FullFeature);
         if may_declare && !std::mem::replace(&mut self.has_declared, true) {
@@ -492,7 +495,8 @@ impl Negotiation {
         Ok(self.negotiator.receive_all(pairs, out)?)
     }
 
-    /// Keeps keys of an unauthenticated initiator: some replies would reveal that a session exists.
+    /// Stores the keys of an unauthenticated initiator until it is authenticated: some replies would reveal
+    /// that a session exists.
     fn keep<'a>(&mut self, pairs: impl Iterator<Item = Pair<'a>>) -> Result<(), LoginError> {
         pairs.for_each(|pair| text::append(&mut self.kept, pair.key, pair.value));
         self.kept.shrink_to_fit();
@@ -610,8 +614,9 @@ pub(super) fn admission_request(
     Ok(admission)
 }
 
-/// Whether the negotiator handles a pair: names are handled by the login, and security keys in their stage by
-/// CHAP. In the other stage they are invalid, and the negotiator rejects them.
+/// Whether the negotiator processes a pair. The login itself processes names, and in the security stage, CHAP
+/// processes security keys. In the operational stage, security keys are invalid, and the negotiator rejects
+/// them.
 fn is_negotiated(pair: &Pair<'_>, stage: Stage) -> bool {
     let is_name =
         [Key::InitiatorName, Key::TargetName, Key::SessionType].iter().any(|key| pair.key == key.name());

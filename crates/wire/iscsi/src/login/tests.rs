@@ -349,7 +349,8 @@ fn a_challenge_is_not_answered_by_moving_on() {
     assert_eq!(door.error(), Some(LoginError::WrongStage));
 }
 
-/// A door whose initiator has alice's secret, up to the request with the proof; also returns that request's text.
+/// A target that has sent its challenge to alice. Also returns the text of the request with her correct
+/// proof.
 fn about_to_prove(admission: Admission) -> (Door, String) {
     let mut door = Door { admission, ..Door::open() };
     door.say(request(SECURITY, None), &names_and("AuthMethod=CHAP"));
@@ -376,7 +377,7 @@ fn a_proof_is_looked_at_only_if_the_driver_says_so() {
     assert_eq!(door.target.proved(), Some("alice"));
 }
 
-/// "Service unavailable" alone would send the user of the right secret to the state of the server.
+/// With "service unavailable" alone, a user with the correct secret would look for a problem of the server.
 #[test]
 fn an_initiator_says_so_if_its_proof_is_not_looked_at() {
     for algorithm in Algorithm::ALL {
@@ -398,7 +399,8 @@ fn a_user_is_named_to_the_driver_as_it_names_itself() {
     assert_eq!(door.target.proved(), None);
 }
 
-/// Information not meant for strangers, such as whether a named session exists, is sent only after the proof.
+/// Information that unauthenticated initiators must not get, such as whether a session exists, is sent only
+/// after the proof.
 #[test]
 fn a_refusal_waits_for_the_proof() {
     let Admission::Accept(acceptance) = accept(Some(policy())) else { unreachable!("accepted") };
@@ -500,7 +502,7 @@ fn every_algorithm_logs_in_one_way_and_mutually() {
     }
 }
 
-/// iPXE sets T, to the operational stage, in each round of CHAP.
+/// iPXE sets T, with the operational stage as the next one, in each round of CHAP.
 #[test]
 fn t_in_every_round_of_chap_is_tolerated() {
     let mut door = Door::with_chap();
@@ -641,7 +643,8 @@ fn an_answer_longer_than_a_pdu_goes_on_while_the_initiator_says_go_on() {
     assert_eq!(reply.response.transit_to, FULL);
 }
 
-/// A session granted before the login's last response would wait for as long as the initiator likes.
+/// If a session were granted before the last response of its login, a slow initiator could occupy it for any
+/// time.
 #[test]
 fn a_session_is_asked_for_only_with_the_last_piece_of_an_answer() {
     let mut target = TargetLogin::new(TargetPolicy { first_stat_sn: Sn(0) });
@@ -813,7 +816,7 @@ fn tgt_lets_us_in_with_mutual_chap() {
     assert_eq!(attached.parameters.peer_max_recv_data_segment_length, 8192);
 }
 
-/// The header of tgt's refusal contains only the status: no ISID, no numbers.
+/// The header of tgt's refusal contains only the status, but no ISID and no sequence numbers.
 #[test]
 fn tgt_s_bare_refusal_is_understood() {
     let mut initiator = InitiatorLogin::new(Pair::plain().config);

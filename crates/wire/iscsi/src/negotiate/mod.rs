@@ -1,9 +1,9 @@
 //! Negotiation (RFC 7143 section 6.2) of the [`Parameters`] of a session.
 //!
-//! One [`Negotiator`] serves one side of one login. The initiator makes offers and reads the answers; the target
-//! declares its own numbers and answers. Both roles handle offers and answers, since the standard allows both
-//! sides to offer. The rules of each key are in [`crate::keys`]; names, authentication and SendTargets are
-//! not negotiated here.
+//! One [`Negotiator`] serves one side of one login. The initiator makes offers and reads the answers; the
+//! target declares its own numbers and answers the offers. Both roles can process offers and answers, since
+//! the standard allows both sides to make offers. The rules of each key are in [`crate::keys`]; names,
+//! authentication and SendTargets are not negotiated here.
 //!
 //! ```text
 //!   initiator                                     target
@@ -41,7 +41,7 @@ pub enum NegotiationError {
     /// An answer that the key's rule does not allow for our offer.
     #[display("the response to {} contains a value that was not offered", _0.name())]
     UnfairAnswer(Key),
-    /// No choice that both sides accept, and this side does not accept the default either.
+    /// There is no choice that both sides accept, and this side does not accept the default either.
     #[display("the two sides accept no common value of {}", _0.name())]
     NothingShared(Key),
 }
@@ -92,7 +92,7 @@ impl Negotiator {
         }
     }
 
-    /// Appends our declarations, and an initiator's offers. Once per login.
+    /// Appends our declarations and, in the role of the initiator, our offers. To be called once per login.
     pub fn open(&mut self, out: &mut Vec<u8>) {
         self.declare(out);
         if self.role == Role::Initiator {
@@ -102,8 +102,8 @@ impl Negotiator {
         }
     }
 
-    /// Records the keys of a text, including those that belong to the login: none may be declared or
-    /// negotiated twice.
+    /// Records the keys of a text, including keys that the login itself processes. Fails if a key is declared
+    /// or negotiated twice.
     pub fn note_keys(&mut self, pairs: &[Pair<'_>]) -> Result<(), NegotiationError> {
         self.received_keys.take(pairs)
     }
@@ -124,8 +124,8 @@ impl Negotiator {
 
     /// The negotiated parameters. Keys offered but never answered keep their default.
     ///
-    /// FirstBurstLength is reduced to MaxBurstLength if two messages, or a default, left it above. This does
-    /// not limit a sender, and a receiver was never to get more than MaxBurstLength in one burst.
+    /// FirstBurstLength can exceed MaxBurstLength if the two were negotiated in different messages, or if one
+    /// kept its default. It is then reduced to MaxBurstLength, which is the limit of any burst in any case.
     pub fn finish(mut self) -> Result<Parameters, NegotiationError> {
         if let Some(entry) = keys::TABLE.iter().find(|entry| !self.accepts_outcome(entry)) {
             return Err(NegotiationError::NothingShared(entry.key));
@@ -183,20 +183,20 @@ impl Negotiator {
         Ok(())
     }
 
-    /// Processes an offer or an answer, whichever is due.
+    /// Processes a pair: the answer to our offer if we made one, otherwise an offer of the peer.
     fn negotiate(&mut self, key: Key, pair: Pair<'_>, out: &mut Vec<u8>) -> Result<(), NegotiationError> {
         match self.progress[key as usize] {
             Progress::Offered => self.take_answer(key, pair.value)?,
             Progress::Open if answer::is_answer(pair.value) => return Ok(()),
             Progress::Open => text::append(out, pair.key, self.answer_offer(key, pair.value)),
-            // An answer to an answered key: repeated offers are detected by [`ReceivedKeys`].
+            // A second answer. ([`ReceivedKeys`] detects repeated offers.)
             Progress::Settled => return Err(NegotiationError::Repeated(key)),
         }
         self.progress[key as usize] = Progress::Settled;
         Ok(())
     }
 
-    /// Processes the answer to our offer. If the peer does not support the key, the default stays.
+    /// Processes the answer to our offer. If the peer does not support the key, the default applies.
     fn take_answer(&mut self, key: Key, value: &str) -> Result<(), NegotiationError> {
         if answer::is_answer(value) {
             return Ok(());
@@ -210,7 +210,7 @@ impl Negotiator {
         Ok(())
     }
 
-    /// The answer to the peer's offer, which takes effect here.
+    /// Applies the peer's offer, and returns the answer to it.
     fn answer_offer(&mut self, key: Key, value: &str) -> String {
         let entry = key.entry();
         if !self.is_relevant(entry) {
@@ -227,8 +227,8 @@ impl Negotiator {
         }
     }
 
-    /// The acceptable values of a key. On a further connection the session's values apply: an initiator that
-    /// repeats its keys there, although LO forbids it, gets the same values.
+    /// The acceptable values of a key. On a further connection, only the session's values are acceptable: an
+    /// initiator that offers a session's keys again, although LO forbids this, gets the same values.
     fn acceptable(&self, entry: &Entry) -> Vec<Setting> {
         if !self.may_change(entry) {
             return self.parameters.setting(entry.key).into_iter().collect();
@@ -272,8 +272,8 @@ impl Parameters {
         }
     }
 
-    /// Whether a declaration is acceptable; it then takes effect. Names and addresses are handled by the
-    /// login.
+    /// Applies a declaration if it is acceptable, and returns whether it is. The login processes names and
+    /// addresses.
     fn declare(&mut self, key: Key, value: &str) -> bool {
         match (key, key.entry().rule) {
             (Key::MaxRecvDataSegmentLength, Rule::DeclaredNumber(range, _)) => {
@@ -300,7 +300,8 @@ impl NegotiationError {
 
 impl std::error::Error for NegotiationError {}
 
-/// Answers a pair, unless it is an answer itself: otherwise two incompatible sides would answer each other forever.
+/// Answers a pair, unless the pair is itself an answer: otherwise two incompatible sides would answer each
+/// other forever.
 fn reply_unless_answer(pair: Pair<'_>, reply: &str, out: &mut Vec<u8>) {
     if !answer::is_answer(pair.value) {
         text::append(out, pair.key, reply);
@@ -318,7 +319,7 @@ fn set_alias(place: &mut Option<String>, value: &str) -> bool {
     fits
 }
 
-/// The keys that one side has declared, offered or answered in a login, or in an exchange of text.
+/// The keys that one side has declared, offered or answered in a login, or in a text exchange.
 ///
 /// RFC 7143 section 6.3: "Neither the initiator nor the target should attempt to declare or negotiate a
 /// parameter more than once during login", except for keys that explicitly allow it. "An attempt to
@@ -334,7 +335,7 @@ impl ReceivedKeys {
         for pair in pairs.iter().filter(|pair| !answer::is_answer(pair.value)) {
             let Some(key) = Key::find(pair.key) else { continue };
             let before = match key {
-                // Several addresses (section 13.8), and a multi-step exchange with separate rules.
+                // There may be several addresses (section 13.8), and CHAP is an exchange with its own rules.
                 Key::TargetAddress | Key::ChapA | Key::ChapI | Key::ChapC | Key::ChapN | Key::ChapR => {
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! Scenes of two negotiators, and properties of any two.
+//! Examples of negotiations, and properties of any negotiation.
 
 use proptest::prelude::*;
 
@@ -152,8 +152,8 @@ fn a_further_connection_hears_the_session_s_values_and_changes_none() {
     assert_eq!(agreed.header_digest, DigestKind::Crc32c);
 }
 
-/// Values that a side may offer for a key with this rule; none if the key is not negotiated by value. A list of choices
-/// has the default.
+/// Values that a side may offer for a key with this rule; none if the key is not negotiated by value. A list
+/// of choices includes the default.
 fn settings(rule: Rule) -> BoxedStrategy<Vec<Setting>> {
     match rule {
         Rule::And(_) | Rule::Or(_) => any::<bool>().prop_map(|yes| vec![Setting::Flag(yes)]).boxed(),

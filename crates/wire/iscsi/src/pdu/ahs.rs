@@ -9,7 +9,8 @@
 //!             bidirectional: expected read length, four bytes  (AHSType 2, AHSLength = 5)
 //! ```
 //!
-//! Each segment is padded to a whole word. TotalAHSLength is one byte of words, so there are up to 1020 bytes.
+//! Each segment is padded to a whole word. TotalAHSLength is one byte that counts four-byte words, so the
+//! segments have up to 1020 bytes.
 
 use super::bhs::{Malformed, pad_bytes};
 
@@ -65,7 +66,7 @@ const EXTENDED_CDB: u8 = 1;
 const EXPECTED_READ_LENGTH: u8 = 2;
 const KIND_MASK: u8 = 0x3f;
 
-/// One segment, and what follows its padding.
+/// One segment, and the bytes after its padding.
 struct Segment<'a> {
     kind: u8,
     /// Without the reserved byte.
@@ -102,7 +103,7 @@ fn set_once<T>(place: &mut Option<T>, value: T) -> Result<(), Malformed> {
 }
 
 fn emit_segment(kind: u8, body: &[u8], out: &mut Vec<u8>) {
-    // At most 245: the callers' bodies are of 4 bytes, or of a checked 244 at most.
+    // At most 245: a body has 4 bytes, or up to 244, which the callers check.
     debug_assert!(!body.is_empty() && body.len() <= CDB_BYTES_MAX - 16, "a segment of {} bytes", body.len());
     let length = body.len() as u16 + 1;
     out.extend_from_slice(&length.to_be_bytes());

@@ -82,7 +82,7 @@ impl Bhs {
         u64::from_be_bytes(self.bytes(at))
     }
 
-    /// Some bytes at an offset.
+    /// `N` bytes at an offset.
     pub fn bytes<const N: usize>(&self, at: usize) -> [u8; N] {
         std::array::from_fn(|i| self.0[at + i])
     }
@@ -124,8 +124,8 @@ impl Bhs {
         self.set_u24(5, length);
     }
 
-    /// Refuses a header of another kind, and one with additional header segments: only the SCSI Command has any
-    /// (section 11.2.2.1 defines no others).
+    /// Fails for a header of another type, or with additional header segments: section 11.2.2.1 defines them
+    /// only for the SCSI Command.
     #[inline]
     pub(super) fn expect(&self, opcode: Opcode) -> Result<(), Malformed> {
         self.expect_opcode(opcode)?;
@@ -137,14 +137,15 @@ impl Bhs {
         if self.opcode() == Some(opcode) { Ok(()) } else { Err(Malformed::WrongOpcode) }
     }
 
-    /// Also refuses data, for the PDUs whose "DataSegmentLength MUST be 0".
+    /// Like [`Bhs::expect`], but also fails if there is data, for the PDUs whose "DataSegmentLength MUST be
+    /// 0".
     pub(super) fn expect_no_data(&self, opcode: Opcode) -> Result<(), Malformed> {
         self.expect(opcode)?;
         if self.data_segment_length() == 0 { Ok(()) } else { Err(Malformed::UnexpectedData) }
     }
 }
 
-/// The numbers that every PDU of a target carries (Data-In only with a status): its status number, and the
+/// The sequence numbers that every PDU of a target carries (Data-In only with a status): StatSN, and the
 /// command window.
 #[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

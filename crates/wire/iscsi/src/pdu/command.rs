@@ -31,7 +31,7 @@ pdus! {
         expected_data_transfer_length: u32 = 20,
         cmd_sn: Sn = 24,
         exp_stat_sn: Sn = 28,
-        /// The first sixteen bytes of the CDB, shorter ones filled with zeros.
+        /// The first sixteen bytes of the CDB; a shorter CDB is filled with zeros.
         cdb: [u8; 16] = 32,
     }
 
@@ -167,7 +167,7 @@ pub enum Response {
     /// Command completed at target; see the status.
     #[default]
     Completed,
-    /// The target could not execute it.
+    /// The target could not execute the command.
     TargetFailure,
     /// 0x80 to 0xff: vendor-specific.
     VendorSpecific(u8),
@@ -213,17 +213,17 @@ pub enum TaskManagementFunction {
     TargetWarmReset = 6,
     /// Reset all logical units and end all sessions.
     TargetColdReset = 7,
-    /// Take a task over to this connection.
+    /// Reassign a task to this connection.
     TaskReassign = 8,
-    /// Does the task exist?
+    /// Query whether the task exists.
     QueryTask = 9,
-    /// Does any task of this session exist?
+    /// Query whether any task of this session exists.
     QueryTaskSet = 10,
     /// End all outstanding tasks of this session.
     ITNexusReset = 11,
-    /// Is a unit attention pending?
+    /// Query whether a unit attention condition is pending.
     QueryAsynchronousEvent = 12,
-    /// A function in no standard; the response is "not supported", not a Reject.
+    /// A function that no standard defines. The response is "not supported", not a Reject.
     #[num_enum(catch_all)]
     Other(u8),
 }

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use super::bhs::{Bhs, Cid, Isid, Itt, Lun, Malformed, RESERVED_TAG, TargetNumbers, Tsih, Ttt};
 use crate::pdu::bhs::Sn;
 
-/// The position of a field: a number is its first byte.
+/// The position of a field. A `usize` is the offset of the field's first byte.
 pub(super) trait Place<T> {
     fn read(&self, bhs: &Bhs) -> Result<T, Malformed>;
     fn write(&self, value: T, bhs: &mut Bhs);
@@ -17,9 +17,9 @@ pub(super) trait Field: Copy {
     fn write(self, bhs: &mut Bhs, at: usize);
 }
 
-/// Defines PDUs: each field is listed once, with its position, for the type, its `parse` and its `emit`. The
-/// names after the PDU are the function that checks a header before its fields are read in order, and the one
-/// that creates an empty header.
+/// Defines PDUs. Each field is listed once, with its position, and becomes part of the type, its `parse` and
+/// its `emit`. Two functions follow the name of the PDU: the first checks a header before its fields are read
+/// in order, and the second creates an empty header.
 macro_rules! pdus {
     ($(
         $(#[$doc:meta])*
@@ -51,7 +51,8 @@ macro_rules! pdus {
     )*};
 }
 
-/// Makes fields from enumerations of codes: the bits of their byte, and the error for an unknown number.
+/// Implements [`Field`] for enumerations of codes. For each, it takes the mask of the code's bits in their
+/// byte, and the error for an undefined code, if there are any.
 macro_rules! codes {
     (@reserved $never:ident) => { match $never {} };
     (@reserved $error:ident $reserved:expr) => { $reserved };
@@ -72,7 +73,7 @@ macro_rules! codes {
 
 pub(super) use {codes, pdus};
 
-/// Flags.
+/// A single bit of a header.
 #[derive(Clone, Copy)]
 pub(super) struct Bit {
     byte: usize,

@@ -1,9 +1,10 @@
 //! Protocol data units (RFC 7143 section 11): parsing and building the forty-eight bytes of each header.
 //!
-//! Both roles share them. Each PDU is a table of its fields and their positions. A PDU's `parse` takes a
-//! [`Bhs`] and returns the rule that it violates, if any; its `emit` is the inverse. PDUs that can never be
-//! legal cannot be built. Data segments stay in place: a PDU contains the length of its data, not the
-//! content. Checks that need a session (the command window, the order of offsets) belong to the session.
+//! Target and initiator share these types. Each PDU is defined by a table of its fields and their positions.
+//! A PDU's `parse` takes a [`Bhs`], and fails with the rule that the header violates; its `emit` is the
+//! inverse. PDUs that can never be valid cannot be built. Data segments are not copied: a PDU contains the
+//! length of its data, not the content. Checks that need the state of a session (the command window, the
+//! order of offsets) are made by the session.
 //!
 //! Reserved fields are ignored on reception and sent as zero (section 11.1).
 

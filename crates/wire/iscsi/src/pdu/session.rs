@@ -28,7 +28,8 @@ pdus! {
         cid: Cid = 20,
         /// CmdSN of the first command; the same in all requests of a login.
         cmd_sn: Sn = 24,
-        /// ExpStatSN; in the first request, that of a lost connection being reinstated.
+        /// ExpStatSN. In the first request, if it reinstates a lost connection: the ExpStatSN of that
+        /// connection.
         exp_stat_sn: Sn = 28,
         /// Text, in bytes without padding.
         data_segment_length: u32 = DATA_LENGTH,
@@ -48,7 +49,7 @@ pdus! {
         version_active: u8 = 3,
         /// As in the request.
         isid: Isid = 8,
-        /// TSIH, in the last response; before, as in the request.
+        /// TSIH: in the last response, the session's; in earlier ones, as in the request.
         tsih: Tsih = 14,
         itt: Itt = 16,
         numbers: TargetNumbers = 24,
@@ -92,7 +93,7 @@ pdus! {
         continues: bool = CONTINUE,
         /// The LUN of the response that this continues, if any.
         lun: Lun = 8,
-        /// The exchange's name.
+        /// Initiator Task Tag, which identifies the exchange.
         itt: Itt = 16,
         /// The tag of the response that this continues; none starts a new exchange.
         ttt: Option<Ttt> = 20,
@@ -112,7 +113,7 @@ pdus! {
         continues: bool = CONTINUE,
         /// A logical unit, for the initiator to repeat if the exchange continues.
         lun: Lun = 8,
-        /// The exchange's name.
+        /// Initiator Task Tag, which identifies the exchange.
         itt: Itt = 16,
         /// The tag for continuing; none if the exchange is over.
         ttt: Option<Ttt> = 20,
@@ -165,9 +166,9 @@ pdus! {
         event: AsyncEvent = 36,
         /// The vendor's code, for vendor-specific events.
         vendor_code: u8 = 37,
-        /// Parameter1 to Parameter3: their meaning depends on the event (connection drops: CID, seconds to
-        /// wait before reconnecting, seconds that the tasks are kept; logout request: seconds to the logout,
-        /// third).
+        /// Parameter1 to Parameter3, whose meaning depends on the event. Dropped connections: the CID, the
+        /// seconds to wait before reconnecting, and the seconds during which tasks are kept. Logout request:
+        /// Parameter3 is the seconds until the logout.
         parameters: [u16; 3] = 38,
         /// Sense data, in bytes without padding.
         data_segment_length: u32 = DATA_LENGTH,
@@ -186,7 +187,7 @@ pdus! {
         exp_stat_sn: Sn = 28,
         /// BegRun: the first missing number; acknowledgements: the next expected one.
         first: Sn = 40,
-        /// RunLength: the number; zero for all from there on.
+        /// RunLength: the number of PDUs; zero for all PDUs from `first` on.
         run_length: u32 = 44,
     }
 
@@ -266,11 +267,11 @@ pub enum LoginStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoPrimitive, TryFromPrimitive)]
 #[repr(u8)]
 pub enum LogoutReason {
-    /// All connections, and the session's commands with them.
+    /// Close all connections, and end the session's commands.
     CloseSession = 0,
-    /// The connection named, and its commands.
+    /// Close the named connection, and end its commands.
     CloseConnection = 1,
-    /// The connection named, keeping its commands for reassignment (ErrorRecoveryLevel 2).
+    /// Remove the named connection, but keep its commands for reassignment (ErrorRecoveryLevel 2).
     RemoveForRecovery = 2,
 }
 
@@ -431,14 +432,15 @@ fn stage(bits: u8) -> Result<Stage, Malformed> {
     Stage::try_from(bits & 3).map_err(|_| Malformed::ReservedStage)
 }
 
-/// The I bit is ignored: a login request is always immediate.
+/// An empty login request, which is always immediate. In received requests, the I bit is ignored.
 fn of_login(opcode: Opcode) -> Bhs {
     let mut bhs = Bhs::new(opcode);
     bhs.set(IMMEDIATE, true);
     bhs
 }
 
-/// An event belongs to no task, and a rejected task's tag is in the header in the data segment.
+/// An empty header without a task tag. An asynchronous event belongs to no task, and the tag of a rejected
+/// PDU is in the rejected header, which is the data segment.
 fn of_no_task(opcode: Opcode) -> Bhs {
     let mut bhs = Bhs::new(opcode);
     None::<Itt>.write(&mut bhs, 16);

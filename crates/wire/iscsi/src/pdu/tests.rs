@@ -1,4 +1,4 @@
-//! Every PDU against bytes written by hand, and properties of all of them.
+//! Compares every PDU with bytes written by hand, and checks properties of all PDUs.
 
 use std::num::NonZeroU32;
 
@@ -51,7 +51,7 @@ fn golden() -> Vec<(Pdu, &'static str)> {
             "01a10000 00001000 00010000 00000000 00000011 00001000 \
              00000005 0a0b0c0d 2a000000 12340000 08000000 00000000",
         ),
-        // CHECK CONDITION with fixed sense data, nothing of 512 bytes transferred.
+        // CHECK CONDITION with fixed sense data; none of the 512 bytes was transferred.
         (
             Pdu::ScsiResponse(ScsiResponse {
                 response: Response::Completed,
@@ -67,7 +67,7 @@ fn golden() -> Vec<(Pdu, &'static str)> {
             "21820002 00000014 00000000 00000000 00000011 00000000 \
              00000007 00000006 00000105 00000000 00000000 00000200",
         ),
-        // The end of an INQUIRY with 36 bytes to send where 255 were expected.
+        // The last Data-In of an INQUIRY that returns 36 of the 255 expected bytes.
         (
             Pdu::DataIn(DataIn {
                 is_final: true,

@@ -13,8 +13,8 @@ fn r2ts(pair: &Pair) -> Vec<(u32, u32)> {
     })
 }
 
-/// The data of a short write is sent with its command. A long write is immediate, then unsolicited, then
-/// solicited in bursts; with InitialR2T and without ImmediateData all of it is solicited.
+/// The data of a short write is sent with its command. A long write sends immediate data, then unsolicited
+/// data, then solicited data in bursts. With InitialR2T and without ImmediateData, all data is solicited.
 #[test]
 fn a_write_is_asked_for_as_agreed() {
     type Change = fn(&mut Parameters);
@@ -85,7 +85,7 @@ fn every_answer_tells_the_window_as_it_is_and_statuses_count() {
         }
         _ => None,
     });
-    // Each response frees its own command's slot: 32 minus those still unanswered.
+    // Each response frees the slot of its command: MaxCmdSN leaves 32 slots minus the unanswered commands.
     assert_eq!(numbers, [(0xffff_fffe, 28), (0xffff_ffff, 29), (0, 30), (1, 31)]);
 }
 

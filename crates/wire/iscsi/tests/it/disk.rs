@@ -4,7 +4,7 @@
 //!   CDB   | op | 0 | offset, 4 bytes | length, 4 bytes | 0 … |
 //! ```
 //!
-//! Any other operation moves nothing and is GOOD.
+//! Any other operation transfers no data and ends with GOOD.
 
 /// Reads.
 pub(crate) const READ: u8 = 0x28;

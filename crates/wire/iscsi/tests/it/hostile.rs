@@ -122,7 +122,7 @@ fn answers_to_nothing_end_the_connection() {
 
 #[test]
 fn a_ping_that_answers_a_command_does_not_end_it() {
-    // It used to drop the command without notifying its waiter.
+    // Regression: the initiator dropped the command without notifying the caller that waited for it.
     let mut pair = Pair::new();
     let task = pair.hang(0, Lun(0));
     let itt = sent_tag(&mut pair);
@@ -192,7 +192,7 @@ fn a_target_that_refuses_a_command_ends_only_that() {
     pair.deliver();
     let why = initiator::Failure::Rejected(iscsi::pdu::RejectReason::InvalidPduField);
     assert_eq!(pair.failure(refused), Some(why));
-    // The gap it left is plugged, so the next command is delivered.
+    // The gap that the command left in the CmdSNs is plugged, so the next command is delivered.
     let next = pair.read(0, 0, 512);
     pair.deliver();
     assert_eq!(pair.status(next), Some(0));

@@ -131,8 +131,8 @@ fn a_silent_target_is_given_up() {
     assert_eq!(pair.initiator_events, [initiator::Event::Close { connection, reason }]);
 }
 
-/// A silent connection is pinged after five seconds and closed after five more: a network that delivers
-/// seconds late costs no connection, and one that does not deliver costs only the affected one.
+/// A silent connection is pinged after five seconds and closed after five more. So a network that delays data
+/// by a few seconds closes no connection, and a network that loses data closes only the affected connection.
 #[test]
 fn one_connection_of_four_may_be_late_for_as_long_as_it_is_asked_and_waited_for() {
     let mut pair = Setup { connections: 4, ..Setup::new() }.build();

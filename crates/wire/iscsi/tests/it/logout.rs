@@ -217,8 +217,8 @@ fn nothing_is_submitted_behind_a_logout() {
     }
 }
 
-/// Found by the fuzz target session_pair: the others stayed silent forever, and the command waited for the
-/// gap left by the lost connection.
+/// Found by the fuzz target session_pair: the other connections stayed open and unused forever, and the
+/// command waited behind the gap that the lost connection had left.
 #[test]
 fn a_session_logout_that_is_lost_with_its_connection_closes_the_others() {
     let mut pair = two_connections();

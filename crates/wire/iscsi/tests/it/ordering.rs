@@ -174,8 +174,9 @@ fn a_command_that_found_no_room_and_loses_its_connection_is_nobodys_business() {
     assert_eq!((pair.order.len(), pair.target.commands_in_flight()), (1, 0));
 }
 
-/// Found by the fuzz target session_pair: when a connection is lost, a target no longer waits for commands,
-/// and to the initiator its response ends everything sent earlier.
+/// Found by the fuzz target session_pair: when a connection is lost, the target no longer delays a function
+/// until earlier commands arrive. The initiator considers everything that it sent earlier ended by the
+/// function's response.
 #[test]
 fn a_command_that_arrives_behind_the_reset_that_ended_it_does_not_begin() {
     let mut pair = Setup { connections: 3, ..Setup::new() }.build();

@@ -16,7 +16,7 @@ use crate::wire::{Arrival, Pipe, encode};
 /// The driver of the target replies to SendTargets in parts of this length.
 pub(crate) const PART_BYTES: usize = 3000;
 
-/// The start of a part of that reply, which the target's driver encodes as a name.
+/// The offset at which a part of this reply starts. The target's driver encodes it as a name.
 pub(crate) fn place(name: &str) -> usize {
     name.parse().expect("a name of ours")
 }
@@ -40,7 +40,7 @@ pub(crate) struct Pair {
     pub(crate) initiator_events: Vec<initiator::Event>,
     /// Commands at the target, by their tasks.
     pub(crate) commands: HashMap<target::TaskId, AtTarget>,
-    /// The order in which commands reached the disk: their offsets.
+    /// Offsets of the commands, in the order in which they reached the disk.
     pub(crate) order: Vec<usize>,
     /// The target's devices are slow to release aborted commands: scenes determine when they do.
     pub(crate) is_slow: bool,

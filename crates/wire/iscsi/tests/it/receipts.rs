@@ -127,8 +127,9 @@ fn next_header(pair: &mut Pair) -> Bhs {
     transmit.header
 }
 
-/// To the target, an acknowledged status has been reported. A flush on another connection could then succeed
-/// before the sense data that reports lost writes had arrived.
+/// The target considers a loss of writes reported once the status that reports it has been acknowledged. If
+/// the initiator acknowledged a status too early, a flush on another connection could succeed before the
+/// sense data of the report had arrived.
 #[test]
 fn a_status_is_acknowledged_once_its_sense_data_are_there() {
     let mut pair = connections(1);
