@@ -1,30 +1,30 @@
-//! The medium, if it is rotating disks: the throughput of an array under a load.
+//! Models a medium of rotating disks: the throughput of an array under a load.
 //!
-//! A random access takes a seek and half a revolution. Redundancy adds writes: a mirror writes everything
-//! twice. With parity, old data and parity are read and new ones written, four accesses for a write that is
-//! shorter than a stripe (Patterson, Gibson and Katz, 1988). Caches, elevators and file systems are not
-//! modelled: the first two improve the result, the last makes it worse. A single disk is `block::DiskModel`,
-//! which the layer `disk:` also uses.
+//! A random access takes a seek and half a revolution. Redundancy adds writes. A mirror writes everything
+//! twice. With parity, a write that is shorter than a stripe reads the old data and parity and writes the new
+//! ones, which is four accesses (Patterson, Gibson and Katz, 1988). Caches, request reordering and file
+//! systems are not modelled: the first two improve the result, and the last makes it worse.
+//! `block::DiskModel` models a single disk; the layer `disk:` also uses it.
 
 use block::DiskModel;
 use serde::Serialize;
 
 use super::{Direction, Load, Path};
 
-/// Redundancy of the data.
+/// How the data is stored redundantly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redundancy {
-    /// Nothing: RAID 0, or a single disk.
+    /// No redundancy: RAID 0, or a single disk.
     None,
-    /// Everything twice: RAID 1 and 10.
+    /// Two copies of all data: RAID 1 and 10.
     Mirror,
-    /// A strip of each stripe: RAID 5.
+    /// Parity in one strip of each stripe: RAID 5.
     Parity,
-    /// Two strips of each stripe: RAID 6.
+    /// Parity in two strips of each stripe: RAID 6.
     DoubleParity,
 }
 
-/// Disks that hold one volume together.
+/// Disks that together contain one volume.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Array {
     /// The type of the disks.
@@ -33,7 +33,7 @@ pub struct Array {
     pub disks: u16,
     /// Their redundancy.
     pub redundancy: Redundancy,
-    /// Contiguous bytes on one disk before the next disk's strip.
+    /// The length of a strip: contiguous bytes on one disk.
     pub strip_bytes: u32,
 }
 
@@ -42,11 +42,12 @@ pub struct Array {
 pub struct Medium {
     /// The time of a single request, in seconds.
     pub alone_s: f64,
-    /// Bytes of data a second with all disks busy.
+    /// The data rate with all disks busy, in bytes per second.
     pub bytes_per_s: f64,
 }
 
-/// The number of disks that a request uses, the accesses to each, and the bytes of each access.
+/// The number of disks that a request uses, the number of accesses to each, and the length of each access in
+/// bytes.
 struct Accesses {
     disks: f64,
     rounds: f64,
@@ -54,8 +55,8 @@ struct Accesses {
 }
 
 impl Array {
-    /// Its performance under a load. Sequential requests are assumed to arrive in order and to be gathered
-    /// into full stripes, as a cache does for a single stream.
+    /// Returns the performance of the array under a load. Sequential requests are assumed to arrive in order
+    /// and to be merged into full stripes, as by a cache for a single stream.
     pub fn medium(&self, load: &Load) -> Medium {
         let block = f64::from(load.block_bytes);
         if !load.random {
@@ -68,14 +69,15 @@ impl Array {
         Medium { alone_s: rounds * round_s, bytes_per_s: f64::from(self.disks.max(1)) / busy_s * block }
     }
 
-    /// A path with this array behind the target. The time of a single request is added to the command's.
+    /// Returns a path with this array behind the target. The time of a single request is added to the
+    /// command's time.
     pub fn behind(&self, path: &Path, load: &Load) -> Path {
         let Medium { alone_s, bytes_per_s } = self.medium(load);
         let medium_per_s = path.medium_per_s.map_or(bytes_per_s, |other| other.min(bytes_per_s));
         Path { command_s: path.command_s + alone_s, medium_per_s: Some(medium_per_s), ..*path }
     }
 
-    /// The data disks of a stripe.
+    /// Returns the number of data disks in a stripe.
     fn data_disks(&self) -> f64 {
         let disks = f64::from(self.disks.max(1));
         match self.redundancy {
@@ -101,7 +103,7 @@ impl Array {
             (Direction::Write, Redundancy::Parity) => 1.0,
             (Direction::Write, Redundancy::DoubleParity) => 2.0,
         };
-        // Old data and parity are read first, unless everything is overwritten.
+        // Unless the write covers a whole stripe, old data and parity are read first.
         let rounds = if is_whole_stripe { 1.0 } else { 2.0 };
         Accesses { disks: data + parities, rounds, bytes }
     }
@@ -118,7 +120,7 @@ mod tests {
         Load { direction, block_bytes, depth, sessions: 1, random, durable: false }
     }
 
-    /// A disk of 2009 like those in document 001's box: 8.5 ms and 7200 rpm.
+    /// A disk of 2009 like those in the array of document 001: 8.5 ms and 7200 rpm.
     const DISK: DiskModel = DiskModel { seek_s: 8.5e-3, turns_per_s: 120.0, bytes_per_s: 100e6 };
     const BOX: Array = Array { disk: DISK, disks: 4, redundancy: Redundancy::Parity, strip_bytes: 64 * KIB };
 
@@ -141,8 +143,8 @@ mod tests {
         assert!(alone(128) > 1.9 * alone(192), "{} {}", alone(128), alone(192));
     }
 
-    /// Document 001's 64.6 requests a second are 0.4 of its disks' maximum: depth and network are not the
-    /// limits there.
+    /// The 64.6 requests per second of document 001 are 0.4 times the maximum of its disks. Queue depth and
+    /// network are not the limit in this test.
     #[test]
     fn the_disks_of_document_001_allow_more_than_was_measured() {
         let iops =
@@ -153,7 +155,7 @@ mod tests {
         assert!((0.35..0.45).contains(&(printed / mixed)), "{printed} {mixed}");
     }
 
-    /// Six IDE drives of document 004 reached 170 MB/s sequentially, 28 each.
+    /// The six IDE drives of document 004 reached 170 MB/s sequentially, or 28 MB/s each.
     #[test]
     fn random_reads_of_document_004_are_an_access_and_a_transfer() {
         let disk = DiskModel { seek_s: 9e-3, turns_per_s: 120.0, bytes_per_s: 28e6 };
@@ -170,7 +172,7 @@ mod tests {
         let prediction = predict(&path, &Keys::default(), &load(Direction::Read, block, 1, true));
         let off = prediction.bytes_per_s / row.bytes_per_s().expect("a rate") - 1.0;
         assert!(off.abs() < 0.2, "{off}");
-        // A depth of 1 leaves the disks idle in between, and a high depth does not.
+        // With a depth of 1, the disks are idle between requests; with a high depth, they are not.
         let many = predict(&path, &Keys::default(), &load(Direction::Read, block, 64, true));
         assert_eq!(many.binding(), Some(Term::Medium));
     }

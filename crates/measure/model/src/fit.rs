@@ -4,10 +4,10 @@ use super::predict::Demand;
 use super::{Direction, Keys, Load, Path};
 use crate::predict::{self, FROM_ANYWHERE, FROM_NEARBY, Range};
 
-/// Something that was measured.
+/// A measured rate, with the conditions of its measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// The load; `None` is plain TCP at full speed in one direction.
+    /// The load, or `None` for plain TCP at full speed in one direction.
     pub load: Option<Load>,
     /// The negotiated keys.
     pub keys: Keys,
@@ -15,15 +15,15 @@ pub struct Measured {
     pub round_trip_s: f64,
     /// TCP connections of each session.
     pub connections: u16,
-    /// The measured rate, in bytes a second.
+    /// The measured rate, in bytes per second.
     pub bytes_per_s: f64,
-    /// The rounding error, in bytes a second: half a unit of the last printed digit. Do not use it for a
-    /// confidence interval: within the rounding, every value counts as equally good, and a fit would then
-    /// adapt to a few bad measurements within the intervals of many good ones.
+    /// The rounding error: half a unit of the last printed digit, in bytes per second. Do not use it for a
+    /// confidence interval. All values within the rounding count as equally good, so a fit would adapt to a
+    /// few bad measurements within the intervals of many good ones.
     pub rounding_per_s: f64,
 }
 
-/// A number of a [`Path`] that can be fitted to measurements.
+/// A constant of a [`Path`] that can be fitted to measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Constant {
     /// [`Path::payload_per_s`].
@@ -32,8 +32,8 @@ pub enum Constant {
     Window,
     /// [`Path::window_delay_s`].
     WindowDelay,
-    /// [`Path::exchange_s`]. Only writes with different numbers of exchanges distinguish it from the
-    /// command's time.
+    /// [`Path::exchange_s`]. It can be distinguished from the command's time only by writes with different
+    /// numbers of exchanges.
     Exchange,
     /// [`Path::command_s`].
     Command,
@@ -52,22 +52,22 @@ pub enum Constant {
 /// The fitted constants of a path.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fitted {
-    /// The path. A limit that applies in no measurement is unknown, and `None`; a time without an effect is
-    /// 0. The round trip and the connections are those of the known path.
+    /// The path. A limit that applies in no measurement is unknown, and is `None`. A time without an effect
+    /// is 0. The round trip and the connections are those of the known path.
     pub path: Path,
-    /// The model's error for each measurement, in order: 0.05 is 5 % too much. Infinite where the path has no
-    /// limit.
+    /// The relative error of the model for each measurement, in order: 0.05 means that the model is 5 % too
+    /// high. The error is infinite if the path has no limit.
     pub off: Vec<f64>,
-    /// The median of their absolute values.
+    /// The median of the absolute errors.
     pub median_off: f64,
 }
 
-/// Fits the free constants of a path to the measurements; the others keep their values from `known`. `None`
-/// without a usable measurement, which must be a positive number.
+/// Fits the free constants of a path to the measurements. The other constants keep their values from `known`.
+/// Returns `None` if no measurement is usable; a usable one is a positive number.
 ///
 /// The fit minimises the relative error beyond the rounding. A few measurements that the model cannot explain
-/// have little weight (Cauchy's loss): a knee that is too sharp in the model must not distort everything
-/// else. Reads and writes have different limits, so each direction needs a separate path.
+/// have little weight (Cauchy's loss), so that a transition that is too abrupt in the model does not distort
+/// all other constants. Reads and writes have different limits, so each direction needs a separate path.
 pub fn fit(known: &Path, measured: &[Measured], free: &[Constant]) -> Option<Fitted> {
     let usable: Vec<Cell> = measured.iter().filter(|one| one.is_usable()).map(Cell::new).collect();
     if usable.is_empty() {
@@ -77,14 +77,14 @@ pub fn fit(known: &Path, measured: &[Measured], free: &[Constant]) -> Option<Fit
     free.sort();
     free.dedup();
     let mut best = search(known, &usable, &free, None);
-    // The fewer constants, the better: one that another can replace, or that slightly improves a single cell,
-    // would mislead everywhere else.
+    // Remove constants if possible: one that another can replace, or that only slightly improves a single
+    // cell, would mislead in all other conditions.
     for constant in free.clone().into_iter().rev() {
         let others: Vec<Constant> = free.iter().copied().filter(|other| *other != constant).collect();
         let mut without = best;
         constant.forget(&mut without);
-        // Times always exist, even if small. A limit may not exist, and then others were distorted to allow
-        // it.
+        // A time always exists, even if it is small. A limit may not exist; the other constants may then have
+        // been distorted to make it possible, so they are fitted again without it.
         let worth = if constant.is_limit() { WORTH } else { 0.0 };
         let least = loss(&best, &usable) + worth;
         if constant.is_limit() && loss(&without, &usable) > least {
@@ -100,16 +100,17 @@ pub fn fit(known: &Path, measured: &[Measured], free: &[Constant]) -> Option<Fit
     Some(Fitted { path: best, off, median_off: sizes[sizes.len() / 2] })
 }
 
-/// The scale of the loss: an error of this size is usual, and one ten times as large counts hardly more than
+/// The scale of the loss: an error of this size is usual. An error ten times as large counts hardly more than
 /// one five times as large.
 const USUAL: f64 = 0.05;
-/// The improvement that justifies a limit: half an error of the usual size in one measurement, ln (1 + 0.5²).
+/// The improvement of the loss that justifies a limit: half an error of the usual size in one measurement, ln
+/// (1 + 0.5²).
 const WORTH: f64 = 0.22;
-/// The factor by which ranges extend beyond the values suggested by the measurements.
+/// The factor by which search ranges extend beyond the values that the measurements suggest.
 const BEYOND: f64 = 1000.0;
 
-/// The best path that differs from the known one only in these constants; `near` is a starting point with
-/// most of them.
+/// Returns the best path that differs from the known one only in these constants. `near` is a starting point
+/// that contains most of them.
 fn search(known: &Path, cells: &[Cell], free: &[Constant], near: Option<&Path>) -> Path {
     let ranges: Vec<Range> = free
         .iter()
@@ -135,14 +136,14 @@ fn loss(path: &Path, cells: &[Cell]) -> f64 {
             more if more > high => (more / high).ln(),
             _ => 0.0,
         };
-        // Within the rounding interval, the middle is still slightly preferred.
+        // Within the rounding interval, slightly prefer the middle.
         let hint = (modelled / bytes_per_s).ln();
         (beyond / USUAL).powi(2).ln_1p() + 1e-3 * (hint / USUAL).powi(2).ln_1p()
     };
     cells.iter().map(of).sum()
 }
 
-/// A measurement and its demand, which is evaluated for many thousands of paths.
+/// A measurement, with its demand, which is evaluated for many thousands of paths.
 struct Cell {
     measured: Measured,
     demand: Option<Demand>,
@@ -154,7 +155,7 @@ impl Cell {
         Cell { measured: *measured, demand }
     }
 
-    /// The rate of a path under the same conditions, in bytes a second.
+    /// Returns the rate of a path under the same conditions, in bytes per second.
     fn modelled(&self, path: &Path) -> f64 {
         let Measured { round_trip_s, connections, .. } = self.measured;
         let path = Path { round_trip_s, connections, ..*path };
@@ -179,7 +180,7 @@ impl Measured {
             && self.bytes_per_s > self.rounding_per_s
     }
 
-    /// The rate of a path under the same conditions, in bytes a second.
+    /// Returns the rate of a path under the same conditions, in bytes per second.
     pub fn modelled(&self, path: &Path) -> f64 {
         Cell::new(self).modelled(path)
     }
@@ -216,7 +217,7 @@ impl Constant {
         }
     }
 
-    /// Whether it is a limit, which may not exist.
+    /// Whether the constant is a limit, which may not exist.
     fn is_limit(self) -> bool {
         match self {
             Constant::WindowDelay | Constant::Exchange | Constant::Command | Constant::Copy => false,
@@ -229,7 +230,7 @@ impl Constant {
         }
     }
 
-    /// Its value in a path.
+    /// Returns the value of the constant in a path.
     fn value_in(self, path: &Path) -> Option<f64> {
         match self {
             Constant::Link => path.payload_per_s,
@@ -245,13 +246,13 @@ impl Constant {
         }
     }
 
-    /// The search range and the starting point. A limit starts at the highest value reached, where it does
-    /// not yet limit; a time starts at a tenth of a millisecond.
+    /// Returns the search range and the starting point. A limit starts at the highest value that any
+    /// measurement reached, at which it has no effect yet. A time starts at a tenth of a millisecond.
     fn range(self, cells: &[Cell], start: Option<f64>) -> Range {
         let seen = self.most_seen(cells);
         let (least, most) = match self {
             Constant::WindowDelay | Constant::Exchange | Constant::Command => (LEAST_TIME_S, 1.0),
-            // The number of outstanding commands is at least one and at most the configured depth.
+            // The number of concurrent commands is at least one, and at most the configured depth.
             Constant::CommandsAtOnce => (1.0, seen),
             _ => (seen / BEYOND, seen * BEYOND),
         };
@@ -279,7 +280,7 @@ impl Constant {
     }
 }
 
-/// A tenth of a millisecond: the time of the ends for a command in 2004, and of busy ones now.
+/// The usual time of the two ends for a command: the time of systems in 2004, and of busy systems today.
 const USUAL_TIME_S: f64 = 1e-4;
-/// Shorter times have no effect: a tenth of a microsecond.
+/// The shortest time with an effect.
 const LEAST_TIME_S: f64 = 1e-7;

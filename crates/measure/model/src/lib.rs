@@ -2,18 +2,18 @@
 //! writes. Its inputs are the link, the round-trip time, TCP's window, the negotiated keys, and the costs of
 //! both ends.
 //!
-//! A [`Path`] has the known or assumed constants of the path and its ends, [`Keys`] the negotiated keys, and
-//! a [`Load`] the workload. Every limit is a [`Term`]; the smallest one is the bottleneck.
+//! A [`Path`] contains the known or assumed constants of the path and its ends, [`Keys`] the negotiated keys,
+//! and a [`Load`] the workload. Every limit is a [`Term`]; the lowest limit is the bottleneck.
 //!
 //! ```
 //! use model::link::Link;
 //! use model::{Direction, Keys, Load, Path, Term, predict};
 //!
-//! // Gigabit Ethernet of document 003 carries 118.7 MB/s of TCP payload.
+//! The Gigabit Ethernet of document 003 carries 118.7 MB/s of TCP payload.
 //! let link = Link::ethernet(1e9, 1500);
 //! assert_eq!((link.payload_per_s() / 1e5).round(), 1187.0);
 //!
-//! // One read of 64 KiB at a time over 10 ms: a request each round trip, however fast the link.
+//! With one outstanding 64 KiB read over 10 ms, one request completes per round trip, regardless of the link.
 //! let path = Path { payload_per_s: Some(link.payload_per_s()), ..Path::of_round_trip(0.01) };
 //! let load = Load {
 //!     direction: Direction::Read,

@@ -1,22 +1,22 @@
-//! The capacity of a link for requests of several lengths, and the window and queue depth that fill it over a
-//! distance.
+//! Computes the capacity of a link for requests of several lengths, and the window and queue depth that fill
+//! the link over a distance.
 
 use crate::link::{Goodput, Link};
 use crate::{Direction, Keys, Load, Path, Prediction, Traffic, predict};
 
-/// The computed limits.
+/// The computed limits of a link.
 pub struct LinkLimits {
     /// The link.
     pub link: Link,
     /// The keys used for the tables of goodput.
     pub keys: Keys,
-    /// Reads end with a separate response PDU, and not with their last data.
+    /// Whether a separate response PDU ends each read. Otherwise, the status is sent with the last data.
     pub status_apart: bool,
     /// Names of the write modes, in the order of [`DistantBlock::ways`].
     pub write_modes: Vec<&'static str>,
-    /// By the length of requests.
+    /// The capacity for each request length.
     pub blocks: Vec<Block>,
-    /// For the given distance.
+    /// The limits over a distance, if one was given.
     pub distance: Option<DistanceLimits>,
 }
 
@@ -31,26 +31,26 @@ pub struct WriteMode {
 
 /// The capacity for requests of one length.
 pub struct Block {
-    /// The length.
+    /// The length of the requests, in bytes.
     pub bytes: u32,
-    /// Reads alone.
+    /// Only reads.
     pub reads: Goodput,
-    /// Writes alone, whose data is all unsolicited.
+    /// Only writes, with only unsolicited data.
     pub writes: Goodput,
-    /// Both directions concurrently.
+    /// Reads and writes concurrently.
     pub both: Goodput,
 }
 
-/// A distance, with known properties of the session.
+/// A distance, with the known properties of the session.
 #[derive(Clone, Copy)]
 pub struct Distance {
-    /// The round-trip time in seconds.
+    /// The round-trip time, in seconds.
     pub round_trip_s: f64,
-    /// TCP's window, in bytes.
+    /// TCP's window in bytes, if given.
     pub window_bytes: Option<u32>,
-    /// Outstanding requests.
+    /// The number of outstanding requests, if given.
     pub depth: Option<u32>,
-    /// Number of TCP connections, each with the window.
+    /// The number of TCP connections, each with this window.
     pub connections: u16,
 }
 
@@ -61,38 +61,38 @@ impl Distance {
     }
 }
 
-/// Limits over a distance.
+/// The limits over a distance.
 pub struct DistanceLimits {
-    /// The requested distance.
+    /// The given distance.
     pub asked: Distance,
-    /// The window that fills the link.
+    /// The window that fills the link, in bytes.
     pub window_bytes: f64,
-    /// TCP's rate with the given window.
+    /// TCP's rate with the given window, in bytes per second.
     pub tcp_per_s: f64,
-    /// By the length of requests.
+    /// The limits for each request length.
     pub blocks: Vec<DistantBlock>,
 }
 
-/// The limits over a distance for requests of one length: for reads, then for each write mode.
+/// The limits over a distance for requests of one length: for reads, and for each write mode.
 pub struct DistantBlock {
-    /// The length.
+    /// The length of the requests, in bytes.
     pub bytes: u32,
-    /// Reads, then the write modes.
+    /// The limits of reads, followed by those of the write modes.
     pub ways: Vec<DirectionLimits>,
 }
 
-/// Limits over a distance for one direction of requests.
+/// The limits over a distance, for one direction or write mode.
 pub struct DirectionLimits {
     /// Round trips per request.
     pub exchanges: u32,
-    /// The queue depth that fills the link.
+    /// The queue depth that fills the link, unless it is too large to count.
     pub depth: Option<u32>,
     /// The prediction for the given window and depth.
     pub prediction: Prediction,
 }
 
 impl WriteMode {
-    /// The three modes that document 002 compares, the most solicited one last.
+    /// Returns the three modes that document 002 compares, from mostly unsolicited to mostly solicited.
     pub fn all(keys: Keys) -> Vec<WriteMode> {
         vec![
             WriteMode {
@@ -144,7 +144,7 @@ fn far(link: Link, keys: Keys, modes: &[WriteMode], blocks: &[u32], asked: Dista
         ..link.path(asked.round_trip_s)
     };
     let way = |direction, block_bytes, keys: &Keys| {
-        // Without a given depth, the number is unlimited.
+        // If no depth was given, the number of outstanding requests is unlimited.
         let depth = asked.depth.unwrap_or(u32::MAX);
         let load = Load { direction, block_bytes, depth, sessions: 1, random: false, durable: false };
         DirectionLimits {

@@ -1,102 +1,104 @@
-//! The capacity of an Ethernet link: frames, acknowledgements, TCP payload and iSCSI data (document 003,
-//! Appendix B, whose numbers the tests below read from its table), at any rate from 10 Mbit/s to 800 Gbit/s.
+//! Computes the capacity of an Ethernet link: frames, acknowledgements, TCP payload and iSCSI data, at any
+//! rate from 10 Mbit/s to 800 Gbit/s. The method is that of document 003, Appendix B; the tests below read
+//! its numbers from the document's table.
 //!
-//! All of it is arithmetic on header lengths. The [model](crate) adds the two ends.
+//! All results follow from the lengths of headers. The [model](crate) adds the two ends.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Direction, Keys, Load, Path, Traffic, predict};
 
-/// An Ethernet link in full duplex that carries TCP.
+/// A full-duplex Ethernet link that carries TCP.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// Bits a second in one direction, after the line code: 1e9 for Gigabit Ethernet.
+    /// The bit rate in one direction, without the line code: 1e9 for Gigabit Ethernet.
     pub bits_per_s: f64,
-    /// The largest IP packet, in bytes.
+    /// The length of the largest IP packet, in bytes.
     pub mtu: u32,
-    /// Whether TCP segments carry timestamps (RFC 7323 section 3): Linux's do, those of document 003 do not.
+    /// Whether TCP segments contain timestamps (RFC 7323 section 3). Linux sends them; the segments of
+    /// document 003 do not contain them.
     pub timestamps: bool,
     /// Whether frames have a VLAN tag (IEEE 802.1Q).
     pub vlan: bool,
-    /// IPv6, whose header is longer, instead of IPv4.
+    /// Whether the packets are IPv6, which has a longer header than IPv4.
     pub ipv6: bool,
 }
 
-/// One acknowledgement covers two frames (RFC 9293 section 3.8.6.3).
+/// The number of frames that one acknowledgement covers (RFC 9293 section 3.8.6.3).
 pub const FRAMES_PER_ACK: u32 = 2;
 
 impl Link {
-    /// With IPv4, without VLAN tags and timestamps: document 003's assumptions.
+    /// Creates a link with IPv4, without VLAN tags and timestamps, as assumed in document 003.
     pub fn ethernet(bits_per_s: f64, mtu: u32) -> Link {
         Link { bits_per_s, mtu, timestamps: false, vlan: false, ipv6: false }
     }
 
-    /// The line code and its rate, if a standard defines one.
+    /// Returns the line code and its rate, if a standard defines one for this link.
     pub fn line_code(self) -> Option<LineCode> {
         LineCode::for_rate(self.bits_per_s)
     }
 
-    /// Bytes a second in one direction, after the line code.
+    /// Returns the byte rate in one direction, without the line code.
     pub fn bytes_per_s(self) -> f64 {
         self.bits_per_s / 8.0
     }
 
-    /// The parts of a full-size frame.
+    /// Returns the parts of a full-size frame.
     pub fn data_layers(self) -> Layers {
         Layers::for_payload(self, self.payload_bytes())
     }
 
-    /// The parts of a frame with only an acknowledgement.
+    /// Returns the parts of a frame that contains only an acknowledgement.
     pub fn ack_layers(self) -> Layers {
         Layers::for_payload(self, 0)
     }
 
-    /// TCP payload of a full-size frame, in bytes; 0 if there is no space after the headers.
+    /// Returns the TCP payload of a full-size frame, in bytes; 0 if there is no space after the headers.
     pub fn payload_bytes(self) -> u32 {
         let empty = Layers::for_payload(self, 0);
         self.mtu.saturating_sub(empty.ip + empty.tcp)
     }
 
-    /// A full-size frame on the wire with all overhead, in bytes.
+    /// Returns the length of a full-size frame on the wire with all overhead, in bytes.
     pub fn frame_bytes(self) -> u32 {
         self.data_layers().on_the_wire()
     }
 
-    /// A frame with only an acknowledgement on the wire, in bytes.
+    /// Returns the length on the wire of a frame that contains only an acknowledgement, in bytes.
     pub fn ack_bytes(self) -> u32 {
         self.ack_layers().on_the_wire()
     }
 
-    /// Full-size frames a second, if the other direction carries only acknowledgements.
+    /// Returns the rate of full-size frames per second if the other direction carries only acknowledgements.
     pub fn frames_per_s(self) -> f64 {
         self.bytes_per_s() / f64::from(self.frame_bytes())
     }
 
-    /// Full-size frames a second in each direction, if both carry the same number and the acknowledgements of
-    /// the other.
+    /// Returns the rate of full-size frames per second in each direction if both directions carry the same
+    /// number of frames, and the acknowledgements for the other direction.
     pub fn frames_per_s_both_ways(self) -> f64 {
         let with_ack = f64::from(self.frame_bytes()) + self.acks_bytes_per_frame();
         self.bytes_per_s() / with_ack
     }
 
-    /// The cost of each frame in the other direction, in bytes.
+    /// Returns the bytes of acknowledgements that each frame causes in the other direction.
     fn acks_bytes_per_frame(self) -> f64 {
         f64::from(self.ack_bytes()) / f64::from(FRAMES_PER_ACK)
     }
 
-    /// TCP payload in one direction, in bytes a second.
+    /// Returns the TCP payload rate in one direction, in bytes per second.
     pub fn payload_per_s(self) -> f64 {
         self.frames_per_s() * f64::from(self.payload_bytes())
     }
 
-    /// TCP payload in both directions together, in bytes a second.
+    /// Returns the TCP payload rate of both directions together, in bytes per second.
     pub fn payload_per_s_both_ways(self) -> f64 {
         2.0 * self.frames_per_s_both_ways() * f64::from(self.payload_bytes())
     }
 
-    /// The ceilings for a report, for requests of these lengths: each direction separately, and both
-    /// concurrently. Data is in PDUs of up to `segment_bytes` (MaxRecvDataSegmentLength), without digests.
-    /// The status of a read is sent with its last data, and all data of a write is unsolicited.
+    /// Returns the limits for a report, for requests of these lengths: for each direction separately, and for
+    /// both concurrently. Data is in PDUs of up to `segment_bytes` (MaxRecvDataSegmentLength), without
+    /// digests. The status of a read is sent with its last data, and all data of a write is unsolicited.
     pub fn limits(self, block_bytes: &[u32], segment_bytes: u32) -> Vec<Limit> {
         let keys = Keys {
             initial_r2t: false,
@@ -130,26 +132,26 @@ impl std::fmt::Display for Link {
     }
 }
 
-/// A link's data rate for commands of one length.
+/// The data rate of a link for commands of one length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goodput {
-    /// Data, in bytes a second.
+    /// The data rate, in bytes per second.
     pub bytes_per_s: f64,
-    /// Commands a second.
+    /// The rate of commands, per second.
     pub requests_per_s: f64,
-    /// The utilisation of the other direction, including acknowledgements: 1 is full.
+    /// The utilisation of the opposite direction, including acknowledgements; 1 means full.
     pub back: f64,
 }
 
 impl Link {
-    /// Commands in one direction, at a queue depth at which only the link is a limit. Their PDUs follow each
-    /// other without gaps and share frames, which is the best case; acknowledgements for the other direction
-    /// are carried by data frames.
+    /// Returns the rate of commands in one direction, with a queue depth at which only the link is a limit.
+    /// The PDUs follow each other without gaps and share frames, which is the best case. Acknowledgements for
+    /// the opposite direction are part of the data frames.
     pub fn one_way(self, direction: Direction, block_bytes: u32, keys: &Keys) -> Goodput {
         self.carries(Traffic::of_request(direction, block_bytes, keys), block_bytes)
     }
 
-    /// The same for commands with the given traffic.
+    /// As `one_way`, for commands with the given traffic.
     pub fn carries(self, traffic: Traffic, block_bytes: u32) -> Goodput {
         let there = self.on_the_wire(traffic.more());
         let back = self.on_the_wire(traffic.less()) + self.acks(traffic.more());
@@ -161,14 +163,14 @@ impl Link {
         }
     }
 
-    /// Equal numbers of concurrent reads and writes: the data is the sum of both directions. Every data frame
-    /// causes its share of an acknowledgement in the other direction.
+    /// Returns the rate of equal numbers of concurrent reads and writes: the sum of both directions. Every
+    /// data frame causes its share of an acknowledgement in the opposite direction.
     pub fn both_ways(self, block_bytes: u32, keys: &Keys) -> Goodput {
         let of = |direction| Traffic::of_request(direction, block_bytes, keys);
         self.carries_both(of(Direction::Read), of(Direction::Write), block_bytes)
     }
 
-    /// The same for commands with the given traffic.
+    /// As `both_ways`, for commands with the given traffic.
     pub fn carries_both(self, read: Traffic, write: Traffic, block_bytes: u32) -> Goodput {
         let pair = read.and(write);
         let there = self.on_the_wire(pair.more()) + self.acks(pair.less());
@@ -181,7 +183,8 @@ impl Link {
         }
     }
 
-    /// TCP payload in full-size frames, in bytes on the wire. Infinite if frames have no payload.
+    /// Returns the bytes on the wire for this TCP payload in full-size frames. Infinite if frames have no
+    /// space for payload.
     fn on_the_wire(self, payload_bytes: u64) -> f64 {
         self.frames(payload_bytes) * f64::from(self.frame_bytes())
     }
@@ -194,14 +197,14 @@ impl Link {
         payload_bytes as f64 / f64::from(self.payload_bytes())
     }
 
-    /// The TCP window that fills the link over this round trip, in bytes of payload: all data sent until the
-    /// first acknowledgement arrives.
+    /// Returns the TCP window that fills the link over this round trip, in bytes of payload: all data that is
+    /// sent before the first acknowledgement arrives.
     pub fn window_bytes(self, round_trip_s: f64) -> f64 {
         self.payload_per_s() * round_trip_s
     }
 
-    /// The queue depth that fills the link over this round trip, with ends that take no time. `None` if it is
-    /// too large to count.
+    /// Returns the queue depth that fills the link over this round trip, if the ends take no time. Returns
+    /// `None` if it is too large to count.
     pub fn depth(
         self,
         direction: Direction,
@@ -215,24 +218,24 @@ impl Link {
         (depth >= 1.0 && depth <= f64::from(u32::MAX)).then_some(depth as u32)
     }
 
-    /// The path over this link, with ends that take no time: the data of a single command takes the link's
-    /// transmission time.
+    /// Returns the path over this link, with ends that take no time. The data of a single command takes the
+    /// link's transmission time.
     pub fn path(self, round_trip_s: f64) -> Path {
         let payload_per_s = Some(self.payload_per_s());
         Path { payload_per_s, copy_per_s: payload_per_s, ..Path::of_round_trip(round_trip_s) }
     }
 }
 
-/// Lengths of the parts of a frame with TCP, in bytes and in order.
+/// The lengths of the parts of a frame that carries TCP, in bytes and in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layers {
-    /// Addresses and type.
+    /// MAC addresses and type field.
     pub ethernet: u32,
-    /// IEEE 802.1Q, if present.
+    /// The IEEE 802.1Q tag, if present.
     pub vlan_tag: u32,
-    /// IPv4 or IPv6, without options.
+    /// The IPv4 or IPv6 header, without options.
     pub ip: u32,
-    /// TCP, with its options.
+    /// The TCP header, with its options.
     pub tcp: u32,
     /// The TCP payload.
     pub payload: u32,
@@ -240,7 +243,7 @@ pub struct Layers {
     pub padding: u32,
     /// The frame check sequence.
     pub check: u32,
-    /// Preamble, start delimiter and the gap after the frame, which are included in its cost.
+    /// Preamble, start delimiter and the gap after the frame, which also take time on the link.
     pub gap: u32,
 }
 
@@ -249,7 +252,7 @@ pub struct Layers {
 const FRAME_BYTES_MIN: u32 = 64;
 
 impl Layers {
-    /// The parts of a frame with this TCP payload, in bytes.
+    /// Returns the parts of a frame with this TCP payload, in bytes.
     pub fn for_payload(link: Link, payload: u32) -> Layers {
         let bare = Layers {
             ethernet: 14,
@@ -265,35 +268,35 @@ impl Layers {
         Layers { padding: FRAME_BYTES_MIN.saturating_sub(bare.frame()), ..bare }
     }
 
-    /// From header to check sequence.
+    /// Returns the length from the header to the check sequence.
     pub fn frame(self) -> u32 {
         let headers = self.ethernet + self.vlan_tag + self.ip + self.tcp;
         (headers + self.padding + self.check).saturating_add(self.payload)
     }
 
-    /// Its time on the wire, as bytes.
+    /// Returns the time on the wire, in byte times.
     pub fn on_the_wire(self) -> u32 {
         self.frame().saturating_add(self.gap)
     }
 
-    /// All bytes except the payload.
+    /// Returns the number of bytes other than payload.
     pub fn overhead(self) -> u32 {
         self.on_the_wire() - self.payload
     }
 }
 
-/// A line code, and the resulting rate of a link.
+/// A line code, and the resulting bit rate on the wire.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LineCode {
-    /// Such as `8B/10B`.
+    /// The name, such as `8B/10B`.
     pub name: &'static str,
-    /// Bits a second on the wire, including the code.
+    /// The bit rate on the wire, including the code.
     pub bits_per_s: f64,
 }
 
-/// Rates in Mbit/s with their codes, and the overhead factors of these (IEEE 802.3: clauses 7, 24, 36, 49,
-/// 82, 107, 119, 133 and 172). Gigabit and faster links over twisted pairs use symbols that no such fraction
-/// describes.
+/// Rates in Mbit/s, each with its line code and the code's overhead factor (IEEE 802.3: clauses 7, 24, 36,
+/// 49, 82, 107, 119, 133 and 172). Gigabit and faster links over twisted pairs use symbols whose overhead is
+/// not such a fraction; for them, this is not the code on the wire.
 const CODES: [(f64, &str, f64); 12] = [
     (10.0, "Manchester", 2.0),
     (100.0, "4B/5B", 5.0 / 4.0),
@@ -309,28 +312,29 @@ const CODES: [(f64, &str, f64); 12] = [
     (800_000.0, "256B/257B, RS(544,514)", REED_SOLOMON),
 ];
 
-/// Blocks of 256 bits get one additional bit, and 514 symbols of them get 30 of error correction.
+/// The overhead of RS(544,514) over 256B/257B: each block of 256 bits gets one additional bit, and each 514
+/// symbols get 30 symbols of error correction.
 const REED_SOLOMON: f64 = 257.0 / 256.0 * 544.0 / 514.0;
 
 impl LineCode {
-    /// The code of a link with this rate; `None` if no standard has that rate.
+    /// Returns the line code of a link with this rate, or `None` if no standard has this rate.
     pub fn for_rate(bits_per_s: f64) -> Option<LineCode> {
         let (_, name, factor) = CODES.iter().find(|(mbit, ..)| *mbit * 1e6 == bits_per_s)?;
         Some(LineCode { name, bits_per_s: bits_per_s * factor })
     }
 }
 
-/// An upper limit: a curve of bytes a second over the length of requests.
+/// An upper limit: a curve of bytes per second over the length of requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
     /// The limiting component: `1 Gbit/s Ethernet, MTU 1500`, `raw TCP on this machine`.
     pub name: String,
     /// The limited direction: `read`, `write`, or `both` concurrently.
     pub direction: String,
-    /// The queue depth that it applies to; any if `None`.
+    /// The queue depth to which the limit applies; `None` means any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
-    /// Points of the curve: length of requests in bytes, bytes a second.
+    /// The points of the curve: the length of requests in bytes, and bytes per second.
     pub points: Vec<(u32, f64)>,
 }
 
@@ -344,7 +348,7 @@ mod tests {
         Link::ethernet(1e9, 1500)
     }
 
-    /// A number of document 003's Appendix B, as printed.
+    /// Returns a number of document 003's Appendix B, as printed.
     fn printed(metric: &str) -> String {
         let row = published::rows()
             .iter()
@@ -374,7 +378,8 @@ mod tests {
         assert_eq!(mib(Link { ipv6: true, ..gigabit() }), "111.61");
         assert_eq!(mib(Link { mtu: 9000, ..gigabit() }), "118.18");
         assert_eq!(mib(Link { mtu: 9000, ..linux }), "118.02");
-        // It is 218.50 if acknowledgements are padded to 64 bytes. With the option, they have 70.
+        // The result is 218.50 if acknowledgements are padded to 64 bytes. With the timestamps option, they
+        // have 70 bytes.
         assert_eq!(format!("{:.2}", linux.payload_per_s_both_ways() / MIB), "218.09");
     }
 
@@ -395,7 +400,8 @@ mod tests {
 
     #[test]
     fn headers_leave_what_is_computed_by_hand() {
-        // By hand: 8 KiB PDUs 0.9942 (0.9932 with both digests), 64 KiB 0.9993, 256 KiB 0.9998.
+        // Calculated manually: 0.9942 with 8 KiB PDUs (0.9932 with both digests), 0.9993 with 64 KiB, 0.9998
+        // with 256 KiB.
         let share = |segment: u32, digests: bool| {
             let keys = Keys {
                 initiator_segment_bytes: segment,
@@ -414,7 +420,8 @@ mod tests {
     fn what_goes_back_is_commands_and_acknowledgements() {
         let goodput = gigabit().one_way(Direction::Read, 512, &Keys::default());
         assert_eq!(goodput.bytes_per_s, goodput.requests_per_s * 512.0);
-        // 48 bytes for 560, and 84 bytes for two frames of 1538.
+        // 48 bytes in one direction for each 560 bytes in the other, and an acknowledgement of 84 bytes for
+        // two frames of 1538.
         let expected = 48.0 / 560.0 + 42.0 / 1538.0;
         assert!((goodput.back - expected).abs() < 1e-12, "{}", goodput.back);
     }
@@ -456,7 +463,8 @@ mod tests {
     fn a_solicited_write_needs_twice_the_depth() {
         let solicited = Keys { immediate_data: false, ..Keys::default() };
         let depth = |keys: &Keys| gigabit().depth(Direction::Write, 4 * KIB, keys, 0.05).expect("a depth");
-        // Not quite twice: with the Data-Out's header, fewer commands a second fit into the link.
+        // The depth is not quite doubled: with the header of the Data-Out, the link carries fewer commands
+        // per second.
         let times = f64::from(depth(&solicited)) / f64::from(depth(&Keys::default()));
         assert!((1.97..2.0).contains(&times), "{times}");
         assert_eq!(Link::ethernet(0.0, 1500).depth(Direction::Read, 4096, &solicited, 0.0), None);

@@ -1,45 +1,47 @@
-//! The path between two ends with their costs, and the load on it: its direction, the keys of the session, the rate of the link,
-//! the traffic of a command.
+//! A path between two ends with their costs, and the load on it: its direction, the keys of the session, the
+//! rate of the link, and the traffic of a command.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The known or assumed properties of a path and its ends. `None` is no limit.
+/// The known or assumed properties of a path and its ends. A limit that is `None` does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Path {
-    /// TCP payload of the link in one direction, in bytes a second, including iSCSI headers
+    /// The TCP payload rate of the link in one direction, in bytes per second, including iSCSI headers
     /// ([`Link::payload_per_s`](crate::link::Link::payload_per_s)).
     pub payload_per_s: Option<f64>,
     /// The round trip without queueing, in seconds.
     pub round_trip_s: f64,
-    /// Bytes in transit per TCP connection in this direction: the usable part of the window, not the buffer.
+    /// The bytes that may be in transit on each TCP connection in this direction. This is the usable part of
+    /// the window, not the size of the buffer.
     pub window_bytes: Option<f64>,
-    /// The additional time of a window's acknowledgement after the round trip, in seconds.
+    /// The time in addition to the round trip until a full window is acknowledged, in seconds.
     pub window_delay_s: f64,
-    /// TCP connections of each session.
+    /// The number of TCP connections of each session.
     pub connections: u16,
-    /// The time of the ends for one exchange (a command and its response, an R2T and its data) in addition to
-    /// the round trip, in seconds.
+    /// The time of both ends for one exchange (a command and its response, or an R2T and its data), in
+    /// addition to the round trip, in seconds.
     pub exchange_s: f64,
-    /// Their additional time for a command, in seconds, including the medium.
+    /// The additional time of both ends for a command, including the medium, in seconds.
     pub command_s: f64,
-    /// The data rate of a single command, in bytes a second: the times of the link and of the ends, one after
-    /// the other.
+    /// The data rate of a single command, in bytes per second. Its time is the sum of the times of the link
+    /// and of both ends.
     pub copy_per_s: Option<f64>,
-    /// The target's maximum of outstanding commands in a session: its command window, or its queue.
+    /// The maximum number of outstanding commands in a session that the target allows: its command window, or
+    /// its queue.
     pub commands_at_once: Option<f64>,
-    /// The target's maximum of outstanding write data in a session, in bytes.
+    /// The maximum amount of outstanding write data in a session that the target allows, in bytes.
     pub writes_under_way_bytes: Option<f64>,
-    /// The ends' maximum of exchanges a second, all commands together.
+    /// The maximum rate of exchanges of both ends, for all commands together, per second.
     pub exchanges_per_s: Option<f64>,
-    /// The medium's maximum rate, in bytes a second.
+    /// The maximum rate of the medium, in bytes per second.
     pub medium_per_s: Option<f64>,
 }
 
 impl Path {
-    /// A path with this round trip, without limits and with ends that take no time.
+    /// Creates a path with this round trip, without limits, and with ends that take no time.
     pub fn of_round_trip(round_trip_s: f64) -> Path {
         Path {
             payload_per_s: None,
@@ -57,14 +59,14 @@ impl Path {
         }
     }
 
-    /// The total rate of this number of TCP connections, in bytes a second: one window per round trip, up to
-    /// the link's rate. Infinite without a known limit.
+    /// Returns the total rate of this number of TCP connections, in bytes per second: one window per round
+    /// trip, up to the link's rate. Infinite if no limit is known.
     pub fn tcp_per_s(&self, connections: u32) -> f64 {
         let link = self.payload_per_s.unwrap_or(f64::INFINITY);
         link.min(self.window_per_s(connections))
     }
 
-    /// One window per round trip, for this number of connections.
+    /// Returns the rate of one window per round trip for each of this number of connections.
     pub(super) fn window_per_s(&self, connections: u32) -> f64 {
         let each = self.window_bytes.map(|window| window / (self.round_trip_s + self.window_delay_s));
         each.map_or(f64::INFINITY, |each| each * f64::from(connections.max(1)))
@@ -79,13 +81,13 @@ pub enum Term {
     Link,
     /// One TCP window per round trip.
     Window,
-    /// The queue depth: each request takes its time.
+    /// The queue depth, divided by the time of a request.
     Depth,
     /// The target's limit of outstanding write data.
     WritesUnderWay,
-    /// The ends' maximum rate of exchanges.
+    /// The maximum rate of exchanges of both ends.
     Exchanges,
-    /// The medium.
+    /// The rate of the medium.
     Medium,
 }
 
@@ -93,9 +95,9 @@ pub enum Term {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
-    /// From the target.
+    /// From the target to the initiator.
     Read,
-    /// To the target.
+    /// From the initiator to the target.
     Write,
 }
 
@@ -104,34 +106,35 @@ pub enum Direction {
 pub struct Load {
     /// The direction of the data.
     pub direction: Direction,
-    /// The length of each, in bytes.
+    /// The length of each request, in bytes.
     pub block_bytes: u32,
-    /// The queue depth in each session, if the target allows it.
+    /// The queue depth in each session, as far as the target allows it.
     pub depth: u32,
-    /// Sessions, each with that depth.
+    /// The number of sessions, each with this depth.
     pub sessions: u16,
-    /// At random offsets; sequential otherwise.
+    /// Whether offsets are random; otherwise, requests are sequential.
     pub random: bool,
-    /// Each write is on stable storage before it completes (FUA, or a SYNCHRONIZE CACHE after it).
+    /// Whether each write is on stable storage before it completes (with FUA, or a SYNCHRONIZE CACHE after
+    /// the write).
     pub durable: bool,
 }
 
 /// Keys of a session (RFC 7143 section 13), as negotiated or as offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keys {
-    /// ImmediateData: a write's first data is sent with the command.
+    /// ImmediateData: the command PDU of a write contains its first data.
     pub immediate_data: bool,
-    /// InitialR2T: except for immediate data, all data of a write waits for an R2T.
+    /// InitialR2T: all data of a write waits for an R2T, except immediate data.
     pub initial_r2t: bool,
-    /// FirstBurstLength, in bytes: the maximum of unsolicited data.
+    /// FirstBurstLength, in bytes: the maximum amount of unsolicited data.
     pub first_burst_bytes: u32,
-    /// MaxBurstLength, in bytes: the maximum data of one R2T.
+    /// MaxBurstLength, in bytes: the maximum amount of data that one R2T solicits.
     pub max_burst_bytes: u32,
-    /// MaxOutstandingR2T: the maximum of outstanding R2Ts per command.
+    /// MaxOutstandingR2T: the maximum number of outstanding R2Ts of a command.
     pub outstanding_r2ts: u16,
-    /// The target's MaxRecvDataSegmentLength, in bytes: the longest PDU of a write.
+    /// The target's MaxRecvDataSegmentLength, in bytes: the maximum data of a PDU of a write.
     pub target_segment_bytes: u32,
-    /// The initiator's MaxRecvDataSegmentLength, in bytes: the longest PDU of a read.
+    /// The initiator's MaxRecvDataSegmentLength, in bytes: the maximum data of a PDU of a read.
     pub initiator_segment_bytes: u32,
     /// HeaderDigest=CRC32C.
     pub header_digest: bool,
@@ -140,7 +143,7 @@ pub struct Keys {
 }
 
 impl Default for Keys {
-    /// The defaults without negotiation (RFC 7143 section 13).
+    /// Returns the values that apply without negotiation (RFC 7143 section 13).
     fn default() -> Keys {
         Keys {
             immediate_data: true,
@@ -157,7 +160,7 @@ impl Default for Keys {
 }
 
 impl Keys {
-    /// The data in the command PDU of a write of this length.
+    /// Returns the amount of data in the command PDU of a write of this length.
     pub fn immediate_bytes(&self, block_bytes: u32) -> u32 {
         match self.immediate_data {
             true => block_bytes.min(self.first_burst_bytes).min(self.target_segment_bytes),
@@ -165,7 +168,8 @@ impl Keys {
         }
     }
 
-    /// The unsolicited data of a write of this length: with InitialR2T=Yes, only the data in the command PDU.
+    /// Returns the amount of unsolicited data of a write of this length. With InitialR2T=Yes, this is only
+    /// the data in the command PDU.
     pub fn unasked_bytes(&self, block_bytes: u32) -> u32 {
         match self.initial_r2t {
             true => self.immediate_bytes(block_bytes),
@@ -173,15 +177,15 @@ impl Keys {
         }
     }
 
-    /// The number of R2Ts for a write of this length. A target that solicits less than the maximum at a time
-    /// sends more.
+    /// Returns the minimum number of R2Ts for a write of this length. A target that solicits less data at a
+    /// time sends more R2Ts.
     pub fn r2ts(&self, block_bytes: u32) -> u32 {
         let asked_for = block_bytes - self.unasked_bytes(block_bytes);
         asked_for.div_ceil(self.max_burst_bytes.max(1))
     }
 
-    /// The number of waits for the peer in a command of this length: one for its response, and for a write
-    /// one more per batch of outstanding R2Ts.
+    /// Returns how often a command of this length waits for the peer: once for its response and, in a write,
+    /// once for each batch of outstanding R2Ts.
     pub fn exchanges(&self, direction: Direction, block_bytes: u32) -> u32 {
         match direction {
             Direction::Read => 1,
@@ -190,23 +194,23 @@ impl Keys {
     }
 }
 
-/// Bits a second.
+/// The bit rate of a link, in bits per second.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinkRate(f64);
 
 impl LinkRate {
-    /// The most common rate.
+    /// 1 Gbit/s, the most common rate.
     pub const GIGABIT: LinkRate = LinkRate(1e9);
 
-    /// The rate in bits a second.
+    /// Returns the rate in bits per second.
     pub fn bits_per_s(self) -> f64 {
         self.0
     }
 }
 
-/// Largest first, the order in which printing tries them.
+/// Units of rates, the largest first. Formatting tries them in this order.
 const UNITS: [(&str, f64); 4] = [("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)];
-/// From a slow line to any future Ethernet; values outside are typing errors.
+/// The valid range, from a slow line to any future Ethernet. Values outside it are typing errors.
 const LEAST: f64 = 1e4;
 const MOST: f64 = 1e13;
 
@@ -232,7 +236,7 @@ impl FromStr for LinkRate {
                 "`{text}` is not the rate of a link; use bits per second, such as 1G, 100M or 2.5Gbit/s"
             ));
         };
-        // 2.3 × 10^9 is not exactly a whole number of bits in binary, but means one.
+        // In binary floating point, 2.3 × 10^9 may not be exactly a whole number of bits, so round it.
         let bits_per_s = (number * unit).round();
         match (LEAST..=MOST).contains(&bits_per_s) {
             true => Ok(LinkRate(bits_per_s)),
@@ -254,25 +258,25 @@ impl fmt::Display for LinkRate {
     }
 }
 
-/// TCP payload of one command, including PDU headers, digests and padding, in bytes.
+/// The TCP payload of one command, including PDU headers, digests and padding, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// From the initiator.
+    /// Bytes from the initiator to the target.
     pub to_target: u64,
-    /// From the target.
+    /// Bytes from the target to the initiator.
     pub to_initiator: u64,
 }
 
-/// A basic header segment (RFC 7143 section 11.2.1).
+/// The length of a basic header segment (RFC 7143 section 11.2.1).
 const BHS_BYTES: u64 = 48;
-/// A CRC32C (section 13.1).
+/// The length of a CRC32C (section 13.1).
 const DIGEST_BYTES: u64 = 4;
-/// Data segments are padded to a multiple of this (section 11.2.3).
+/// Data segments are padded to a multiple of this length (section 11.2.3).
 const PADDED_TO_BYTES: u32 = 4;
 
 impl Traffic {
-    /// The traffic of a read or write of `block_bytes`. The status of a read is sent with its last data
-    /// (section 11.7.3), as fast targets do; see [`Traffic::with_status_apart`] for others.
+    /// Returns the traffic of a read or write of `block_bytes`. The status of a read is sent with its last
+    /// data (section 11.7.3), as fast targets do. For other targets, see [`Traffic::with_status_apart`].
     pub fn of_request(direction: Direction, block_bytes: u32, keys: &Keys) -> Traffic {
         match direction {
             Direction::Read => Traffic {
@@ -285,12 +289,12 @@ impl Traffic {
         }
     }
 
-    /// The same with a separate response PDU.
+    /// Returns this traffic with a separate response PDU.
     pub fn with_status_apart(self, keys: &Keys) -> Traffic {
         Traffic { to_initiator: self.to_initiator + header(keys), ..self }
     }
 
-    /// The sum of both.
+    /// Returns the sum of the traffic of two commands.
     pub fn and(self, other: Traffic) -> Traffic {
         Traffic {
             to_target: self.to_target + other.to_target,
@@ -298,12 +302,12 @@ impl Traffic {
         }
     }
 
-    /// The larger of both directions.
+    /// Returns the bytes in the direction with more bytes.
     pub fn more(self) -> u64 {
         self.to_target.max(self.to_initiator)
     }
 
-    /// The smaller of both directions.
+    /// Returns the bytes in the direction with fewer bytes.
     pub fn less(self) -> u64 {
         self.to_target.min(self.to_initiator)
     }
@@ -321,7 +325,8 @@ fn write(block_bytes: u32, keys: &Keys) -> Traffic {
     Traffic { to_target: command + unsolicited + solicited, to_initiator: (r2ts + 1) * header(keys) }
 }
 
-/// Data in bursts: the number of full ones, and one with the rest. A PDU never spans two bursts.
+/// Divides data into bursts: returns the number of full bursts, and a last one with the rest. A PDU never
+/// spans two bursts.
 fn bursts(bytes: u32, burst_bytes: u32) -> impl Iterator<Item = (u32, u64)> {
     let burst_bytes = burst_bytes.max(1);
     let rest = bytes % burst_bytes;
@@ -330,7 +335,7 @@ fn bursts(bytes: u32, burst_bytes: u32) -> impl Iterator<Item = (u32, u64)> {
         .filter(|(_, times)| *times > 0)
 }
 
-/// Data in PDUs of up to `segment_bytes`.
+/// Returns the bytes of data in PDUs of up to `segment_bytes`.
 fn pdus(bytes: u32, segment_bytes: u32, keys: &Keys) -> u64 {
     let segment_bytes = segment_bytes.max(1);
     let rest = bytes % segment_bytes;
@@ -342,7 +347,7 @@ fn header(keys: &Keys) -> u64 {
     BHS_BYTES + if keys.header_digest { DIGEST_BYTES } else { 0 }
 }
 
-/// A data segment with its padding and digest; a PDU without data has neither.
+/// Returns the length of a data segment with its padding and digest. A PDU without data has neither.
 fn data(bytes: u32, keys: &Keys) -> u64 {
     let digest = if keys.data_digest && bytes > 0 { DIGEST_BYTES } else { 0 };
     u64::from(bytes).next_multiple_of(u64::from(PADDED_TO_BYTES)) + digest
@@ -382,7 +387,7 @@ mod tests {
         assert_eq!(keys.exchanges(Direction::Write, 65_536), 9);
         let keys = Keys { outstanding_r2ts: 4, ..keys };
         assert_eq!((keys.r2ts(65_536), keys.exchanges(Direction::Write, 65_536)), (8, 3));
-        // Such values cannot be negotiated, and must not panic.
+        // Such values cannot be negotiated, but must not cause a panic.
         let nonsense = Keys { max_burst_bytes: 0, outstanding_r2ts: 0, ..keys };
         assert_eq!(nonsense.exchanges(Direction::Write, 512), 513);
     }
@@ -429,7 +434,8 @@ mod tests {
         let read = Traffic::of_request(Direction::Read, 65_536, &keys);
         assert_eq!(read, Traffic { to_target: 48, to_initiator: 65_536 + 8 * 48 });
         assert_eq!(read.with_status_apart(&keys).to_initiator, 65_536 + 9 * 48);
-        // A PDU ends where a burst ends: 20 KiB in bursts of 12 and PDUs of 8 are 8 + 4 + 8.
+        // A PDU ends where a burst ends: 20 KiB in bursts of 12 KiB and PDUs of up to 8 KiB are 8 + 4 + 8
+        // KiB.
         let keys = Keys { max_burst_bytes: 12 << 10, ..keys };
         assert_eq!(Traffic::of_request(Direction::Read, 20 << 10, &keys).to_initiator, (20 << 10) + 3 * 48);
     }
@@ -439,7 +445,7 @@ mod tests {
         let keys = Keys::default();
         let short = Traffic::of_request(Direction::Write, 4096, &keys);
         assert_eq!(short, Traffic { to_target: 48 + 4096, to_initiator: 48 });
-        // 8 KiB in the command, then 7 Data-Outs for one R2T.
+        // 8 KiB in the command, and then 7 Data-Outs for one R2T.
         let long = Traffic::of_request(Direction::Write, 65_536, &keys);
         assert_eq!(long, Traffic { to_target: 65_536 + 8 * 48, to_initiator: 2 * 48 });
         let solicited = Keys { immediate_data: false, max_burst_bytes: 8192, ..keys };

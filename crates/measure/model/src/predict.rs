@@ -1,5 +1,5 @@
-//! The prediction for a path: the smallest of its limits, for one session or several; and the search for the
-//! value that a limit needs.
+//! The prediction for a path: the lowest of its limits, for one session or several. Also a search for the
+//! values of constants.
 
 use serde::Serialize;
 use stats::Scalability;
@@ -9,51 +9,51 @@ use crate::{Keys, Load, Path, Term, Traffic};
 /// The prediction for a load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
-    /// Bytes of data a second, all sessions together. Infinite without a known limit.
+    /// The data rate of all sessions together, in bytes per second. Infinite if no limit is known.
     pub bytes_per_s: f64,
-    /// The time of a request at this queue depth, in seconds (Little's law).
+    /// The time of a request at this queue depth, in seconds, by Little's law.
     pub latency_s: f64,
     /// The time of a single request, in seconds.
     pub alone_s: f64,
-    /// The number of waits for the peer per request.
+    /// The number of times that a request waits for the peer.
     pub exchanges: u32,
-    /// Every known limit, in bytes a second, the tightest first.
+    /// Every known limit, in bytes per second, the lowest first.
     pub terms: Vec<(Term, f64)>,
 }
 
 impl Prediction {
-    /// The tightest limit; `None` without a known limit.
+    /// Returns the lowest limit, or `None` if no limit is known.
     pub fn binding(&self) -> Option<Term> {
         self.terms.first().map(|(term, _)| *term)
     }
 
-    /// Requests a second.
+    /// Returns requests per second.
     pub fn requests_per_s(&self, load: &Load) -> f64 {
         self.bytes_per_s / f64::from(load.block_bytes.max(1))
     }
 
-    /// A single limit, if known.
+    /// Returns a single limit, if it is known.
     pub fn term(&self, term: Term) -> Option<f64> {
         self.terms.iter().find(|(other, _)| *other == term).map(|(_, bytes_per_s)| *bytes_per_s)
     }
 }
 
-/// The prediction for a load on a path, with the negotiated keys of its sessions.
+/// Predicts the rate of a load on a path, with the negotiated keys of its sessions.
 ///
-/// A single request takes T = n (RTT + r) + a + B / b: n exchanges with the ends' time for each, and the
-/// times for the command and for its data. With the depth d, the rate is d B / T, unless another limit
-/// applies first.
+/// A single request takes T = n (RTT + r) + a + B / b, where n is the number of exchanges, r the time of both
+/// ends for an exchange, a their additional time for the command, B the length and b the rate of its data.
+/// With the depth d, the rate is d B / T, unless another limit is lower.
 pub fn predict(path: &Path, keys: &Keys, load: &Load) -> Prediction {
     let demand = Demand::new(keys, load);
     demand.on(path, demand.limits(path))
 }
 
-/// The demand of a load, independent of the path.
+/// The properties of a load that do not depend on the path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand {
     load: Load,
     exchanges: u32,
-    /// The share of data in TCP's payload, in the fuller direction.
+    /// The share of data in TCP's payload, in the direction with more bytes.
     data_share: f64,
 }
 
@@ -67,22 +67,22 @@ impl Demand {
         }
     }
 
-    /// The number of waits for the peer per request.
+    /// Returns the number of times that a request waits for the peer.
     pub(super) fn exchanges(&self) -> u32 {
         self.exchanges
     }
 
-    /// Requests a second at this number of bytes a second.
+    /// Converts bytes per second to requests per second.
     pub(super) fn requests(&self, bytes_per_s: f64) -> f64 {
         bytes_per_s / f64::from(self.load.block_bytes.max(1))
     }
 
-    /// The smallest limit of a path, in bytes a second.
+    /// Returns the lowest limit of a path, in bytes per second.
     pub(super) fn rate(&self, path: &Path) -> f64 {
         self.limits(path).into_iter().fold(f64::INFINITY, |least, (_, limit)| least.min(limit))
     }
 
-    /// Every limit of a path, in bytes a second; infinite where unknown.
+    /// Returns every limit of a path, in bytes per second. An unknown limit is infinite.
     pub(super) fn limits(&self, path: &Path) -> [(Term, f64); 6] {
         use crate::Direction::{Read, Write};
         let load = &self.load;
@@ -106,13 +106,13 @@ impl Demand {
         ]
     }
 
-    /// The time of a single request, in seconds.
+    /// Returns the time of a single request, in seconds.
     fn alone(&self, path: &Path) -> f64 {
         let data = path.copy_per_s.map_or(0.0, |copy| f64::from(self.load.block_bytes) / copy);
         f64::from(self.exchanges) * (path.round_trip_s + path.exchange_s) + path.command_s + data
     }
 
-    /// The prediction from these limits of a path.
+    /// Returns the prediction from these limits of a path.
     pub(super) fn on(&self, path: &Path, limits: [(Term, f64); 6]) -> Prediction {
         let mut terms: Vec<(Term, f64)> =
             limits.into_iter().filter(|(_, bytes_per_s)| bytes_per_s.is_finite()).collect();
@@ -123,7 +123,7 @@ impl Demand {
         let shared_s = under_way * f64::from(self.load.block_bytes) / bytes_per_s;
         Prediction {
             bytes_per_s,
-            // Without data there is no rate, and a request takes the time of a single one.
+            // A load without data has no rate; its requests take the time of a single request.
             latency_s: if shared_s.is_finite() { shared_s.max(alone_s) } else { alone_s },
             alone_s,
             exchanges: self.exchanges,
@@ -132,12 +132,12 @@ impl Demand {
     }
 }
 
-/// The prediction for all sessions of a load together, with losses between them according to the law, which
-/// was fitted to the rates of 1, 2, … sessions ([`scalability`](stats::scalability)).
+/// Predicts the rate of all sessions of a load together. The law describes the losses between them; it was
+/// fitted to the rates of 1, 2, … sessions ([`scalability`](stats::scalability)).
 ///
-/// The law reduces the outstanding requests of each session, and the exchanges of the ends. Link and medium
-/// are the same for one and for many. A law without contention and coherency gives
-/// [`predict`](crate::predict()).
+/// The law reduces the limits of the depth, of outstanding write data, and of exchanges. The limits of the
+/// link, the TCP window and the medium do not change. With a law without contention and coherency, the result
+/// is the same as that of [`predict`](crate::predict()).
 pub fn predict_sessions(path: &Path, keys: &Keys, load: &Load, law: &Scalability) -> Prediction {
     let sessions = f64::from(load.sessions.max(1));
     let alike = sessions * law.at(1.0);
@@ -150,37 +150,38 @@ pub fn predict_sessions(path: &Path, keys: &Keys, load: &Load, law: &Scalability
     demand.on(path, shrunk)
 }
 
-// Minimisation of a function of several positive numbers: a deterministic search without derivatives.
+// Minimisation of a function of several positive numbers, by a deterministic search without derivatives.
 //
-// The function is the smallest of several limits (`predict`), whose surface has edges and plains: a limit
-// that does not apply has no effect. Therefore each number is first varied over its whole range, with the
-// others fixed, and then all together by the simplex of Nelder and Mead (1965). Both are repeated until they
-// bring no improvement.
+// The function is based on the lowest of several limits (`predict`), so its surface has edges and flat areas:
+// a limit that does not apply has no effect. Therefore the search first varies each number over its whole
+// range while the others are fixed, and then all numbers together with the simplex method of Nelder and Mead
+// (1965). Both steps are repeated until they no longer improve the result.
 
-/// A number to find. All numbers are logarithms: this file adds where its callers multiply.
+/// A number to find. The search works on logarithms, so it adds where its callers multiply.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
     /// The value at which the search starts.
     pub(super) start: f64,
     /// The minimum; above 0.
     pub(super) least: f64,
-    /// The most.
+    /// The maximum.
     pub(super) most: f64,
 }
 
-/// Rounds of both searches, sufficient from any starting point.
+/// Number of rounds of both steps that is sufficient from any starting point.
 pub(super) const FROM_ANYWHERE: usize = 6;
-/// Rounds that are sufficient close to the result.
+/// Number of rounds that is sufficient near the result.
 pub(super) const FROM_NEARBY: usize = 2;
-/// Positions tried on each axis, and the number of times that the range around the best one is narrowed.
+/// The number of intervals on each axis, and the number of times that the range around the best value is
+/// narrowed.
 const PLACES: usize = 24;
 const NARROWINGS: usize = 3;
-/// Steps of a simplex for each of its dimensions.
+/// Maximum number of steps of a simplex for each of its dimensions.
 const STEPS: usize = 150;
-/// A simplex whose corners differ by less than this has converged.
+/// A simplex has converged if the values at its corners differ by less than this share.
 const SAME: f64 = 1e-12;
 
-/// The minimum of `cost`, as found in this number of rounds.
+/// Returns the minimum of `cost`, as found in this number of rounds.
 pub(super) fn least(ranges: &[Range], rounds: usize, cost: impl Fn(&[f64]) -> f64) -> Vec<f64> {
     let bounds: Vec<(f64, f64)> = ranges.iter().map(|range| (range.least.ln(), range.most.ln())).collect();
     let cost = |place: &[f64]| {
@@ -194,7 +195,7 @@ pub(super) fn least(ranges: &[Range], rounds: usize, cost: impl Fn(&[f64]) -> f6
     for round in 0..rounds {
         let before = found;
         (best, found) = along_the_axes(best, found, &bounds, &cost);
-        // Ever smaller: the first simplexes explore, the last ones converge.
+        // The simplex becomes smaller in each round: the first ones explore, and the last ones converge.
         (best, found) = simplex(&best, found, 0.5 / f64::powi(3.0, round as i32), &bounds, &cost);
         if before.is_finite() && before - found <= SAME * before.abs() {
             break;
@@ -244,7 +245,7 @@ fn simplex(
     let mut corners = vec![(start.to_vec(), found)];
     for axis in 0..dimensions {
         let mut corner = start.to_vec();
-        // Away from the bound, if the corner is there.
+        // If the corner would be outside the bounds, move it inward.
         let inward = if corner[axis] + size > bounds[axis].1 { -size } else { size };
         corner[axis] += inward;
         corners.push(held(corner));
@@ -260,8 +261,8 @@ fn simplex(
                 corners[..dimensions].iter().map(|(place, _)| place[axis]).sum::<f64>() / dimensions as f64
             })
             .collect();
-        // From the worst corner through the centre of the others: 1 mirrors it, 2 extends it, -0.5 contracts
-        // it.
+        // A point on the line from the worst corner through the centre of the others: 1 reflects the corner,
+        // 2 expands beyond the reflection, -0.5 contracts towards the centre.
         let beyond = |by: f64, from: &[f64]| -> Vec<f64> {
             middle.iter().zip(from).map(|(middle, from)| middle + by * (middle - from)).collect()
         };
@@ -309,14 +310,14 @@ mod tests {
 
     #[test]
     fn sessions_that_share_a_thread_gain_less_and_less() {
-        // Each alone 10,000 a second; a fifth of the work is serial.
+        // A single session has 10,000 requests per second, and a fifth of the work is serial.
         let law = Scalability { one: 1e4, contention: 0.2, coherency: 0.0, off_percent: 0.0 };
         let iops = |sessions| {
             predict_sessions(&path(), &Keys::default(), &load(sessions), &law).requests_per_s(&load(sessions))
         };
         assert!((iops(1) / 1e4 - 1.0).abs() < 1e-9);
         assert!((iops(2) / (1e4 * 2.0 / 1.2) - 1.0).abs() < 1e-9);
-        // At any higher number, the link is the limit.
+        // With more sessions, the link is the limit.
         let many = predict_sessions(&path(), &Keys::default(), &load(32), &law);
         assert_eq!(many.binding(), Some(Term::Link));
         assert!((many.bytes_per_s / 100e6 - 4096.0 / 4144.0).abs() < 1e-9);
@@ -336,7 +337,7 @@ mod tests {
 
     #[test]
     fn the_bottom_of_a_bent_valley_is_found() {
-        // Rosenbrock's function of the logarithms; its minimum is at (e, e).
+        // Rosenbrock's function of the logarithms. Its minimum is at (e, e).
         let cost = |values: &[f64]| {
             let (x, y) = (values[0].ln(), values[1].ln());
             (1.0 - x).powi(2) + 100.0 * (y - x * x).powi(2)

@@ -1,4 +1,4 @@
-//! The documents' tables compared with the model, and properties for any constants.
+//! Compares the model with the documents' tables, and tests properties that hold for any constants.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,8 +7,8 @@ use published::Row;
 const KIB: u32 = 1024;
 const MS: f64 = 1e-3;
 
-/// Document 002 does not print the bursts of its testbed. A "most unsolicited" write of 256 KiB took two
-/// round trips, so the bursts ended at 128 KiB.
+/// Document 002 does not state the burst lengths of its testbed. A "most unsolicited" write of 256 KiB took
+/// two round trips, so the bursts must have had 128 KiB.
 fn keys_of_002(solicited: bool) -> Keys {
     Keys {
         immediate_data: !solicited,
@@ -21,7 +21,7 @@ fn keys_of_002(solicited: bool) -> Keys {
     }
 }
 
-/// Constants that fit document 002's table of reads and writes.
+/// Returns constants that fit document 002's table of reads and writes.
 fn path_of_002(direction: Direction) -> Path {
     Path {
         payload_per_s: Some(19.3e6),
@@ -38,7 +38,7 @@ fn path_of_002(direction: Direction) -> Path {
     }
 }
 
-/// Half a unit of the last printed digit, converted to base units.
+/// Returns half a unit of the last printed digit, converted to base units.
 fn rounding(row: &Row) -> f64 {
     let decimals = row.printed.split_once('.').map_or(0, |(_, after)| after.len() as i32);
     let number: f64 = row.printed.parse().expect("a number");
@@ -68,13 +68,13 @@ fn measured(row: &Row) -> Measured {
     }
 }
 
-/// A cell is reproduced if the model is within 10 % of it or rounds to it.
+/// Whether the model reproduces a cell: it is within 10 % of the cell, or rounds to it.
 fn is_reproduced(measured: &Measured, path: &Path) -> bool {
     let modelled = measured.modelled(path);
     (modelled - measured.bytes_per_s).abs() <= measured.rounding_per_s.max(0.1 * measured.bytes_per_s)
 }
 
-/// The cells of document 002 that have a round trip: 32 of reads and 64 of writes.
+/// Returns the cells of document 002 with a round trip: 32 of reads, or 64 of writes.
 fn wan(direction: Direction) -> Vec<Measured> {
     let rows = published::rows().iter().filter(|row| row.document == "002" && row.rtt_ms.is_some());
     let cells = rows.filter(|row| row.block_bytes.is_some()).map(measured);
@@ -107,7 +107,8 @@ fn a_fit_finds_constants_as_good_in_the_tables_themselves() {
     let reproduced = count(&reads, &read.path) + count(&writes, &write.path);
     assert!(reproduced >= 90, "{reproduced}: {read:?} {write:?}");
     assert!(read.median_off < 0.05 && write.median_off < 0.05, "{} {}", read.median_off, write.median_off);
-    // Not in the paper: 32 outstanding commands were never 32, and writes are limited to about 245 kB.
+    // The document does not mention this: of 32 commands, fewer were ever outstanding, and outstanding write
+    // data is limited to about 245 kB.
     let at_once = write.path.commands_at_once.expect("it binds");
     assert!((14.0..20.0).contains(&at_once), "{at_once}");
     let under_way = write.path.writes_under_way_bytes.expect("it binds");
@@ -144,7 +145,7 @@ fn the_windows_of_document_002_are_found_in_its_tcp_tables() {
         assert!(cells.iter().all(|cell| is_reproduced(cell, &fitted.path)), "{fitted:?}");
         let found = fitted.path.window_bytes.expect("it binds");
         assert!((found / window - 1.0).abs() < 0.05, "{found}");
-        // With 10 MiB, only the link is left as a limit.
+        // With a window of 10 MiB, only the link remains as a limit.
         let large = rows(direction, 10 << 20);
         let fitted = fit(&known, &large, &free).expect("a fit");
         assert_eq!((large.len(), fitted.path.window_bytes), (4, None));
@@ -246,7 +247,7 @@ proptest! {
     }
 }
 
-/// Every combination of a WAN matrix, as predicted for a path.
+/// Returns every combination of a WAN matrix, as predicted for a path.
 fn matrix(path: &Path, direction: Direction) -> Vec<Measured> {
     let mut cells = Vec::new();
     for solicited in [true, false] {
@@ -275,7 +276,7 @@ fn matrix(path: &Path, direction: Direction) -> Vec<Measured> {
 fn a_fit_of_what_was_predicted_gives_back_the_constants() {
     use Constant::*;
     let truth = path_of_002(Direction::Write);
-    // Without the window: over one connection, it is the same as the limit of outstanding data.
+    // The window is omitted: over one connection, it has the same effect as the limit of outstanding data.
     let free = [Link, Exchange, Command, Copy, CommandsAtOnce, WritesUnderWay, Exchanges, Medium];
     let fitted = fit(&Path::of_round_trip(0.0), &matrix(&truth, Direction::Write), &free).expect("a fit");
     assert!(fitted.median_off < 1e-3, "{fitted:?}");
@@ -296,7 +297,7 @@ fn a_fit_of_what_was_predicted_gives_back_the_constants() {
     for (found, truth) in limits(&path).into_iter().zip(limits(&truth)) {
         near(found.unwrap_or(f64::INFINITY), truth.expect("it is set"));
     }
-    // A limit whose effect another one explains was not found.
+    // A limit is not found if another one explains its effect.
     assert_eq!(path.medium_per_s, None);
 }
 
@@ -310,9 +311,9 @@ fn a_fit_of_nothing_is_none() {
     assert_eq!(fitted(&nothing.collect::<Vec<_>>()), None);
 }
 
-/// Document 000's Table 2, written to memory: the paper attributes the knee between 8 and 16 KiB to "overhead
-/// in writing each chunk", but it is the first R2T. Its sessions had ImmediateData=Yes, InitialR2T=Yes and
-/// 8192 bytes per PDU.
+/// Document 000's Table 2 contains writes to memory. The paper attributes the change between 8 and 16 KiB to
+/// "overhead in writing each chunk", but the cause is the first R2T. Its sessions had ImmediateData=Yes,
+/// InitialR2T=Yes and 8192 bytes per PDU.
 #[test]
 fn the_knee_of_document_000_is_the_first_r2t() {
     let rows = published::rows()
@@ -330,14 +331,14 @@ fn the_knee_of_document_000_is_the_first_r2t() {
     let (with, exchange_s) = off(Keys::default());
     let unasked = Keys { initial_r2t: false, first_burst_bytes: u32::MAX, ..Keys::default() };
     let (without, _) = off(unasked);
-    // A separate fit has an error of 4.7 % with the R2T and 10.9 % without, root mean square, and 120 µs for
-    // each. Our loss function differs.
+    // A fit by another method has a root mean square error of 4.7 % with the R2T and 10.9 % without, and
+    // finds 120 µs for each R2T. Our loss function differs.
     assert!(with < 0.06 && without > 2.0 * with, "{with} {without}");
     assert!((0.1e-3..0.14e-3).contains(&exchange_s), "{exchange_s}");
 }
 
-/// The cost of an additional round trip on document 002's Gigabit Ethernet: the times of solicited and
-/// unsolicited single writes differ by one exchange.
+/// Tests the cost of an additional round trip on document 002's Gigabit Ethernet: the times of single
+/// solicited and unsolicited writes differ by one exchange.
 #[test]
 fn the_price_of_an_r2t_is_in_document_002() {
     let time = |block_bytes: u32, solicited: bool| {
