@@ -1,5 +1,5 @@
-//! An initiator that violates the protocol. It writes only to its own volume, so no other data is affected;
-//! it checks that the server continues and that other initiators are not disturbed.
+//! An initiator that violates the protocol, to show that the server keeps working and that other initiators
+//! are not affected. It writes only to its own volume, so the data of others does not change.
 
 use std::io::ErrorKind;
 use std::rc::Rc;
@@ -21,7 +21,7 @@ use crate::volume::ram;
 /// The LUN that it may write to.
 pub(crate) const LUN: u16 = 15;
 
-/// Its volume, which no other initiator uses.
+/// The adversary's volume, which no other initiator uses.
 pub(crate) fn export() -> Export {
     let identity = Identity::new(*b"simulated victim");
     let options = LogicalUnitOptions { identity, removable: false, thin: None };
@@ -44,11 +44,11 @@ async fn live(simulation: Rc<Simulation>) {
         let group = draw(|random| random.between(1, u64::from(GROUPS))) as u16;
         let Ok(stream) = reactor::world().connect(portal(group), &Default::default()) else { continue };
         let attack = Attack { stream, cmd_sn: 1, exp_stat_sn: 1 };
-        // Its effect on others is visible only on a calm day.
+        // Its effect on other initiators can be detected only on a calm day.
         let holds = simulation.is_calm && draw(|random| random.once_in(2));
         let kind = if holds { HOLDS } else { draw(|random| random.below(7)) };
         note(&[60, kind], || format!("the adversary starts with behaviour {kind}"));
-        // Maximum duration of each kind of behaviour.
+        // The maximum duration depends on the behaviour.
         let time = match kind {
             HOLDS => HOLD,
             _ => Duration::from_nanos(draw(|random| random.mostly_small(100_000_000, 60_000_000_000))),
@@ -59,7 +59,7 @@ async fn live(simulation: Rc<Simulation>) {
 
 /// The behaviour of an adversary that does not receive data.
 const HOLDS: u64 = 2;
-/// Longer than any initiator waits for a response without faults.
+/// Time that it holds data: longer than any initiator waits for a response in a simulation without faults.
 const HOLD: Duration = SILENCE_MAX.saturating_add(Duration::from_secs(100));
 
 struct Attack {
@@ -81,7 +81,7 @@ impl Attack {
         if kind == HOLDS {
             return self.hold(simulation).await;
         }
-        // Responses are read occasionally or never, so they accumulate in the server.
+        // Reads responses only occasionally or never, so that they accumulate in the server.
         let reads_once_in = *draw(|random| random.pick(&[1, 8, crate::disk::NEVER]));
         loop {
             if simulation.is_over.get() {
@@ -108,15 +108,15 @@ impl Attack {
         }
     }
 
-    /// A connection that never logs in, or stops in the middle of a header.
+    /// Never logs in, or stops in the middle of a header.
     async fn stay_silent(&mut self) -> Result<(), Closed> {
         let some = draw(|random| random.below(48)) as usize;
         self.write(&[0x43; 48][..some]).await?;
         std::future::pending().await
     }
 
-    /// Reads whole volumes, then ever smaller parts, until no memory is left, and does not receive the data.
-    /// Sends something occasionally to stay connected.
+    /// Requests whole volumes, then smaller and smaller parts, until the server has no memory left, but does
+    /// not receive the data. Occasionally sends a NOP-Out to stay connected.
     async fn hold(&mut self, simulation: &Simulation) -> Result<(), Closed> {
         for (number, volume) in simulation.volumes.iter().cycle().take(READS_HELD).enumerate() {
             let blocks = (volume.blocks >> (number % 8)).max(1) as u32;
@@ -136,7 +136,7 @@ impl Attack {
         loop {
             let mut ping = [0; 48];
             (ping[0], ping[1]) = (0x40, 0x80);
-            ping[16..24].fill(0xff); // which requests no response
+            ping[16..24].fill(0xff); // requests no response
             set_32(&mut ping, 24, self.cmd_sn);
             set_32(&mut ping, 28, self.exp_stat_sn);
             self.send(&ping, &[]).await?;
@@ -152,7 +152,7 @@ impl Attack {
         Ok(())
     }
 
-    /// A PDU that is valid, nearly valid, or invalid.
+    /// Returns a PDU that is valid, nearly valid or invalid.
     fn anything(&mut self, simulation: &Simulation) -> (Header, Vec<u8>) {
         let mut header = [0; 48];
         let mut data = Vec::new();
@@ -180,7 +180,7 @@ impl Attack {
                 self.number(&mut header);
             }
             3..6 => {
-                // A write, only to its own volume, of which it sends a part immediately and the rest never,
+                // A write to its own volume. It sends a part of the data immediately, and the rest never,
                 // twice or late.
                 header[8..10].copy_from_slice(&LUN.to_be_bytes());
                 header[0] = 0x01;
@@ -193,7 +193,7 @@ impl Attack {
                 self.number(&mut header);
             }
             6 | 7 => {
-                // Data for a task that may not exist.
+                // A Data-Out for a task that may not exist.
                 header[8..10].copy_from_slice(&LUN.to_be_bytes());
                 header[0] = 0x05;
                 header[1] = draw(|random| *random.pick(&[0x80, 0]));
@@ -203,7 +203,7 @@ impl Attack {
                 data = vec![0xda; draw(|random| random.below(8193)) as usize];
             }
             8 => {
-                // Task management functions for its own tasks and its own volume.
+                // A task management function for its own tasks and its own volume.
                 header[8..10].copy_from_slice(&LUN.to_be_bytes());
                 header[0] = 0x42;
                 header[1] = 0x80 | draw(|random| *random.pick(&[1, 2, 3, 4, 5, 8, 9, 10, 11]));
@@ -220,7 +220,8 @@ impl Attack {
         }
         if draw(|random| random.once_in(40)) {
             let place = draw(|random| random.below(48)) as usize;
-            // Does not change the opcode, the LUN, a length or the CDB, so that it writes nowhere else.
+            // Do not change the opcode, the LUN, a length or the CDB, so that the command cannot write to
+            // another volume.
             if matches!(place, 1..4 | 16..32) {
                 header[place] = draw(|random| random.next()) as u8;
             }
@@ -228,7 +229,8 @@ impl Attack {
         (header, data)
     }
 
-    /// Sets CmdSN: usually the next one, occasionally an old one, one far ahead, or the next but one.
+    /// Sets CmdSN: usually to the next one, occasionally to an old one, to one far ahead, or to the next but
+    /// one.
     fn number(&mut self, header: &mut Header) {
         let ahead = draw(|random| *random.pick(&[0, 0, 0, 0, 0, 0, 0, 1, 1000, u32::MAX]));
         set_32(header, 24, self.cmd_sn.wrapping_add(ahead));
@@ -258,7 +260,7 @@ impl Attack {
     }
 }
 
-/// The login of an adversary in a single request: header and text.
+/// Returns the header and text of an adversary's login, which consists of a single request.
 pub(crate) fn login(number: u64) -> (Header, String) {
     let mut header = [0; 48];
     header[0] = 0x43;
@@ -272,7 +274,7 @@ pub(crate) fn login(number: u64) -> (Header, String) {
     (header, text)
 }
 
-/// Commands outside the command window are ignored.
+/// Number of reads to send. The target ignores those outside the command window.
 const READS_HELD: usize = 64;
 
 /// READ (16), GET LBA STATUS, READ CAPACITY (16), INQUIRY, REPORT LUNS, and an unknown command.

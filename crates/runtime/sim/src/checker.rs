@@ -1,19 +1,21 @@
-//! The checker of reads: derives from requests and responses which writes each block may show.
+//! The checker of reads. It derives from requests and responses which content each block may have.
 //!
-//! Every write puts a unique number into each of its blocks. A write took effect once, at some moment between
-//! its request and its end. Its end is the response, or the moment after which it must no longer land (the
-//! command was aborted, its nexus was fenced or reinstated, its server was killed). A read shows the state at
-//! some moment between its own request and response. The resulting rules, for each block:
+//! Every write puts a unique number into each of its blocks. A write takes effect once, at some moment
+//! between its request and its end. Its end is the response, or the moment after which it must no longer take
+//! effect (because the command was aborted, its nexus was fenced or reinstated, or its server was killed). A
+//! read returns the state at some moment between its own request and response. If it returns a write's
+//! number, it *shows* that write. This results in the following rules for each block:
 //!
-//! 1. A read shows no write that was requested after the read's response, and none that was never requested.
+//! 1. A read shows neither a write that was requested after the read's response, nor one that was never
+//!    requested.
 //! 2. A write is *superseded* once another write, requested after its end, has been answered or seen.
 //! 3. A read that shows a write supersedes all other writes that had ended before the read was requested.
-//! 4. An answered flush makes all writes durable that had been answered before it was requested. A power cut
-//!    may revert any other write, but no durable one.
-//! 5. A write's content appears in its block once: of two commands that replace it (COMPARE AND WRITE), only
-//!    one can have found it.
+//! 4. An answered flush makes all writes durable that had been answered before the flush was requested. A
+//!    power cut may revert any write except durable ones.
+//! 5. A write's content appears in its block only once: if two commands replace content (COMPARE AND WRITE),
+//!    only one of them can have found that write's content.
 //!
-//! Moments are increasing numbers, not times: they represent the order of events in the simulation.
+//! Moments are increasing numbers, not times. They represent the order of events in the simulation.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -25,33 +27,35 @@ type Moment = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct WriteId(u64);
 
-/// The requester of a write: writes of one writer can be ended together.
+/// The requester of a write. The writes of one writer can be ended together.
 pub(crate) type Writer = u64;
 
-/// Writers from here on are our initiators.
+/// The lowest writer number of our initiators.
 pub(crate) const OUR_FIRST_WRITER: Writer = 1_000;
 
 /// The possible contents of the blocks of one volume.
 pub(crate) struct Checker {
     block_bytes: usize,
     tears: bool,
-    /// Flushed writes survive a power cut.
+    /// Whether flushed writes survive a power cut.
     keeps: bool,
     /// The volume's number.
     number: u64,
     blocks: Vec<BlockHistory>,
     /// Writes that have not ended.
     open: BTreeMap<WriteId, OpenWrite>,
-    /// Resumed writes: a response does not show whether they took effect before or after the resumption.
+    /// Writes that were suspended and resumed. A response to them does not reveal whether they took effect
+    /// before or after the resumption.
     resumed: BTreeSet<WriteId>,
     clock: Moment,
     reads: Reads,
-    /// Moment of the latest power cut or recreation of the volume: responses to earlier requests may reflect
+    /// Moment of the latest power cut or recreation of the volume. Responses to earlier requests may reflect
     /// the earlier state.
     epoch: Moment,
-    /// By writer: losses among all its requests before this moment have been reported to it.
+    /// By writer: moment before which all losses among its requests have been reported to it.
     told: BTreeMap<Writer, Moment>,
-    /// Moment of the server's latest restart, and which writers check more than unit attentions.
+    /// Moment of the server's latest restart, and a function that selects writers that check more than unit
+    /// attentions.
     restarted: (Moment, fn(Writer) -> bool),
     next: u64,
     /// Number of checks.
@@ -59,7 +63,7 @@ pub(crate) struct Checker {
 }
 
 impl OpenWrite {
-    /// Its entry in the history of its blocks, if it starts then.
+    /// The write's entry in the history of its blocks, if it starts at `begun`.
     fn entry(&self, id: WriteId, begun: Moment) -> Entry {
         let WriteKind { zeros, repeats, copied_from } = self.kind;
         let value = if zeros { 0 } else { id.0 };
@@ -67,12 +71,12 @@ impl OpenWrite {
     }
 }
 
-/// Outstanding reads: moment of the request, first block and count.
+/// Outstanding reads: for each, the moment of its request, its first block and its number of blocks.
 #[derive(Default)]
 struct Reads(BTreeMap<Moment, (u64, u64)>);
 
 impl Reads {
-    /// Moment before which no outstanding read of this block was requested.
+    /// Moment of the earliest request among the outstanding reads of this block; `now` if there are none.
     fn horizon(&self, block: u64, now: Moment) -> Moment {
         let first = self.0.iter().find(|(_, (lba, blocks))| (*lba..lba + blocks).contains(&block));
         first.map_or(now, |(begun, _)| *begun)
@@ -85,18 +89,18 @@ struct OpenWrite {
     blocks: u64,
     begun: Moment,
     kind: WriteKind,
-    /// It must not take effect at present.
+    /// Whether the write must not take effect at present.
     suspended: bool,
 }
 
 /// Properties of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WriteKind {
-    /// Writes only zeros.
+    /// Whether the write writes only zeros.
     pub(crate) zeros: bool,
-    /// Retried if it is aborted.
+    /// Whether the writer retries the write if it is aborted.
     pub(crate) repeats: bool,
-    /// Copies the same blocks of the volume with this number.
+    /// The number of the volume from which the write copies the same blocks.
     pub(crate) copied_from: Option<u64>,
 }
 
@@ -113,18 +117,18 @@ pub(crate) struct BlockFault {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now(Moment);
 
-/// A write's number consists of the volume's number and its number on that volume.
+/// A write's number consists of the volume's number, from this bit on, and the write's number on that volume.
 const VOLUME_SHIFT: u32 = 40;
 
-/// Number of exchanges recorded per block: no more are outstanding at the same time.
+/// Maximum number of exchanges recorded per block. No more are outstanding at the same time.
 const EXCHANGES: usize = 64;
 
-/// "LINERATE", so that other content is recognised.
+/// "LINERATE", which identifies content that the simulation wrote.
 const MAGIC: u64 = 0x4c49_4e45_5241_5445;
 
 impl Checker {
-    /// A volume of durable zeros. With `tears`, a read concurrent with a write may show a part of the old
-    /// block. Without `keeps`, a flush guarantees nothing.
+    /// Creates a checker for a volume of durable zeros. With `tears`, a read concurrent with a write may
+    /// return a mixture of the old and the new block. Without `keeps`, a flush guarantees nothing.
     ///
     /// `number` identifies the volume, so that copies from one volume to another are recognised.
     pub(crate) fn new(number: u64, block_bytes: usize, blocks: u64, tears: bool, keeps: bool) -> Checker {
@@ -148,7 +152,8 @@ impl Checker {
         checker
     }
 
-    /// Replaces the volume with a new one: all blocks are zeros, and only retried writes are outstanding.
+    /// Replaces the volume with a new one: all blocks are zeros, and only writes that are retried remain
+    /// outstanding.
     pub(crate) fn erase(&mut self) {
         let now = self.tick();
         self.epoch = now;
@@ -163,8 +168,8 @@ impl Checker {
         self.clock
     }
 
-    /// Called before the request of a write of `blocks` blocks, with data from [`Checker::fill`] unless it
-    /// writes zeros.
+    /// Called before a write of `blocks` blocks is requested. The write's data must come from
+    /// [`Checker::fill`], unless the write writes zeros.
     pub(crate) fn begin_write(&mut self, writer: Writer, lba: u64, blocks: u64, kind: WriteKind) -> WriteId {
         let (id, begun) = (WriteId(self.next), self.tick());
         self.next += 1;
@@ -186,12 +191,12 @@ impl Checker {
         }
     }
 
-    /// Notes that a write was answered, so it has taken effect.
+    /// Records that a write was answered, so it has taken effect.
     pub(crate) fn wrote(&mut self, id: WriteId) {
         self.end(id, true);
     }
 
-    /// Notes that a write was answered and is durable.
+    /// Records that a write was answered and is durable.
     pub(crate) fn wrote_stable(&mut self, id: WriteId) {
         self.end(id, true);
         for block in &mut self.blocks {
@@ -202,9 +207,9 @@ impl Checker {
         }
     }
 
-    /// Notes that a write was answered while a duplicate may still be in transit, which may be executed until
-    /// the write is over. The duplicate is not executed after another answered write of the same writer that
-    /// started since `opened`, because that one waits for duplicates.
+    /// Records that a write was answered while a duplicate of it may still be in transit. The duplicate may
+    /// be executed until the write is over, but not after another answered write of the same writer that
+    /// started since `opened`, because that write waits for duplicates.
     pub(crate) fn wrote_perhaps_again(&mut self, id: WriteId, opened: Now) {
         let now = self.tick();
         let Some(OpenWrite { writer, lba, blocks, .. }) = self.open.get(&id) else { return };
@@ -226,12 +231,12 @@ impl Checker {
         }
     }
 
-    /// Notes that a write will no longer take effect; it may have taken effect already.
+    /// Records that a write will no longer take effect. It may already have taken effect.
     pub(crate) fn is_over(&mut self, id: WriteId) {
         self.end(id, false);
     }
 
-    /// Notes that all unanswered writes of a writer requested before `moment` are over.
+    /// Records that all unanswered writes of a writer requested before `moment` are over.
     pub(crate) fn are_over(&mut self, writer: Writer, moment: Now) {
         self.are_over_but(writer, moment, &[]);
     }
@@ -245,7 +250,7 @@ impl Checker {
         own.into_iter().for_each(|id| self.is_over(id));
     }
 
-    /// The blocks of a writer's unanswered writes: first block and count.
+    /// The blocks of a writer's unanswered writes, as first block and count.
     pub(crate) fn under_way(&self, writer: Writer) -> Vec<(u64, u64)> {
         let own = self.open.values().filter(|open| open.writer == writer);
         own.map(|open| (open.lba, open.blocks)).collect()
@@ -262,8 +267,8 @@ impl Checker {
         self.open.iter().filter(|(_, open)| is_meant(open)).map(|(id, _)| *id).collect()
     }
 
-    /// Suspends unanswered writes requested before `moment`: they do not take effect unless they are resumed,
-    /// because a reservation excludes their writers.
+    /// Suspends unanswered writes requested before `moment`. Because a reservation excludes their writers,
+    /// they do not take effect unless they are resumed.
     pub(crate) fn suspend(&mut self, moment: Now, is_meant: impl Fn(WriteId, Writer) -> bool) {
         let now = self.tick();
         let is_meant = |id: WriteId, open: &OpenWrite| open.begun < moment.0 && is_meant(id, open.writer);
@@ -278,7 +283,7 @@ impl Checker {
         }
     }
 
-    /// Resumes suspended writes: those still in transit may take effect again.
+    /// Resumes suspended writes. Those that are still in transit may take effect again.
     pub(crate) fn resume(&mut self) {
         let now = self.tick();
         for (id, open) in self.open.iter_mut().filter(|(_, open)| open.suspended) {
@@ -292,7 +297,8 @@ impl Checker {
         }
     }
 
-    /// Notes that the server was killed. Writes retried on the next server are not over.
+    /// Records that the server was killed. All writes are over, except those that are retried on the next
+    /// server.
     pub(crate) fn all_are_over(&mut self) {
         let all: Vec<WriteId> =
             self.open.iter().filter(|(_, open)| !open.kind.repeats).map(|(id, _)| *id).collect();
@@ -302,13 +308,13 @@ impl Checker {
     fn end(&mut self, id: WriteId, done: bool) {
         let now = self.tick();
         let done = done && !self.resumed.contains(&id);
-        // A response may arrive after the write was already over: then it took effect before that.
+        // If a response arrives after the write was over, the write took effect before it was over.
         let (lba, blocks) = match self.open.remove(&id) {
             Some(open) => (open.lba, open.blocks),
             None => (0, self.blocks.len() as u64),
         };
         for (block, lba) in self.blocks[lba as usize..(lba + blocks) as usize].iter_mut().zip(lba..) {
-            // Writes that end are mostly recent.
+            // Search from the end, because writes that end are mostly recent.
             if let Some(entry) = block.writes.iter_mut().rev().find(|entry| entry.id == id) {
                 (block.changed, block.shown) = (now, None);
                 let ended = *entry.ended.get_or_insert(now);
@@ -323,19 +329,19 @@ impl Checker {
         }
     }
 
-    /// Called before the request of a read of `blocks` blocks.
+    /// Called before a read of `blocks` blocks is requested.
     pub(crate) fn begin_read(&mut self, lba: u64, blocks: u64) -> Now {
         let now = self.now();
         self.reads.0.insert(now.0, (lba, blocks));
         now
     }
 
-    /// Notes that a read ended without data.
+    /// Records that a read ended without data.
     pub(crate) fn read_nothing(&mut self, begun: Now) {
         self.reads.0.remove(&begun.0);
     }
 
-    /// Checks a read answered with `data`.
+    /// Checks a read that was answered with `data`.
     pub(crate) fn read(&mut self, begun: Now, lba: u64, data: &[u8]) -> Result<(), BlockFault> {
         let now = self.tick();
         self.reads.0.remove(&begun.0);
@@ -356,23 +362,24 @@ impl Checker {
         Ok(())
     }
 
-    /// Whether the write `later` is missing from `block`, that is, `block` shows a write that had ended
-    /// before `later` started. Excludes writes that a failed sync may have lost, since such a loss is
-    /// reported only by a flush.
+    /// Whether the write `later` is missing from `block`, that is, whether `block` shows a write that had
+    /// ended before `later` started. Returns false for writes that a failed sync may have lost, because only
+    /// a flush reports such a loss.
     pub(crate) fn lacks(&self, lba: u64, block: &[u8], later: WriteId) -> bool {
         let Ok(shown) = value(block, lba) else { return false };
         let writes = &self.blocks[lba as usize].writes;
         let later = writes.iter().find(|entry| entry.id == later && entry.loss == Loss::None);
-        // Zeros can recur.
+        // Zeros are not unique.
         let shown = writes.iter().find(|entry| shown != 0 && entry.id.0 == shown);
         later.zip(shown).is_some_and(|(later, shown)| shown.is_before(later.begun))
     }
 
-    /// Notes that a command requested at `begun` found `found` at a block and replaced it.
+    /// Records that a command requested at `begun` found `found` in a block and replaced it. Fails if another
+    /// command has found and replaced the same content.
     pub(crate) fn exchanged(&mut self, begun: Now, lba: u64, found: &[u8]) -> Result<(), BlockFault> {
-        let Ok(found) = value(found, lba) else { return Ok(()) }; // reported by a read
+        let Ok(found) = value(found, lba) else { return Ok(()) }; // a read reports this
         let block = &mut self.blocks[lba as usize];
-        // Zeros can recur, and so can retried or copied writes.
+        // Zeros can appear several times, and so can the content of retried or copied writes.
         let is_unique = found != 0 && block.writes.iter().any(|entry| entry.id.0 == found && !entry.repeats);
         if begun.0 < self.epoch || !is_unique {
             return Ok(());
@@ -388,7 +395,8 @@ impl Checker {
         Ok(())
     }
 
-    /// Notes that a flush requested by `writer` at `begun` was answered: writes answered before that are durable.
+    /// Records that a flush requested by `writer` at `begun` was answered: writes answered before `begun` are
+    /// durable. Fails if such a write was lost without a report to its writer.
     pub(crate) fn flushed(&mut self, writer: Writer, begun: Now) -> Result<(), BlockFault> {
         if begun.0 < self.epoch {
             return Ok(());
@@ -409,8 +417,8 @@ impl Checker {
                     Loss::Certain => {}
                 }
                 let (restart, looks_closer) = self.restarted;
-                // A writer that checks more closely relies on answered writes: writes abandoned before the
-                // restart are uncertain for it.
+                // A writer that checks more than unit attentions relies on its answered writes. Its
+                // unanswered writes from before the restart are uncertain.
                 entry.told |= self.told.get(&entry.writer).is_some_and(|at| entry.begun < *at)
                     || entry.begun < restart && !(looks_closer(entry.writer) && entry.answered);
                 block.settled &= entry.told;
@@ -423,26 +431,27 @@ impl Checker {
         Ok(())
     }
 
-    /// Notes that a flush of `writer` failed, so it has been notified of losses.
+    /// Records that a flush of `writer` failed, which has notified the writer of losses.
     pub(crate) fn flush_failed(&mut self, writer: Writer) {
         let now = self.tick();
         self.told.insert(writer, now);
     }
 
-    /// Notes that `writer` will not flush its earlier writes.
+    /// Records that `writer` will not flush its earlier writes.
     pub(crate) fn is_gone(&mut self, writer: Writer) {
         self.flush_failed(writer);
     }
 
-    /// Notes that the server was restarted. Writers that check only unit attentions must expect the loss of
-    /// unflushed writes; those selected by `looks_closer` detect it by the cache generation.
+    /// Records that the server was restarted. Writers that check only unit attentions must assume that
+    /// unflushed writes were lost. Writers selected by `looks_closer` detect from the cache generation
+    /// whether they were.
     pub(crate) fn has_restarted(&mut self, looks_closer: fn(Writer) -> bool) {
         self.restarted = (self.tick(), looks_closer);
         self.blocks.iter_mut().for_each(|block| block.exchanged.clear());
     }
 
-    /// Notes a failed sync: the disk lost `lost`, which is in its cache for `lba`, and has `kept` on stable
-    /// storage instead.
+    /// Records a failed sync: the disk has lost `lost`, which is still in its cache for block `lba`, and has
+    /// `kept` on stable storage instead.
     pub(crate) fn sync_failed(&mut self, lba: u64, lost: &[u8], kept: &[u8]) {
         let now = self.tick();
         let block = &mut self.blocks[lba as usize];
@@ -450,30 +459,32 @@ impl Checker {
         block.exchanged.clear();
         let writes = &mut block.writes;
         let (lost, kept) = (value(lost, lba).ok(), value(kept, lba).ok());
-        // It supersedes all earlier writes; concurrent writes may have been earlier.
+        // A write supersedes all writes that ended before it started. Concurrent writes may have taken effect
+        // earlier or later.
         let latest = |is_it: &dyn Fn(&Entry) -> bool| {
             let those = writes.iter().filter(|entry| is_it(entry));
-            // An outstanding write may follow any other.
+            // An outstanding write may take effect after any other.
             those.map(|entry| entry.latest().unwrap_or(Moment::MAX)).max()
         };
-        // Zeros, and values seen of a copy, may come from a write or from a later copy.
+        // Zeros, and values that a copy has shown, may come from a write or from a later copy.
         let written = |entry: &Entry| kept.is_some_and(|kept| entry.value == kept);
         let copied =
             |entry: &Entry| kept.is_some_and(|kept| entry.copied_from.is_some() && entry.may_show(kept));
         let kept_at = latest(&written).max(latest(&copied));
-        // If two copies may have written it, the other one may have been lost.
+        // If several writes or copies may have written `kept`, all but one of them may have been lost.
         let kept_since =
             writes.iter().filter(|entry| written(entry) || copied(entry)).filter_map(Entry::latest).min();
         let lost_at = lost.and_then(|lost| latest(&|entry| entry.may_show(lost)));
         for entry in writes {
             let is_newer = kept_at.is_none_or(|at| entry.begun > at);
             let may_be_newer = is_newer || kept_since.is_some_and(|since| entry.begun > since);
-            // Writes newer than the disk's content may be in a cache above it, and still reach it.
+            // Writes that are newer than the disk's content may still be in a cache above the disk, and reach
+            // the disk later.
             let has_landed = match lost {
                 Some(lost) if entry.may_show(lost) => true,
                 _ => entry.effective.is_some() && lost_at.is_none_or(|at| entry.begun < at),
             };
-            // Retried writes may land again.
+            // A write that is retried may take effect again.
             let lands_again = entry.repeats && entry.ended.is_none();
             let loss = if is_newer && has_landed && !lands_again { Loss::Certain } else { Loss::Possible };
             if !entry.lasts && may_be_newer {
@@ -482,7 +493,7 @@ impl Checker {
         }
     }
 
-    /// Notes a power cut: no command is outstanding, and durable writes remain.
+    /// Records a power cut: no command is outstanding any more, and durable writes remain.
     pub(crate) fn cut_power(&mut self) {
         self.all_are_over();
         let now = self.tick();
@@ -496,7 +507,7 @@ impl Checker {
     }
 }
 
-/// Why a block shows no write.
+/// The reason why a block shows no write.
 #[derive(Display)]
 enum Unread {
     #[display("shows bytes that were never written")]
@@ -507,7 +518,7 @@ enum Unread {
     Elsewhere(u64, u64),
 }
 
-/// What a block shows.
+/// Returns the number of the write that a block shows; 0 for zeros.
 fn value(bytes: &[u8], lba: u64) -> Result<u64, Unread> {
     if bytes.iter().all(|byte| *byte == 0) {
         return Ok(0);
@@ -527,18 +538,19 @@ fn value(bytes: &[u8], lba: u64) -> Result<u64, Unread> {
 
 #[derive(Default)]
 struct BlockHistory {
-    /// Writes that a read could still show, and their newer competitors.
+    /// Writes that a read could still show, and writes that supersede them.
     writes: Vec<Entry>,
-    /// Number of writes at which some are dropped.
+    /// Number of entries at which obsolete ones are dropped.
     tidy_at: usize,
-    /// All writes known to have taken effect are durable: a flush changes nothing.
+    /// Whether all writes known to have taken effect are durable, so that a flush changes nothing.
     settled: bool,
     /// Moment of the latest start, end or loss of a write.
     changed: Moment,
-    /// Result of a read requested after that, and whether it is durable: another read with the same result
-    /// adds no information.
+    /// The result of a read requested after `changed`, and whether that content is durable. Another read with
+    /// the same result adds no information.
     shown: Option<Shown>,
-    /// Values found here and replaced, latest last. Cleared when writes may have been lost.
+    /// Values that exchanges found in this block and replaced, latest last. Cleared when writes may have been
+    /// lost.
     exchanged: VecDeque<u64>,
 }
 
@@ -552,49 +564,51 @@ struct Shown {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     id: WriteId,
-    /// The value that it shows: its own number, or 0 for zeros.
+    /// The value that a block with this write contains: the write's number, or 0 for zeros.
     value: u64,
     begun: Moment,
-    /// From then on it will no longer take effect.
+    /// Moment from which the write can no longer take effect.
     ended: Option<Moment>,
-    /// Its writer received a response.
+    /// Whether the writer received a response.
     answered: bool,
-    /// Moment by which it had taken effect.
+    /// Moment by which the write had taken effect.
     effective: Option<Moment>,
-    /// A flush has made it durable.
+    /// Whether a flush has made the write durable.
     lasts: bool,
     /// The requester.
     writer: Writer,
-    /// It may be executed several times until it has ended: its initiator retries it when it is aborted.
+    /// Whether the write may be executed several times until it has ended, because its initiator retries it
+    /// if it is aborted.
     repeats: bool,
-    /// Until it is seen, it may show any write of that volume and of volumes with lower numbers.
+    /// The volume from which the write is copied. Until the copied value is known, the block may contain any
+    /// value of that volume and of volumes with lower numbers.
     copied_from: Option<u64>,
-    /// Whether a failed sync lost it.
+    /// Whether a failed sync has lost the write.
     loss: Loss,
-    /// Its writer has been notified of that.
+    /// Whether the writer has been notified of the loss.
     told: bool,
-    /// It had ended before the power cut.
+    /// Whether the write had started before the latest power cut.
     cut: bool,
     /// Moment of the response to a read that showed a later write.
     superseded: Option<Moment>,
 }
 
-/// Whether a failed sync has lost a write, which no later sync stores.
+/// Whether a failed sync has lost a write. A later sync does not store a lost write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Loss {
     None,
-    /// It was outstanding at that time, so it may have been lost or may still be written.
+    /// The write may have been lost, or may still reach the disk.
     Possible,
     Certain,
 }
 
 impl Entry {
-    /// An entry for zeros at that moment.
+    /// Creates an entry for durable zeros at this moment.
     fn zeros(now: Moment) -> Entry {
         Entry { ended: Some(now), effective: Some(now), lasts: true, ..Entry::begun(0) }
     }
 
-    /// An entry for a write of zeros that started then.
+    /// Creates an entry for a write of zeros that started at `begun`.
     fn begun(begun: Moment) -> Entry {
         Entry {
             id: WriteId(0),
@@ -616,13 +630,13 @@ impl Entry {
 
     fn may_show(&self, value: u64) -> bool {
         match self.copied_from {
-            // Copies only go to volumes with higher numbers, so the source has no data from here.
+            // Copies go only to volumes with higher numbers, so the source contains no data of this volume.
             Some(source) => value >> VOLUME_SHIFT <= source,
             None => self.value == value,
         }
     }
 
-    /// Moment by which it had taken effect, if it ever did.
+    /// Moment by which the write had taken effect, if it ever did.
     fn latest(&self) -> Option<Moment> {
         match (self.ended, self.effective.filter(|_| !self.repeats)) {
             (Some(ended), Some(effective)) => Some(ended.min(effective)),
@@ -630,13 +644,13 @@ impl Entry {
         }
     }
 
-    /// Whether a read requested at `moment` can no longer show it; `newest` is the latest start of a write
-    /// that had taken effect by then.
+    /// Whether a read requested at `moment` can no longer show this write. `newest` is the latest start of a
+    /// write that had taken effect by `moment`.
     fn is_superseded_at(&self, moment: Moment, newest: Moment) -> bool {
         self.superseded.is_some_and(|at| at < moment) || self.is_before(newest)
     }
 
-    /// Whether it had taken effect, if it ever did, before a write that started at `begun`.
+    /// Whether this write, if it ever took effect, did so before `begun`, at which another write started.
     fn is_before(&self, begun: Moment) -> bool {
         self.latest().is_some_and(|latest| latest < begun)
     }
@@ -677,13 +691,13 @@ impl BlockHistory {
         (self.changed, self.shown) = (now, None);
     }
 
-    /// Moment at which the last of these writes started; 0 if there is none. Writes that took effect earlier
-    /// cannot be seen after it.
+    /// Moment at which the last of these writes started; 0 if there is none. Once that write has taken
+    /// effect, no read can show a write that took effect before this moment.
     fn newest(&self, is_meant: impl Fn(&Entry) -> bool) -> Moment {
         self.writes.iter().filter(|entry| is_meant(entry)).map(|entry| entry.begun).max().unwrap_or(0)
     }
 
-    /// Whether a write was outstanding at that moment, or has started since.
+    /// Whether a write was outstanding at this moment, or has started since.
     fn changes_since(&self, moment: Moment) -> bool {
         self.writes.iter().any(|entry| entry.ended.is_none_or(|ended| ended > moment))
     }
@@ -700,7 +714,8 @@ impl BlockHistory {
         format!("shows write {value}, which can no longer be visible ({what:?}); permitted are {legal:?}")
     }
 
-    /// Drops writes that no read can show any more, even after a power cut, if the volume keeps flushed writes.
+    /// Drops writes that no read can show any more, even after a power cut. Requires that the volume keeps
+    /// flushed writes.
     fn forget(&mut self, horizon: impl FnOnce() -> Moment, keeps: bool) {
         if self.writes.len() < self.tidy_at.max(8) {
             return;
@@ -727,7 +742,8 @@ impl BlockHistory {
         let newest = self.newest(|entry| entry.lasts);
         self.writes.retain(|entry| !entry.is_before(newest));
         for entry in &mut self.writes {
-            // It may or may not have been there before the cut; earlier reads do not determine the current content.
+            // It is unknown whether the write was on stable storage, so reads before the power cut do not
+            // determine the current content.
             entry.superseded = None;
             entry.cut = true;
             if !entry.lasts {

@@ -1,8 +1,8 @@
-//! Machines and their cores: each core has its own reactor, and all cores run alternately on one thread.
+//! Machines and their cores. Each core has its own reactor, and all cores take turns on one thread.
 //!
 //! A core runs until its reactor polls for events ([`reactor::World::turn`]), or until it takes a lock that
 //! other cores use. There it stops, and a random choice determines which core runs next. So the seed
-//! determines the interleaving of the processors.
+//! determines the interleaving of the cores.
 //!
 //! ```text
 //!   Ready   ── chosen by lot ────────────────────────► Running, or Stalled once in a while
@@ -44,21 +44,22 @@ struct Cores {
 struct MachineState {
     name: String,
     alive: bool,
-    /// It runs product code, which must share its cores fairly.
+    /// Whether the machine runs product code, which must share its cores fairly among its peers.
     is_fair: bool,
 }
 
 struct CoreState {
     machine: Machine,
-    /// Its main function, until it starts.
+    /// The core's main function, until the core starts.
     main: Option<Box<dyn FnOnce()>>,
     body: Option<Body>,
     state: RunState,
-    /// Time at which to wake it, if it sleeps.
+    /// Time at which to wake the core, if it sleeps.
     wakes_at: u64,
-    /// Time of the event that checks whether to wake it. At most one such event is pending at or before that time.
+    /// Time of the pending event that checks whether to wake the core. No second event is pending at or
+    /// before this time.
     looked_at: u64,
-    /// Number of calls that have moved bytes since its last turn.
+    /// Number of calls of the core that have moved bytes since its last turn.
     transfers: u32,
 }
 
@@ -70,33 +71,33 @@ struct Body {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RunState {
-    /// In the list of cores that are ready to run.
+    /// The core is in the list of cores that are ready to run.
     Ready,
     Running,
-    /// Until it is woken.
+    /// The core sleeps until it is woken.
     Asleep,
-    /// Ready, but its processor is busy with something else.
+    /// The core has work, but its CPU is busy with something else.
     Stalled,
     Ended,
 }
 
-/// Bytes of stack for a core.
+/// Size of a core's stack in bytes.
 const STACK_BYTES: usize = 1 << 20;
 const NEVER: u64 = u64::MAX;
-/// Time that a core takes from one stop to the next, in nanoseconds.
+/// Shortest and longest time from one stop of a core to the next, in nanoseconds.
 const STEP: (u64, u64) = (200, 2_000);
-/// A core at a lock yields to others once in this many times.
+/// A core that takes a lock yields to other cores once in this many times.
 const STOPS_ONCE_IN: u64 = 16;
 /// A runnable core is stalled once in this many times.
 const STALLED_ONCE_IN: u64 = 4_000;
-/// Duration of a stall in nanoseconds.
+/// Shortest and longest duration of a stall, in nanoseconds.
 const STALL: (u64, u64) = (10_000, 20_000_000);
-/// Maximum number of calls that move bytes between two turns of a core: between turns no timer fires, and no
-/// other socket is served.
+/// Maximum number of calls that move bytes between two turns of a core. More are a fault, because between
+/// turns no timer fires and no other socket is served.
 const TRANSFERS_MAX: u32 = 1_000;
 
 impl Machine {
-    /// A machine without running programs.
+    /// Creates a machine on which nothing runs.
     pub(crate) fn new(name: impl Into<String>) -> Machine {
         with(|cores, _| {
             let machines = &mut cores.machines;
@@ -105,14 +106,14 @@ impl Machine {
         })
     }
 
-    /// A machine whose cores must not serve one peer for so long that others wait.
+    /// Creates a machine whose cores must not serve one peer for so long that other peers have to wait.
     pub(crate) fn fair(name: impl Into<String>) -> Machine {
         let machine = Machine::new(name);
         with(|cores, _| cores.machines[machine.0].is_fair = true);
         machine
     }
 
-    /// A machine with one core, which runs `live` to completion.
+    /// Creates a machine with one core, which runs `live` to completion.
     pub(crate) fn of<S: 'static, F: Future<Output = ()> + 'static>(
         name: &str,
         state: &Rc<S>,
@@ -123,7 +124,7 @@ impl Machine {
         machine
     }
 
-    /// Runs `main` to completion on a separate core.
+    /// Runs `main` to completion on a new core of the machine.
     pub(crate) fn run<F: Future<Output = ()> + 'static>(self, main: impl FnOnce() -> F + 'static) {
         let number = with(|cores, _| cores.all.len());
         let core = Core(number);
@@ -132,7 +133,7 @@ impl Machine {
             reactor::block_on(world, main());
         });
         let coroutine = Gn::new_opt(STACK_BYTES / size_of::<usize>(), move || {
-            // The closure of a coroutine must be `Send`; values taken from here need not be.
+            // A coroutine's closure must be `Send`. `main` need not be, so the coroutine takes it from here.
             if let Some(main) = with(|cores, _| cores.all[number].main.take()) {
                 main();
             }
@@ -153,8 +154,8 @@ impl Machine {
         });
     }
 
-    /// Kills everything that runs on it, at its current point, as SIGKILL does: it sends and writes nothing
-    /// more, and the kernel closes its connections.
+    /// Kills everything that runs on the machine, as SIGKILL does: the programs stop at their current point
+    /// and send and write nothing more, and the kernel closes their connections.
     pub(crate) fn kill(self) {
         if !self.is_alive() {
             return;
@@ -170,12 +171,12 @@ impl Machine {
         cores.into_iter().for_each(drop_core);
     }
 
-    /// Whether it was not killed.
+    /// Whether the machine has not been killed.
     pub(crate) fn is_alive(self) -> bool {
         with(|cores, _| cores.machines[self.0].alive)
     }
 
-    /// Whether anything still runs on it.
+    /// Whether anything still runs on the machine.
     pub(crate) fn is_busy(self) -> bool {
         with(|cores, _| cores.all.iter().any(|core| core.machine == self && core.state != RunState::Ended))
     }
@@ -260,7 +261,7 @@ fn step(core: Core) {
     });
 }
 
-/// Ends a core at its current stop: its stack is unwound, and its tasks are dropped.
+/// Ends a core at its current stop: unwinds its stack, and drops its tasks.
 fn drop_core(core: Core) {
     let (body, main) = with(|cores, _| {
         let place = &mut cores.all[core.0];
@@ -272,7 +273,7 @@ fn drop_core(core: Core) {
     });
     drop(main); // for a core that has not started
     if let Some(Body { coroutine, executor }) = body {
-        executor.resume(); // destructors of tasks may ask for it
+        executor.resume(); // destructors of tasks may use the executor
         UNWINDING.set(true);
         drop(coroutine);
         UNWINDING.set(false);
@@ -280,7 +281,7 @@ fn drop_core(core: Core) {
     }
 }
 
-/// Lets cores of this thread stop at locks from now on.
+/// From now on, lets cores on this thread stop when they take a lock.
 pub(crate) fn begin() {
     block::set_interleaving(Some(come_to_a_lock));
 }
@@ -294,16 +295,17 @@ pub(crate) fn end() {
 
 thread_local! {
     static CORES: RefCell<Cores> = RefCell::default();
-    /// A core is being ended, and must not stop.
+    /// Whether a core is being ended, and so must not stop.
     static UNWINDING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Accesses the cores and the universe. `act` must not call code outside of this crate's state.
+/// Accesses the cores and the universe. `act` may only access this crate's state, because both are borrowed.
 fn with<T>(act: impl FnOnce(&mut Cores, &mut Universe) -> T) -> T {
     CORES.with_borrow_mut(|cores| universe::with(|universe| act(cores, universe)))
 }
 
-/// Like `with`, if this thread has a universe: objects that outlive their simulation may still be dropped.
+/// Like `with`, but does nothing if this thread has no universe: objects may be dropped after their
+/// simulation has ended.
 fn try_with<T>(act: impl FnOnce(&mut Cores, &mut Universe) -> T) -> Option<T> {
     universe::try_with(|universe| CORES.with_borrow_mut(|cores| act(cores, universe)))
 }
@@ -324,7 +326,7 @@ fn turn(core: Core, park: Park) {
     stop(core, park);
 }
 
-/// Stops a core whose reactor has nothing to do for `park`, or yields to others.
+/// Stops a core whose reactor has nothing to do for `park`. With `Park::No`, only yields to other cores.
 fn stop(core: Core, park: Park) {
     if UNWINDING.get() {
         return;
@@ -359,8 +361,8 @@ pub(crate) fn come_to_a_lock() {
     }
 }
 
-/// Ensures that a sleeping core is woken in time. Most sleeps end earlier, so one early event is cheaper than
-/// an event for each sleep.
+/// Ensures that a sleeping core is woken in time. Most sleeps end early, so a single pending event per core
+/// is cheaper than an event for each sleep.
 fn look_at_alarm(cores: &mut Cores, universe: &mut Universe, core: Core) {
     let now = universe.time();
     let place = &mut cores.all[core.0];

@@ -1,5 +1,5 @@
-//! Coverage: which events the state machines received in which state of a task, and why the other pairs
-//! cannot occur here.
+//! Coverage: which events the state machines received in which state of a task, and why the other pairs of
+//! state and event cannot occur in simulations.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,13 +9,13 @@ use iscsi::{initiator, target};
 
 use crate::Outcome;
 
-/// The pairs met in several simulations.
+/// The pairs of state and event that occurred in several simulations.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
     met: BTreeMap<Observation, u64>,
 }
 
-/// Pairs that no simulation meets.
+/// Pairs that cannot occur in any simulation.
 struct Never {
     side: &'static str,
     /// All, if there are none.
@@ -115,19 +115,19 @@ impl Never {
 }
 
 impl Coverage {
-    /// Adds the pairs met in a simulation.
+    /// Adds the pairs that occurred in a simulation.
     pub fn add(&mut self, outcome: &Outcome) {
         for (met, times) in &outcome.met {
             *self.met.entry(*met).or_default() += times;
         }
     }
 
-    /// Whether all pairs met are possible.
+    /// Whether all pairs that occurred were expected.
     pub fn is_sound(&self) -> bool {
         self.strange().next().is_none()
     }
 
-    /// Unexpected pairs: those in no table, or listed as never met.
+    /// The unexpected pairs that occurred: those in no table, and those listed as impossible.
     fn strange(&self) -> impl Iterator<Item = &Observation> {
         let can_be =
             |met: &Observation| all().any(|one| one == *met) && !NEVER.iter().any(|never| never.is_it(met));
@@ -135,7 +135,7 @@ impl Coverage {
     }
 }
 
-/// Every state of a task with every event.
+/// Every pair of a state of a task and an event.
 fn all() -> impl Iterator<Item = Observation> {
     let target = pairs("target", &target::TASK_STATES, &target::TASK_EVENTS);
     target.chain(pairs("initiator", &initiator::TASK_STATES, &initiator::TASK_EVENTS))

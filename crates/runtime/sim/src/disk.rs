@@ -1,12 +1,12 @@
-//! A disk, with the kernel's page cache in front of it.
+//! A simulated disk, with the kernel's page cache in front of it.
 //!
 //! ```text
 //!   write ──► pieces, each at its own time ──► page cache ──► flush, or the kernel's own time ──► platter
 //!              (a kill loses or lands them)     (a power cut loses or keeps them, block by block)
 //! ```
 //!
-//! A dropped request may still be executed, because the kernel has it. A failed sync leaves the pages clean
-//! in the cache, as in Linux, and their content is lost with the next power cut.
+//! A dropped request may still be executed, because the kernel already has it. As in Linux, a failed sync
+//! leaves the pages in the cache, marked clean, so their content is lost at the next power cut.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +25,7 @@ use testkit::Random;
 /// Timing and faults of a disk.
 #[derive(Clone, Debug)]
 pub(crate) struct DiskBehaviour {
-    /// The shortest time of a request, in nanoseconds.
+    /// The shortest duration of a request, in nanoseconds.
     pub(crate) least_time: u64,
     pub(crate) most_time: u64,
     /// One in this many requests hangs.
@@ -34,15 +34,15 @@ pub(crate) struct DiskBehaviour {
     pub(crate) longest_hang: u64,
     /// One in this many reads and writes fails.
     pub(crate) fails_once_in: u64,
-    /// One in this many syncs fails and loses the data to sync.
+    /// One in this many syncs fails, and loses the data that it was to sync.
     pub(crate) sync_fails_once_in: u64,
-    /// One in this many writes finds no space.
+    /// One in this many writes fails for lack of space.
     pub(crate) full_once_in: u64,
-    /// Syncs succeed without effect.
+    /// Whether syncs report success without having an effect.
     pub(crate) lies: bool,
 }
 
-/// Never.
+/// The value of a frequency for events that never occur.
 pub(crate) const NEVER: u64 = u64::MAX;
 
 impl Default for DiskBehaviour {
@@ -71,12 +71,12 @@ struct DiskState {
     cache: Vec<u8>,
     /// The content after a power cut.
     stable: Vec<u8>,
-    /// By block: newer in the cache.
+    /// By block: whether the content in the cache is newer.
     dirty: Vec<bool>,
-    /// By block: takes space.
+    /// By block: whether it is allocated.
     mapped: Vec<bool>,
     habits: DiskBehaviour,
-    /// Syncs without effect may have succeeded.
+    /// Whether a sync may have reported success without having an effect.
     has_lied: bool,
     requests: BTreeMap<u64, Request>,
     next: u64,
@@ -85,7 +85,7 @@ struct DiskState {
     power_cuts: u64,
     /// Number of failed syncs.
     losses: u64,
-    /// Blocks whose newest content a failed sync lost, for the checker.
+    /// Blocks whose latest content a failed sync has lost, for the checker.
     lost: Vec<Lost>,
 }
 
@@ -94,7 +94,7 @@ struct Request {
     pieces: Vec<Change>,
     result: Option<Result<(), DeviceError>>,
     waker: Option<Waker>,
-    /// Its future was dropped.
+    /// Whether the request's future was dropped.
     dropped: bool,
 }
 
@@ -103,9 +103,9 @@ struct Request {
 struct Change {
     lba: u64,
     blocks: u64,
-    /// Their contents; zeros if `None`.
+    /// The new content of the blocks; zeros if `None`.
     data: Option<WriteData>,
-    /// Whether they take space afterwards.
+    /// Whether the blocks are allocated afterwards.
     maps: bool,
 }
 
@@ -117,7 +117,7 @@ struct WriteData {
 }
 
 impl Disk {
-    /// A new disk of `blocks` zero blocks.
+    /// Creates a disk of `blocks` zero blocks.
     pub(crate) fn new(name: impl Into<String>, block_size: BlockSize, blocks: u64) -> Disk {
         let bytes = (blocks << block_size.shift()) as usize;
         Disk(Arc::new(Mutex::new(DiskState {
@@ -138,14 +138,15 @@ impl Disk {
         })))
     }
 
-    /// Sets its behaviour from now on.
+    /// Sets the disk's behaviour from now on.
     pub(crate) fn set_habits(&self, habits: DiskBehaviour) {
         let mut platter = self.platter();
         platter.has_lied |= habits.lies;
         platter.habits = habits;
     }
 
-    /// Kills the process that uses it: outstanding requests either complete or never started.
+    /// Kills the process that uses the disk. Each piece of its outstanding requests is either executed now,
+    /// or never.
     pub(crate) fn kill(&self) {
         let mut platter = self.platter();
         let requests = std::mem::take(&mut platter.requests);
@@ -156,7 +157,7 @@ impl Disk {
         }
     }
 
-    /// Cuts the machine's power: any part of the unflushed data survives.
+    /// Cuts the machine's power. An arbitrary part of the unflushed data survives.
     pub(crate) fn cut_power(&self) {
         self.kill();
         let mut platter = self.platter();
@@ -172,24 +173,24 @@ impl Disk {
         }
     }
 
-    /// Whether its syncs have no effect.
+    /// Whether a sync may have reported success without having an effect.
     pub(crate) fn lies(&self) -> bool {
         self.platter().has_lied
     }
 
-    /// Whether it keeps what it acknowledged until its power is cut.
+    /// Whether the disk keeps all acknowledged data until its power is cut.
     pub(crate) fn loses_nothing(&self) -> bool {
         let platter = self.platter();
         let DiskBehaviour { fails_once_in, sync_fails_once_in, .. } = platter.habits;
         !platter.has_lied && fails_once_in == NEVER && sync_fails_once_in == NEVER
     }
 
-    /// Number of power cuts; each one discards the cache.
+    /// Number of power cuts. Each one discards the cache.
     pub(crate) fn power_cuts(&self) -> u128 {
         u128::from(self.platter().power_cuts)
     }
 
-    /// Takes the losses of failed syncs since the last call.
+    /// Returns the losses of failed syncs since the last call.
     pub(crate) fn take_lost(&self) -> Vec<Lost> {
         std::mem::take(&mut self.platter().lost)
     }
@@ -198,14 +199,14 @@ impl Disk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Submits changes to the kernel, and waits for completion.
+    /// Submits changes to the kernel, and waits until they complete.
     async fn change(&self, changes: Vec<Change>) -> Result<(), DeviceError> {
         let number = self.begin(&changes);
         let waiting = Waiting { disk: self, number };
         let result = poll_fn(|cx| {
             let mut platter = waiting.disk.platter();
             let Some(request) = platter.requests.get_mut(&number) else {
-                // The requesting process was killed, and gets no result.
+                // The process that made the request was killed, so it gets no result.
                 return Poll::Pending;
             };
             match request.result {
@@ -248,7 +249,7 @@ impl Disk {
         drop(platter);
         for (piece, time) in times.into_iter().enumerate().take(changes.len()) {
             let disk = self.clone();
-            // Any part of a failing request may be executed.
+            // An arbitrary part of a failing request is executed.
             if result.is_ok() || universe::draw(|random| random.once_in(2)) {
                 universe::after(time, move || disk.carry_out(number, piece));
             }
@@ -302,7 +303,7 @@ impl Disk {
         }
         if fails && !meant.is_empty() {
             platter.losses += 1;
-            // Data that another sync made durable meanwhile is not lost.
+            // Data that another sync has made durable meanwhile is not lost.
             let shift = platter.geometry.block_size.shift();
             for block in meant {
                 if std::mem::take(&mut platter.dirty[block]) {
@@ -316,7 +317,7 @@ impl Disk {
             return Err(DeviceError::WritesLost);
         }
         if platter.losses != losses {
-            // The kernel's error was reported to another sync.
+            // The kernel has reported the error to another sync.
             return Err(DeviceError::WritesLost);
         }
         let shift = platter.geometry.block_size.shift();
@@ -337,7 +338,7 @@ impl Disk {
         }
     }
 
-    /// Cuts `extent` at random places into pieces that the kernel processes separately, in any order.
+    /// Cuts `extent` at random positions into pieces, which the kernel processes separately and in any order.
     fn cut(&self, extent: Extent, data: Option<Vec<u8>>, maps: bool) -> Vec<Change> {
         let shift = self.platter().geometry.block_size.shift();
         let data = data.map(Arc::new);
@@ -401,7 +402,7 @@ pub(crate) struct Lost {
     pub(crate) kept: Vec<u8>,
 }
 
-/// An outstanding request. If dropped, it may still be executed.
+/// A future that waits for a request. If it is dropped, the request may still be executed.
 struct Waiting<'a> {
     disk: &'a Disk,
     number: u64,
@@ -416,7 +417,7 @@ impl Drop for Waiting<'_> {
             return;
         }
         request.dropped = true;
-        // The kernel was able to cancel it.
+        // In half of the cases, the kernel cancels the request.
         if universe::try_with(|universe| universe.random.once_in(2)).unwrap_or(true) {
             request.pieces.clear();
         }

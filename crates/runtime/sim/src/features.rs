@@ -2,8 +2,8 @@
 
 use clap::ValueEnum;
 
-/// A feature that a simulation can omit, to reproduce a fault in a smaller one. The features that matter most
-/// to a reader of a trace come first.
+/// A feature that a simulation can omit, so that a fault can be reproduced in a smaller simulation. The
+/// features whose absence simplifies a trace most come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 #[clap(rename_all = "PascalCase")]
 pub enum Feature {
@@ -19,7 +19,7 @@ pub enum Feature {
     DiskTrouble,
     /// Our initiator.
     Ours,
-    /// Preemption.
+    /// An initiator that preempts the registrations of others.
     Fencing,
     /// An initiator that breaks rules.
     Adversary,
@@ -39,11 +39,11 @@ pub enum Feature {
     Writers,
     /// Peers that are slow to send or to read.
     SlowPeers,
-    /// COMPARE AND WRITE.
+    /// COMPARE AND WRITE commands.
     Exchanges,
-    /// Zeros.
+    /// Commands that write zeros or unmap blocks.
     Zeros,
-    /// Flushes.
+    /// Flush commands.
     Flushes,
     /// Volumes in memory.
     Memory,
@@ -55,19 +55,20 @@ pub enum Feature {
     Depth,
 }
 
-/// Additions to a simulation; without them nothing is drawn for them.
+/// Additions to a simulation. A simulation without an addition draws no random numbers for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[clap(rename_all = "PascalCase")]
 pub enum Addition {
-    /// NBD clients of the simulation's own on the initiators' volumes.
+    /// The simulation's own NBD clients, on the volumes of the initiators.
     Nbd,
     /// Our NBD client, without a journal.
     OurNbd,
-    /// Our NBD client with a journal. Servers are only killed, so what a disk without faults acknowledged is
-    /// not lost: a replay to it would overwrite newer writes of others.
+    /// Our NBD client, with a journal. The servers are only killed, never powered off, so acknowledged writes
+    /// to a disk without faults are not lost: after a loss, a replay would overwrite newer writes of other
+    /// clients.
     Journals,
-    /// Sessions of our initiator that break after each login but the first.
+    /// Sessions of our initiator that break shortly after each login except the first.
     Breaks,
-    /// Peers of server and clients that never stop sending before a login has ended.
+    /// Peers of the server and of clients that send endlessly before the login has completed.
     Floods,
 }

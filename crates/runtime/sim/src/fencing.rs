@@ -53,8 +53,8 @@ async fn live(simulation: Rc<Simulation>) {
 async fn fence_all(simulation: &Simulation, session: &Simple) -> Result<(), Lost> {
     let own = writing::writer(NUMBER, 1);
     let fenced: Vec<_> = simulation.volumes.iter().filter(|volume| volume.is_fenced).collect();
-    // Reads the keys before anything is saved again, to learn the results of unfinished requests of the last
-    // session and the state left by a restart.
+    // Read the keys before the next request saves them again, to learn the results of unfinished requests of
+    // the last session, and the state after a restart.
     for volume in &fenced {
         keys(session, volume).await?;
     }
@@ -81,8 +81,8 @@ async fn fence_all(simulation: &Simulation, session: &Simple) -> Result<(), Lost
         let victim = *draw(|random| random.pick(&victims));
         let preempted = preempt(session, &volume, own, victim);
         if draw(|random| random.once_in(3)) {
-            // A fencer that does not wait for the response starts a new session: outstanding requests of the
-            // old session end with it.
+            // If the fencer does not wait for the response, it starts a new session. This ends the
+            // outstanding requests of the old session.
             let wait = draw(|random| random.of_any_size(1_000, 200_000_000));
             reactor::timeout(Duration::from_nanos(wait), preempted).await.unwrap_or(Err(Lost))?;
         } else {
@@ -133,11 +133,11 @@ async fn release(session: &Simple, volume: &Volume, own: u64) -> Result<(), Lost
     Ok(())
 }
 
-/// After GOOD, none of the victim's earlier requests takes effect: requests that had arrived were aborted,
-/// and those still in transit conflict with the reservation until it is released, unless the victim registers
-/// again before they arrive.
+/// Preempts a victim's registration and aborts its commands. After GOOD, none of the victim's earlier
+/// requests takes effect: requests that had arrived were aborted, and requests still in transit conflict with
+/// the reservation, until it is released or the victim registers again.
 async fn preempt(session: &Simple, volume: &Volume, own: u64, victim: u64) -> Result<(), Lost> {
-    // Without a reservation the victim could continue to write.
+    // Without a reservation, the victim could continue to write.
     reserve(session, volume, own).await?;
     let begun = volume.check(|checker| checker.now());
     let known = || volume.registrations.borrow().known(victim);
@@ -151,7 +151,7 @@ async fn preempt(session: &Simple, volume: &Volume, own: u64, victim: u64) -> Re
     let done = answer.status == GOOD;
     volume.registrations.borrow_mut().preemption_ended(victim, done);
     if done && volume.gate.get().is_shut {
-        // The reservation excludes the victim and NBD clients, including their outstanding requests.
+        // The reservation excludes the victim and the NBD clients, including their outstanding requests.
         volume.check(|checker| {
             let now = checker.now();
             checker.suspend(now, |_, writer| nbd::is_client(writer));

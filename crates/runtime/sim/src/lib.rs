@@ -1,10 +1,11 @@
-//! A simulated world from a seed: machines with several cores, a network, disks and a clock, a whole server
-//! with initiators, and a checker that determines for every block what may be read. The same seed produces
-//! the same world, step by step, on every machine and in every build. Never shipped.
+//! Deterministic simulations: machines with several cores, a network, disks and a clock, a complete server
+//! with initiators, and a checker that determines what reads of each block may return. A seed determines each
+//! simulation, step by step, on every machine and in every build. This crate is not shipped.
 //!
-//! Reading order: [`run`] in `scenario` (the setup and the faults), `simulation` (what its parts share), `server`, `portals`, `volume`,
-//! `writing`, `ours` and `fencing` (the initiators), `nbd` (other clients), `checker` (correctness), then the world: `universe` (clock,
-//! random numbers, events), `cores` (scheduling), `network`, `disk`.
+//! Reading order: [`run`] in `scenario` (the setup and the faults), `simulation` (the shared state),
+//! `server`, `portals`, `volume`, `writing`, `ours` and `fencing` (the initiators), `nbd` (other clients),
+//! `checker` (correctness), then the environment: `universe` (clock, random numbers, events), `cores`
+//! (scheduling), `network`, `disk`.
 
 mod adversary;
 mod checker;

@@ -1,13 +1,14 @@
-//! TCP as programs see it: byte streams whose data arrives in order and late, in arbitrary pieces, or not at all.
+//! TCP as programs see it: byte streams whose data arrives in order, delayed, in arbitrary pieces, or not at
+//! all.
 //!
 //! ```text
 //!   try_write ──► wire (in order, each piece with the time of its arrival) ──► inbox ──► try_read
 //!                  └── bounded by the sender's buffer ──┘                     └ bounded by the receiver's
 //! ```
 //!
-//! A lost packet is a delayed one: TCP retransmits it after 200 ms or more. Data written by a killed process
-//! still arrives. A stalled direction carries nothing until it is released; in a half-open connection both
-//! directions are stalled forever, undetected by one end.
+//! A lost packet only arrives later, because TCP retransmits it after 200 ms or more. Data that a killed
+//! process has written still arrives. A stalled direction delivers no data until the stall ends. In a
+//! half-open connection, both directions are stalled forever, and one end does not detect it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,7 +21,7 @@ use reactor::{Detached, InSlice, Listener, OutSlice, Stream};
 
 use crate::universe::{self, Universe, note};
 
-/// A machine, or a process on it that can be killed: the unit that ends together.
+/// A machine, or a process on it: the unit that can be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Machine(pub(crate) usize);
 
@@ -38,12 +39,14 @@ thread_local! {
     static NETWORK: RefCell<Network> = RefCell::default();
 }
 
-/// Accesses the network and the universe. `act` must not call code outside of this crate's state.
+/// Accesses the network and the universe. `act` may only access this crate's state, because both are
+/// borrowed.
 fn with<T>(act: impl FnOnce(&mut Network, &mut Universe) -> T) -> T {
     NETWORK.with_borrow_mut(|network| universe::with(|universe| act(network, universe)))
 }
 
-/// Like `with`, if this thread has a universe: objects that outlive their simulation may still be dropped.
+/// Like `with`, but does nothing if this thread has no universe: objects may be dropped after their
+/// simulation has ended.
 fn try_with<T>(act: impl FnOnce(&mut Network, &mut Universe) -> T) -> Option<T> {
     universe::try_with(|universe| NETWORK.with_borrow_mut(|network| act(network, universe)))
 }
@@ -61,7 +64,7 @@ pub(crate) struct NetworkConditions {
     pub(crate) most_delay: u64,
     /// One in this many pieces is lost.
     pub(crate) lost_once_in: u64,
-    /// Maximum socket buffer size in bytes; each connection draws its own, at least 1 KiB.
+    /// Maximum socket buffer size in bytes. Each connection draws its size, at least 1 KiB.
     pub(crate) most_buffer: u64,
 }
 
@@ -76,7 +79,7 @@ impl Default for NetworkConditions {
     }
 }
 
-/// Time until a lost piece is retransmitted, in nanoseconds.
+/// Shortest and longest time until a lost piece is retransmitted, in nanoseconds.
 const RETRANSMISSION: (u64, u64) = (200_000_000, 3_000_000_000);
 
 struct Listening {
@@ -99,22 +102,22 @@ pub(crate) struct StreamEnd {
 struct EndState {
     machine: Machine,
     address: SocketAddr,
-    /// Sent segments, in order.
+    /// Segments that were sent and have not arrived, in order, with their arrival times.
     wire: VecDeque<(u64, Segment)>,
     wire_bytes: usize,
     /// Whether an event that processes `wire` is pending.
     pumping: bool,
-    /// No sent segment arrives before this time.
+    /// No segment arrives at the other end before this time.
     stalled_until: u64,
     /// Received bytes.
     inbox: VecDeque<u8>,
     buffer_bytes: usize,
-    /// The other end will send nothing more.
+    /// Whether the other end has finished sending.
     finished: bool,
-    /// Why it is unusable.
+    /// The error because of which this end is unusable.
     broken: Option<ErrorKind>,
     connected: bool,
-    /// Its stream was dropped.
+    /// Whether this end's stream was dropped.
     closed: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
@@ -124,7 +127,7 @@ enum Segment {
     Bytes(Vec<u8>),
     /// The end of the stream.
     Fin,
-    /// The connection is reset.
+    /// A reset of the connection.
     Reset,
 }
 
@@ -215,7 +218,7 @@ pub(crate) fn connect(machine: Machine, to: SocketAddr) -> io::Result<Box<dyn St
     Ok(Box::new(SimStream(end)))
 }
 
-/// Handles the first packet of a connection at a listener.
+/// Handles the arrival of a connection's first packet at a listener.
 fn arrive(end: StreamEnd, to: SocketAddr) {
     let wakers = with(|network, _| {
         if network.end(end).is_none_or(|state| state.closed) {
@@ -252,7 +255,7 @@ pub(crate) fn close_all_of(machine: Machine) {
             .extract_if(.., |_, listening| listening.machine == machine)
             .flat_map(|(_, listening)| listening.backlog)
             .collect();
-        drop(gone); // they are among those below
+        drop(gone); // their ends are among those closed below
         let of = |(number, connection): (&u64, &Connection)| {
             let own = move |side: &usize| connection.ends[*side].machine == machine;
             (0..2).filter(own).map(|side| StreamEnd { connection: *number, side }).collect::<Vec<_>>()
@@ -280,7 +283,7 @@ fn close(end: StreamEnd) {
     });
 }
 
-/// Puts a piece on the wire, after all earlier ones.
+/// Puts a piece on the wire, after all earlier pieces.
 fn send(network: &mut Network, universe: &mut Universe, end: StreamEnd, piece: Segment) {
     let now = universe.time();
     let conditions = network.conditions.clone();
@@ -297,7 +300,7 @@ fn send(network: &mut Network, universe: &mut Universe, end: StreamEnd, piece: S
     pump_later(network, universe, end);
 }
 
-/// Schedules `pump` for the first piece on the wire of `end`, unless it is already scheduled.
+/// Schedules `pump` for the arrival of the first piece on the wire of `end`, unless it is already scheduled.
 fn pump_later(network: &mut Network, universe: &mut Universe, end: StreamEnd) {
     let now = universe.time();
     let Some(state) = network.end(end) else { return };
@@ -311,7 +314,7 @@ fn pump_later(network: &mut Network, universe: &mut Universe, end: StreamEnd) {
     }
 }
 
-/// Delivers due pieces, as far as there is space for them.
+/// Delivers the pieces that are due, as far as there is space for them.
 fn pump(end: StreamEnd) {
     let wakers = with(|network, universe| {
         let now = universe.time();
@@ -327,7 +330,7 @@ fn pump(end: StreamEnd) {
             }
             match piece {
                 Segment::Bytes(_) if to.closed || to.broken.is_some() => {
-                    // The receiver's kernel no longer has the connection, and sends a reset.
+                    // The receiver's kernel no longer has the connection, and so sends a reset.
                     from.wire.clear();
                     from.wire_bytes = 0;
                     if from.broken.is_none() {
@@ -349,7 +352,7 @@ fn pump(end: StreamEnd) {
                     wakers[2] = to.reader.take().or(wakers[2].take());
                     wakers[1] = from.writer.take().or(wakers[1].take());
                     if rest {
-                        // A read frees space and resumes delivery.
+                        // The receiver has no space. Its next read resumes delivery.
                         break;
                     }
                 }
@@ -380,7 +383,7 @@ fn ends(connection: &mut Connection, side: usize) -> [&mut EndState; 2] {
     if side == 0 { [first, second] } else { [second, first] }
 }
 
-/// Beyond the end of any simulation.
+/// A duration longer than any simulation.
 const FOR_EVER: u64 = u64::MAX / 2;
 
 /// Faults of connections.
@@ -480,7 +483,7 @@ pub(crate) fn heal() {
     wake(ends.into_iter().flatten());
 }
 
-/// Whether a peer connected from this address has no connection whose other end is open.
+/// Whether the other end of every connection from this address is closed.
 pub(crate) fn is_closed_by_peer(from: SocketAddr) -> bool {
     with(|network, _| {
         let mut connections = network.connections.values();
@@ -506,8 +509,8 @@ impl Stream for SimStream {
         with(|network, universe| {
             universe.transfers += 1;
             let taken = {
-                // Occasionally less than is available; but a receiver into shared memory has queried the
-                // amount available.
+                // Occasionally return less than is available. But a reader into shared memory has queried the
+                // available amount and relies on it.
                 let relies =
                     into.iter().any(|slice| matches!(slice, InSlice::Shared(bytes) if !bytes.is_empty()));
                 let limit = match universe.random.once_in(4) && !relies {
@@ -545,7 +548,7 @@ impl Stream for SimStream {
                 }
                 taken
             };
-            // There is space again for pieces on the wire.
+            // The read has freed space for pieces on the wire.
             pump_later(network, universe, self.0.other());
             Ok(taken)
         })
@@ -644,7 +647,7 @@ impl Stream for SimStream {
 
     fn detach(self: Box<Self>) -> Detached {
         let end = self.0;
-        std::mem::forget(self); // it is not closed, but moved
+        std::mem::forget(self); // it is moved, not closed
         Box::new(DetachedStream(Some(end)))
     }
 }
@@ -655,7 +658,7 @@ impl Drop for SimStream {
     }
 }
 
-/// A stream on its way from one core to another.
+/// A stream in transit from one core to another.
 struct DetachedStream(Option<StreamEnd>);
 
 impl Drop for DetachedStream {

@@ -1,5 +1,5 @@
-//! The initiator of this project (`iscsi_client`) with its recovery, and its NBD client (`nbd_client`) with its channels: block devices
-//! that survive their connections.
+//! The initiator of this project (`iscsi_client`) with its recovery, and its NBD client (`nbd_client`) with
+//! its channels. Both are block devices that survive the loss of connections.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,14 +23,15 @@ use crate::volume::BLOCK;
 use crate::volume::Volume;
 use crate::writing;
 
-/// Writers from here on are NBD clients.
+/// The lowest writer number of our NBD clients.
 const FIRST_NBD_WRITER: Writer = 1_500;
 
-/// Timeout of a request if sessions break after each login.
+/// Timeout of a request in simulations in which sessions break after each login.
 const COMMAND_TIME: Duration = Duration::from_secs(5);
 const RECONNECT_TIME: Duration = Duration::from_secs(10);
-/// Maximum duration of a read: its first attempt, which may wait for a session, and all retries, each plus
-/// the interval at which the initiator checks its timers.
+/// Maximum duration of a read in these simulations: the time for its first attempt, which may have to wait
+/// for a session, plus the time for all retries. Each of the two includes the interval at which the initiator
+/// checks its timers.
 const READ_TIME: Duration = Duration::from_secs(2 * (5 + 10) + 2);
 
 /// The protocol of an initiator.
@@ -76,7 +77,8 @@ async fn live(simulation: Rc<Simulation>, protocol: Protocol, number: u64) {
     if volumes.is_empty() {
         return;
     }
-    // Its requests may be retried by another nexus, so they are attributed to the initiator, not to the nexus.
+    // The initiator may retry its requests through another nexus, so attribute them to the initiator instead
+    // of the nexus.
     let writer = number + if protocol == Protocol::Nbd { FIRST_NBD_WRITER } else { OUR_FIRST_WRITER };
     while !simulation.is_over.get() {
         let volume = Rc::clone(draw(|random| random.pick(&volumes)));
@@ -101,7 +103,7 @@ async fn live(simulation: Rc<Simulation>, protocol: Protocol, number: u64) {
         if let Ok(client) = Rc::try_unwrap(client) {
             client.remote.close().await;
         }
-        // The next open uses another ISID and so another nexus, which is not notified of earlier losses.
+        // The next open uses another ISID and so another nexus, to which earlier losses are not reported.
         volume.check(|checker| checker.is_gone(writer));
     }
 }
@@ -137,7 +139,8 @@ async fn open(simulation: &Simulation, volume: &Volume, number: u64) -> Option<R
         ..Settings::default()
     });
     if breaks {
-        // Header digests, one connection, and a timeout short enough for requests to end within the simulation.
+        // Use header digests, one connection, and a timeout short enough for requests to end within the
+        // simulation.
         let offers = &mut url.settings.offers;
         (offers.header_digest, offers.data_digest) = (digest(false), digest(false));
         (offers.max_connections, url.settings.command_tries) = (1, None);
@@ -162,7 +165,8 @@ async fn open_export(simulation: &Simulation, volume: &Volume, number: u64) -> O
         stall: *random.pick(&[None, Some(Duration::from_secs(1)), Some(Duration::from_secs(20))]),
         journal_bytes: match simulation.with(Addition::Journals) {
             true => *random.pick(&[4 << 10, 64 << 10, 1 << 20]),
-            // Others also write the volume: a replay after a loss would overwrite their later writes.
+            // No journal, because others also write to the volume: a replay after a loss would overwrite
+            // their later writes.
             false => 0,
         },
         writers: if volume.loses_nothing() { Writers::Unknown } else { Writers::Several },
@@ -184,7 +188,8 @@ struct Client {
     remote: Remote,
     writer: Writer,
     opened: Now,
-    /// By block: its latest answered write, and the losses known to its device before that.
+    /// By block: the client's latest answered write, and the number of losses that the device had reported
+    /// before that write.
     own: RefCell<BTreeMap<u64, (WriteId, u64)>>,
 }
 
@@ -265,8 +270,8 @@ impl Client {
         self.settle(id, outcome).await
     }
 
-    /// Evaluates the end of a write. After an error, the write is over once the device reports that nothing
-    /// is outstanding. The same applies to a successful write of an NBD client, which may have sent it over
+    /// Reports the end of a write to the checker. A failed write is over once the device reports that nothing
+    /// is outstanding. The same applies to a successful write over NBD, which the client may have sent over
     /// two connections.
     async fn settle(
         self: &Rc<Client>,
@@ -319,8 +324,9 @@ impl Client {
         Ok(())
     }
 
-    /// Checks a guarantee on which a chooser among copies relies: a device that returns stale data reports a
-    /// loss, or a possible loss. `own` are its writes that had been answered when the read started.
+    /// Checks a guarantee on which RAID relies when it chooses among copies: a device that returns stale data
+    /// also reports a loss, or a possible loss. `own` contains the client's writes that had been answered
+    /// when the read started.
     async fn check_doubt(&self, own: &BTreeMap<u64, (WriteId, u64)>, lba: u64, data: &[u8]) {
         let device = self.remote.device();
         let is_unknown = device.losses().is_in_doubt() && device.resolve_losses().await.is_err();

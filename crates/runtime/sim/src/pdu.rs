@@ -10,7 +10,7 @@ use reactor::{InSlice, OutSlice, Stream};
 /// A basic header segment.
 pub(crate) type Header = [u8; 48];
 
-/// A header with its DataSegmentLength, and the data, padded.
+/// Encodes a PDU: sets the header's DataSegmentLength, and appends the padded data.
 pub(crate) fn pdu(mut header: Header, data: &[u8]) -> Vec<u8> {
     header[5..8].copy_from_slice(&(data.len() as u32).to_be_bytes()[1..]);
     let mut bytes = header.to_vec();
@@ -27,7 +27,7 @@ pub(crate) fn get_32(header: &Header, at: usize) -> u32 {
     header[at..at + 4].iter().fold(0, |value, byte| value << 8 | u32::from(*byte))
 }
 
-/// Writes all of `bytes`, as space permits.
+/// Writes all of `bytes`, waiting for space as necessary.
 pub(crate) async fn write(stream: &dyn Stream, bytes: &[u8]) -> io::Result<()> {
     let mut rest = bytes;
     while !rest.is_empty() {
@@ -42,7 +42,7 @@ pub(crate) async fn write(stream: &dyn Stream, bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Fills `bytes` as data arrives.
+/// Fills `bytes`, waiting for data as necessary.
 pub(crate) async fn read(stream: &dyn Stream, bytes: &mut [u8]) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
@@ -58,7 +58,7 @@ pub(crate) async fn read(stream: &dyn Stream, bytes: &mut [u8]) -> io::Result<()
     Ok(())
 }
 
-/// The next PDU: header, and data without padding.
+/// Receives the next PDU. Returns its header, and its data without padding.
 pub(crate) async fn read_pdu(stream: &dyn Stream) -> io::Result<(Header, Vec<u8>)> {
     let mut header = [0; 48];
     read(stream, &mut header).await?;
@@ -69,7 +69,7 @@ pub(crate) async fn read_pdu(stream: &dyn Stream) -> io::Result<(Header, Vec<u8>
     Ok((header, data))
 }
 
-/// Pending data of a client, sent by a task of the connection.
+/// Data that a client has to send. A task of the connection sends it.
 #[derive(Default)]
 pub(crate) struct Outbox {
     bytes: VecDeque<u8>,
@@ -82,7 +82,7 @@ impl Outbox {
         self.take_writer().into_iter().for_each(Waker::wake);
     }
 
-    /// Takes all pending data, once there is some; `None` if the connection is lost.
+    /// Returns all pending data, once there is some; `None` if the connection is lost.
     pub(crate) fn poll_take(&mut self, cx: &Context<'_>, is_lost: bool) -> Poll<Option<Vec<u8>>> {
         if is_lost {
             return Poll::Ready(None);
@@ -94,7 +94,7 @@ impl Outbox {
         Poll::Ready(Some(std::mem::take(&mut self.bytes).into()))
     }
 
-    /// The waker of the task that waits for data to send.
+    /// Returns the waker of the task that waits for data to send.
     pub(crate) fn take_writer(&mut self) -> Option<Waker> {
         self.writer.take()
     }

@@ -1,4 +1,5 @@
-//! Two portals in addition to those of the server: one redirects every login, the other breaks connections.
+//! Two portals in addition to those of the server: the redirector redirects every login, and the breaker
+//! breaks connections.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -15,9 +16,9 @@ use crate::pdu::{self, pdu};
 use crate::simulation::{GROUPS, Simulation, portal};
 use crate::universe::{self, draw, note};
 
-/// The portal group of the redirector. Every login there is redirected (RFC 7143 section 11.13.5, status class 1) to a random portal
-/// group of the server. An initiator that logs in again through it may get another I_T nexus while its
-/// commands are outstanding in the old one.
+/// The portal group of the redirector. It redirects every login to a random portal group of the server (RFC
+/// 7143 section 11.13.5, status class 1). An initiator that logs in again through the redirector may get
+/// another I_T nexus while its commands are still outstanding in the old one.
 const REDIRECTOR: u16 = 9;
 
 /// Starts a redirector that runs until the simulation ends.
@@ -27,7 +28,7 @@ pub(crate) fn begin_redirector() -> Machine {
     machine
 }
 
-/// The portal group for a login: one of the server's, or the redirector.
+/// Draws the portal group for a login: one of the server's, or the redirector.
 pub(crate) fn any_group(simulation: &Simulation) -> u16 {
     let direct = || draw(|random| random.between(1, u64::from(GROUPS))) as u16;
     if simulation.redirects && !draw(|random| random.once_in(4)) { REDIRECTOR } else { direct() }
@@ -61,19 +62,20 @@ async fn redirect(stream: Box<dyn Stream>) -> io::Result<()> {
     pdu::read(&*stream, &mut [0]).await
 }
 
-/// The portal group of the breaker. It forwards connections to the server and breaks them after a few
-/// responses, all but the first connection of each session. A target behind a faulty middlebox behaves like
-/// this, and so does one with a bug in a single command. The breaker checks our initiator's login rate: one
-/// session may log in up to [`LOGINS_MAX`] times per [`WINDOW`].
+/// The portal group of the breaker. It forwards connections to the server. Except for the first connection of
+/// each session, it breaks each connection after a few responses. A target behind a faulty middlebox behaves
+/// like this, and so does a target with a bug in a single command. The breaker also checks the login rate of
+/// our initiator: a session may log in up to [`LOGINS_MAX`] times per [`WINDOW`].
 pub(crate) const BREAKER: u16 = 8;
 
 const WINDOW: Duration = Duration::from_secs(60);
-/// A back-off that doubles from 50 ms to 3 s allows 26.
+/// Maximum number of logins of a session per [`WINDOW`]. A back-off that doubles from 50 ms to 3 s allows 26.
 const LOGINS_MAX: usize = 40;
-/// Maximum number of responses that a session gets before it breaks.
+/// Maximum number of responses that the breaker forwards before it breaks a connection.
 const ANSWERS_MAX: u64 = 8;
 
-/// By ISID: the login times of a session in nanoseconds, and the number of responses after which it breaks.
+/// By ISID: the login times of a session in nanoseconds, and the number of responses after which its
+/// connections break.
 type Sessions = Rc<RefCell<BTreeMap<[u8; 6], (Vec<u64>, u64)>>>;
 
 /// Starts a breaker that runs until the simulation ends.
@@ -99,7 +101,7 @@ async fn break_all(simulation: Rc<Simulation>) {
     }
 }
 
-/// Forwards one connection until it is broken or closed by an end.
+/// Forwards one connection until it is time to break it, or until an end closes it.
 async fn carry(initiator: Box<dyn Stream>, simulation: &Simulation, sessions: &Sessions) -> io::Result<()> {
     let (request, text) = pdu::read_pdu(&*initiator).await?;
     let isid = std::array::from_fn(|at| request[8 + at]);
@@ -113,7 +115,8 @@ async fn carry(initiator: Box<dyn Stream>, simulation: &Simulation, sessions: &S
         loop {
             let (header, data) = pdu::read_pdu(&*target).await?;
             pdu::write(&*initiator, &pdu(header, &data)).await?;
-            // Responses and Data-In with a status end commands; login responses do not count.
+            // Count PDUs that end commands: SCSI Responses, and Data-In with a status. Login responses do not
+            // count.
             let is_answer = header[0] == 0x21 || header[0] == 0x25 && header[1] & 1 != 0;
             left = left.map(|left| left.saturating_sub(u64::from(is_answer)));
             if left == Some(0) && !simulation.is_over.get() {
@@ -131,7 +134,7 @@ async fn carry(initiator: Box<dyn Stream>, simulation: &Simulation, sessions: &S
     .await
 }
 
-/// Notes a login; returns the number of responses after which its session breaks, if it does.
+/// Records a login. Returns the number of responses after which to break the connection.
 fn login(isid: [u8; 6], sessions: &Sessions) -> Option<u64> {
     let (now, window) = (universe::nanoseconds(), WINDOW.as_nanos() as u64);
     let mut sessions = sessions.borrow_mut();
@@ -143,11 +146,11 @@ fn login(isid: [u8; 6], sessions: &Sessions) -> Option<u64> {
     if logins.len() > LOGINS_MAX {
         universe::fault(format!("a session has logged in {LOGINS_MAX} times in {} s", WINDOW.as_secs()));
     }
-    // The first connection also breaks, but later.
+    // The first connection breaks too, but much later.
     Some(if is_first { *answers * 100 } else { *answers })
 }
 
-/// Forwards bytes of the initiator as they arrive.
+/// Forwards bytes from the initiator as they arrive.
 async fn hand_on(from: &dyn Stream, to: &dyn Stream) -> io::Result<()> {
     let mut bytes = vec![0; 16 << 10];
     loop {

@@ -1,11 +1,11 @@
-//! The known registrations of one volume (SPC-4 5.13), derived from requests and responses. All are requested
-//! with APTPL, so no restart changes them.
+//! The known registrations of one volume (SPC-4 5.13), derived from requests and responses. All registrations
+//! are requested with APTPL, so a restart does not change them.
 
 use std::collections::BTreeMap;
 
 use crate::checker::Writer;
 
-/// The known state by nexus. A nexus's key is its number.
+/// The known state of the registrations, by nexus. The key of a nexus is its number.
 #[derive(Debug, Default)]
 pub(crate) struct Registrations {
     all: BTreeMap<Writer, Known>,
@@ -15,16 +15,17 @@ pub(crate) struct Registrations {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// Number of times it has sent its registration.
+    /// Number of times that the nexus has sent its registration.
     pub(crate) sent: u64,
-    /// Number of unanswered registrations. A registration concurrent with a preemption may have been executed
-    /// before or after it; one sent after it may be executed.
+    /// Number of unanswered registrations. If a registration is concurrent with a preemption, either may have
+    /// been executed first. A registration that was sent after a preemption may be executed.
     pub(crate) under_way: u64,
-    /// Number of unanswered preemptions of it.
+    /// Number of unanswered preemptions of the nexus.
     preempted: u64,
-    /// A registration and a preemption were outstanding together: their order is unknown.
+    /// Whether a registration and a preemption were outstanding at the same time, so that their order is
+    /// unknown.
     is_open: bool,
-    /// Whether it is registered, if that is known.
+    /// Whether the nexus is registered; `None` if unknown.
     is_registered: Option<bool>,
 }
 
@@ -74,7 +75,7 @@ impl Registrations {
         });
     }
 
-    /// Called when the nexus of `writer` starts a new session: its own outstanding requests are over.
+    /// Called when the nexus of `writer` starts a new session, which ends its outstanding requests.
     pub(crate) fn begins_anew(&mut self, writer: Writer) {
         self.change(writer, |known| {
             known.under_way = 0;
@@ -91,12 +92,12 @@ impl Registrations {
         }
     }
 
-    /// This moment.
+    /// The current moment.
     pub(crate) fn now(&self) -> u64 {
         self.moment
     }
 
-    /// Checks the keys that the unit returned to a request at `begun` against the known state.
+    /// Checks the keys that the unit returned, for a request sent at `begun`, against the known state.
     pub(crate) fn are_told(&mut self, begun: u64, keys: &[u64]) -> Result<(), String> {
         if begun != self.moment {
             return Ok(()); // a request has started or ended meanwhile
@@ -115,7 +116,7 @@ impl Registrations {
                         "nexus {writer} is registered, but has not requested it since it was unregistered"
                     ));
                 }
-                // No outstanding request can change it.
+                // No outstanding request can change this registration.
                 None if known.under_way == 0 && known.preempted == 0 => known.is_registered = Some(is_there),
                 _ => {}
             }
@@ -125,7 +126,8 @@ impl Registrations {
 }
 
 impl Known {
-    /// Resets the state when nothing is outstanding: later requests have no concurrent ones.
+    /// Clears `is_open` when nothing is outstanding, because later requests are not concurrent with earlier
+    /// ones.
     fn settle(&mut self) {
         self.is_open &= self.under_way > 0 || self.preempted > 0;
     }

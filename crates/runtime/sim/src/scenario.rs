@@ -1,5 +1,5 @@
-//! The set-up of a simulation: a server with its volumes, initiators of several kinds, and a director that
-//! injects faults. Everything is drawn from the seed.
+//! The setup of a simulation: a server with its volumes, initiators of several kinds, and a director that
+//! injects faults. The seed determines everything.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -31,7 +31,7 @@ pub struct Outcome {
     pub commands: u64,
     /// Number of servers killed.
     pub crashes: u64,
-    /// Number of servers shut down in order while initiators were active.
+    /// Number of orderly shutdowns of servers while initiators were active.
     pub ends: u64,
     /// Number of blocks checked.
     pub checks: u64,
@@ -46,20 +46,21 @@ pub struct Outcome {
 pub struct Run {
     /// The seed, which determines everything.
     pub seed: u64,
-    /// Prints its steps.
+    /// Print the steps.
     pub shown: bool,
     /// Features to omit.
     pub without: Vec<Feature>,
-    /// Additions.
+    /// Additions to include.
     pub with: Vec<Addition>,
-    /// Ends the busy part after this many commands at the latest.
+    /// Maximum number of commands, after which faults and initiators end.
     pub commands: Option<u64>,
-    /// A run without faults in which initiators send as many commands as possible: a volume in memory, a fast
-    /// network, many outstanding commands. It measures the cost of a busy simulated second.
+    /// Run without faults, with initiators that send as many commands as possible: a volume in memory, a fast
+    /// network, many outstanding commands. This measures the cost of a busy simulated second.
     pub dense: bool,
 }
 
-/// Runs a simulation on a new thread, so that buffers cached by other threads do not affect it.
+/// Runs a simulation. It runs on a new thread, so that buffers which earlier simulations cached do not affect
+/// it.
 ///
 /// # Panics
 /// If the simulation panics, or no thread can be created.
@@ -142,7 +143,7 @@ fn begin_actors(simulation: &Rc<Simulation>) -> Vec<Machine> {
     for number in 0..writers {
         actors.push(writing::begin(simulation, number + 1));
     }
-    // Only our initiators follow redirections or go through the breaker.
+    // Only our initiators follow redirections or connect through the breaker.
     let least = u64::from(simulation.redirects || simulation.with(Addition::Breaks));
     let ours = if simulation.has(Feature::Ours) { draw(|random| random.between(least, 2)) } else { 0 };
     for number in 0..ours {
@@ -174,20 +175,21 @@ fn begin_actors(simulation: &Rc<Simulation>) -> Vec<Machine> {
     actors
 }
 
-/// Injects one fault after the other.
+/// Injects one fault after another until the simulation ends.
 async fn direct(simulation: Rc<Simulation>) {
-    // In some simulations there is hardly time to log in; in others there are hardly any faults.
+    // In some simulations there is hardly time to log in between two faults; in others there are hardly any
+    // faults.
     let often = draw(|random| {
         random.of_any_size(5_000_000, if simulation.is_long { 60_000_000_000 } else { 10_000_000_000 })
     });
-    // Servers are killed in some simulations only; in others they run for long.
+    // Servers are killed only in some simulations, so that they run for a long time in others.
     let has_journals = simulation.with(Addition::Journals);
     let crashes = simulation.has(Feature::Crashes) && (has_journals || draw(|random| random.once_in(2)));
     let ends = simulation.has(Feature::Ends)
         && !has_journals
         && (simulation.is_calm || draw(|random| random.once_in(2)));
     let network = simulation.has(Feature::NetworkTrouble);
-    // A server that has just started does not end, so that initiators get to use it.
+    // Do not end a server that has just started, so that initiators can use it for a while.
     let life = draw(|random| random.of_any_size(20_000_000, 10_000_000_000));
     if simulation.is_moving {
         return isolate_again_and_again(&simulation).await;
@@ -202,7 +204,8 @@ async fn direct(simulation: Rc<Simulation>) {
         let is_young = universe::nanoseconds() < simulation.started.get() + life;
         match kind {
             11 if simulation.has(Feature::Changes) => {
-                // Our NBD client gets an error when its export is removed, but must get none on a calm day.
+                // Our NBD client gets an error when its export is removed, but must not get errors on a calm
+                // day.
                 let may_go = !(simulation.is_calm && simulation.has_our_nbd());
                 let of_nbd = simulation.has_nbd() && may_go && draw(|random| random.once_in(2));
                 universe::after(0, move || if of_nbd { later.change_exports() } else { later.change_luns() });
@@ -290,9 +293,10 @@ fn finish(simulation: &Rc<Simulation>, actors: &[Machine]) {
 const DENSE_WRITERS: u64 = 4;
 /// Duration of a dense day in seconds.
 const DENSE_SECONDS: u64 = 3;
-/// With fast disks and a fast network, a world ends after this many commands: another world finds more.
+/// Maximum number of commands of a simulation. With fast disks and a fast network, running another simulation
+/// finds more faults than continuing this one.
 const COMMANDS_MAX: u64 = 300_000;
 
-/// After all faults are repaired, everything ends within this time: the longest hang of a disk, plus all
-/// later deadlines.
+/// Time within which everything must end after all faults are repaired: the longest hang of a disk, plus the
+/// deadlines that start after it.
 const PATIENCE: Duration = Duration::from_secs(600);

@@ -14,7 +14,7 @@ use crate::simulation::{GROUPS, RunningServer, Simulation, TARGET, portal};
 use crate::universe::{self, draw, note};
 use crate::{adversary, nbd};
 
-/// Maximum duration of a shutdown, in addition to the time granted to outstanding commands.
+/// Maximum duration of a shutdown, in addition to the time that outstanding commands are granted.
 const END_MAX: Duration = Duration::from_secs(120);
 
 impl Simulation {
@@ -64,7 +64,7 @@ impl Simulation {
         });
     }
 
-    /// The full configuration of a server with the targets of `config`.
+    /// Returns the full configuration of a server with the targets of `config`.
     fn served(&self, config: &Config) -> front_end_core::Config {
         let named = |export: &Export| (export.volume.clone(), Arc::clone(export.unit.volume()));
         let portal = |tag| Portal {
@@ -83,7 +83,7 @@ impl Simulation {
         }
     }
 
-    /// Removes the adversary's LUN, regardless of its outstanding commands, or adds a new, empty one.
+    /// Removes the adversary's LUN, even if it has outstanding commands, or adds a new, empty one.
     pub(crate) fn change_luns(&self) {
         let mut server = self.server.borrow_mut();
         let Some(running) = server.as_mut().filter(|running| !running.ends && !running.changes.get()) else {
@@ -162,7 +162,7 @@ impl Simulation {
 
     fn await_end(self: Rc<Simulation>, machine: Machine, until: u64) {
         if !machine.is_alive() {
-            return; // it was killed meanwhile, and a replacement is started there
+            return; // the server was killed meanwhile, and whoever killed it starts a replacement
         }
         if !machine.is_busy() {
             self.server_has_ended();
@@ -201,7 +201,7 @@ impl Simulation {
 }
 
 impl RunningServer {
-    /// Applies `config`, including over NBD.
+    /// Applies `config` for all protocols, including NBD.
     fn change(&mut self, simulation: &Simulation, config: Config) {
         self.changes.set(true);
         let served = simulation.served(&config);
@@ -222,8 +222,8 @@ impl RunningServer {
         });
     }
 
-    /// Checks that its logical units were freed: no reference to them, or to memory of their outstanding
-    /// commands, remains.
+    /// Checks that the server's logical units were freed: there is no reference to them or to the memory of
+    /// their outstanding commands.
     fn check_gone(self) {
         let RunningServer { handle, iscsi, nbd, units, volumes, .. } = self;
         drop((handle, iscsi, nbd));

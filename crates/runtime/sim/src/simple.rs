@@ -1,6 +1,6 @@
-//! A simple initiator that follows RFC 7143 and does nothing on its own: its callers request single PDUs or
-//! commands. It shares no code with `iscsi_client`, so that they cannot share a misreading of the standard.
-//! Its send and receive speed is a parameter.
+//! A simple initiator that follows RFC 7143. It sends only the PDUs and commands that its callers request. It
+//! shares no code with `iscsi_client`, so that the two cannot share a misinterpretation of the standard. The
+//! speed at which it sends and receives is a parameter.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -24,11 +24,11 @@ pub(crate) struct Terms {
     pub(crate) isid: [u8; 6],
     pub(crate) initial_r2t: bool,
     pub(crate) immediate_data: bool,
-    /// Maximum data in a PDU that it sends, if the target accepts that.
+    /// Maximum length of the data in a PDU that the initiator sends, if the target accepts that length.
     pub(crate) segment_bytes: usize,
-    /// Occasional delays before reads from the socket.
+    /// Occasional delays of the initiator's reads and writes on its socket.
     pub(crate) slow: Slowness,
-    /// No faults are injected that could suppress a response.
+    /// Whether the simulation injects no faults that could suppress a response.
     pub(crate) is_calm: bool,
 }
 
@@ -50,7 +50,7 @@ struct Inner {
     slow: Slowness,
     is_calm: bool,
     immediate_bytes: usize,
-    /// The connection is lost.
+    /// Whether the connection is lost.
     lost: Cell<bool>,
 }
 
@@ -64,9 +64,9 @@ struct SessionState {
     out: Outbox,
     window: Vec<Waker>,
     segment_bytes: usize,
-    /// The latest CmdSN that was answered.
+    /// The latest CmdSN whose command was answered.
     answered: u32,
-    /// The target has requested a logout.
+    /// Whether the target has requested a logout.
     asked_to_leave: bool,
 }
 
@@ -191,7 +191,8 @@ impl Simple {
         .await;
     }
 
-    /// Limits the wait: on a connection that the target no longer has, nothing arrives.
+    /// Waits for up to [`SILENCE_MAX`], then closes the connection: if the target no longer has the
+    /// connection, nothing arrives on it.
     async fn or_leave<T>(&self, something: impl Future<Output = T>) -> Option<T> {
         match reactor::timeout(SILENCE_MAX, something).await {
             Ok(value) => Some(value),
@@ -273,7 +274,8 @@ impl Simple {
         let _waiting = Waiting(self, itt);
         let response = self.answer(itt).await?.status;
         if response == 0 {
-            // Tasks that it ended get no response (RFC 7143 section 4.2.3.3), so their waiters are woken here.
+            // The tasks that the function ended get no response (RFC 7143 section 4.2.3.3), so wake their
+            // waiters here.
             let mut state = self.0.state.borrow_mut();
             let ended: Vec<u32> = state
                 .tasks
@@ -287,13 +289,13 @@ impl Simple {
         Ok(response)
     }
 
-    /// The CmdSN of the command that is sent next.
+    /// The CmdSN of the next command.
     pub(crate) fn next_cmd_sn(&self) -> u32 {
         self.0.state.borrow().cmd_sn
     }
 
-    /// Whether the target certainly started the command with this CmdSN, whose data was all immediate: it has
-    /// answered a later one.
+    /// Whether the target has certainly started the command with this CmdSN. This is so if it has answered a
+    /// later command, and if all data of the command was immediate data.
     pub(crate) fn has_begun(&self, cmd_sn: u32) -> bool {
         self.0.immediate_bytes > 0 && self.0.state.borrow().answered > cmd_sn
     }
@@ -344,7 +346,8 @@ impl Simple {
     }
 }
 
-/// Longer than any hang of a disk, and than the target's wait for it.
+/// Maximum time to wait for the target. It is longer than any hang of a disk, and longer than the target
+/// waits for a disk.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(200);
 
 /// Removes a task when its future is dropped.
@@ -390,7 +393,7 @@ async fn read(simple: Simple) {
     }
 }
 
-/// Waits occasionally.
+/// Once in `once_in` calls, waits for up to `longest` nanoseconds.
 pub(crate) async fn dawdle(once_in: u64, longest: u64) {
     if universe::draw(|random| random.once_in(once_in)) {
         let time = universe::draw(|random| random.mostly_small(1_000_000, longest));

@@ -20,7 +20,7 @@ use crate::volume::Volume;
 /// The target's name.
 pub(crate) const TARGET: &str = "iqn.2026-01.io.linerate:simulated";
 
-/// Portal groups, of one portal each.
+/// Number of portal groups. Each has one portal.
 pub(crate) const GROUPS: u16 = 2;
 
 /// The address of a portal group.
@@ -42,18 +42,18 @@ pub(crate) struct Simulation {
     pub(crate) core_count: usize,
     pub(crate) limits: Limits,
     pub(crate) server_limits: front_end_core::Limits,
-    /// No faults are injected except orderly restarts of the server.
+    /// Whether no faults are injected, except orderly restarts of the server.
     pub(crate) is_calm: bool,
-    /// Pauses are long, so that events that take minutes occur: detection of silent peers, deadlines, long
-    /// stalls.
+    /// Whether pauses are long, so that events that take minutes occur: detection of unresponsive peers,
+    /// expired deadlines, long stalls.
     pub(crate) is_long: bool,
-    /// A portal redirects logins.
+    /// Whether there is a portal that redirects logins.
     pub(crate) redirects: bool,
-    /// The server is repeatedly unreachable, for longer than our initiator waits; the only other faults are
-    /// those of its disks. Requests in transit arrive long after the session was re-established, perhaps in
-    /// another portal group.
+    /// Whether the server is repeatedly unreachable for longer than our initiator waits. The only other
+    /// faults are then those of disks. Requests in transit arrive long after the session was re-established,
+    /// possibly in another portal group.
     pub(crate) is_moving: bool,
-    /// As many commands as possible, without faults: [`crate::Run::dense`].
+    /// Whether initiators send as many commands as possible, without faults: see [`crate::Run::dense`].
     pub(crate) is_dense: bool,
     without: Vec<Feature>,
     with: Vec<Addition>,
@@ -67,12 +67,12 @@ pub(crate) struct RunningServer {
     pub(crate) handle: Arc<Server>,
     pub(crate) iscsi: Arc<Iscsi>,
     pub(crate) nbd: Option<Arc<Nbd>>,
-    /// Units that must be freed when the server has ended.
+    /// Logical units that must have been freed once the server has shut down.
     pub(crate) units: Vec<Weak<LogicalUnit>>,
-    /// Volumes of NBD clients that must be freed when the server has ended.
+    /// Volumes for NBD clients that must have been freed once the server has shut down.
     pub(crate) volumes: Vec<Weak<volume::Volume>>,
     pub(crate) ends: bool,
-    /// A configuration change is outstanding.
+    /// Whether a configuration change is outstanding.
     pub(crate) changes: Rc<Cell<bool>>,
 }
 
@@ -93,9 +93,10 @@ const NOT_DENSE: [Feature; 13] = [
     Feature::Want,
 ];
 
-/// Small enough for one initiator that does not read to use up completely.
+/// Size of the staging memory on calm days, small enough that one initiator that does not read can use it up.
 const CALM_STAGING: usize = 1 << 20;
-/// Longer than a command waits for memory before it ends with BUSY.
+/// Send timeout of the server on calm days. It is longer than a command waits for memory before it ends with
+/// BUSY.
 const CALM_STALL: Duration = Duration::from_secs(90);
 
 impl Simulation {
@@ -117,8 +118,9 @@ impl Simulation {
             send_stall: Duration::from_secs(random.between(5, 60)),
             ..Limits::default()
         });
-        // On a calm day memory is scarce, and an initiator that does not read keeps its connection for longer
-        // than a command may wait: the target must reclaim the memory as soon as other sessions need it.
+        // On a calm day, memory is scarce, and an initiator that does not read keeps its connection for
+        // longer than a command may wait for memory. So the target must reclaim the memory as soon as other
+        // sessions need it.
         let (staging_bytes, limits) = match is_calm {
             true => (staging_bytes.min(CALM_STAGING), Limits { send_stall: CALM_STALL, ..limits }),
             false => (staging_bytes, limits),
@@ -172,17 +174,17 @@ impl Simulation {
         self.volumes.iter().filter_map(|volume| volume.disk())
     }
 
-    /// Whether this feature is not omitted.
+    /// Whether the simulation has this feature.
     pub(crate) fn has(&self, part: Feature) -> bool {
         !self.without.contains(&part)
     }
 
-    /// Whether this addition is present.
+    /// Whether the simulation has this addition.
     pub(crate) fn with(&self, addition: Addition) -> bool {
         self.with.contains(&addition)
     }
 
-    /// Whether our NBD client takes part.
+    /// Whether the simulation includes our NBD client.
     pub(crate) fn has_our_nbd(&self) -> bool {
         self.with(Addition::OurNbd) || self.with(Addition::Journals)
     }
@@ -192,12 +194,12 @@ impl Simulation {
         self.with(Addition::Nbd) || self.has_our_nbd() || self.with(Addition::Floods)
     }
 
-    /// No command waits for memory.
+    /// Whether there is so much memory that no command waits for it.
     pub(crate) fn is_roomy(&self) -> bool {
         self.server_limits.staging_bytes >= 1 << 30 && self.limits.session_staging_bytes >= 256 << 20
     }
 
-    /// Pauses between two commands of one task.
+    /// Waits for the pause between two commands of one task.
     pub(crate) async fn pause(&self) {
         if self.is_long {
             let wait = draw(|random| random.mostly_small(1_000_000, 4_000_000_000));

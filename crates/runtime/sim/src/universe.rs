@@ -1,7 +1,7 @@
 //! The global state of a simulation: clock, random numbers, pending events, and the trace.
 //!
-//! A simulation runs on one thread and accesses its universe through a thread-local, which is not borrowed
-//! while other code runs.
+//! A simulation runs on one thread, and accesses its universe through a thread-local variable, which is never
+//! borrowed while code outside this crate runs.
 
 use std::cell::RefCell;
 use std::cmp::Ordering;
@@ -28,14 +28,14 @@ pub(crate) struct Universe {
     trace: Trace,
     /// How often the state machines received each event in each state.
     met: BTreeMap<Observation, u64>,
-    /// The first fault.
+    /// A description of the first fault.
     fault: Option<String>,
 }
 
 /// A pending event.
 struct Event {
     at: u64,
-    /// Random, so that simultaneous events happen in any order.
+    /// A random number, so that simultaneous events happen in random order.
     lot: u32,
     number: u64,
     act: Box<dyn FnOnce()>,
@@ -62,13 +62,13 @@ impl PartialOrd for Event {
 }
 
 impl Ord for Event {
-    /// The heap returns the greatest first, which must be the next event.
+    /// Reversed: the heap returns its greatest element first, and that must be the earliest event.
     fn cmp(&self, other: &Event) -> Ordering {
         other.key().cmp(&self.key())
     }
 }
 
-/// A fingerprint of all steps, and a line for each if the trace is shown.
+/// The trace: a fingerprint of all steps, and a printed line for each step if the trace is shown.
 struct Trace {
     fingerprint: u64,
     steps: u64,
@@ -121,12 +121,13 @@ pub(crate) struct Ended {
 
 const OUTSIDE: &str = "called on a thread that runs a simulation";
 
-/// Accesses the universe. `act` must not call code outside of this crate's state.
+/// Accesses the universe. `act` may only access this crate's state, because the universe is borrowed.
 pub(crate) fn with<T>(act: impl FnOnce(&mut Universe) -> T) -> T {
     UNIVERSE.with_borrow_mut(|universe| act(universe.as_mut().expect(OUTSIDE)))
 }
 
-/// Like `with`, if this thread has a universe: objects that outlive their simulation may still be dropped.
+/// Like `with`, but does nothing if this thread has no universe: objects may be dropped after their
+/// simulation has ended.
 pub(crate) fn try_with<T>(act: impl FnOnce(&mut Universe) -> T) -> Option<T> {
     UNIVERSE.try_with(|universe| universe.borrow_mut().as_mut().map(act)).ok().flatten()
 }
@@ -151,12 +152,12 @@ pub(crate) fn draw<T>(how: impl FnOnce(&mut Random) -> T) -> T {
     with(|universe| how(&mut universe.random))
 }
 
-/// Random bytes, in the form of the program's random source.
+/// Fills `bytes` with random bytes, in place of the program's random source.
 pub(crate) fn fill_random(bytes: &mut [u8]) {
     draw(|random| random.fill(bytes));
 }
 
-/// Notes a step: `numbers` go into the fingerprint, and the line is written if the trace is shown.
+/// Records a step: adds `numbers` to the fingerprint, and prints the line if the trace is shown.
 pub(crate) fn note(numbers: &[u64], line: impl FnOnce() -> String) {
     let shown = with(|universe| {
         universe.trace.add(universe.now, numbers);
@@ -192,7 +193,7 @@ impl Universe {
         self.events.push(event);
     }
 
-    /// Takes the next due event, if any.
+    /// Removes and returns the next event that is due, if any.
     pub(crate) fn due(&mut self) -> Option<Box<dyn FnOnce()>> {
         if self.is_due() { self.events.pop().map(|event| event.act) } else { None }
     }
@@ -227,7 +228,7 @@ impl Universe {
 }
 
 impl Trace {
-    /// FNV-1a, a word at a time.
+    /// Adds a step to the fingerprint with FNV-1a, a word at a time.
     fn add(&mut self, now: u64, numbers: &[u64]) {
         self.steps += 1;
         for number in std::iter::once(&now).chain(numbers) {

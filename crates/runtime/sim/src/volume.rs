@@ -19,7 +19,7 @@ use crate::features::Feature;
 use crate::registrations::Registrations;
 use crate::universe::{self, draw};
 
-/// Bytes of a block.
+/// Length of a block in bytes.
 pub(crate) const BLOCK: usize = 512;
 
 /// A LUN with its checker.
@@ -29,47 +29,48 @@ pub(crate) struct Volume {
     medium: Medium,
     keep: SimKeep,
     checker: RefCell<Checker>,
-    /// One in this many requests covers many blocks.
+    /// One in this many requests is for many blocks.
     long_once_in: u64,
-    /// Writers must have registered, and are preempted.
+    /// Whether writers must register, and are preempted.
     pub(crate) is_fenced: bool,
     pub(crate) registrations: RefCell<Registrations>,
-    /// Outstanding copies to this volume that another LUN received, with their CmdSNs.
+    /// Outstanding copies to this volume for which the command was sent to another LUN, with the CmdSNs of
+    /// the commands.
     pub(crate) copies: RefCell<Vec<(WriteId, u32)>>,
-    /// State for NBD clients, which cannot register.
+    /// Whether NBD clients, which cannot register, may write.
     pub(crate) gate: Cell<Gate>,
 }
 
-/// Whether a reservation prevents NBD clients from writing, to the knowledge of its holder.
+/// Whether a reservation excludes NBD clients from writing, as far as the holder of the reservation can tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gate {
-    /// The reservation was answered, and its release was not requested.
+    /// A reservation was answered, and its release has not been requested since.
     pub(crate) is_shut: bool,
     /// Number of releases requested.
     releases: u64,
 }
 
 impl Gate {
-    /// The gate after a release is requested.
+    /// The gate after the release of the reservation was requested.
     pub(crate) fn opened(self) -> Gate {
         Gate { is_shut: false, releases: self.releases + 1 }
     }
 
-    /// The gate after a reservation is answered.
+    /// The gate after a reservation was answered.
     pub(crate) fn shut(self) -> Gate {
         Gate { is_shut: true, ..self }
     }
 }
 
 enum Medium {
-    /// Lost with the server.
+    /// Memory of the server, which is lost with the server.
     Ram,
     Disk(Disk),
     /// A disk behind a cache in the server's memory, which is lost with the server.
     Buffered(Disk),
 }
 
-/// A window of a few requests, so that write-behind and read-ahead overlap.
+/// The window of the cache: only a few requests, so that write-behind and read-ahead overlap.
 const WINDOW: Window = Window { bytes: 32 << 10, request_bytes: 8 << 10 };
 
 /// Runs the background tasks of a cache on the core that triggered them.
@@ -81,10 +82,10 @@ impl Spawner for SameCore {
     }
 }
 
-/// A new device in memory.
+/// Creates a device in memory.
 pub(crate) fn ram(bytes: u64) -> Arc<dyn BlockDevice> {
     let mut options = RamOptions::new(bytes);
-    options.huge_pages = false; // a separate thread makes them
+    options.huge_pages = false; // made by a separate thread, which the seed does not control
     Arc::new(RamDevice::new(options).expect("memory for a small volume"))
 }
 
@@ -107,8 +108,8 @@ impl Volume {
                     lies: random.once_in(8),
                     ..DiskBehaviour::default()
                 });
-                // Data that a cache cannot write back is lost without the disk, which reports losses to the
-                // checker, being involved.
+                // The disk reports losses to the checker. If the cache cannot write data back, the data is
+                // lost without a report, so the disk behind a cache accepts all writes.
                 let habits = match is_buffered {
                     true => DiskBehaviour { fails_once_in: NEVER, full_once_in: NEVER, ..habits },
                     false => habits,
@@ -131,7 +132,7 @@ impl Volume {
         Volume { lun, blocks, medium, keep, checker, long_once_in, is_fenced, registrations, copies, gate }
     }
 
-    /// A volume in memory with enough blocks that commands rarely overlap.
+    /// Creates a volume in memory, with enough blocks that commands rarely overlap.
     pub(crate) fn dense() -> Volume {
         let blocks = 1 << 12;
         Volume {
@@ -162,8 +163,8 @@ impl Volume {
         Identity::new(uuid)
     }
 
-    /// The generation for the server with this number: a power cut affects every server, and the loss of a
-    /// process's cache only the next one.
+    /// The cache generation for the server with this number. A disk's cache is lost only at a power cut; a
+    /// cache in the server's memory is lost whenever a server is replaced.
     fn cache_generation(&self, server: u64) -> Option<CacheGeneration> {
         match &self.medium {
             Medium::Ram => None,
@@ -172,7 +173,7 @@ impl Volume {
         }
     }
 
-    /// Its designator in copy commands.
+    /// The volume's designator in copy commands.
     pub(crate) fn naa(&self) -> Vec<u8> {
         self.identity().naa()
     }
@@ -213,7 +214,7 @@ impl Volume {
         ask(&mut checker)
     }
 
-    /// A random extent, usually short: first block and count.
+    /// A random extent, usually short, as first block and count.
     pub(crate) fn place(&self) -> (u64, u64) {
         draw(|random| {
             let blocks = match random.once_in(self.long_once_in) {
@@ -224,13 +225,14 @@ impl Volume {
         })
     }
 
-    /// A random block; often one that others exchange concurrently, as clusters do with their locks.
+    /// A random extent of one block. Often, it is a block that others exchange concurrently, as clusters do
+    /// with their locks.
     pub(crate) fn lock_block(&self) -> (u64, u64) {
         let blocks = draw(|random| if random.once_in(2) { self.blocks.min(4) } else { self.blocks });
         (draw(|random| random.below(blocks)), 1)
     }
 
-    /// Checks that a single command may have found and replaced `found`.
+    /// Checks that no other exchange has found and replaced the same content.
     pub(crate) fn check_exchange(&self, by: Writer, begun: Now, lba: u64, found: &[u8]) {
         if let Err(wrong) = self.check(|checker| checker.exchanged(begun, lba, found)) {
             universe::fault(format!("LUN {}, exchanged by {by}: {wrong}", self.lun));
@@ -247,7 +249,7 @@ impl Volume {
     /// Checks a flush that `by` requested at `begun`.
     pub(crate) fn check_flush(&self, by: Writer, begun: Now) {
         if self.disk().is_some_and(Disk::lies) {
-            return; // nothing is durable, whatever it reports
+            return; // the disk reports success, but nothing is durable
         }
         if let Err(BlockFault { lba, what }) = self.check(|checker| checker.flushed(by, begun)) {
             universe::fault(format!("LUN {}: block {lba}: {what}", self.lun));
@@ -261,7 +263,7 @@ impl Volume {
         }
     }
 
-    /// Whether it keeps each acknowledged write until its power is cut.
+    /// Whether the volume keeps each acknowledged write until its power is cut.
     pub(crate) fn loses_nothing(&self) -> bool {
         matches!(&self.medium, Medium::Disk(disk) if disk.loses_nothing())
     }
@@ -275,8 +277,8 @@ impl Volume {
         }
     }
 
-    /// Notes that the server has ended: it was killed, its machine lost its `power`, or it was shut down.
-    /// (Whether its last flush succeeded is unknown here.)
+    /// Records that the server has ended: it was killed, its machine lost its `power`, or it was shut down.
+    /// (Whether the last flush of a server that shut down succeeded is not known here.)
     pub(crate) fn server_died(&self, power: bool) {
         self.keep.kill();
         let mut checker = self.checker.borrow_mut();
@@ -304,8 +306,8 @@ impl Volume {
     }
 }
 
-/// The persistent state of a volume: a small file of reservations that is replaced as a whole, and the mark
-/// of the last write loss. Both outlive the server.
+/// The persistent state of a volume: a small file of reservations, which is replaced as a whole, and the mark
+/// of the last write loss. Both survive the server.
 #[derive(Clone, Debug, Default)]
 struct SimKeep {
     file: Arc<Mutex<Option<Vec<u8>>>>,
@@ -326,7 +328,7 @@ enum Coming {
 }
 
 impl SimKeep {
-    /// Stores `what` after this time, if the requesting process is still alive then.
+    /// Stores `what` after this time, if the requesting process is still alive by then.
     fn store_after(&self, time: u64, what: Coming) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.coming().insert(number, what);
@@ -340,12 +342,13 @@ impl SimKeep {
     fn store(&self, what: Coming) {
         match what {
             Coming::File(bytes) => *self.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes),
-            // In the order in which they were drawn, like a directory of files.
+            // The latest mark drawn wins, even if stores complete in another order, as with a directory of
+            // files.
             Coming::Loss(mark) => drop(self.loss.fetch_max(mark, Ordering::Relaxed)),
         }
     }
 
-    /// Handles the death of the process: its pending stores are completed now, or never.
+    /// Handles the end of the process: each of its pending stores is completed now, or never.
     fn kill(&self) {
         for what in std::mem::take(&mut *self.coming()).into_values() {
             if draw(|random| random.once_in(2)) {
@@ -359,7 +362,7 @@ impl SimKeep {
     }
 }
 
-/// Time until the next store takes effect, and from then until it is acknowledged.
+/// Draws the time until a store takes effect, and the time from then until it is acknowledged.
 fn times() -> [u64; 2] {
     draw(|random| [random.mostly_small(10_000, 50_000_000), random.mostly_small(10_000, 50_000_000)])
 }
@@ -367,7 +370,7 @@ fn times() -> [u64; 2] {
 impl PersistentState for SimKeep {
     fn save<'a>(&'a self, bytes: Vec<u8>) -> Pending<'a, ()> {
         Box::pin(async move {
-            // It is replaced at some moment between start and end, even if the future is dropped.
+            // The file is replaced at some moment between start and end, even if the future is dropped.
             let times = times();
             self.store_after(times[0], Coming::File(bytes));
             reactor::sleep(Duration::from_nanos(times[0] + times[1])).await;
@@ -390,7 +393,7 @@ impl PersistentState for SimKeep {
     fn record_loss(&self, mark: LossMark) -> Pending<'_, ()> {
         Box::pin(async move {
             let times = times();
-            // Marks are numbers here.
+            // Marks are numbers in simulations.
             self.store_after(times[0], Coming::Loss(u128::from_be_bytes(mark) as u64));
             reactor::sleep(Duration::from_nanos(times[0] + times[1])).await;
             Ok(())

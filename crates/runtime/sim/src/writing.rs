@@ -1,4 +1,5 @@
-//! Initiators that read and write with single commands, and derive from the end of each whether it took effect.
+//! Initiators that read and write with single commands. From the way in which each command ends, they derive
+//! whether it took effect.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use crate::universe::{self, draw, note};
 use crate::volume::BLOCK;
 use crate::volume::Volume;
 
-/// RESERVATION CONFLICT.
+/// The status RESERVATION CONFLICT.
 const CONFLICT: u8 = 0x18;
 
 /// Starts an initiator that runs until the simulation ends.
@@ -30,14 +31,15 @@ pub(crate) fn begin(simulation: &Rc<Simulation>, number: u64) -> Machine {
     machine
 }
 
-/// The I_T nexus of an initiator through a portal group, as the checker identifies it. It is also its
-/// registration key.
+/// Returns the number that identifies the I_T nexus of an initiator and a portal group to the checker. It is
+/// also the registration key of the nexus.
 pub(crate) fn writer(number: u64, group: u16) -> u64 {
     number * 16 + u64::from(group)
 }
 
 fn terms(simulation: &Simulation, number: u64) -> Terms {
-    // An initiator that is this slow at every step mostly waits for itself.
+    // On a calm day, the longest delay is short: an initiator with long delays at every step would spend most
+    // of its time waiting for itself.
     let longest = if simulation.is_calm { 1_000_000_000 } else { 90_000_000_000 };
     draw(|random| Terms {
         initiator: format!("iqn.2026-01.io.linerate:writer{number}"),
@@ -67,7 +69,7 @@ async fn live(simulation: Rc<Simulation>, number: u64) {
     while !simulation.is_over.get() {
         let group = draw(|random| random.between(1, u64::from(GROUPS))) as u16;
         let writer = writer(number, group);
-        // No more requests are possible in the old session: it is lost, and has no waiters.
+        // The old session is lost and has no waiters, so no more requests can be sent in it.
         let Some(session) = log_in(&simulation, &terms, group, writer).await else { continue };
         let depth = if simulation.is_dense {
             DENSE_DEPTH
@@ -89,7 +91,8 @@ async fn live(simulation: Rc<Simulation>, number: u64) {
 /// Queue depth of each initiator on a dense day.
 const DENSE_DEPTH: u64 = 64;
 
-/// Opens a session. If it reinstates an earlier session of its nexus, the requests of that session are over.
+/// Opens a session. If the session reinstates an earlier one of its nexus, the requests of the earlier
+/// session are over.
 async fn log_in(simulation: &Simulation, terms: &Terms, group: u16, writer: u64) -> Option<Simple> {
     let login = reactor::timeout(Duration::from_secs(20), Simple::log_in(portal(group), terms));
     let session = match login.await {
@@ -234,7 +237,7 @@ async fn write(
         volume.check_exchange(writer, begun, lba, expected);
     }
     volume.check(|checker| checker.read_nothing(begun));
-    // The result of a write without a response is unknown until the nexus logs in again.
+    // If there is no response, it is unknown whether the write takes effect, until the nexus logs in again.
     let answer = answer?;
     volume.check(|checker| match answer.status {
         GOOD => checker.wrote(id),
@@ -249,7 +252,7 @@ async fn write(
     Ok(())
 }
 
-/// Time to wait for a command before aborting it, if it is to be aborted.
+/// Draws the time after which a command is aborted; `None` if it is not to be aborted.
 pub(crate) fn patience(simulation: &Simulation) -> Option<Duration> {
     let aborts = simulation.has(Feature::Aborts) && draw(|random| random.once_in(30));
     aborts.then(|| Duration::from_nanos(draw(|random| random.mostly_small(10_000, 100_000_000))))
@@ -260,7 +263,8 @@ fn unmap(lba: u64, blocks: u64) -> (Cdb, Vec<u8>) {
     (cdb::unmap(false, out.len() as u16), out)
 }
 
-/// A copy between block devices, identified by the units' NAA designators.
+/// Returns an EXTENDED COPY command and its parameters. Source and destination are identified by their NAA
+/// designators.
 fn extended_copy(source: &Volume, destination: &Volume, lba: u64, blocks: u64) -> (Cdb, Vec<u8>) {
     let target = |volume: &Volume| CopyTarget {
         null: false,
@@ -336,13 +340,13 @@ async fn flush(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Los
     Ok(())
 }
 
-/// Resets the logical unit. This nexus's requests are then over; those of others may still be in transit.
-/// Afterwards the nexus may access the blocks of its ended requests again: if one of those requests still
-/// took effect, it would overwrite newer data.
+/// Resets the logical unit. The requests of this nexus are then over; requests of others may still be in
+/// transit. Afterwards, the nexus sometimes accesses the blocks of its ended requests again: if one of those
+/// requests still took effect, it would overwrite newer data.
 async fn reset(simulation: &Simulation, session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
     let (begun, given_up) = volume.check(|checker| (checker.now(), checker.under_way(writer)));
-    // A copy received by another LUN ends with the reset if it is already working here, and continues if it
-    // has not started.
+    // If a copy to this LUN was sent to another LUN, the reset ends it if it has started. If it has not
+    // started, it will be executed later.
     let not_begun: Vec<_> = {
         let begins = |cmd_sn: u32| simulation.is_roomy() && session.has_begun(cmd_sn);
         let copies = volume.copies.borrow();
@@ -358,7 +362,7 @@ async fn reset(simulation: &Simulation, session: &Simple, volume: &Volume, write
     }
     volume.check(|checker| checker.are_over_but(writer, begun, &not_begun));
     let returns = if draw(|random| random.once_in(2)) { 4 } else { 0 };
-    // Latest first: the others may have ended in another way.
+    // Start with the latest, because earlier requests are more likely to have ended before the reset.
     for (lba, blocks) in given_up.into_iter().rev().take(returns) {
         read_at(session, volume, writer, lba, blocks).await?;
         if draw(|random| random.once_in(2)) {
@@ -371,7 +375,7 @@ async fn reset(simulation: &Simulation, session: &Simple, volume: &Volume, write
     Ok(())
 }
 
-/// Sends a copy, followed immediately by a reset of its destination.
+/// Sends a copy, and then immediately a reset of its destination.
 async fn copy_into_a_reset(
     simulation: &Rc<Simulation>,
     session: &Simple,
@@ -386,7 +390,7 @@ async fn copy_into_a_reset(
     let wait = draw(|random| random.of_any_size(1_000, 100_000_000));
     reactor::sleep(Duration::from_nanos(wait)).await;
     if draw(|random| random.once_in(2)) {
-        // A later command is answered, so the copy has started.
+        // Once a later command has been answered, the copy has started.
         let ready = Command { lun: volume.lun, cdb: cdb::test_unit_ready(), out: Vec::new(), in_bytes: 0 };
         session.execute(ready).await?;
     }
@@ -402,10 +406,10 @@ pub(crate) async fn register(session: &Simple, volume: &Volume, writer: u64) -> 
     let out = list.write().to_vec();
     session.window().await;
     volume.registrations.borrow_mut().asks(writer);
-    // An unanswered one is outstanding until the nexus logs in again.
+    // If the registration is not answered, it remains outstanding until the nexus logs in again.
     let answer = session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await?;
     note(&[29, writer], || format!("nexus {writer} registers at LUN {}: {:#x}", volume.lun, answer.status));
-    // A registration ended by a reset may still take effect: saving its state completes.
+    // A registration that a reset has ended may still take effect, because saving its state completes.
     if answer.status != ENDED {
         volume.registrations.borrow_mut().is_answered(writer, answer.status == GOOD);
     }

@@ -1,4 +1,4 @@
-//! The output of a simulation depends on its seed only.
+//! Checks that the output of a simulation depends only on its seed.
 
 use std::process::Command;
 

@@ -142,7 +142,7 @@ fn rate(seed: u64) -> bool {
     outcome.fault.is_none()
 }
 
-/// Sum of the results of several simulations; faults are printed as they occur.
+/// The sum of the results of several simulations. Faults are printed as they occur.
 struct Sum {
     begun: Duration,
     worlds: u64,
@@ -160,7 +160,7 @@ impl Sum {
         Sum { begun, worlds: 0, commands: 0, crashes: 0, ends: 0, checks: 0, passed, faults: 0 }
     }
 
-    /// CPU time.
+    /// CPU time used so far.
     fn used(&self) -> Duration {
         cputime::process().saturating_sub(self.begun)
     }
@@ -178,7 +178,7 @@ impl Sum {
         }
     }
 
-    /// Prints the sum; returns whether there was no fault.
+    /// Prints the sum. Returns true if there was no fault.
     fn tell(&self) -> bool {
         println!(
             "{} simulations, {} commands, {} crashes, {} orderly shutdowns, {} blocks checked, {} s \
@@ -196,7 +196,7 @@ impl Sum {
     }
 }
 
-/// Removes part after part, as long as some simulation without it has a fault of the same kind.
+/// Removes one part after another, as long as a simulation without it still has a fault of the same kind.
 fn minimize(first_run: Run) -> bool {
     let seed = first_run.seed;
     let first = run(&first_run);

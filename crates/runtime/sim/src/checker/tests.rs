@@ -1,4 +1,4 @@
-//! Every case of the rules.
+//! Tests of the checker, for each case of its rules.
 
 use super::*;
 
@@ -139,7 +139,7 @@ fn what_is_under_way_when_a_sync_fails_may_have_been_lost_with_it() {
     assert!(reads(&mut checker, &kept));
 }
 
-/// Seed 500010 of ea5884c.
+/// Regression test: seed 500010 of commit ea5884c.
 #[test]
 fn what_a_cache_above_the_disk_still_has_is_not_lost_with_what_is_older() {
     let mut checker = checker();
@@ -155,8 +155,8 @@ fn what_a_cache_above_the_disk_still_has_is_not_lost_with_what_is_older() {
     assert!(checker.flushed(1, flush).is_err());
 }
 
-/// Seed 200121 of 0ed2524: a server that shut down could not sync; the write was unanswered, and was retried
-/// on the next server.
+/// Regression test: seed 200121 of commit 0ed2524. A server that shut down could not sync. The write was not
+/// answered, and was retried on the next server.
 #[test]
 fn what_is_sent_again_is_not_lost_with_the_first_try() {
     let mut checker = checker();
@@ -169,7 +169,7 @@ fn what_is_sent_again_is_not_lost_with_the_first_try() {
     assert!(reads(&mut checker, &lost));
 }
 
-/// Seed 194 of 79f0cb1.
+/// Regression test: seed 194 of commit 79f0cb1.
 #[test]
 fn what_a_copy_brought_may_be_lost_before_it_is_answered() {
     let mut checker = Checker::new(1, 512, 8, false, true);
@@ -188,7 +188,7 @@ fn what_a_copy_brought_may_be_lost_before_it_is_answered() {
     assert!(reads(&mut checker, &older));
 }
 
-/// Seed 75010075 of f25a49a.
+/// Regression test: seed 75010075 of commit f25a49a.
 #[test]
 fn what_is_kept_was_not_copied_from_a_volume_that_has_no_such_thing() {
     let mut checker = Checker::new(2, 512, 8, false, true);
@@ -209,7 +209,7 @@ fn what_is_kept_was_not_copied_from_a_volume_that_has_no_such_thing() {
     assert!(reads(&mut checker, &kept));
 }
 
-/// Seeds 2026112510265 and 2026112520091 of 9791306.
+/// Regression test: seeds 2026112510265 and 2026112520091 of commit 9791306.
 #[test]
 fn zeros_that_are_kept_may_be_those_of_a_later_copy() {
     let mut checker = Checker::new(1, 512, 8, false, true);
@@ -307,7 +307,7 @@ fn what_was_given_up_before_a_restart_may_be_lost_untold_and_what_was_answered_m
         } else {
             checker.is_over(lost)
         }
-        // A read has shown it.
+        // A read has returned the write's data.
         let seen = data(&checker, lost);
         assert!(reads(&mut checker, &seen));
         checker.sync_failed(0, &seen, &[0; 512]);

@@ -1,5 +1,5 @@
-//! An NBD client that violates the protocol. It changes only its own export. It reads the others, requests
-//! missing exports, and does not receive replies.
+//! An NBD client that violates the protocol. It reads all exports but writes only to its own one. It also
+//! requests exports that do not exist, and does not receive replies.
 
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
@@ -33,7 +33,7 @@ async fn live(simulation: Rc<Simulation>) {
 async fn attack(stream: &dyn Stream, simulation: &Simulation, kind: u64) -> io::Result<()> {
     match kind {
         0 => return babble(stream).await,
-        1 => return std::future::pending().await, // it never answers the greeting
+        1 => return std::future::pending().await, // never answers the greeting
         _ => greet(stream).await?,
     }
     if kind == 2 {
@@ -50,7 +50,7 @@ async fn attack(stream: &dyn Stream, simulation: &Simulation, kind: u64) -> io::
             _ => {}
         }
     }
-    // Replies are read occasionally or never, so they accumulate in the server.
+    // Reads replies only occasionally or never, so that they accumulate in the server.
     let reads_once_in = *draw(|random| random.pick(&[1, 8, crate::disk::NEVER]));
     while !simulation.is_over.get() {
         for _ in 0..draw(|random| random.mostly_small(1, 64)) {
@@ -95,7 +95,8 @@ async fn haggle(stream: &dyn Stream) -> io::Result<()> {
     }
 }
 
-/// A request that is valid, nearly valid or invalid; it changes data only on the adversary's own export.
+/// Returns a request that is valid, nearly valid or invalid. It changes data only on the adversary's own
+/// export.
 fn request(is_own: bool) -> Vec<u8> {
     let reading = [simple::READ, simple::READ, simple::CACHE, 7, 8, 0xffff];
     let changing = [simple::WRITE, simple::WRITE, simple::TRIM, simple::WRITE_ZEROES, simple::FLUSH];
@@ -125,13 +126,13 @@ fn request(is_own: bool) -> Vec<u8> {
     sent.extend(offset.to_be_bytes());
     sent.extend(length.to_be_bytes());
     if command == simple::WRITE {
-        // Mostly less than announced, so the next request is taken for data.
+        // The data is mostly shorter than announced, so the server takes the next request for data.
         sent.extend(vec![0xad; draw(|random| random.below(8193)) as usize]);
     }
     sent
 }
 
-/// Drops what has arrived.
+/// Reads and discards the data that has arrived.
 pub(super) fn read_what_is_there(stream: &dyn Stream) -> io::Result<()> {
     let mut bytes = [0; 4096];
     loop {

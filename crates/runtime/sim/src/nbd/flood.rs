@@ -1,7 +1,7 @@
-//! Peers that never stop sending before a login has ended: clients that pipeline NBD options and iSCSI login requests, and an NBD
-//! server that answers an option without end. A machine that reads for as long as there are bytes would serve
-//! nothing else, and none of its timers would fire; [`crate::cores::turn`] checks for that. A client must
-//! time out.
+//! Peers that send endlessly before the login has completed: clients that pipeline NBD options and iSCSI
+//! login requests, and an NBD server whose replies to an option never end. If a machine read as long as there
+//! is data, it would serve no other peer, and none of its timers would fire; [`crate::cores::turn`] checks
+//! for this. A client must time out.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
@@ -31,7 +31,7 @@ pub(crate) fn begin(simulation: &Rc<Simulation>) -> Vec<Machine> {
     floods.chain([client]).collect()
 }
 
-/// Floods the server, connection after connection.
+/// Floods the server through one connection after another.
 async fn flood(simulation: Rc<Simulation>) {
     while !simulation.is_over.get() {
         reactor::sleep(Duration::from_nanos(draw(|random| random.mostly_small(100_000, 1_000_000_000))))
@@ -49,7 +49,7 @@ async fn flood(simulation: Rc<Simulation>) {
                 return send_without_end(&*stream, &option(number, &[])).await;
             }
             let (mut header, text) = login(0);
-            header[1] = 0x04; // the negotiation of operational parameters, which never ends
+            header[1] = 0x04; // operational negotiation, which never ends
             send_without_end(&*stream, &pdu(header, text.as_bytes())).await
         })
         .await;
@@ -91,7 +91,7 @@ fn flooding_portal() -> SocketAddr {
     SocketAddr::new(super::portal().ip(), 10810)
 }
 
-/// A server that answers a client's options, one of them endlessly.
+/// Runs a server that replies to a client's options, to one of them endlessly.
 async fn serve() {
     let Ok(listener) = reactor::world().listen(flooding_portal(), &Default::default()) else { return };
     while let Ok(stream) = listener.accept().await {
@@ -127,7 +127,7 @@ fn reply(to: u32, kind: u32, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Our client at that server: its handshake fails within its timeout.
+/// Connects our client to that server, and checks that the handshake fails within its timeout.
 async fn ask(simulation: Rc<Simulation>) {
     let Ok(mut url) = nbd_client::Url::parse(&format!("nbd://{}/volume0", flooding_portal())) else { return };
     url.options.timeout = Duration::from_secs(5);

@@ -1,5 +1,6 @@
-//! NBD clients on the volumes of the initiators: simple ones (`writing`) and one that breaks rules (`adversary`).
-//! They exist only in simulations with [`crate::Addition::Nbd`]; other simulations draw nothing for them.
+//! NBD clients on the volumes of the initiators: simple clients (`writing`), and one that violates the
+//! protocol (`adversary`). They exist only in simulations with [`crate::Addition::Nbd`]; other simulations
+//! draw no random numbers for them.
 
 pub(crate) mod adversary;
 pub(crate) mod flood;
@@ -23,10 +24,11 @@ pub(crate) fn portal() -> SocketAddr {
 /// The export that the adversary may write.
 const VICTIM: &str = "adversary";
 
-/// Writers from here on, and below our initiators', are NBD clients.
+/// The lowest writer number of simple NBD clients. Their numbers are below those of our initiators.
 const FIRST_WRITER: Writer = 500;
 
-/// Whether a writer uses NBD: it has no registration, and a reservation that excludes it ends its requests.
+/// Whether a writer is a simple NBD client. Such a writer has no registration, and a reservation that
+/// excludes it ends its requests.
 pub(crate) fn is_client(writer: Writer) -> bool {
     (FIRST_WRITER..OUR_FIRST_WRITER).contains(&writer)
 }
@@ -38,7 +40,7 @@ pub(crate) fn export_name(lun: u16) -> String {
     }
 }
 
-/// The exports to serve in addition to these LUNs, except hidden ones.
+/// Returns the configuration of the NBD exports for these LUNs, except hidden ones.
 pub(crate) fn config(simulation: &Simulation, exports: &[iscsi_server::Export]) -> Config {
     let hidden = simulation.hidden.get();
     let served = exports.iter().filter(|export| hidden >> export.lun & 1 == 0);

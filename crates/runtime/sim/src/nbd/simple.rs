@@ -1,6 +1,6 @@
-//! A simple NBD client that follows the specification and does nothing on its own. It shares no code with
-//! `wire/nbd`, so that they cannot share a misreading of the specification. A protocol violation by the
-//! server is reported as a fault of the simulation.
+//! A simple NBD client that follows the specification, and sends only what its callers request. It shares no
+//! code with `wire/nbd`, so that the two cannot share a misinterpretation of the specification. It reports
+//! protocol violations by the server as faults.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -71,7 +71,7 @@ pub(super) enum Form {
 pub(super) struct Terms {
     pub(super) export: String,
     pub(super) form: Form,
-    /// EXPORT_NAME instead of GO.
+    /// Whether to use NBD_OPT_EXPORT_NAME instead of NBD_OPT_GO.
     pub(super) old: bool,
     pub(super) slow: Slowness,
     pub(super) is_calm: bool,
@@ -83,7 +83,7 @@ pub(super) struct Client(Rc<Inner>);
 
 struct Inner {
     stream: Box<dyn Stream>,
-    /// Its own address.
+    /// The client's own address.
     local: SocketAddr,
     form: Form,
     bytes: u64,
@@ -152,7 +152,7 @@ pub(super) fn option(number: u32, data: &[u8]) -> Vec<u8> {
     sent
 }
 
-/// The data of GO: a name, and no requests for information.
+/// Encodes the data of NBD_OPT_GO: a name, and no requests for information.
 pub(super) fn go(export: &str) -> Vec<u8> {
     let mut data = (export.len() as u32).to_be_bytes().to_vec();
     data.extend(export.as_bytes());
@@ -160,7 +160,7 @@ pub(super) fn go(export: &str) -> Vec<u8> {
     data
 }
 
-/// Receives the greeting and answers it.
+/// Receives the greeting, and replies with the client's flags.
 pub(super) async fn greet(stream: &dyn Stream) -> io::Result<()> {
     if bytes(stream).await? != *b"NBDMAGIC" || bytes(stream).await? != *OPTION_MAGIC {
         return Err(wrong("its greeting"));
@@ -171,7 +171,7 @@ pub(super) async fn greet(stream: &dyn Stream) -> io::Result<()> {
     pdu::write(stream, &3u32.to_be_bytes()).await // fixed newstyle, no zeroes
 }
 
-/// The next reply to an option: its type and its data.
+/// Receives the next reply to an option, and returns its type and its data.
 pub(super) async fn option_reply(stream: &dyn Stream, to: u32) -> io::Result<(u32, Vec<u8>)> {
     if get_64(stream).await? != OPTION_REPLY || get_32(stream).await? != to {
         return Err(wrong(format!("its reply to option {to}")));
@@ -182,7 +182,7 @@ pub(super) async fn option_reply(stream: &dyn Stream, to: u32) -> io::Result<(u3
     Ok((kind, data))
 }
 
-/// The size and flags of an export; `None` if it is refused.
+/// Requests an export, and returns its size and flags; `None` if the server refuses it.
 async fn shake_hands(stream: &dyn Stream, terms: &Terms) -> io::Result<Option<(u64, u16)>> {
     greet(stream).await?;
     let wanted = match terms.form {
@@ -217,7 +217,7 @@ async fn shake_hands(stream: &dyn Stream, terms: &Terms) -> io::Result<Option<(u
 }
 
 impl Client {
-    /// Connects to an export; `None` if it does not exist or the connection fails.
+    /// Connects to an export. Returns `None` if the export does not exist or the connection fails.
     pub(super) async fn connect(to: SocketAddr, terms: &Terms) -> Option<Client> {
         let stream = reactor::world().connect(to, &Default::default()).ok()?;
         let (bytes, flags) = shake_hands(&*stream, terms).await.ok().flatten()?;
@@ -241,7 +241,7 @@ impl Client {
         self.0.local
     }
 
-    /// The size of its export.
+    /// The size of the export in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.0.bytes
     }
@@ -250,7 +250,7 @@ impl Client {
         self.0.flags & flag != 0
     }
 
-    /// Whether replies to reads come in chunks.
+    /// Whether replies to reads consist of chunks.
     pub(super) fn has_chunks(&self) -> bool {
         self.0.form != Form::Simple
     }
@@ -328,7 +328,8 @@ impl Client {
         self.or_leave(end).await;
     }
 
-    /// Limits the wait: on a connection that the server no longer has, nothing arrives.
+    /// Waits for up to [`SILENCE_MAX`], then closes the connection: if the server no longer has the
+    /// connection, nothing arrives on it.
     async fn or_leave<T>(&self, something: impl Future<Output = T>) -> Option<T> {
         match reactor::timeout(SILENCE_MAX, something).await {
             Ok(value) => Some(value),
@@ -433,7 +434,8 @@ impl Client {
         state.requests.get(&cookie).filter(|_| error == 0).map_or(0, |request| request.data.len())
     }
 
-    /// Stores data of a read at this offset of the export. In a simple reply 0 stands for the request's own offset.
+    /// Stores data of a read at this offset of the export. In a simple reply, `offset` 0 stands for the
+    /// offset of the request.
     fn fill(&self, cookie: u64, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut state = self.0.state.borrow_mut();
         let Some(request) = state.requests.get_mut(&cookie) else { return Ok(()) };
@@ -486,7 +488,7 @@ async fn write(client: Client) {
         let Some(bytes) = taken else { return };
         let mut at = 0;
         while at < bytes.len() {
-            // In pieces, so that a slow client pauses in the middle of a request.
+            // Send in pieces, so that a slow client pauses in the middle of a request.
             dawdle(client.0.slow.sends_once_in, client.0.slow.longest).await;
             let end = bytes.len().min(at + (8 << 10));
             if client.is_lost() || pdu::write(&*client.0.stream, &bytes[at..end]).await.is_err() {

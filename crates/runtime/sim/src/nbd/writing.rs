@@ -1,9 +1,9 @@
-//! NBD clients that read, write and flush concurrently over several connections, and derive from the end of
-//! each request whether it took effect.
+//! NBD clients that read, write and flush concurrently over several connections. From the way in which each
+//! write ends, they derive whether it took effect.
 //!
-//! A request lost with its connection may be executed until the server has closed its end. Requests that the
-//! server had started and abandoned exclude others until the device has ended them, so shortly afterwards
-//! they are over.
+//! If a connection is lost, its requests may be executed until the server has closed its end. Requests that
+//! the server has started and abandoned lock their blocks until the device has ended them. So shortly after
+//! the server has closed its end, all requests are over.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ struct Session {
     writer: Writer,
     clients: Vec<Client>,
     begun: Now,
-    /// A task has detected that the session must end.
+    /// Whether a task has detected that the session must end.
     ends: Cell<bool>,
 }
 
@@ -77,8 +77,8 @@ async fn live(simulation: Rc<Simulation>, writer: Writer) {
     }
 }
 
-/// Opens a random number of connections, all before the first request: a loss of writes is reported only to
-/// existing connections. `None` if one fails.
+/// Opens a random number of connections. All of them are opened before the first request, because a loss of
+/// writes is reported only to existing connections. Returns `None` if one fails.
 async fn connect(simulation: &Simulation, volume: &Volume) -> Option<Vec<Client>> {
     let longest = if simulation.is_calm { 1_000_000_000 } else { 90_000_000_000 };
     let never = crate::disk::NEVER;
@@ -178,7 +178,7 @@ impl Session {
             )),
             0 if fua => volume.check(|checker| checker.wrote_stable(id)),
             0 => volume.check(|checker| checker.wrote(id)),
-            _ => volume.check(|checker| checker.is_over(id)), // only a flush reports losses of earlier writes
+            _ => volume.check(|checker| checker.is_over(id)), // losses are reported by flushes only
         }
         self.expect_plain(error, flags);
         Ok(())
@@ -188,7 +188,7 @@ impl Session {
         self.read_around(client, (lba, blocks), (0, 0)).await
     }
 
-    /// Reads the blocks together with some bytes of the blocks before and after.
+    /// Reads the blocks, together with some bytes of the blocks before and after them.
     async fn read_bytes(&self, client: &Client, (lba, blocks): (u64, u64)) -> Result<(), Lost> {
         let most = BLOCK as u64 - 1;
         let (before, behind) = draw(|random| (random.below(most), random.below(most)));
@@ -236,7 +236,7 @@ impl Session {
         client.request(simple::CACHE, 0, bytes(lba, blocks), &[]).await.map(drop)
     }
 
-    /// Flushes on one connection; covers writes answered on all connections.
+    /// Flushes on one connection. This covers writes that were answered on any connection.
     async fn flush(&self, client: &Client) -> Result<(), Lost> {
         let begun = self.volume.check(|checker| checker.now());
         note(&[79, self.writer], || {
@@ -274,7 +274,7 @@ impl Session {
                 false => client.leave(),
             }
         }
-        // Losses are not reported to connections opened after them.
+        // Losses are not reported to connections that are opened after them.
         self.volume.check(|checker| checker.is_gone(self.writer));
         let of = self.clients.iter().map(Client::local).collect();
         let writes = self.volume.check(|checker| checker.open_since(self.begun, self.writer));
