@@ -1,5 +1,5 @@
-//! `serve --check`: checks whether a start would succeed, by trying everything that it needs without changing
-//! anything.
+//! `serve --check`: checks whether a start would succeed. It tries everything that a start needs, but changes
+//! nothing.
 
 use std::collections::HashMap;
 use std::fs;
@@ -31,8 +31,8 @@ pub struct Checked {
     pub notes: Vec<String>,
 }
 
-/// A server that uses the state directory is probably the one for which this configuration is intended, by a
-/// reload: anything that is then in use is not an error.
+/// A check in progress. If a server uses the state directory, the configuration is probably intended for a
+/// reload of that server. Anything that is in use is then not an error.
 struct Trial<'a> {
     config: &'a Config,
     state: &'a Path,
@@ -71,7 +71,7 @@ impl Trial<'_> {
         self.found.mistakes.push(sentence.to_string());
     }
 
-    /// Reports something in use: by the running server, if there is one.
+    /// Reports that something is in use: as an error, or as a note if a running server may be using it.
     fn in_use(&mut self, sentence: &impl ToString) {
         match self.is_running {
             true => {
@@ -144,7 +144,7 @@ impl Trial<'_> {
         identity::check(volume, &kept, &self.known, Mark::of(&volume.spec, layers).as_ref())
     }
 
-    /// Reports two volumes with the same file, which can only be used by one.
+    /// Reports two volumes with the same file, because only one volume can use a file.
     fn paths(&mut self, volumes: &[&Volume]) {
         let mut taken: HashMap<PathBuf, &VolumeName> = HashMap::new();
         for volume in volumes.iter().filter(|volume| !volume.spec.is_readonly()) {
@@ -173,7 +173,7 @@ impl Trial<'_> {
         let is_made =
             creation == Creation::Free || creation == Creation::Ordered && volume.spec.orders_creation();
         if let Some(path) = volume.spec.store().makes_file().filter(|_| is_made && !is_readonly) {
-            // Unlike those of the state directory, the directory of a volume is not created.
+            // A start creates directories in the state directory, but not the directory of a volume's file.
             let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             let there = fs::metadata(folder.unwrap_or(Path::new("."))).map(drop);
             let source = |source| OpenError::NotCreated { path: path.to_owned(), source };
@@ -201,7 +201,7 @@ impl Trial<'_> {
 
     fn addresses(&mut self) {
         let portals: Vec<front_end_core::Portal> = self.config.portals().map(|(_, portal)| portal).collect();
-        // All are opened together, as in a start.
+        // All portals are opened together, as in a start.
         let failed: Vec<io::Error> = block_on(async {
             if let Err(error) = front_end_core::each_once(&portals) {
                 return vec![error];
@@ -253,16 +253,16 @@ fn read_only() -> Opening {
     Opening { read_only: true, ..backends::opening() }
 }
 
-/// Whether a Unix socket can be created there; changes nothing.
+/// Checks that a Unix socket can be created at `path`. Changes nothing.
 fn can_bind(path: &Path) -> io::Result<()> {
     local_socket::look(path)?;
-    // Its directory is not created.
+    // A start does not create the directory of the socket.
     let folder = path.parent().unwrap_or(path);
     let can_make = fs::metadata(folder).and_then(|_| can_make(path));
     can_make.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }
 
-/// Whether a file can be created there; a start creates missing directories.
+/// Checks that a file can be created at `path`. Its directory may be missing, because a start creates it.
 fn can_make(path: &Path) -> io::Result<()> {
     let there = path.ancestors().skip(1).find(|folder| folder.as_os_str().is_empty() || folder.exists());
     let folder = there.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -1,4 +1,4 @@
-//! The difference between two configurations, as text and as actions on volumes.
+//! The difference between two configurations, as lines of text and as actions on volumes.
 
 use std::collections::BTreeSet;
 
@@ -56,7 +56,7 @@ impl Difference {
         self.lines.is_empty() && self.at_next_start.is_empty() && self.reordered.is_empty()
     }
 
-    /// Whether the volume with this current name is removed, renamed, reopened or changed.
+    /// Whether the difference removes, renames, reopens or changes the volume that currently has this name.
     pub(crate) fn touches(&self, volume: &VolumeName) -> bool {
         let named = self.removed.iter().chain(&self.reopened).chain(&self.reordered);
         named
@@ -108,7 +108,7 @@ impl Difference {
     }
 
     fn volume(&mut self, before: &Volume, after: &Volume) {
-        // The previous name is no longer needed, because the volume was found by it.
+        // The previous name is not compared: it only serves to match the two volumes.
         let Volume { name, spec, uuid, names, previous_name: _, deadline } = after;
         if before.deadline != *deadline {
             let (old, new) = (before.deadline.as_secs_f64(), deadline.as_secs_f64());
@@ -141,8 +141,8 @@ impl Difference {
         }
     }
 
-    /// Everything except the volumes. All fields are listed, so that a new field must be compared or omitted
-    /// on purpose.
+    /// Compares everything except the volumes. All fields are listed, so that a new field must be compared or
+    /// omitted on purpose.
     fn rest(&mut self, now: &Config, wanted: &Config) {
         let Config {
             volumes: _,
@@ -156,13 +156,13 @@ impl Difference {
             io_engine,
             metrics,
             log,
-            congestion: _, // set by the command line; it stays
+            congestion: _, // from the command line, so it does not change
         } = wanted;
         for (before, after) in now.front_ends().zip(wanted.front_ends()) {
             debug_assert_eq!(before.kind().name, after.kind().name, "both were read by one table");
             self.lines.extend(before.changes(after, &self.renamed));
         }
-        // Front ends have their limits in the same section.
+        // The limits of front ends are in the same section, and may have reported it already.
         if now.limits != *limits && !self.lines.iter().any(|line| line == LIMITS_CHANGED) {
             self.line(LIMITS_CHANGED.to_owned());
         }
@@ -187,7 +187,7 @@ impl Difference {
     }
 }
 
-/// The sizes, if a smaller `size=` truncates one of the stores, and everything else is the same.
+/// The old and new size, if a smaller `size=` truncates one of the stores, and everything else is the same.
 pub(crate) fn shrinking(before: &Spec, after: &Spec) -> Option<(Bytes, Bytes)> {
     match (before.backend.members(), after.backend.members()) {
         ([one], _) => shrinking(one, after),
@@ -210,13 +210,13 @@ pub(crate) fn growth(before: &Spec, after: &Spec) -> Option<Bytes> {
     resized(before, after).filter(|(old, new)| new.0 > old.0).map(|(_, new)| new)
 }
 
-/// Whether a volume, or a member of it, is in memory: reopened, it is empty.
+/// Whether a volume, or a member of it, is in memory, and would be empty after it is reopened.
 fn has_ram(spec: &Spec) -> bool {
     spec.backend.kind().name == "ram" || spec.backend.members().iter().any(has_ram)
 }
 
-/// The sizes, if only the `size=` of the store or orders for the start differ. Both are 0 if neither has a
-/// size.
+/// The old and new size, if only the `size=` of the store or orders for the start differ. Both are 0 if
+/// neither specification has a size.
 fn resized(before: &Spec, after: &Spec) -> Option<(Bytes, Bytes)> {
     let flags = |spec: &Spec| (spec.readonly, spec.removable, spec.thick);
     let (old, new) = (&before.backend, &after.backend);

@@ -14,9 +14,9 @@
 //!
 //! The cache generation changes whenever acknowledged but unflushed writes may have been lost between two
 //! starts. If such writes are cached in the memory of this process, the generation changes at every start. If
-//! they are cached in the page cache, it changes at every boot, and when the page cache may have been
-//! dropped, for example by an unmount that could not write everything back. A loss while the volume is served
-//! has a separate mark ([`volume::Volume::loss_mark`]).
+//! they are cached in the page cache, it changes at every boot. It also changes when the page cache may have
+//! been dropped, for example by an unmount that could not write everything back. A loss while the volume is
+//! served has a separate mark ([`volume::Volume::loss_mark`]).
 //!
 //! The page cache is identified through sysfs. When a file system is mounted, the kernel creates entries for
 //! it, and removes them when its last mount in any namespace is gone; their inode numbers are not reused.

@@ -25,8 +25,8 @@ impl FormatTime for Milliseconds {
 /// `2026-11-25T16:15:40.123`
 const MILLISECONDS_END: usize = 23;
 
-/// The format of a plain-text log line. A line that is too long is cut, and ends in `…`. So the most
-/// important fields come first.
+/// The format of a plain-text log line. A line that is too long is cut, and ends in `…`, so callers must put
+/// the most important fields first.
 pub struct LogLine(Format<Full, Milliseconds>);
 
 impl LogLine {
@@ -37,7 +37,7 @@ impl LogLine {
 }
 
 /// The format of an event's fields in plain text: `key=value`, which programs can also parse. A value with
-/// blanks, quotes or control characters is quoted, with `\` before characters that would end it.
+/// blanks, quotes or control characters is quoted, and `\` precedes characters that would end the value.
 pub fn log_fields() -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
     debug_fn(field).delimited(" ")
 }
@@ -45,7 +45,7 @@ pub fn log_fields() -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
 fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
     let text = format!("{value:?}");
     if field.name() == "message" {
-        // It may contain a peer's text, which must not move the cursor.
+        // The message may contain text from a peer, which must not move the cursor.
         let is_kept = |letter: char| letter == '\n' || foreign::is_printable(letter);
         return text.chars().try_for_each(|letter| match is_kept(letter) {
             true => writer.write_char(letter),
@@ -64,7 +64,7 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && !text.contains(ends_word)
 }
 
-/// Whether it is a single quoted text, in the format of `Debug`.
+/// Whether `text` is a single quoted text, in the format of `Debug`.
 fn is_quoted(text: &str) -> bool {
     let Some(inner) = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) else { return false };
     let mut is_escaped = false;
@@ -76,10 +76,10 @@ fn is_quoted(text: &str) -> bool {
     !inner.contains(ends_early) && !is_escaped
 }
 
-/// Minimum length of a cut line: the cut is after the word or field that reaches it, so that `key=value`
-/// stays whole.
+/// Minimum length of a cut line. The line is cut after the word or field that reaches this length, so that
+/// `key=value` stays whole.
 const LINE_MAX: usize = 200;
-/// Maximum length, for a line whose last field is longer than any of ours.
+/// Maximum length of a cut line, in case its last field is longer than any field of Linerate.
 const LINE_MOST: usize = 600;
 
 impl<S, N> FormatEvent<S, N> for LogLine
@@ -105,7 +105,7 @@ where
 
 const ESCAPE: char = '\u{1b}';
 
-/// Where to cut a line that is too long; colours do not count.
+/// The position at which to cut a line that is too long. Colour codes do not count.
 fn cut(line: &str) -> Option<usize> {
     let (mut seen, mut in_colour, mut in_quotes, mut is_escaped) = (0, false, false, false);
     let mut end = None;

@@ -1,7 +1,8 @@
 //! Requests on the control socket of a running server, and their replies.
 //!
-//! To add, remove or resize one volume, the configuration is edited, applied, and only then written to the
-//! file. After an order to a RAID set, the set's new specification is written to the configuration file.
+//! To add, remove or resize one volume, the server edits the configuration, applies it, and only then writes
+//! it to the file. After an order to a RAID set, the set's new specification is written to the configuration
+//! file.
 
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -79,7 +80,7 @@ fn switch(live: &Live, name: &str, mode: FaultMode, by: &str) -> ControlReply {
 struct Changed {
     start_options: StartOptions,
     file: Option<ConfigFile>,
-    /// A note on how long the change lasts, if it is not in the file.
+    /// A note on how long the change lasts, if it is not written to the file.
     lasts: Option<String>,
 }
 
@@ -88,7 +89,7 @@ impl Live {
     /// audit log.
     ///
     /// # Errors
-    /// Why nothing has changed.
+    /// The reason; in this case nothing has changed.
     pub fn change(&self, change: &Change, options: ReloadOptions, by: &str) -> Result<Reloaded, Failure> {
         self.noted(options, by, || self.change_unnoted(change, options))
     }
@@ -99,8 +100,8 @@ impl Live {
             && let Some(served) = self.volume_to_cut(volume, change, options)?
             && let Some(device) = served.upgrade().map(|served| Arc::clone(served.device()))
         {
-            // Checked first, so that hosts do not lose the volume to an order that is then refused. Other
-            // orders do not wait for this.
+            // Check for data first, so that hosts do not lose the volume because of an order that is then
+            // refused. Other orders do not wait for this check.
             block_on(shrink::check_served(volume, device, &served, Bytes(*bytes)))?;
         }
         let plan = |now: &LiveState| {
@@ -113,7 +114,7 @@ impl Live {
         if options.dry_run {
             return Ok(reloaded);
         }
-        // A file that could not grow must not have the new size at the next start either.
+        // If a file could not grow, the configuration must not specify the new size at the next start either.
         if !Difference::between(&now.config, &changed.wanted(file.as_ref())?).lines.is_empty() {
             return Ok(reloaded);
         }
@@ -253,7 +254,8 @@ impl Changed {
     }
 }
 
-/// Parses a specification whose paths are absolute, so that it means the same to the server as to the client.
+/// Parses a specification. Its paths must be absolute, so that it means the same to the server as to the
+/// client.
 pub(crate) fn read(spec: &str) -> Result<Spec, String> {
     let spec = backends::parse(spec).map_err(|error| error.to_string())?;
     match relative(&spec) {
@@ -265,13 +267,13 @@ pub(crate) fn read(spec: &str) -> Result<Spec, String> {
     }
 }
 
-/// A file in it whose path is not absolute.
+/// A file in the specification whose path is not absolute.
 fn relative(spec: &Spec) -> Option<String> {
     let own = spec.backend.path().filter(|path| path.is_relative());
     own.map(|path| path.display().to_string()).or_else(|| spec.backend.members().iter().find_map(relative))
 }
 
-/// Rejects a change to the volume other than growth.
+/// Returns an error if the change to the volume is not growth.
 fn check_growth(name: &VolumeName, size: Bytes, difference: &Difference) -> Result<(), Failure> {
     let grows = difference.grown.iter().any(|(grown, _)| grown == name);
     match grows || difference.lines.is_empty() {
@@ -283,7 +285,8 @@ fn check_growth(name: &VolumeName, size: Bytes, difference: &Difference) -> Resu
     }
 }
 
-/// A set that takes longer counts as unresponsive. Less than the timeout of the control socket's client.
+/// A set that takes longer than this to respond counts as unresponsive. This is less than the timeout of the
+/// control socket's client.
 const ANSWER_TIME: Duration = Duration::from_secs(240);
 
 impl Live {
@@ -291,7 +294,7 @@ impl Live {
     /// file. `by` names the requester for the audit log.
     ///
     /// # Errors
-    /// Why the order was not executed, or is not complete.
+    /// The order was not executed, or is not complete.
     pub fn raid(
         &self,
         volume: &str,
@@ -311,8 +314,8 @@ impl Live {
         outcome
     }
 
-    /// The same, without a line in the audit log. If the order takes longer than `answer_time`, it continues
-    /// without its requester.
+    /// [`Live::raid`] without a line in the audit log. If the order takes longer than `answer_time`, this
+    /// returns, and the order continues.
     pub(crate) fn raid_unnoted(
         &self,
         volume: &str,
@@ -323,7 +326,8 @@ impl Live {
         let order = order_of(order).map_err(Failure::refused)?;
         let is_assembly = matches!(order, Order::Assemble);
         let mut now = self.now();
-        // Each order rewrites the specification left by the previous one.
+        // Wait for earlier orders to the volume, because each order changes the specification that the
+        // previous one has written.
         while !is_assembly && now.ordered.iter().any(|name| name.as_str() == volume) {
             now = self.order_ended(now);
         }
@@ -347,7 +351,8 @@ impl Live {
             now.check_served(now.start_options.file()?.as_ref())?;
         }
         let claim = (!is_assembly).then(|| Claim::new(self, &mut now, volume));
-        // The order may wait for members, but reloads and other orders must not wait for it.
+        // Release the lock: the order may wait for members, and reloads and orders to other volumes must not
+        // wait for it.
         drop(now);
         let mut pending = set.order(order)?;
         let answer = match block_on(async { reactor::timeout(answer_time, &mut pending).await }) {
@@ -376,7 +381,7 @@ impl Live {
             "a claimed volume is not taken away"
         );
         now.write_down(&set, &mut reloaded);
-        // Dropped before the claim, which takes the lock again.
+        // Release the lock before the claim is dropped, because dropping the claim takes the lock again.
         drop(now);
         Ok(reloaded)
     }
@@ -408,8 +413,8 @@ impl Live {
     }
 }
 
-/// A volume with an order to one of its RAID sets. Until this is dropped, other orders to its sets wait, and
-/// so do configuration changes that concern the volume ([`Live::lock_for`]).
+/// A volume with an order to one of its RAID sets. Until this claim is dropped, other orders to the volume's
+/// sets wait, and so do configuration changes that concern the volume ([`Live::lock_for`]).
 struct Claim<'a> {
     live: &'a Live,
     volume: VolumeName,
@@ -435,10 +440,10 @@ impl Drop for Claim<'_> {
 }
 
 impl Live {
-    /// Closes all RAID sets, which have no more users. An unresponsive one is resynchronised at the next
-    /// start.
+    /// Closes all RAID sets, which have no more users. A set that does not respond is resynchronised at the
+    /// next start.
     pub(crate) fn close_sets(&self) {
-        // Not under a lock that a change may hold for long.
+        // The probe has its own lock. The lock of the configuration may be held for a long time by a change.
         let sets = self.probe().sets();
         let close = async {
             for set in sets {
@@ -455,7 +460,7 @@ impl Live {
 }
 
 impl LiveState {
-    /// Replaces the specification of a set, if orders have changed it and the set is in use.
+    /// Writes down the new specification of a set, if orders have changed it and the set is in use.
     fn write_down(&mut self, set: &Arc<Running>, reloaded: &mut Reloaded) {
         let Some(volume) = self.volumes.of_set(set) else { return };
         let named = |known: &Volume| known.name == *volume;
@@ -484,7 +489,8 @@ impl LiveState {
         }
     }
 
-    /// Writes the change to the configuration, if that is a file, and adds a note on how long it lasts.
+    /// Writes the change to the configuration file, if there is one, and adds a note on how long the change
+    /// lasts.
     fn written(
         &mut self,
         name: &VolumeName,

@@ -1,4 +1,4 @@
-//! Checks whether the part to cut off a volume contains data.
+//! Checks whether the part of a volume that will be cut off contains data.
 
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -11,8 +11,9 @@ use crate::config::values::VolumeName;
 use crate::waiting::answered;
 use backends::Failure;
 
-/// Fails if a volume to be cut to `bytes` has data after that. Leftovers of a file system of known length
-/// that ends before do not count: it was shrunk first.
+/// Fails if a volume that will be cut to `bytes` has data after this length. If the volume has a file system
+/// of known length that ends before, data behind it does not count: it is left over from before the file
+/// system was shrunk.
 ///
 /// # Errors
 /// There is data, or the device fails, or the check takes too long.
@@ -27,8 +28,8 @@ pub(crate) async fn check(name: &VolumeName, device: &dyn BlockDevice, bytes: By
     })
 }
 
-/// The same while the volume is `served` and other orders do not wait. An order that closes the volume ends
-/// the check: the file of a device in use cannot be opened again.
+/// [`check`] for a volume that is `served`, while other orders do not wait. An order that closes the volume
+/// ends the check, because its file could not be opened again while the check uses the device.
 pub(crate) async fn check_served<T>(
     name: &VolumeName,
     device: Arc<dyn BlockDevice>,
@@ -49,10 +50,10 @@ pub(crate) async fn check_served<T>(
     }
 }
 
-/// Reopening a file waits longer than this.
+/// Interval at which the check finds out that the volume was closed. Reopening a file waits longer than this.
 const LOOK_STEP: Duration = Duration::from_millis(50);
-/// During the second check, the volume is out of service and other orders wait. Two checks and a close take
-/// less time than the timeout of the control socket's client.
+/// Maximum duration of a check. During the second check, the volume is out of service and other orders wait.
+/// Two checks and a close take less time than the timeout of the control socket's client.
 const CHECK_TIME: Duration = Duration::from_secs(60);
 
 async fn has_no_data_behind(
@@ -85,7 +86,7 @@ async fn has_no_data_behind(
     }
 }
 
-/// The position of the first block from this byte on that is not all zeros.
+/// The position of the first block, from byte `from` on, that is not all zeros.
 async fn first_data(device: &dyn BlockDevice, from: u64) -> Result<Option<u64>, DeviceError> {
     const STEP_BYTES: u64 = 1 << 20;
     const RUNS: usize = 64;
@@ -123,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// Zeros that were written, not holes.
+    /// A device of zeros that were written: it has no holes.
     struct Zeros(Null);
 
     impl BlockDevice for Zeros {

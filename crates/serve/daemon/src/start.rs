@@ -1,5 +1,5 @@
-//! Startup and shutdown of a configured server. At startup, volumes are opened and reactor threads listen.
-//! When all threads have exited, all volumes have been flushed.
+//! Startup and shutdown of a configured server. At startup, the volumes are opened, and the reactor threads
+//! start to listen. At shutdown, all volumes are flushed before the threads exit.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -35,11 +35,11 @@ pub struct Started {
 }
 
 /// Starts the server of `config`, which was read from `start_options`. Until it is [open](Started::open), it
-/// listens and rejects logins with a temporary status. From now on this process may open as many files as the
-/// system allows.
+/// listens and rejects logins with a temporary status. Also raises the limit of open files of this process to
+/// the maximum that the system allows.
 ///
 /// # Errors
-/// Why the whole configuration cannot be served. Files created for it have been removed.
+/// The configuration cannot be served completely. Files that were created for it have been removed.
 pub fn start(start_options: StartOptions, config: Config) -> Result<Started, Failure> {
     let undo = Undo::default();
     let started = start_noting(start_options, config, &undo).inspect_err(|_| undo.take_back())?;
@@ -83,7 +83,7 @@ fn start_noting(start_options: StartOptions, config: Config, undo: &Undo) -> Res
 }
 
 impl Started {
-    /// The server while it runs.
+    /// The running server.
     pub fn live(&self) -> &Arc<Live> {
         &self.live
     }
@@ -99,8 +99,8 @@ impl Started {
     /// A thread cannot be started.
     pub fn open(&mut self) -> Result<(), Failure> {
         if let Some(socket) = self.socket.take() {
-            // The thread that waits for clients may outlive the server in a longer-lived program, and must
-            // not keep its state directory.
+            // In a program that runs longer than the server, the thread that waits for clients may outlive
+            // the server, and must not keep its state directory locked.
             let live = Arc::downgrade(&self.live);
             let answer = move |request, by: &str| match live.upgrade() {
                 Some(live) => live.answer(&request, by),
@@ -113,13 +113,14 @@ impl Started {
         Ok(())
     }
 
-    /// Waits until the server has ended, as it does after [`Live::shutdown`].
+    /// Waits until the server has shut down, which [`Live::shutdown`] initiates.
     ///
     /// # Errors
     /// A thread ended early, or a volume could not be flushed.
     pub fn join(self) -> Result<(), Failure> {
         self.ends.all_flushed();
-        // The sessions of their members, and their maintenance tasks, are on the cores.
+        // Close the RAID sets while the cores still run, because the sessions of their members and their
+        // maintenance tasks are on the cores.
         self.live.close_sets();
         drop(self.ends);
         let flushed = self.reactors.join().map_err(Failure::failed)?;
@@ -196,12 +197,12 @@ fn start_reactors(
     Ok((reactors, begins))
 }
 
-/// Hands the reactor threads their parts. The receiver gets the bound portals.
+/// Passes the reactor threads their parts. The returned receiver gets the bound portals.
 fn begin(begins: &[Sender<Part>], parts: Vec<Core>) -> BoundPortals {
     let (report, bound) = mpsc::channel();
     debug_assert_eq!(begins.len(), parts.len(), "each reactor has a core");
     for (begin, core) in begins.iter().zip(parts) {
-        // If a reactor has ended, the caller notices when it waits for the portals.
+        // If a reactor has ended, the caller detects this when it waits for the portals.
         let _ = begin.send((core, report.clone()));
     }
     bound
@@ -215,7 +216,7 @@ fn addresses(bound: &BoundPortals) -> Result<Vec<ListenAddress>, Failure> {
     }
 }
 
-/// The message for a portal, which the error names, that cannot be bound.
+/// The message for a portal that cannot be bound. The error names the portal.
 pub(crate) fn no_listener(error: &io::Error) -> String {
     format!("cannot listen on {error}; {}", remedy(error.kind()))
 }
@@ -226,12 +227,12 @@ fn remedy(kind: io::ErrorKind) -> &'static str {
             "stop the program that uses the address, or choose another address or port with --listen"
         }
         io::ErrorKind::AddrNotAvailable => "use --listen with an address of this machine",
-        // Unix sockets only.
+        // These errors occur only for Unix sockets.
         io::ErrorKind::AlreadyExists | io::ErrorKind::InvalidInput => {
             "choose a path at which this user can create a socket"
         }
         io::ErrorKind::PermissionDenied => "choose a port above 1023, such as 3260",
-        // Congestion control only.
+        // This error occurs only for a congestion control algorithm.
         io::ErrorKind::NotFound => "choose another with --congestion, or `congestion` of the portal",
         _ => "see --listen",
     }
@@ -365,7 +366,7 @@ mod tests {
         }
     }
 
-    /// Ample: events that a test waits for occur sooner.
+    /// A generous time limit: the events that a test waits for occur much sooner.
     const WAIT: Duration = Duration::from_secs(60);
 
     fn wait_until(what: impl Fn() -> bool) {
@@ -385,7 +386,7 @@ mod tests {
         let hang = block::Rule::all(block::FaultAction::Hang);
         faults.set([block::Rule { requests: block::Requests::Flushes, ..hang }]);
         let reply = one.shrink(2, false);
-        // The last flush: the check has passed, and the volume is being taken from its hosts.
+        // The last flush hangs: the check has passed, and hosts are about to lose the volume.
         wait_until(|| faults.counts().hanging > 0);
         let image = one.folder.path().join("v.img");
         let file = std::fs::File::options().write(true).open(&image).expect("there");
@@ -397,8 +398,8 @@ mod tests {
         drop(one.end());
     }
 
-    /// Regression: the check held the lock of all orders without a time limit, so the order to end a fault
-    /// waited for the fault.
+    /// Regression: the check held the lock of all orders without a time limit, so the order to end an
+    /// injected fault waited for the fault to end.
     #[test]
     fn a_device_that_does_not_answer_the_check_before_a_shrink_keeps_no_other_order_waiting() {
         let one = One::start("fault:[file:FOLDER/v.img?size=4MiB]");
@@ -418,7 +419,7 @@ mod tests {
         drop(one.end());
     }
 
-    /// Regression: the check came before the check whether the volume is in use.
+    /// Regression: the volume was checked for data before it was checked whether the volume is in use.
     #[test]
     fn a_shrink_of_a_volume_in_use_is_refused_before_its_device_is_asked() {
         use std::io::{Read as _, Write as _};
@@ -446,7 +447,7 @@ mod tests {
         mirror_with("")
     }
 
-    /// The same, started with these options of the set.
+    /// [`mirror`], started with these options of the set.
     fn mirror_with(options: &str) -> One {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let member = |name: &str| format!("file:{}?size=96MiB", folder.path().join(name).display());
@@ -460,7 +461,8 @@ mod tests {
         One::start_in(folder, "127.0.0.1:0", &format!("{spec}{options}"))
     }
 
-    /// Regression: an option that overrules a refusal was kept, and would have overruled the next refusal.
+    /// Regression: an option that overrides a refusal was kept in the specification, and would have
+    /// overridden the next refusal.
     #[test]
     fn the_specification_after_an_order_to_a_set_overrules_no_refusal() {
         let one = mirror_with("?missing-are-lost&rebuild=1GiB");
@@ -519,7 +521,7 @@ mod tests {
             let spare = one.text(&format!("file:FOLDER/{name}?size=96MiB"));
             let order = RaidOrder::Add { spare, overwrite: false };
             faults.hang();
-            // An order that has not started in this time is withdrawn.
+            // An order that has not started within this time is withdrawn.
             let told = loop {
                 let late = one.live().raid_unnoted("v", None, &order, Duration::from_secs(1));
                 let told = late.expect_err("a member hangs").to_string();
@@ -599,8 +601,8 @@ mod tests {
         drop(one.end());
     }
 
-    /// Regression: the first `size=` of a set was cut. That was a member's, and all hosts of the set were cut
-    /// off for nothing.
+    /// Regression: the first `size=` in the specification of a set was changed. It belonged to a member, and
+    /// all hosts lost access to the set needlessly.
     #[test]
     fn a_raid_set_is_not_shrunk_by_cutting_its_first_member() {
         let one = mirror();
@@ -612,7 +614,8 @@ mod tests {
         drop(one.end());
     }
 
-    /// Regression: the record kept an order that a reload had removed, and the next one was ignored.
+    /// Regression: the record still contained an order that a reload had removed, so the next such order was
+    /// ignored.
     #[test]
     fn a_reload_that_removes_an_order_lets_the_next_one_count() {
         let folder = tempfile::tempdir().expect("a temporary directory");
@@ -651,7 +654,8 @@ mod tests {
     }
 
     /// Regression: a volume that a reload renamed was looked up by its new name in the former configuration.
-    /// It was no longer served if it could not be reopened, and had the wanted size if it could not grow.
+    /// If the volume could not be reopened, it was no longer served. If it could not grow, the configuration
+    /// nevertheless had the new size.
     #[test]
     fn a_renamed_volume_that_cannot_be_changed_stays_as_it_was() {
         let folder = tempfile::tempdir().expect("a temporary directory");
@@ -786,7 +790,7 @@ mod tests {
         server.join().expect("flushed");
     }
 
-    /// The operations of a second program, executed in this one.
+    /// The operations of another program that manages a server, executed in this process.
     #[test]
     fn a_server_is_started_asked_changed_and_ended() {
         let one = One::start("ram:1MiB");

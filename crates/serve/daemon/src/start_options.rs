@@ -1,5 +1,6 @@
 //! The settings for starting the server: the path of the configuration file, and options of the command line.
-//! Volumes of the command line are added to those of the file; other options override those of the file.
+//! Volumes on the command line are added to the volumes of the file; other options override the settings of
+//! the file.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -23,7 +24,7 @@ pub struct StartOptions {
     /// Addresses to listen on. They replace the file's addresses of the same front end; if empty, the file's
     /// are used.
     pub listen: Vec<Listen>,
-    /// Directory of identities and reservations.
+    /// The state directory, with identities and reservations.
     pub state: Option<PathBuf>,
     /// The control socket.
     pub control: Option<PathBuf>,
@@ -51,7 +52,7 @@ pub struct NamedSpec {
 }
 
 /// An address, and the front end that listens there: `[SCHEME://]ADDR:PORT`, where the scheme is the front
-/// end's name. The first front end needs none. Some front ends also listen on Unix sockets
+/// end's name. The scheme of the first front end may be omitted. Some front ends also listen on Unix sockets
 /// (`SCHEME+unix://PATH`), or on interfaces and UDP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
@@ -92,7 +93,7 @@ impl StartOptions {
     /// The complete configuration to serve.
     ///
     /// # Errors
-    /// Errors in the file, conflicts with it, or a file that contains secrets and is accessible to users
+    /// The file has errors or conflicts with the options, or it contains secrets and is accessible to users
     /// other than its owner.
     pub fn safe_config(&self) -> Result<Config, Failure> {
         self.safe_config_with(self.file()?.as_ref())
@@ -147,7 +148,7 @@ impl StartOptions {
     /// Adds the default volume if none is given.
     pub fn or_usual(mut self) -> StartOptions {
         if self.path.is_none() && self.volumes.is_empty() {
-            // A test parses it.
+            // A test checks that the text can be parsed.
             self.volumes = vec![USUAL_VOLUME.parse().expect("a volume")];
         }
         self
@@ -207,7 +208,7 @@ mod tests {
         vec![text.parse().expect("an address")]
     }
 
-    /// A file with this text, and start options that only name it.
+    /// A file with this text, and start options that name only this file.
     fn file(text: &str) -> (tempfile::NamedTempFile, StartOptions) {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         std::fs::write(file.path(), text).expect("written");

@@ -1,7 +1,7 @@
 //! Blocking work on threads without a reactor: waiting for devices, many jobs in parallel, and opening
-//! volumes over a network, for which this server is a gateway. The sessions of network volumes are
-//! distributed round-robin over the reactors of the cores. Requests from the same core need no other thread;
-//! requests from other cores are passed on.
+//! network volumes, for which this server is a gateway. The sessions of network volumes are distributed
+//! round-robin over the reactors of the cores. Requests from the same core need no other thread; requests
+//! from other cores are passed on.
 
 use std::convert::Infallible;
 use std::num::NonZeroUsize;
@@ -18,7 +18,7 @@ use reactor::{Receiver, Sender, mailbox};
 use volume::backend::Opening;
 use volume::spec::Spec;
 
-/// A device that takes longer counts as unresponsive.
+/// A device that takes longer than this to flush counts as unresponsive.
 pub(crate) const FLUSH_TIME: Duration = Duration::from_secs(10);
 /// Time limit for the last commands of a volume.
 pub(crate) const CLOSE_TIME: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
     }
 }
 
-/// The result of a request to a device, with a time limit, so that neither other orders nor the caller wait
+/// Awaits a request to a device, with a time limit, so that neither the caller nor other orders wait
 /// indefinitely.
 pub(crate) async fn answered<T>(
     request: impl Future<Output = Result<T, DeviceError>>,
@@ -60,7 +60,7 @@ pub(crate) fn at_once<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + S
         done
     };
     let mut done = thread::scope(|scope| {
-        // This thread does the rest of the work, or all of it if no threads can be started.
+        // This thread does a share of the work, or all of it if no thread can be started.
         let helpers = 1..OPENERS.min(things.len());
         let helpers: Vec<_> =
             helpers.map_while(|_| thread::Builder::new().spawn_scoped(scope, run).ok()).collect();
@@ -96,24 +96,24 @@ struct Job {
 /// The jobs of one reactor.
 pub(crate) struct Jobs(Receiver<Job>);
 
-/// A core's part in the shutdown. Other cores may use devices that live on this core until all cores have
-/// flushed their volumes, and afterwards until [`Ends`] is dropped. Nothing is ever sent: senders are
-/// dropped.
+/// A core's part in the shutdown. Other cores may use the devices of this core until all cores have flushed
+/// their volumes, and afterwards until [`Ends`] is dropped. Nothing is ever sent on the channels: the signal
+/// is that all senders are dropped.
 pub(crate) struct LastUse {
     flushed: mpsc::Sender<Infallible>,
     users: Arc<Vec<Sender<Infallible>>>,
     unused: Receiver<Infallible>,
 }
 
-/// The shutdown of all cores, which keep running until this is dropped.
+/// The shutdown of all cores. The cores keep running until this value is dropped.
 pub(crate) struct Ends {
     flushed: mpsc::Receiver<Infallible>,
     _users: Arc<Vec<Sender<Infallible>>>,
 }
 
 impl Openers {
-    /// Creates openers on `count` reactors. Each processes its jobs, and ends when no core is needed any
-    /// more.
+    /// Creates openers on `count` reactors. Each reactor processes its jobs, and ends when no core is needed
+    /// any more.
     pub(crate) fn of_cores(count: NonZeroUsize) -> (Openers, Vec<(Jobs, LastUse)>, Ends) {
         let (reactors, jobs): (Vec<_>, Vec<_>) = (0..count.get()).map(|_| mailbox()).unzip();
         let (users, unused): (Vec<_>, Vec<_>) = (0..count.get()).map(|_| mailbox()).unzip();
@@ -126,7 +126,7 @@ impl Openers {
         (openers, cores, Ends { flushed: all_flushed, _users: users })
     }
 
-    /// Creates an opener on a separate thread, which ends with this value.
+    /// Creates an opener on a separate thread. The thread ends when this value is dropped.
     pub(crate) fn aside() -> Result<Openers, Failure> {
         let (reactor, jobs) = mailbox();
         let world = move || -> Result<(), Failure> {
@@ -138,7 +138,7 @@ impl Openers {
         Ok(Openers { reactors: vec![reactor], turn: AtomicUsize::new(0) })
     }
 
-    /// Opens all of them concurrently. The results are in the order of the volumes.
+    /// Opens all volumes concurrently. The results are in the order of the volumes.
     pub(crate) fn open(&self, volumes: Vec<Remote>) -> Vec<Outcome> {
         let mut outcomes: Vec<Outcome> =
             volumes.iter().map(|_| Err(Failure::failed("the reactor of remote volumes has ended"))).collect();
@@ -158,7 +158,7 @@ impl Openers {
 }
 
 impl Jobs {
-    /// Opens requested volumes, as long as requests can come.
+    /// Opens the requested volumes, until no more requests can arrive.
     pub(crate) async fn attend(mut self) {
         while let Some(Job { remote: (spec, opening), number, told }) = self.0.recv().await {
             drop(reactor::spawn(async move {

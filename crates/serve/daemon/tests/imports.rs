@@ -1,5 +1,5 @@
-//! Random configurations, written in another target's format and imported, keep their meaning. Damage to a
-//! file never makes the import panic or produce an invalid configuration.
+//! Random configurations keep their meaning when they are written in another target's format and imported.
+//! Damage to a file never makes the import panic or produce an invalid configuration.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -19,7 +19,7 @@ struct San {
 
 #[derive(Clone, Debug)]
 struct Target {
-    /// Each disk belongs to this target alone.
+    /// The disks of this target; no other target has them.
     disks: Vec<Disk>,
     /// The initiators that may log in, by number; empty for any.
     initiators: Vec<u8>,
@@ -32,7 +32,7 @@ struct Disk {
     readonly: bool,
     thin: bool,
     large_blocks: bool,
-    /// The basis of its names, if it has any that were chosen by a user.
+    /// The basis of the disk's names, if a user has chosen names for it.
     identity: Option<[u8; 16]>,
 }
 
@@ -49,7 +49,7 @@ fn san() -> impl Strategy<Value = San> {
     let target = (disks, initiators, any::<bool>(), prop::option::of(512_u32..0xff_ffff));
     let target = target.prop_map(|(disks, initiators, has_chap, max_burst)| Target {
         disks,
-        // LIO's users belong to initiators.
+        // In LIO, users belong to initiators.
         has_chap: has_chap && !initiators.is_empty(),
         initiators: initiators.into_iter().collect(),
         max_burst,
@@ -269,7 +269,7 @@ fn what_a_foreign_configuration_says_is_what_ours_says() {
             let imported =
                 import(folder.path(), text.as_bytes()).unwrap_or_else(|error| panic!("{error}\n{text}"));
             compare(&san, &imported, is_lio);
-            // LIO's storage is carried over completely, with its identity.
+            // The storage objects of LIO are carried over completely, with their identities.
             assert_eq!(imported.notes, [], "{text}");
         }
         Ok(())
@@ -277,7 +277,7 @@ fn what_a_foreign_configuration_says_is_what_ours_says() {
     outcome.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Replaces, removes or duplicates bytes.
+/// The damage replaces, removes or duplicates bytes.
 #[test]
 fn no_damage_to_a_file_makes_it_panic() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! A configuration file with an error anywhere: it is rejected with line and column, like `linerate serve
-//! --check` does, and the server continues as before.
+//! If there is an error anywhere in the configuration file, a reload is rejected with its line and column, as
+//! by `linerate serve --check`. The server continues as before.
 
 use std::cell::Cell;
 use std::fs;
@@ -99,7 +99,7 @@ connections-per-session = 8
 staging = "1GiB"
 "#;
 
-/// Words, numbers, single marks and white space.
+/// Splits a text into words, numbers, single marks and white space.
 fn tokens(text: &str) -> Vec<&str> {
     let is_word = |letter: char| letter.is_alphanumeric();
     let mut tokens = Vec::new();
@@ -169,7 +169,7 @@ fn mutated(at: &prop::sample::Index, mutation: &Mutation) -> String {
     tokens.concat()
 }
 
-/// Whether it begins with the position of an error in that file.
+/// Whether the sentence begins with a position in that file.
 fn names_a_place(sentence: &str, path: &Path, text: &str) -> bool {
     let Some(rest) = sentence.strip_prefix(&format!("{}:", path.display())) else { return false };
     let mut numbers = rest.splitn(3, ':').map(str::parse::<usize>);
@@ -204,7 +204,7 @@ fn a_file_with_a_mistake_anywhere_is_refused_at_its_place_and_changes_nothing() 
     let outcome = TestRunner::new(runs).run(&(any::<prop::sample::Index>(), mutation()), |(at, mutation)| {
         let text = mutated(&at, &mutation);
         fs::write(&path, &text).expect("a file");
-        // The check of `linerate serve --check`.
+        // The check that `linerate serve --check` makes.
         let check = start_options.safe_config();
         let is_good = Config::parse(&path.display().to_string(), &text).is_ok();
         let options = ReloadOptions { dry_run: check.is_ok(), force: true };

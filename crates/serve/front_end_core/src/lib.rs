@@ -44,11 +44,12 @@
 //! The table of front ends is a value (`FrontEnds` in `StartOptions`), so a program can use front ends
 //! unknown to `daemon`.
 //!
-//! To execute a request, a front end locks its blocks with `Volume::range_locks`, checks under that lock
-//! whether the volume permits the request (`Volume::permits`), sends it to `Volume::device`, and records its
-//! result with `Volume::record_end`. If a change is dropped before it ends, `Volume::lock_until_quiesced`
-//! keeps its blocks locked. [`Requests`] does all of this except locking, and adds aborts and deadlines. A
-//! reset or preemption in one protocol calls [`Server::abort`], which notifies every front end on every core.
+//! To execute a request, a front end locks its blocks with `Volume::range_locks`. Under that lock, it checks
+//! whether the volume permits the request (`Volume::permits`), and sends the request to `Volume::device`. It
+//! records the result with `Volume::record_end`. If a change is dropped before it ends,
+//! `Volume::lock_until_quiesced` keeps its blocks locked. [`Requests`] does all of this except locking, and
+//! adds aborts and deadlines. A reset or preemption in one protocol calls [`Server::abort`], which notifies
+//! every front end on every core.
 //!
 //! Monitoring does not depend on the front ends: each front end counts in a [`CoreTally`] per core and
 //! returns it from [`CoreFrontEnd::statistics`]. `daemon::metrics` writes the counts with the front end's

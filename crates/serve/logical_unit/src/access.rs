@@ -1,7 +1,7 @@
 //! Device requests of a command. All of them go through its [`DeviceAccess`], which records each outstanding
 //! request. Hence
-//! - the front end sees in the [`Watch`] which request to which device a command waits for, so that a
-//!   deadline counts from the request, not from the arrival of the command;
+//! - the [`Watch`] shows the front end which request to which device a command waits for. A deadline
+//!   therefore counts from the request, not from the arrival of the command;
 //! - an aborted change keeps its blocks locked until the device has completed or cancelled it
 //!   ([`volume::Volume::quiesced`]), because the kernel may execute it after later requests.
 //!

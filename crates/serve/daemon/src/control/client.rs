@@ -16,9 +16,9 @@ use super::{ControlReply, ControlRequest, RaidOrder, line_of, message_of};
 use crate::config::values::VolumeName;
 use crate::waiting::{CLOSE_TIME, FLUSH_TIME};
 
-/// Enough for ten thousand sessions with all their keys.
+/// Maximum size of a reply: enough for ten thousand sessions with all their keys.
 const REPLY_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Timeout. A server responds within a second unless its machine is overloaded.
+/// The timeout of most requests. A server responds within a second unless its host is overloaded.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// After this time, a message reports that a change is still in progress.
 const NOTICE: Duration = Duration::from_secs(3);
@@ -26,7 +26,7 @@ const NOTICE: Duration = Duration::from_secs(3);
 /// Why there is no reply.
 #[derive(Debug)]
 pub enum AskError {
-    /// No server listens there.
+    /// No server listens on this socket.
     NoServer(PathBuf),
     /// The connection failed.
     Io(PathBuf, io::Error),
@@ -43,7 +43,7 @@ impl AskError {
 
 impl std::error::Error for AskError {}
 
-/// A missing server counts as unreachable.
+/// If there is no server, the failure is "unreachable".
 impl From<AskError> for Failure {
     fn from(error: AskError) -> Failure {
         let kind = if matches!(error, AskError::NoServer(_)) {
@@ -187,7 +187,7 @@ fn read_line(stream: &mut impl BufRead) -> io::Result<Vec<u8>> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedSet {
     volume: VolumeName,
-    /// Counted from the outermost; `None` if it is the only one.
+    /// The number of the set, counted from the outermost; `None` if the volume has only one set.
     number: Option<usize>,
 }
 
@@ -208,7 +208,7 @@ impl FromStr for ServedSet {
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 impl ServedSet {
-    /// Queries its state; that of all sets of the volume if none is named.
+    /// Queries the state of the set, or of all sets of the volume if no set is named.
     ///
     /// # Errors
     /// There is no server, or no such set.
@@ -230,7 +230,7 @@ impl ServedSet {
         }
     }
 
-    /// Sends an order for it.
+    /// Sends an order to the set.
     ///
     /// # Errors
     /// There is no server.
@@ -239,8 +239,8 @@ impl ServedSet {
         ask(socket, &request).map_err(Failure::from)
     }
 
-    /// Scrubs it and waits for the end. The server continues if this process ends. `tells` is called with the
-    /// number of finished stripes, and of all stripes.
+    /// Scrubs the set and waits until the scrub ends. The server continues the scrub if this process ends.
+    /// `tells` is called with the number of finished stripes and the total number of stripes.
     ///
     /// # Errors
     /// There is no server or no such set, or a scrub is already running.

@@ -1,4 +1,4 @@
-//! The event stream of a server: [`Event`] is the vocabulary; [`Events`] delivers each event to all
+//! The event stream of a server. [`Event`] lists the kinds of events; [`Events`] delivers each event to all
 //! subscribers.
 //!
 //! Each subscriber has its own bounded queue. Publishing appends lines to the queues and never waits: a slow

@@ -1,8 +1,8 @@
 //! The control socket of a running server: status, reload, changes of single volumes, and injected faults.
 //!
-//! A UNIX socket that only its owner may open. Requests and replies are one line of JSON each; a connection
-//! can carry several requests in sequence. After [`ControlRequest::Events`] the connection carries only
-//! events, as they happen. The socket serves people and scripts, never the data path.
+//! The control socket is a UNIX socket that only its owner may open. Requests and replies are one line of
+//! JSON each; a connection can carry several requests in sequence. After [`ControlRequest::Events`] the
+//! connection carries only events, as they happen. The socket serves people and scripts, never the data path.
 //!
 //! ```text
 //! {"version":1,"request":"volumes"}          a request without a version is of version 1
@@ -279,15 +279,15 @@ pub struct Target {
     pub name: String,
     /// Its display name.
     pub alias: Option<String>,
-    /// The portals that it can be reached at.
+    /// The portals through which it can be reached.
     pub portals: Vec<String>,
     /// The names, or patterns of names, that may log in; `None` allows any.
     pub initiators: Option<Vec<String>>,
-    /// The networks that it accepts logins from; `None` allows any.
+    /// The networks from which it accepts logins; `None` allows any.
     pub networks: Option<Vec<String>>,
     /// The CHAP users; empty without CHAP.
     pub users: Vec<String>,
-    /// The address that initiators are redirected to.
+    /// The address to which initiators are redirected.
     pub redirect: Option<String>,
     /// Its LUNs and their volumes.
     pub luns: Vec<TargetLun>,
@@ -367,15 +367,15 @@ pub struct Connection {
 /// How requests to a volume with a `fault:` layer are treated: `pass`, `hang`, `fail`, `lose` or `slow=5ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultMode {
-    /// They pass; hanging requests continue.
+    /// Requests are passed on; hanging requests continue.
     Pass,
-    /// They wait until the mode changes.
+    /// Requests wait until the mode changes.
     Hang,
-    /// They fail as if the device were gone.
+    /// Requests fail as if the device were gone.
     Fail,
     /// Flushes fail as if acknowledged writes had been lost.
     Lose,
-    /// They take this much longer.
+    /// Requests take longer by this time.
     Slow(Duration),
 }
 
@@ -412,8 +412,8 @@ impl FromStr for FaultMode {
     }
 }
 
-/// The version of the protocol. Additions (a request, a key in a reply) do not change it. It changes when a
-/// client for this version would misinterpret the reply.
+/// The version of the protocol. An addition (a request, a key in a reply) does not change the version. It
+/// changes if a client for the previous version would misinterpret a reply.
 pub const VERSION: u32 = 1;
 
 #[derive(Serialize)]
@@ -442,7 +442,7 @@ fn message_of<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
     }
 }
 
-/// Values that JSON represents as strings, in the form people write.
+/// Values that JSON represents as strings, in the form in which users write them.
 mod text {
     use std::fmt::Display;
     use std::str::FromStr;

@@ -1,6 +1,6 @@
-//! The server side of the control socket: one thread for each of a few clients, with limits on size and time.
-//! A long request (a reload) does not delay other clients. A client that subscribes to events is counted as a
-//! subscriber from then on.
+//! The server side of the control socket. A limited number of clients have a thread each, and requests have
+//! limits on size and time. A long request (a reload) does not delay other clients. A client that subscribes
+//! to events is counted as a subscriber from then on.
 
 use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -16,20 +16,21 @@ use rustix::net::sockopt::socket_peercred;
 use super::events::{Events, Subscriber};
 use super::{ControlReply, ControlRequest, line_of, message_of};
 
-/// Longer than any request; a client that sends more is not a Linerate client.
+/// Maximum size of a request. It is longer than any request of a Linerate client.
 const REQUEST_BYTES_MAX: usize = 64 * 1024;
-/// Maximum number of clients, excluding subscribers. One more waits for [`PATIENCE`] and is then refused.
+/// Maximum number of clients, excluding subscribers. A further client waits for [`PATIENCE`] and is then
+/// refused.
 const CLIENTS_MAX: usize = 16;
-/// Time limit for the next request, from its first byte to its last.
+/// Time limit for receiving a request, from its first byte to its last.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Time limit for receiving a reply or an event.
 const RECEIVE_TIME: Duration = Duration::from_secs(10);
-/// How often the connection of a subscriber without events is checked.
+/// Interval at which the connection of a subscriber is checked while there are no events.
 const LOOK: Duration = Duration::from_secs(1);
 /// Pause after a failed accept, for example when no file descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// A listening socket. Dropping it removes it from the file system.
+/// A listening socket. Dropping this value removes the socket from the file system.
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
@@ -39,7 +40,7 @@ pub struct Socket {
 /// Why the socket cannot be created.
 #[derive(Debug)]
 pub enum BindError {
-    /// Another server uses it.
+    /// Another server uses the socket.
     InUse(PathBuf),
     /// The path exists and is not a socket.
     NotASocket(PathBuf),
@@ -80,17 +81,17 @@ impl Socket {
         Ok(Socket { listener, file })
     }
 
-    /// Whether a socket can be created at `path`, without creating it.
+    /// Checks that a socket can be created at `path`, without creating it.
     pub(crate) fn look(path: &Path) -> Result<(), BindError> {
         local_socket::look(path).map_err(|error| BindError::new(path, error))
     }
 
     /// Answers requests and sends `events` on separate threads, until the process ends or the returned value
-    /// is dropped, which removes the path. [`ControlRequest::Events`] is not passed to `answer`. The
-    /// requester is passed to `answer` for the audit log.
+    /// is dropped, which removes the path. [`ControlRequest::Events`] is handled here and not passed to
+    /// `answer`. The second argument of `answer` names the requester, for the audit log.
     ///
     /// # Errors
-    /// Cannot start a thread.
+    /// A thread cannot be started.
     pub fn serve(
         self,
         events: Arc<Events>,
@@ -206,7 +207,7 @@ fn who(client: &UnixStream) -> String {
     }
 }
 
-/// The next line. It is incomplete if it is too long or the client stops sending; empty at the end.
+/// The next line. It is incomplete if the line is too long or the client stops sending, and empty at the end.
 fn read_line(reader: &mut BufReader<&UnixStream>) -> io::Result<Vec<u8>> {
     let (mut line, end) = (Vec::new(), Instant::now() + PATIENCE);
     while line.last() != Some(&b'\n') && line.len() < REQUEST_BYTES_MAX {
@@ -222,7 +223,7 @@ fn read_line(reader: &mut BufReader<&UnixStream>) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Sends all bytes within `time`, even if the client reads them in small pieces.
+/// Sends all bytes. `time` limits the whole call, even if the client reads the bytes in small pieces.
 fn send(mut client: &UnixStream, mut bytes: &[u8], time: Duration) -> io::Result<()> {
     let end = Instant::now() + time;
     while !bytes.is_empty() {
@@ -307,7 +308,7 @@ mod tests {
         let _server = serve(&path);
         for bad in [&b"rubbish\n"[..], b"{\"request\":\"reboot\"}\n", &[b'x'; 200_000]] {
             let mut client = UnixStream::connect(&path).expect("a server");
-            // The server may close the connection before the long one has been sent completely.
+            // The server may close the connection before the long request has been sent completely.
             let _ = client.write_all(bad);
             let _ = client.shutdown(std::net::Shutdown::Write);
             let mut answer = String::new();
@@ -351,7 +352,7 @@ mod tests {
         drop(second);
     }
 
-    /// Each of them is either refused or served, and none blocks others.
+    /// Each subscriber is either refused or served, and none blocks other clients.
     #[test]
     fn a_crowd_of_subscribers_keeps_nobody_out() {
         let (_directory, path) = place();
@@ -388,8 +389,8 @@ mod tests {
         assert_eq!(told + missed, 2000);
     }
 
-    /// An incomplete line, an endless one, and one that arrives byte by byte: each connection ends on its
-    /// own, and others are answered in the meantime.
+    /// Three clients send an incomplete line, an endless line, and a line that arrives byte by byte. The
+    /// server closes each of these connections, and answers other clients in the meantime.
     #[test]
     fn clients_that_do_not_finish_their_lines_keep_nobody_waiting() {
         let (_directory, path) = place();

@@ -8,7 +8,7 @@ use volume::spec::Bytes;
 
 use super::{ServedSession, Target, Volume};
 
-/// A row for each export of each volume, in lines of up to `width` characters.
+/// A table with a row for each export of each volume, in lines of up to `width` characters.
 pub fn volumes(volumes: &[Volume], width: usize) -> String {
     let names = COLUMNS.map(|(name, ..)| name);
     let mut rows = vec![names.map(str::to_owned)];
@@ -73,7 +73,7 @@ fn target(target: &Target, width: usize) -> String {
     pairs.extend(is_iscsi.then_some(("CHAP users", chap)));
     pairs.push(("sessions", target.sessions.to_string()));
     pairs.extend(target.redirect.clone().map(|address| ("redirects to", address)));
-    // Other front ends have no LUNs.
+    // Front ends other than iSCSI have no LUNs.
     let label = |lun| if is_iscsi { format!("LUN {lun}") } else { "volume".to_owned() };
     let luns: Vec<(String, &str)> =
         target.luns.iter().map(|lun| (label(lun.lun), lun.volume.as_str())).collect();
@@ -105,7 +105,7 @@ const SESSION_COLUMNS: [Column; 9] = [
 /// Totals since login, one object per session.
 ///
 /// # Errors
-/// A session cannot cause any.
+/// A session cannot be serialised, which does not happen in practice.
 pub fn sessions_json(sessions: &[ServedSession]) -> serde_json::Result<Vec<Value>> {
     sessions.iter().map(value).collect()
 }
@@ -140,7 +140,8 @@ pub fn sessions(
     lines.chain(note).map(|line| line + "\n").collect()
 }
 
-/// The same session in the previous sample. Its handle may have been reused since.
+/// The same session in the previous sample. The handle alone does not identify it, because it may have been
+/// reused.
 fn past<'a>(before: &'a [ServedSession], now: &ServedSession) -> Option<&'a ServedSession> {
     let same = |past: &&ServedSession| {
         let names = |session: &ServedSession| {
@@ -172,8 +173,8 @@ fn row(past: Option<&ServedSession>, now: &ServedSession, interval: Duration) ->
     ]
 }
 
-/// The argument for `linerate server drop`: each front end numbers its own sessions, and only iSCSI's numbers
-/// are TSIHs.
+/// The argument for `linerate server drop`. Each front end numbers its sessions separately, and only the
+/// numbers of iSCSI are TSIHs.
 fn number(session: &ServedSession) -> String {
     match session.tsih {
         None => "-".to_owned(),
@@ -197,7 +198,7 @@ fn details(session: &ServedSession, width: usize) -> Vec<String> {
 }
 
 fn age(seconds: f64) -> String {
-    // A negative or absurd age becomes 0 or the maximum.
+    // A negative age becomes 0, and an impossibly large one the maximum.
     let seconds = seconds as u64;
     match seconds {
         0..60 => format!("{seconds}s"),

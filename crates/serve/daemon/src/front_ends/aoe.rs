@@ -1,7 +1,7 @@
 //! AoE as a front end of a configured server: `[aoe]`, and `[[aoe.slot]]` for each volume.
 //!
-//! If the command line has an interface for it (`--listen aoe://INTERFACE`), it serves the command line's
-//! volumes at the slots of shelf 0, in order, for any station.
+//! If the command line has an interface for AoE (`--listen aoe://INTERFACE`), the volumes of the command line
+//! are served at the slots of shelf 0, in order, for any station.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::config::values::{Unfit, VolumeName, interface};
 use crate::config::{Addition, Beside, Config, Configured, Document, FrontEndKind, RunningFrontEnd, Serving};
 use crate::control;
 
-/// Its line in the front-end table.
+/// The entry of AoE in the front-end table.
 pub const KIND: FrontEndKind = FrontEndKind {
     name: AOE,
     listen,
@@ -29,14 +29,14 @@ pub const KIND: FrontEndKind = FrontEndKind {
     remove: |root, volume| remove_exports(root, "aoe", "slot", volume, &["address", "volume"], |_| {}),
 };
 
-/// Buffers bursts of frames, possibly from many hosts.
+/// Size of the receive buffer, for bursts of frames that may come from many hosts.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
 /// The AoE part of a configuration: interfaces and slots.
 #[derive(Debug, Default)]
 pub struct AoeConfig(Listening<Slot>);
 
-/// A volume at an address, and its access list.
+/// A slot: an address, its volume and its access list.
 #[derive(Clone, Debug, PartialEq)]
 struct Slot {
     /// Shelf and slot.
@@ -220,7 +220,7 @@ impl RunningFrontEnd for Aoe {
         lost.map(|station| format!("{} uses AoE {}", station.station, station.slot)).collect()
     }
 
-    /// A station is a session without a connection.
+    /// Reports each station as a session without a connection.
     fn sessions(&self, server: &Server) -> Vec<control::ServedSession> {
         let session = |status: StationStatus| control::ServedSession {
             front_end: AOE.to_owned(),
@@ -248,7 +248,7 @@ fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
         return Err("AoE slots have neither LUNs nor initiators; omit these options".to_owned());
     }
     let aoe = section_to_edit(root, "aoe", "eth0")?;
-    // Compared as a number: `07.1` is 7.1.
+    // Compare addresses as numbers: `07.1` is 7.1.
     let address_of = |slot: &dyn TableLike| text_of(slot, "address")?.parse::<Address>().ok();
     let address: Address = match addition.target {
         Some(text) => text.parse().map_err(|error| format!("`{text}`: {error}"))?,

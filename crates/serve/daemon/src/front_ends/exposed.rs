@@ -15,26 +15,26 @@ pub trait Exposed: Any {
     /// Its name in the protocol.
     fn name(&self) -> String;
 
-    /// The words in front of its name: the protocol, and the noun. One of them may be empty.
+    /// The words in front of its name: the protocol, and the kind of export. One of them may be empty.
     fn words(&self) -> [&'static str; 2];
 
     /// Its volumes.
     fn contents(&self) -> Contents<'_>;
 
-    /// The hosts with access to it, or to one of its LUNs.
+    /// A description of the hosts with access to it, or to one of its LUNs.
     fn audience(&self, lun: Option<&Lun>) -> String;
 
-    /// The same in detail, for the control socket.
+    /// The access lists, for the control socket.
     fn access(&self) -> AccessLists {
         AccessLists::default()
     }
 
-    /// Whether this portal, one of its front end, leads to it.
+    /// Whether hosts can reach it through this portal of its front end.
     fn is_reached_by(&self, _: &Portal) -> bool {
         true
     }
 
-    /// The differences from another one of the same type, apart from its contents, a word each
+    /// The differences from `before`, which has the same type, apart from the contents: one word for each
     /// ([`differing`]).
     fn differences(&self, before: &dyn Exposed) -> Vec<&'static str>;
 
@@ -51,11 +51,11 @@ pub struct AccessLists {
     pub alias: Option<String>,
     /// The names, or patterns of names, that may log in; `None` allows any.
     pub initiators: Option<Vec<String>>,
-    /// The networks that hosts may connect from; `None` allows any.
+    /// The networks from which hosts may connect; `None` allows any.
     pub networks: Option<Vec<String>>,
     /// The accounts that may log in; empty without authentication.
     pub users: Vec<String>,
-    /// The portal that they are redirected to.
+    /// The portal to which hosts are redirected.
     pub redirect: Option<String>,
 }
 
@@ -63,7 +63,7 @@ pub struct AccessLists {
 pub enum Contents<'a> {
     /// A volume.
     Volume(&'a VolumeName),
-    /// Volumes under numbers.
+    /// Volumes with LUNs.
     Luns(&'a [Lun]),
 }
 
@@ -74,7 +74,7 @@ pub struct Lun {
     pub lun: u16,
     /// The name of the volume.
     pub volume: VolumeName,
-    /// Initiators that it is visible to; `None` for all that may log in.
+    /// The initiators to which it is visible; `None` for all that may log in.
     pub initiators: Option<Vec<NamePattern>>,
 }
 
@@ -93,7 +93,7 @@ pub(super) fn differing(words: &[(bool, &'static str)]) -> Vec<&'static str> {
     words.iter().filter(|(differs, _)| *differs).map(|(_, word)| *word).collect()
 }
 
-/// An earlier value of the same type.
+/// Casts the earlier value to the type that it must have.
 pub(super) fn before<T: Exposed>(before: &dyn Exposed) -> &T {
     let before: &dyn Any = before;
     before.downcast_ref().expect("what one front end exposes is of one type")
@@ -104,7 +104,7 @@ pub(super) fn texts<T: ToString>(list: Option<&Vec<T>>) -> Option<Vec<String>> {
     list.map(|all| all.iter().map(ToString::to_string).collect())
 }
 
-/// The description for the control socket; `portals` are those of all front ends.
+/// The description for the control socket. `portals` are the portals of all front ends.
 pub(crate) fn target(exposed: &dyn Exposed, front_end: &str, portals: &[Portal]) -> control::Target {
     let AccessLists { alias, initiators, networks, users, redirect } = exposed.access();
     debug_assert!(!exposed.name().is_empty(), "hosts ask for it by name");
@@ -145,7 +145,8 @@ pub(crate) fn summary(exposed: &dyn Exposed, spec_of: &dyn Fn(&VolumeName) -> Op
 /// Maximum LUNs on one line of text.
 const LUNS_SHOWN: usize = 4;
 
-/// The lines that a started server prints: its volumes with their sizes, and its place.
+/// The lines about an export that a server prints after its start: the volumes with their sizes, and `place`,
+/// its address.
 pub(super) fn announced(exposed: &dyn Exposed, volumes: &[control::Volume], place: &str) -> String {
     let sized = |name: &VolumeName| {
         let volume = volumes.iter().find(|volume| volume.name == name.as_str());
@@ -165,21 +166,21 @@ pub(super) fn announced(exposed: &dyn Exposed, volumes: &[control::Volume], plac
     format!("\n{}, for {}\n  {contents}\n  {place}\n", label(exposed), exposed.audience(None))
 }
 
-/// The place of a target's first LUN: its URL, and the number of further portals.
+/// The address of a target's first LUN: its URL, and the number of further portals.
 pub(super) fn place_of_target(url: &str, name: &str, luns: &[Lun], more: usize) -> String {
     let lun = luns.first().map_or_else(String::new, |lun| format!("/{}", lun.lun));
     let elsewhere = if more == 0 { String::new() } else { format!(", and {more} more portals") };
     format!("{url}/{name}{lun}{elsewhere}")
 }
 
-/// Its label: `NBD export vm1`.
+/// The label of an export: `NBD export vm1`.
 fn label(exposed: &dyn Exposed) -> String {
     let [protocol, _] = exposed.words();
     format!("{protocol}{}", exposed.name())
 }
 
-/// The differences between two lists, a line each. `renamed` has the old and new names of volumes with
-/// another name in `wanted`.
+/// The differences between two lists of exports, one line each. `renamed` has the old and new names of
+/// volumes that are renamed in `wanted`.
 pub(crate) fn changes(
     now: &[&dyn Exposed],
     wanted: &[&dyn Exposed],
@@ -258,12 +259,12 @@ fn called_now<'a>(name: &'a VolumeName, renamed: &'a [(VolumeName, VolumeName)])
     renamed.iter().find(|(from, _)| from == name).map_or(name, |(_, to)| to)
 }
 
-/// The access as shown in a change: `ANY` stands out.
+/// The audience as shown in a change; `ANY` is in capitals, so that it stands out.
 fn for_whom(audience: &str) -> String {
     format!("for {}", audience.replacen("any ", "ANY ", 1))
 }
 
-/// The differences between two lists of portals, a line each; `describe` names a portal.
+/// The differences between two lists of portals, one line each; `describe` names a portal.
 pub fn portal_changes(
     now: &[Portal],
     wanted: &[Portal],

@@ -1,8 +1,8 @@
 //! HyperSCSI as a front end of a configured server: `[hyperscsi]`, and `[[hyperscsi.target]]` for each
 //! target.
 //!
-//! If the command line has an address for it (`--listen hyperscsi://INTERFACE` or
-//! `hyperscsi+udp://ADDR:PORT`), it serves the command line's volumes, each as LUN 0 of a target with the
+//! If the command line has an address for HyperSCSI (`--listen hyperscsi://INTERFACE` or
+//! `hyperscsi+udp://ADDR:PORT`), each volume of the command line is served as LUN 0 of a target with the
 //! volume's name, for any initiator.
 
 use std::ops::Range;
@@ -24,7 +24,7 @@ use crate::config::values::{Unfit, VolumeName, interface, listen_address};
 use crate::config::{Addition, Beside, Config, Configured, Document, FrontEndKind, RunningFrontEnd, Serving};
 use crate::control;
 
-/// Its line in the front-end table.
+/// The entry of HyperSCSI in the front-end table.
 pub const KIND: FrontEndKind = FrontEndKind {
     name: HYPERSCSI,
     listen,
@@ -34,10 +34,10 @@ pub const KIND: FrontEndKind = FrontEndKind {
     remove,
 };
 
-/// Buffers bursts of frames, possibly from many initiators.
+/// Size of the receive buffer, for bursts of frames that may come from many initiators.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 /// A ring reduces the latency of a single request by a quarter to a half, because frames in it are received
-/// without a system call. It has room for as many frames as the receive buffer.
+/// without a system call. The ring holds as many frames as the receive buffer.
 const RING: DatagramRing = DatagramRing { payload_bytes: FRAME_BYTES_MAX, places_max: usize::MAX };
 /// The scheme of a UDP socket's address.
 const UDP_SCHEME: &str = "hyperscsi+udp";
@@ -56,7 +56,7 @@ struct Target {
     stations: Option<Vec<MacAddress>>,
     /// Networks that initiators may connect from over UDP; `None` for any.
     networks: Option<Vec<Network>>,
-    /// The keys of initiators, each name once. If there is any, every initiator needs one.
+    /// The keys of initiators, each name once. If there is any key, every initiator needs one.
     keys: Vec<(String, Psk)>,
     /// Its LUNs, each number once.
     luns: Vec<Lun>,
@@ -66,7 +66,8 @@ struct Name(String);
 
 struct Pattern(NamePattern);
 
-/// A login can be recorded, and secrets tested against it offline: 128 bits, if they are random.
+/// Minimum length of a secret: 128 bits if it is random. An attacker can record a login and test secrets
+/// against it offline.
 const SECRET_MIN: usize = 16;
 const SECRET_MAX: usize = 255;
 
@@ -165,7 +166,8 @@ impl Target {
         let keys = keys(section);
         let luns = sections::luns(section, "[[hyperscsi.target.lun]]", document, patterns);
         section.done();
-        // A target's access settings outlive its last volume, and apply to the next one.
+        // A target may have no LUN if it has access settings: they outlive its last volume, and apply to the
+        // next volume.
         let says_more = ["initiators", "stations", "networks", "key"];
         if !section.has("lun") && !says_more.iter().any(|key| section.has(key)) {
             let sentence = "this target has no LUN; add [[hyperscsi.target.lun]] with lun = 0 and volume = \"…\" below it";
@@ -239,7 +241,7 @@ impl Exposed for Target {
     }
 
     fn differences(&self, old: &dyn Exposed) -> Vec<&'static str> {
-        // All fields are named, so that a new one is compared.
+        // All fields are listed, so that a new field must be compared or omitted on purpose.
         let Target { name: _, initiators, stations, networks, keys, luns: _ } = self;
         let old: &Target = before(old);
         differing(&[
@@ -292,7 +294,7 @@ impl Configured for HyperScsiConfig {
         let Some(first) = portals.iter().find(|portal| portal.front_end == HYPERSCSI) else {
             return String::new();
         };
-        // On a host, the interface has a different name.
+        // The interface has a different name on the initiator's host.
         let url = match &first.listen {
             ListenAddress::Datagrams(DatagramOptions {
                 endpoint: DatagramEndpoint::Ethernet { .. }, ..
@@ -394,7 +396,7 @@ fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     }
 }
 
-/// Removes the LUNs of this volume, and targets that consist only of their names afterwards.
+/// Removes the LUNs of this volume, and any target that then consists only of its name.
 fn remove(root: &mut Table, volume: &VolumeName) -> Result<(), String> {
     let section = root.get_mut("hyperscsi").and_then(Item::as_table_like_mut);
     section

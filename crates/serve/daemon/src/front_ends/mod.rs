@@ -1,6 +1,7 @@
-//! The front ends of a configured server. The rest of this crate refers to none of them by name: a front end
-//! is a line of the table ([`ALL`]), and implements [`Configured`] and [`RunningFrontEnd`]. A program, or a
-//! test, may use a different table ([`StartOptions::front_ends`](crate::StartOptions::front_ends)).
+//! The front ends of a configured server. The rest of this crate does not refer to any front end by name.
+//! Each front end is an entry in the table ([`ALL`]), and implements [`Configured`] and [`RunningFrontEnd`].
+//! A program, or a test, may use a different table
+//! ([`StartOptions::front_ends`](crate::StartOptions::front_ends)).
 
 pub mod aoe;
 pub mod exposed;

@@ -1,7 +1,7 @@
 //! NBD as a front end of a configured server: `[nbd]`, and `[[nbd.export]]` for each volume.
 //!
-//! If the command line has an address for it (`--listen nbd://…`), it exports the command line's volumes,
-//! each under the volume's name, to any client.
+//! If the command line has an address for NBD (`--listen nbd://…`), each volume of the command line is
+//! exported under the volume's name, to any client.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -28,7 +28,7 @@ use crate::config::values::{Unfit, VolumeName, listen_address_or_path, one_of};
 use crate::config::{Addition, Beside, Config, Configured, Document, FrontEndKind, RunningFrontEnd, Serving};
 use crate::control;
 
-/// Its line in the front-end table.
+/// The entry of NBD in the front-end table.
 pub const KIND: FrontEndKind = FrontEndKind {
     name: NBD,
     listen: |text| listen_address_or_path(text, NBD, PORT),
@@ -49,7 +49,7 @@ pub struct NbdConfig {
     limits: Limits,
 }
 
-/// A named volume, and its access lists.
+/// A volume exported under a name, and its access lists.
 #[derive(Clone, Debug, PartialEq)]
 struct Export {
     /// The export name; by default its volume's name.
@@ -58,9 +58,9 @@ struct Export {
     /// A human-readable description; empty if there is none.
     description: String,
     read_only: bool,
-    /// Networks that clients may connect from; `None` for any.
+    /// The networks from which clients may connect; `None` for any.
     networks: Option<Vec<Network>>,
-    /// Client names in their certificates; `None` for any client.
+    /// The names that clients may have in their certificates; `None` for any client.
     clients: Option<Vec<String>>,
 }
 
@@ -243,7 +243,7 @@ impl Configured for NbdConfig {
     }
 
     fn changes(&self, wanted: &dyn Configured, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {
-        // iSCSI reports differences of the limits, whose keys it shares.
+        // The front end iSCSI reports differences of the limits, because both have the same keys.
         let any: &dyn std::any::Any = wanted;
         let Some(NbdConfig { section: _, tls, limits: _ }) = any.downcast_ref() else { return Vec::new() };
         let mut lines = exposed::changes(&self.exposed(), &wanted.exposed(), renamed);
@@ -391,7 +391,7 @@ fn usage_of(export: &Export, tls: Option<&Tls>, portals: &[Portal]) -> Option<St
             ],
         ));
     }
-    // Quoted for a shell.
+    // Quote the URL for a shell.
     let url = if url.contains('?') { format!("'{url}'") } else { url };
     Some(told_by_system(
         &format!("NBD export {name}"),
@@ -418,7 +418,7 @@ fn url(export: &Export, scheme: &str, portals: &[Portal]) -> Option<String> {
     })
 }
 
-/// The address that clients should connect to; a Unix socket only if there is no other.
+/// The address to which clients should connect: a Unix socket only if there is no other address.
 fn shown(portals: &[Portal]) -> Option<&ListenAddress> {
     let own = portals.iter().filter(|portal| portal.front_end == NBD).map(|portal| &portal.listen);
     own.min_by_key(|listen| listen.inet().is_none())
@@ -451,15 +451,15 @@ fn remove(root: &mut Table, volume: &VolumeName) -> Result<(), String> {
 
 // The TLS keys of `[nbd]`: the certificate files, which are read together with the configuration.
 
-/// Larger than any CA bundle.
+/// Maximum size of a certificate file, larger than any CA bundle.
 const CERTIFICATES_BYTES_MAX: u64 = 4 << 20;
 
 /// How connections are encrypted.
 #[derive(Clone, Debug)]
 struct Tls {
     served: nbd_server::Tls,
-    /// The content of the files, for comparison with their later content. A key changes together with its
-    /// certificate.
+    /// The content of the certificate files, to detect changes. The key file need not be compared, because a
+    /// key changes together with its certificate.
     certificates: Vec<u8>,
     client_cas: Option<Vec<u8>>,
 }
@@ -544,7 +544,7 @@ fn certificates_of(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The differences, one line each.
+/// The differences of the TLS settings, one line each.
 fn tls_changes(now: Option<&Tls>, wanted: Option<&Tls>) -> Vec<String> {
     match (now, wanted) {
         (None, None) => Vec::new(),

@@ -1,5 +1,5 @@
-//! The common parts of front ends' sections: listen addresses, lists of targets, exports or slots, and edits
-//! of these lists in the text of a configuration file when a volume is added or removed.
+//! The common parts of the sections of front ends: listen addresses; lists of targets, exports or slots; and
+//! edits of these lists in the text of a configuration file, when a volume is added or removed.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -86,8 +86,8 @@ impl<E: Exposed> Listening<E> {
     }
 }
 
-/// The entries of a list. An entry with the name of an earlier one is an error, described by the sentence
-/// `twice`, which gets the name and all earlier names. An entry without a volume also reserves its name.
+/// The entries of a list. An entry with the name of an earlier entry is an error. `twice` returns its
+/// sentence, given the name and all earlier names. An entry without a volume also reserves its name.
 pub(super) fn each_once<K: PartialEq, E>(
     entries: impl IntoIterator<Item = (K, Range<usize>, Option<E>)>,
     mistakes: &Mistakes<'_>,
@@ -147,9 +147,11 @@ pub(super) fn exports(luns: &[Lun], serving: Serving<'_>) -> Vec<Export> {
     luns.iter().filter_map(export).collect()
 }
 
-/// Random bytes for challenges and keys. If they repeated, an eavesdropper could replay an old response.
+/// Random bytes for challenges and keys. If these bytes repeated, an eavesdropper could replay an old
+/// response.
 pub(super) fn random(bytes: &mut [u8]) {
-    // It worked at the start, when identities may have been generated; Linux does not fail afterwards.
+    // This has worked at the start, when identities may have been generated, and Linux does not fail
+    // afterwards.
     getrandom::fill(bytes).expect("the system's random source works");
 }
 
@@ -164,8 +166,8 @@ pub(super) fn section_to_edit<'a>(
     section.ok_or_else(|| format!("the file has no [{name}]; add one with listen = [\"{example}\"]"))
 }
 
-/// Adds an export with these entries to the list under `key`. An existing export that matches `is_it` and has
-/// no volume gets `volume` instead; one that has a volume is the error `taken`.
+/// Adds an export with these entries to the list under `key`. If an existing export matches `is_it` and has
+/// no volume, it gets `volume` instead. If it has a volume, the error is `taken`.
 pub(super) fn add_export<'k>(
     parent: &mut dyn TableLike,
     key: &str,
@@ -189,8 +191,8 @@ pub(super) fn add_export<'k>(
 }
 
 /// Removes the exports of this volume from the list `key` of the section `name`. An export with keys other
-/// than `keys`, such as its access control, stays without a volume, so that it applies to the next volume
-/// there. It is passed to `stayed`.
+/// than `keys`, such as access control, stays without a volume, so that these keys apply to the next volume
+/// of the export. Such an export is passed to `stayed`.
 pub(super) fn remove_exports(
     root: &mut Table,
     name: &str,
@@ -270,7 +272,7 @@ pub(super) fn add_lun(
 }
 
 /// Removes the LUNs of this volume. A target with keys other than its name stays without LUNs. A LUN with
-/// access control stays without a volume, so that its access control applies to the next volume there.
+/// access control stays without a volume, so that the access control applies to the next volume at this LUN.
 pub(super) fn remove_luns(parent: &mut dyn TableLike, volume: &VolumeName) -> Result<(), String> {
     let is_it = |lun: &dyn TableLike| text_of(lun, "volume") == Some(volume.as_str());
     let mut targets = Tables::under(parent, "target")?;
@@ -302,8 +304,8 @@ const INDENT: usize = 12;
 const HANGING: usize = INDENT + 2;
 
 /// The lines of one system after its label. A line that is too long is continued with `mark`, in the syntax
-/// of the shell there. A word stays whole unless it contains commas. After a comma, the continuation begins
-/// in the first column, so that the shell sees one word.
+/// of that system's shell. A word stays whole unless it contains commas. After a comma, the continuation
+/// begins in the first column, so that the shell parses one word.
 pub(super) fn labelled(label: &str, lines: &[String], mark: char) -> String {
     let mut text = String::new();
     for (index, line) in lines.iter().enumerate() {
@@ -323,7 +325,7 @@ fn broken(label: &str, line: &str, mark: char) -> String {
     let mut is_first = true;
     for word in line.split(' ') {
         let gap = if is_first { "" } else { " " };
-        // A mark may follow, after a blank.
+        // Leave space for a blank and the mark.
         if letters(&now) + gap.len() + letters(word) + 2 <= COLUMNS {
             now = format!("{now}{gap}{word}");
             is_first = false;

@@ -31,7 +31,7 @@ pub(super) struct Entry {
     pub(super) block: Option<Vec<Entry>>,
 }
 
-/// A block whose end has not been read.
+/// A block whose end has not been read yet.
 struct Open {
     entry: Entry,
     inside: Vec<Entry>,
@@ -39,13 +39,13 @@ struct Open {
 
 struct Parser<'a> {
     reader: &'a mut Reader,
-    /// Files that have been read. They are skipped the second time, as by tgt-admin, so that cycles end.
+    /// Files that have been read. A file is skipped the second time, as in tgt-admin, so that cycles end.
     seen: HashSet<PathBuf>,
     root: Vec<Entry>,
     open: Vec<Open>,
 }
 
-/// Deeper nesting has no meaning in a `targets.conf`.
+/// Maximum nesting of blocks. Deeper nesting has no meaning in a `targets.conf`.
 const BLOCKS_MAX: usize = 8;
 const INCLUDES_MAX: usize = 16;
 
@@ -68,7 +68,8 @@ fn refused(place: &Place, sentence: &str) -> Failure {
 impl Parser<'_> {
     fn file(&mut self, path: &Path, text: &str, depth: usize) -> Result<(), Failure> {
         let file: Rc<str> = path.display().to_string().into();
-        // A line that ends with a backslash continues in the next, and has the number of its first line.
+        // A line that ends with a backslash continues on the next line. The joined line has the number of its
+        // first line.
         let mut unfinished: Option<(usize, String)> = None;
         let mut in_comment = false;
         for (index, line) in text.lines().enumerate() {
@@ -151,8 +152,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Relative names are resolved against the directory of the including file, because tgt-admin's working
-    /// directory is unknown.
+    /// Reads an included file. A relative name is resolved against the directory of the including file,
+    /// because tgt-admin's working directory is unknown.
     fn include(
         &mut self,
         value: &str,
@@ -183,7 +184,7 @@ impl Parser<'_> {
     }
 }
 
-/// A path that identifies a file.
+/// A path that identifies a file, whichever name it was opened by.
 fn whole(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
@@ -220,7 +221,7 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     if name.first() == Some(&b'.') && pattern.first() != Some(&b'.') {
         return false;
     }
-    // Starts with the shortest match of the last star, and extends it when the rest does not match.
+    // Start with the shortest match of the last star, and extend it when the rest does not match.
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while let Some(letter) = name.get(n) {
@@ -249,7 +250,8 @@ fn without_block_comment(line: &str, inside: &mut bool) -> Option<String> {
         *inside = false;
         return Some(rest.to_owned());
     }
-    // A path with a pattern, `include /etc/tgt/*/x`, contains the start of a comment and no end on its line.
+    // A path with a pattern, such as `include /etc/tgt/*/x`, contains the start of a comment, but no end on
+    // the same line.
     match line.split_once("/*").map(|(before, rest)| (before, rest.rsplit_once("*/"))) {
         Some((before, Some((_, after)))) => Some(format!("{}{after}", before.trim_end())),
         Some((before, None)) if before.trim().is_empty() => {
@@ -343,7 +345,7 @@ mod tests {
         fs::write(&path, text).expect("written");
         let read = entries(&path, text, &mut Reader::default()).expect("good");
         let keys: Vec<&str> = read.iter().map(|entry| entry.key.as_str()).collect();
-        // A pattern skips hidden files; including a directory does not.
+        // A pattern does not match hidden files, but including a directory includes them.
         assert_eq!(keys, ["a", "b", "hidden", "c", "last"]);
     }
 

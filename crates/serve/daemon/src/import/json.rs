@@ -1,4 +1,4 @@
-//! JSON with the line of each value, which also tracks the keys that have been read.
+//! A JSON parser that knows the line of each value, and tracks which keys have been read.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -60,7 +60,7 @@ impl<'a> Document<'a> {
     /// The root object.
     ///
     /// # Errors
-    /// It is not JSON, with line and column.
+    /// The text is not JSON; the error has the line and column.
     pub(super) fn root(&'a self) -> Result<Object<'a>, Failure> {
         let wrong = |error: serde_json::Error| {
             let (line, column) = (error.line(), error.column());
@@ -76,7 +76,7 @@ impl<'a> Document<'a> {
         Some(Object { document: self, at: self.offset(raw), entries, asked })
     }
 
-    /// A raw value is a part of the text.
+    /// The offset of a raw value, which is a part of the text.
     fn offset(&self, raw: &RawValue) -> usize {
         raw.get().as_ptr().addr().wrapping_sub(self.text.as_ptr().addr())
     }

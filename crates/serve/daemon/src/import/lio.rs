@@ -1,7 +1,7 @@
 //! Converts LIO's `saveconfig.json`, interpreted as by `targetcli` and the kernel.
 //!
-//! An attribute or parameter with LIO's default value was not chosen by the administrator, and some of
-//! Linerate's defaults are better. Only other values are carried over or noted.
+//! If an attribute or parameter has LIO's default value, it is treated as not set, because some of Linerate's
+//! defaults are better. Only other values are carried over or noted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -42,11 +42,11 @@ pub(super) fn san(document: &Document<'_>) -> Result<San, Failure> {
 #[derive(Default)]
 struct Lio {
     san: San,
-    /// Storage objects that are write-protected for all.
+    /// Storage objects that are write-protected for all initiators.
     only_protected: BTreeSet<String>,
     /// Volumes by the path of their storage object: `/backstores/fileio/disk1`.
     volumes: BTreeMap<String, String>,
-    /// The portals of each target, and its tag.
+    /// The portals of each target, and the tag of its portal group.
     reached_by: Vec<(Vec<SocketAddr>, u16)>,
 }
 
@@ -61,7 +61,8 @@ struct Use {
     place: Place,
 }
 
-/// Objects that are write-protected in all their uses: a LUN in Linerate is the same for all initiators.
+/// Objects that are write-protected in all their uses. Only these become read-only, because a volume in
+/// Linerate is the same for all initiators.
 fn only_protected(uses: &[Use]) -> BTreeSet<String> {
     let of = |wanted: bool| -> BTreeSet<String> {
         uses.iter().filter(|one| one.write_protected == wanted).map(|one| one.storage.clone()).collect()
@@ -112,7 +113,7 @@ impl Lio {
             return;
         };
         let mut target = Target { name, ..Target::default() };
-        // The first one that is enabled represents the target.
+        // The first portal group that is enabled represents the target.
         let chosen = groups.iter().position(|group| group.flag("enable") != Some(false)).unwrap_or(0);
         for (index, group) in groups.iter().enumerate() {
             if index == chosen {
@@ -168,7 +169,7 @@ impl Lio {
     fn users(&mut self, target: &mut Target, group: &Object<'_>, access: &Access, uses: &mut Vec<Use>) {
         let storage = luns_of(target, group);
         let acls = group.objects("node_acls");
-        // Read in any case, to consume it: with node ACLs it has no effect.
+        // Always read the login, so that its keys count as read. With node ACLs it has no effect.
         let login = login(group, None);
         if acls.is_empty() {
             self.anybody(target, (group, login), access, storage, uses);
@@ -177,7 +178,7 @@ impl Lio {
         }
     }
 
-    /// No initiator is named: either all may log in, or none.
+    /// Handles a group without node ACLs: either all initiators may log in, or none.
     fn anybody(
         &mut self,
         target: &mut Target,
@@ -201,7 +202,7 @@ impl Lio {
         chap(target, access.authentication, login.into_iter().collect(), &place);
     }
 
-    /// Only the initiators of node ACLs may log in.
+    /// Handles a group with node ACLs: only their initiators may log in.
     fn listed(
         &mut self,
         target: &mut Target,
@@ -269,9 +270,9 @@ impl Lio {
         }
     }
 
-    /// LUNs by number, each with the initiators that see this volume there.
+    /// Adds the LUNs of all targets, each with the initiators that see its volume.
     fn luns(&mut self, uses: &[Use]) {
-        // In the order of the file, so that the first of two volumes with the same number is kept.
+        // Keep the order of the file, so that the first of two volumes with the same number is kept.
         let mut luns: Vec<(usize, u64, &str, Vec<&str>, &Place)> = Vec::new();
         let mut known: BTreeMap<(usize, u64, &str), usize> = BTreeMap::new();
         for one in uses {
@@ -280,7 +281,7 @@ impl Lio {
             if initiator.is_some_and(|name| {
                 target.initiators.as_ref().is_none_or(|all| !all.iter().any(|other| other == name))
             }) {
-                continue; // its ACL was not carried over, which has been noted
+                continue; // the ACL was not carried over, which has been noted
             }
             if one.write_protected && !self.only_protected.contains(&one.storage) {
                 let sentence = format_args!(
@@ -331,8 +332,8 @@ impl Lio {
         }
     }
 
-    /// In Linerate, a portal is in one group. Portals of the same targets form a group, with their former tag
-    /// if it is free.
+    /// Assigns portals to groups. In Linerate, a portal is in only one group. Portals of the same targets
+    /// form a group, with their former tag if it is free.
     fn portals(&mut self) {
         let mut targets_of: BTreeMap<SocketAddr, Vec<usize>> = BTreeMap::new();
         for (target, (addresses, _)) in self.reached_by.iter().enumerate() {
@@ -464,7 +465,7 @@ fn portals(target: &mut Target, group: &Object<'_>) -> Vec<SocketAddr> {
     addresses
 }
 
-/// Carries parameters over. Returns whether CHAP is required.
+/// Carries the session parameters over. Returns whether CHAP is required.
 fn session_of(target: &mut Target, parameters: &Object<'_>) -> bool {
     let mut must = false;
     for (key, value, place) in parameters.scalars() {
@@ -558,9 +559,9 @@ fn volume(plugin: &str, object: &Object<'_>, notes: &mut Vec<Note>) -> Result<Vo
     Ok(Volume { spec, thick, readonly: object.flag("readonly") == Some(true), ..Volume::default() })
 }
 
-/// The names that the kernel assigns (`target_core_spc.c`). All are made from the unit serial number, `wwn`,
-/// and the model, which is the name of the storage object if `emulate_model_alias` is set, as targetcli sets
-/// it.
+/// The names that the kernel assigns (`target_core_spc.c`). All of them derive from the unit serial number,
+/// `wwn`, and the model. The model is the name of the storage object if `emulate_model_alias` is set, which
+/// targetcli does.
 fn identify(volume: &mut Volume, plugin: &str, name: &str, wwn: &str, object: &Object<'_>) {
     let (place, named) = (object.place_of("wwn"), object.place_of("name"));
     let is_alias = object.object("attributes").and_then(|attributes| attributes.flag("emulate_model_alias"));
@@ -605,7 +606,7 @@ fn login(object: &Object<'_>, initiator: Option<&str>) -> Option<Login> {
     Some(Login { account: read("chap_userid", "chap_password", initiator)?, mutual })
 }
 
-/// The required authentication. An initiator whose user cannot be carried over may not log in.
+/// Sets the required authentication. An initiator whose user cannot be carried over may not log in.
 fn chap(target: &mut Target, wanted: bool, logins: Vec<Login>, place: &Place) {
     if !wanted {
         if !logins.is_empty() {
@@ -666,8 +667,8 @@ fn chap(target: &mut Target, wanted: bool, logins: Vec<Login>, place: &Place) {
     }
 }
 
-/// Attributes of a portal group with LIO's defaults. Those without one are handled elsewhere or have no
-/// effect here.
+/// Attributes of a portal group, with LIO's defaults. Attributes without a default are handled elsewhere, or
+/// have no effect here.
 const GROUP_ATTRIBUTES: &[(&str, Option<&str>)] = &[
     ("authentication", None),
     ("cache_dynamic_acls", None),
@@ -685,7 +686,7 @@ const GROUP_ATTRIBUTES: &[(&str, Option<&str>)] = &[
     ("tpg_enabled_sendtargets", Some("1")),
 ];
 
-/// Attributes of a node ACL, likewise.
+/// Attributes of a node ACL, in the form of [`GROUP_ATTRIBUTES`].
 const ACL_ATTRIBUTES: &[(&str, Option<&str>)] = &[
     ("authentication", Some("-1")),
     ("dataout_timeout", Some("3")),
@@ -698,7 +699,7 @@ const ACL_ATTRIBUTES: &[(&str, Option<&str>)] = &[
     ("random_r2t_offsets", Some("0")),
 ];
 
-/// Attributes of a storage object, likewise.
+/// Attributes of a storage object, in the form of [`GROUP_ATTRIBUTES`].
 const STORAGE_ATTRIBUTES: &[(&str, Option<&str>)] = &[
     ("alua_support", Some("1")),
     ("block_size", None),

@@ -1,14 +1,14 @@
 //! Imports configurations of other targets: tgt's `targets.conf` and LIO's `saveconfig.json`.
 //!
 //! [`read`] detects the format and parses the file ([`apache`] and [`json`] parse the formats, [`tgt`] and
-//! [`lio`] interpret the keys) into a neutral model ([`san`]). It writes the model as a `linerate.toml` and
-//! checks it like `serve --check`. No setting is dropped silently: a setting that could not be carried over,
-//! or behaves differently, becomes a [`Note`] with its file and line, and a comment in the text. A
-//! restriction of access without an equivalent never makes a target more open: such a target is written as a
-//! comment.
+//! [`lio`] interpret the keys) into a neutral model ([`san`]). It writes the model as a `linerate.toml`, and
+//! checks the result like `serve --check`. No setting is dropped silently: a setting that could not be
+//! carried over, or behaves differently, becomes a [`Note`] with its file and line, and a comment in the
+//! text. If a restriction of access has no equivalent, the target is written as a comment, so that it never
+//! becomes more open.
 //!
-//! It opens no devices and queries no kernel or daemon: it only reads a file, with the files that it
-//! includes.
+//! The import only reads the file and the files that it includes. It does not open devices, and does not
+//! query the kernel or a daemon.
 
 mod apache;
 mod json;
@@ -42,7 +42,8 @@ pub struct Imported {
 /// Reads the configuration of another target at `path`.
 ///
 /// # Errors
-/// It cannot be read, is neither format, has a syntax error (with its line), or includes too much.
+/// The file cannot be read, has neither format, has a syntax error (reported with its line), or includes too
+/// many files or too much data.
 pub fn read(path: &Path) -> Result<Imported, Failure> {
     let mut reader = Reader::default();
     let text = reader.read(path)?;

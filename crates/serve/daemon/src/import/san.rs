@@ -25,7 +25,8 @@ pub(crate) struct Place {
     pub(super) line: usize,
 }
 
-/// A setting that could not be carried over, or that has a different effect here. It contains no secrets.
+/// A note about a setting that could not be carried over, or that has a different effect here. It contains no
+/// secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Note {
     place: Place,
@@ -35,7 +36,7 @@ pub struct Note {
 
 impl Note {
     pub(super) fn new(place: &Place, sentence: impl fmt::Display) -> Note {
-        // A key or name may contain anything, and this becomes a one-line comment.
+        // A key or name may contain any character, but the note becomes a one-line comment.
         let harmless = |c: char| if c.is_control() { '?' } else { c };
         Note { place: place.clone(), sentence: sentence.to_string().chars().map(harmless).collect() }
     }
@@ -53,9 +54,9 @@ pub(super) struct Reader {
     bytes_left: u64,
 }
 
-/// More than a directory with one file per target contains.
+/// Maximum number of files, more than a directory with one file per target contains.
 const FILES_MAX: usize = 4096;
-/// 16 MiB: ten thousand LUNs with an access list each need less.
+/// Maximum total size, 16 MiB. Ten thousand LUNs with an access list each need less.
 const BYTES_MAX: u64 = 16 << 20;
 
 impl Default for Reader {
@@ -91,7 +92,8 @@ pub(super) struct San {
     pub(super) notes: Vec<Note>,
     /// A comment for the text that does not describe an omission.
     pub(super) remark: &'static str,
-    /// Volumes by file, and identities in use: values by key.
+    /// The index of the volume of each file. The next field has the identities in use, as pairs of key and
+    /// value.
     files: HashMap<String, usize>,
     identities: HashSet<(&'static str, String)>,
     names: HashSet<String>,
@@ -132,8 +134,8 @@ pub(super) struct Target {
     pub(super) chap: Option<Chap>,
     /// Keys of `[target.session]`, with their values as TOML.
     pub(super) session: Vec<(&'static str, String)>,
-    /// Why it is written as a comment: without a setting that could not be carried over, it would be open to
-    /// others or invalid.
+    /// The reason to write the target as a comment: without a setting that could not be carried over, it
+    /// would be accessible to more initiators, or invalid.
     pub(super) left_out: Option<&'static str>,
     pub(super) notes: Vec<Note>,
 }
@@ -170,7 +172,7 @@ impl San {
         self.targets.is_empty() && self.volumes.is_empty()
     }
 
-    /// All notes, in the order of the text. A line that concerns several volumes has only one.
+    /// All notes, in the order of the text. A line that concerns several volumes has only one note.
     pub(super) fn all_notes(&self) -> Vec<Note> {
         let volumes = self.volumes.iter().flat_map(|volume| &volume.notes);
         let targets = self.targets.iter().flat_map(|target| &target.notes);
@@ -182,9 +184,9 @@ impl San {
         self.discovery.is_some() || self.targets.iter().any(|target| target.chap.is_some())
     }
 
-    /// Adds a volume under a free name similar to `wanted`, and returns the name. If the file already has a
-    /// volume with the same settings, that one is returned. If its settings differ, returns `None` and adds a
-    /// note, since a file is locked while it is served.
+    /// Adds a volume under a free name similar to `wanted`, and returns the name. If there is already a
+    /// volume with the same file and the same settings, returns its name. If its settings differ, returns
+    /// `None` and adds a note, because only one volume can use a file.
     pub(super) fn add_volume(&mut self, wanted: &str, mut volume: Volume, place: &Place) -> Option<String> {
         if let Some(path) = volume.spec.strip_prefix("file:").and_then(|rest| rest.split('?').next()) {
             let index = *self.files.entry(path.to_owned()).or_insert(self.volumes.len());
@@ -229,8 +231,8 @@ impl San {
 }
 
 impl Volume {
-    /// Gives it a name by which initiators identify it, if the value is valid here. `theirs` is its key in
-    /// the other configuration.
+    /// Adds a name by which initiators identify the volume, if the value is valid here. `theirs` is its key
+    /// in the other configuration.
     pub(super) fn give(&mut self, key: &'static str, value: String, theirs: &str, place: &Place) {
         fn unfit<T: FromStr<Err: ToString>>(value: &str) -> Option<String> {
             value.parse::<T>().err().map(|error| error.to_string())
@@ -279,11 +281,12 @@ impl Volume {
     }
 }
 
-/// Maximum length of the stem of a name, which has 64 letters: a number of up to ten digits may follow.
+/// Maximum length of the stem of a volume name. A name has up to 64 letters, and a number of up to ten digits
+/// may follow the stem.
 const STEM_LETTERS: usize = 52;
 
 impl Target {
-    /// Leaves it out, with the first reason given.
+    /// Marks the target to be written as a comment. Only the first reason is kept.
     pub(super) fn leave_out(&mut self, why: &'static str, place: &Place) {
         if self.left_out.is_none() {
             self.left_out = Some(why);
@@ -335,10 +338,10 @@ pub(super) fn file_spec(path: &str, options: &[String]) -> Option<String> {
 }
 
 impl Account {
-    /// Creates a user, if name and secret are valid here.
+    /// Creates an account, if user name and secret are valid here.
     ///
     /// # Errors
-    /// A note on why it is not imported.
+    /// A note on why the account is not imported.
     pub(super) fn new(
         user: &str,
         secret: &str,
@@ -371,12 +374,13 @@ fn unfit(secret: &str) -> Option<String> {
         .then(|| format!("it has {length} bytes, and a CHAP secret has 12 to 255 here"))
 }
 
-/// Printed by `tgt-admin --dump` instead of secrets. It is public, and therefore not a secret.
+/// The text that `tgt-admin --dump` prints instead of secrets. It is public, so it must not be imported as a
+/// secret.
 const PLACEHOLDERS: &[&str] = &["PLEASE_CORRECT_THE_PASSWORD"];
 
 /// Carries a key over. Unsupported keys are noted, unless their value has no effect.
 ///
-/// `Err` if it is not a key of the standard.
+/// Returns `Err` if the standard does not define the key.
 pub(super) fn take_session_key(target: &mut Target, key: &str, value: &str, place: &Place) -> Result<(), ()> {
     let taken = match key {
         "MaxRecvDataSegmentLength" => length(value).map(|value| ("max-segment", value)),
@@ -411,7 +415,7 @@ fn other_key(target: &mut Target, key: &str, value: &str, place: &Place) -> Resu
     Ok(())
 }
 
-/// Keys without an equivalent here, with their usual value. Those without a value only affect the other
+/// Keys without an equivalent here, with their usual value. Keys without a value affect only the other
 /// target.
 const OTHERS: &[(&str, Option<&str>)] = &[
     ("DataPDUInOrder", Some("Yes")),
@@ -578,7 +582,7 @@ fn list(text: &mut String, key: &str, entries: Option<&[String]>) {
     }
 }
 
-/// Writing into a String does not fail.
+/// Appends a line. Writing to a `String` does not fail.
 fn line(text: &mut String, line: impl fmt::Display) {
     let _ = writeln!(text, "{line}");
 }

@@ -1,4 +1,4 @@
-//! Typical files of both formats, and the results.
+//! Typical files of both formats, and the imported configurations.
 
 use super::*;
 
@@ -84,7 +84,7 @@ fn no_target_becomes_more_open() {
     }
 }
 
-/// A shortened file of targetcli.
+/// A shortened `saveconfig.json`, as written by targetcli.
 fn lio(group: &str, acls: &str) -> String {
     format!(
         r#"{{
@@ -181,7 +181,7 @@ fn identities_that_tgt_was_told_are_kept_and_clashes_named() {
     assert_eq!(notes.len(), 3, "{notes:?}");
 }
 
-/// tgtd has one secret for both. Regression: this produced no note.
+/// tgtd uses one secret for a user of both targets. Regression: there was no note about this.
 #[test]
 fn a_target_does_not_get_the_secret_of_another_one() {
     let target = |name: &str, secret: &str| {
@@ -199,7 +199,7 @@ fn a_target_does_not_get_the_secret_of_another_one() {
     assert_eq!(notes, [""; 0]);
 }
 
-/// A file that `targetcli` creates in demo mode, whose initiators may only read.
+/// A file that `targetcli` creates in demo mode, in which all initiators may read but not write.
 #[test]
 fn demo_mode_lets_everybody_read() {
     let demo = r#""attributes": {"generate_node_acls": 1, "demo_mode_write_protect": 1},"#;

@@ -1,9 +1,9 @@
 //! Converts tgt's `targets.conf`, interpreted as by `tgt-admin` and `tgtd`.
 //!
 //! LUNs without a number get the lowest free number from 1 on, in the order of their paths, `backing-store`
-//! before `direct-store`. A user has one secret in all of tgtd: the first, in the order of the targets'
-//! names. tgtd's default identity of a LUN (`spc_lu_init` in its `spc.c`) contains the number of the target;
-//! targets are numbered in the order of their names.
+//! before `direct-store`. A user has one secret in all of tgtd: the secret of its first line, in the order of
+//! the targets' names. tgtd's default identity of a LUN (`spc_lu_init` in its `spc.c`) contains the number of
+//! the target; targets are numbered in the order of their names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -48,13 +48,13 @@ struct Tgt {
     discovery: Vec<(bool, String, Place)>,
 }
 
-/// A LUN, and the lines that apply to it: its own ones override those of its target.
+/// A LUN, and the lines that apply to it. The lines of the LUN override those of its target.
 struct Store<'a> {
     entry: &'a Entry,
     options: Vec<&'a Entry>,
 }
 
-/// For administrators who added targets while tgtd was running. It does not describe a loss.
+/// A remark for administrators who added targets while tgtd was running. It does not describe an omission.
 const REMARK: &str = "# tgtd derives the identity of a LUN from its number and its target's number. The identities below are those that\n\
                       # tgtd assigns when it starts with this configuration. For targets that were added later, `tgtadm --mode target\n\
                       # --op show` prints the number, the SCSI ID and the serial number.\n";
@@ -68,7 +68,7 @@ impl Tgt {
             "default-driver" => self.driver = Some(entry.value.clone()),
             "incomingdiscoveryuser" => self.discovery.push((false, entry.value.clone(), entry.place.clone())),
             "outgoingdiscoveryuser" => self.discovery.push((true, entry.value.clone(), entry.place.clone())),
-            // They only affect tgt-admin.
+            // These keys affect only tgt-admin.
             "ignore-errors" | "control-port" => {}
             key if key.starts_with("iSNS") => {
                 self.san.notes.push(Note::new(
@@ -171,8 +171,8 @@ impl Tgt {
         self.san.targets.push(target);
     }
 
-    /// The access list. If an entry cannot be carried over, fewer initiators are admitted; if none can, the
-    /// target is left out.
+    /// Carries the access list over. If an entry cannot be carried over, fewer initiators are admitted. If no
+    /// entry can, the target is written as a comment.
     fn access(&mut self, target: &mut Target, lines: &[&Entry], place: &Place) {
         let of = |key: &'static str| lines.iter().filter(move |entry| entry.key == key);
         let mut networks = Vec::new();
@@ -242,7 +242,7 @@ impl Tgt {
             }
         }
         if chap.accounts.len() > 1 {
-            // In tgt, users are not bound to names.
+            // In tgt, users are not restricted to initiator names.
             chap.accounts.iter_mut().for_each(|account| account.initiators = Some(vec!["*".to_owned()]));
         }
         if !chap.accounts.is_empty() {
@@ -264,7 +264,7 @@ impl Tgt {
             let order = |store: &Store<'_>| (store.entry.key.clone(), store.entry.value.clone());
             order(one).cmp(&order(other))
         });
-        // A LUN that is listed twice exists once.
+        // In tgt, a LUN that is listed twice exists only once.
         stores
             .dedup_by(|one, other| one.entry.key == other.entry.key && one.entry.value == other.entry.value);
         let given = |store: &Store<'_>| store.option("lun").map(|(value, _)| value.to_owned());
@@ -304,7 +304,7 @@ impl Tgt {
     }
 }
 
-/// A second line for the same user is redundant.
+/// Adds an account, unless the user already has one: a second line for the same user has no effect.
 fn add_account(chap: &mut Chap, account: Account, place: &Place) -> Option<Note> {
     match chap.accounts.iter().find(|other| other.user == account.user) {
         None => chap.accounts.push(account),
@@ -317,7 +317,7 @@ fn add_account(chap: &mut Chap, account: Account, place: &Place) -> Option<Note>
     None
 }
 
-/// A line of a target that concerns neither access control nor LUNs.
+/// Carries over a line of a target that concerns neither access control nor LUNs.
 fn target_line(target: &mut Target, entry: &Entry) {
     let key = entry.key.as_str();
     // The effect of `controller_tid` is in the identities of the LUNs.
@@ -375,21 +375,22 @@ impl Store<'_> {
         Some((&found.value, &found.place))
     }
 
-    /// tgtd parses numbers, and treats anything else as 0.
+    /// Whether a flag is set: any value except `0`, `no` and `off` sets it. tgtd parses the value as a
+    /// number, and treats any other text as 0.
     fn flag(&self, key: &str) -> bool {
         self.option(key).is_some_and(|(value, _)| !matches!(value, "0" | "no" | "off"))
     }
 
-    /// Adds the names that tgtd gives it, by default as this LUN of the target with this number, or by
-    /// configuration. It has two NAA designators: initiators prefer the longer one, which is made from the
-    /// characters of the SCSI ID.
+    /// Adds the names that tgtd assigns to the LUN. They are configured, or derive from the numbers of the
+    /// target and the LUN. tgtd reports two NAA designators. Initiators prefer the longer one, which derives
+    /// from the characters of the SCSI ID.
     fn identify(&self, volume: &mut Volume, tid: u64, lun: u16) {
         let own_id = format!("IET     {tid:04x}{lun:04x}");
         let id = self.option("scsi_id").map_or(own_id.as_str(), |(value, _)| value);
         let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0);
         let number = id.bytes().fold(0_u128, |number, byte| number << 4 | u128::from(digit(byte)));
         let naa = format!("0x6{:031x}", number & (u128::MAX >> 4));
-        // A passed-through device has its own, which are unknown here.
+        // A passed-through device has its own names, which are unknown here.
         let usual = |text: &str| (self.entry.key != "direct-store").then(|| text.to_owned());
         let serial = usual(&format!("beaf{tid}{lun}"));
         for (key, theirs, usual) in [
@@ -403,7 +404,7 @@ impl Store<'_> {
             let given = self.option(theirs).filter(|_| key != "naa");
             let place = given.map_or(&self.entry.place, |(_, place)| place);
             let Some(value) = given.map(|(value, _)| value.to_owned()).or(usual) else { continue };
-            // It is right-aligned in 36 bytes.
+            // tgtd right-aligns the serial number in 36 bytes.
             let value = if key == "serial" { format!("{value:>36}") } else { value };
             volume.give(key, value, theirs, place);
         }

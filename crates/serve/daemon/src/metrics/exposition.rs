@@ -11,12 +11,12 @@ use volume::backend::{Family, Figure};
 #[derive(Debug, Default)]
 pub(super) struct Exposition {
     pub(super) text: String,
-    /// The families it contains.
+    /// The families in the text.
     pub(super) families: Vec<&'static Family>,
 }
 
 impl Exposition {
-    /// Writes the figures of all of these, whose first labels are given.
+    /// Writes a table of figures for each subject. The first labels of each subject are given.
     pub(super) fn table<'a, S, const N: usize>(
         &mut self,
         figures: &'static [Figure<S>],
@@ -91,7 +91,8 @@ impl Samples<'_> {
     }
 }
 
-/// A label's value may contain any character, like an initiator's name; three characters are escaped.
+/// Appends a label's value. The value may contain any character, as initiator names do, so three characters
+/// are escaped.
 fn escape(text: &mut String, value: &str) {
     for c in value.chars() {
         match c {

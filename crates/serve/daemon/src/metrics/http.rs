@@ -1,10 +1,10 @@
 //! `[metrics] listen`: `/metrics` and `/healthz` over HTTP, on a separate thread.
 //!
-//! There is no access control, so the cost of a client is limited: connections in total, per address and per
-//! second, the duration of each, requests per second, and the size of their headers. Cores are queried for
-//! one page at a time and for a few pages a second ([`Pages`]), however many scrapes there are. A connection
-//! may be reused, as Prometheus does: a request on it takes a fraction of the time that a new connection
-//! takes.
+//! There is no access control, so the cost of clients is limited: connections in total, per address and per
+//! second, the duration of each connection, requests per second, and the size of their headers. Cores are
+//! queried for one page at a time and for a few pages a second ([`Pages`]), regardless of the number of
+//! scrapes. Clients such as Prometheus may reuse a connection, which takes a fraction of the time of a new
+//! connection.
 
 use std::convert::Infallible;
 use std::net::{SocketAddr, TcpListener};
@@ -31,31 +31,33 @@ use tokio::time::timeout;
 use super::Health;
 
 const CONNECTIONS_MAX: usize = 64;
-/// Connections of one address or IPv6 network (/64): a host that opens connections and sends nothing leaves
-/// room for others.
+/// Maximum connections of one address or IPv6 network (/64), so that a host that opens connections and sends
+/// nothing does not block other hosts.
 const CONNECTIONS_OF_ADDRESS_MAX: usize = 8;
-/// Connections per second, and the size of a burst; others wait in the kernel's queue.
+/// Maximum connections per second, and the size of a burst. Further connections wait in the kernel's queue.
 const CONNECTIONS_PER_SECOND: u32 = 1000;
 const CONNECTIONS_BURST: u32 = 100;
-/// Pages per second for which cores are queried, and the size of a burst; other scrapes get the latest page.
+/// Maximum pages per second for which cores are queried, and the size of a burst. Further scrapes get the
+/// latest page.
 const PAGES_PER_SECOND: u32 = 5;
 const PAGES_BURST: u32 = 10;
-/// Requests per second of all connections, and the size of a burst; others wait.
+/// Maximum requests per second of all connections, and the size of a burst. Further requests wait.
 const REQUESTS_PER_SECOND: u32 = 1000;
 const REQUESTS_BURST: u32 = 100;
 /// Time limit for the first request of a connection.
 const FIRST_TIME: Duration = Duration::from_secs(5);
-/// Time limit for the next request, from the previous reply: Prometheus scrapes once a minute or more often.
+/// Time limit for the next request, from the previous reply. It is longer than Prometheus' scrape interval,
+/// which is usually a minute or less.
 const NEXT_TIME: Duration = Duration::from_secs(75);
-/// After this time a connection ends with the current reply.
+/// After this time, a connection is closed at the end of the current reply.
 const CONNECTION_TIME: Duration = Duration::from_secs(300);
-/// Time limit for reading that reply.
+/// Time limit for the client to read that last reply.
 const LAST_TIME: Duration = Duration::from_secs(30);
 /// Maximum size of a request's header, and of the data sent in one piece.
 const BUFFER_BYTES: usize = 16 << 10;
 /// Maximum number of header lines.
 const HEADERS_MAX: usize = 64;
-/// Threads that wait for cores: one for a page of metrics, one for health.
+/// Number of threads that wait for cores: one for a page of metrics, one for health.
 const WAITING_THREADS: usize = 2;
 /// Pause after an error of accept(2), for example when no descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -75,7 +77,7 @@ pub(crate) struct Bound {
     listener: TcpListener,
 }
 
-/// A metrics server, which ends when this is dropped.
+/// A metrics server. It ends when this value is dropped.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     address: SocketAddr,
@@ -103,7 +105,7 @@ impl Bound {
         let work = move || {
             runtime.block_on(async {
                 let serving = tokio::spawn(accept(self.listener, live));
-                // Resolves when the sender is dropped: nothing is ever sent.
+                // Nothing is ever sent: this resolves when the sender is dropped.
                 let _ = stopped.await;
                 serving.abort();
             });
@@ -211,7 +213,7 @@ async fn attend(stream: TcpStream, pages: Arc<Pages>, slot: ConnectionSlot) {
 
 type Reply = Response<Full<Bytes>>;
 
-/// The server, and its latest page of metrics.
+/// The monitored server, and its latest page of metrics.
 struct Pages {
     live: Weak<dyn Monitored>,
     latest: AsyncMutex<Latest>,
@@ -262,7 +264,7 @@ async fn answer(pages: Arc<Pages>, request: Request<Incoming>) -> Result<Reply, 
         "/metrics" => pages.metrics().await.map(|page| reply(StatusCode::OK, PROMETHEUS, page)),
         "/healthz" => pages.ask(|live| live.health()).await.map(|health| {
             let status = if health.healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-            // Cannot fail: strings and a flag are always valid in JSON.
+            // This cannot fail, because strings and a flag are always valid in JSON.
             let text = serde_json::to_string(&health).unwrap_or_default();
             reply(status, "application/json", (text + "\n").into())
         }),
@@ -286,7 +288,7 @@ fn reply(status: StatusCode, content_type: &'static str, text: Bytes) -> Reply {
     reply
 }
 
-/// A token bucket: tokens are taken, and refilled over time.
+/// A token bucket: requests take tokens, which are refilled over time.
 #[derive(Debug)]
 struct Bucket {
     most: f64,

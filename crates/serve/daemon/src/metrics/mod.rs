@@ -1,6 +1,6 @@
 //! Monitoring of a running server: metrics in Prometheus' text format, and a health check.
 //!
-//! Nothing is counted here, and this part is independent of front ends. Each front end has its counters on
+//! This module counts nothing, and is independent of the front ends. Each front end has its own counters on
 //! each core ([`front_end_core::CoreFrontEnd::statistics`]); its name becomes the label `protocol`. A scrape
 //! reads these counters, the state of each volume, and the kernel's statistics of the process ([`Sample`]).
 //! While the server reloads, or a core hangs, a scrape still completes within a second, and reports the
@@ -24,7 +24,8 @@ pub(crate) use sample::{Probe, Reloads};
 
 // The health of a server, and its problems.
 
-/// A reactor thread without an iteration for longer hangs: an idle one has an iteration every second.
+/// A reactor thread counts as hung if it has had no iteration for this time. An idle thread has an iteration
+/// every second.
 const HUNG_TIME: Duration = Duration::from_secs(5);
 
 /// The health of a server, as in the JSON of `/healthz`.
@@ -36,7 +37,7 @@ pub struct Health {
     pub problems: Vec<Problem>,
 }
 
-/// A problem that keeps hosts from their volumes.
+/// A problem that prevents hosts from using their volumes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// The affected part: `server`, `reactor` or `volume`.
@@ -110,7 +111,7 @@ mod tests {
         }
     }
 
-    /// The second of two threads is stopped and resumed.
+    /// This test stops and resumes the second of two threads.
     #[test]
     fn a_thread_that_hangs_is_named_over_http() {
         let folder = tempfile::tempdir().expect("a temporary directory");

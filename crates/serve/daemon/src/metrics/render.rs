@@ -1,7 +1,7 @@
 //! All metrics, and a sample in Prometheus' text format.
 //!
 //! The names of metrics and labels are stable, because dashboards and alerts use them. The table in
-//! docs/metrics.md has all of them: a test writes it.
+//! docs/metrics.md lists all of them; a test generates the table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -137,11 +137,12 @@ figures! { DISCOVERY of u64:
 
 macro_rules! counted {
     ($($counted:ident = $name:literal [$($label:literal),*] $help:literal;)*) => {
-        /// The counters of front ends that are split by a word, in output order.
+        /// The counters of front ends that have a word as a label, in output order.
         const COUNTED: &[Counted] = &[$(Counted::$counted),*];
 
-        /// The family of a counter. [`counts`] assigns label values by number: two labels are the protocol
-        /// and the word, three are the protocol, the target and the word. The word is always last.
+        /// The family of a counter. [`counts`] assigns label values by the number of labels: two labels are
+        /// the protocol and the word; three are the protocol, the target and the word. The word is always
+        /// last.
         fn family_of(counted: Counted) -> &'static Family {
             match counted {
                 $(Counted::$counted => &Family {
@@ -351,7 +352,7 @@ fn counts(out: &mut Exposition, sample: &Sample) {
 mod tests {
     use super::*;
 
-    /// Names, types, labels and words: the basis of dashboards and alerts.
+    /// The document lists the names, types, labels and words on which dashboards and alerts depend.
     #[test]
     fn the_document_has_every_metric() {
         let row = |family: &&Family| {

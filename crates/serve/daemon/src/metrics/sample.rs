@@ -21,11 +21,11 @@ use crate::volumes::{Opened, Volumes};
 /// Time limit of a core's response.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// A session's labels: protocol, target, initiator, CHAP user (or empty), address.
+/// A session's labels: protocol, target, initiator, CHAP user (empty without CHAP), address.
 pub(super) type SessionLabels = [String; 5];
 
 /// Maximum number of different labels in the lifetime of a server. Initiators choose their own names, and
-/// each one is a time series that the monitoring system stores until its data expires.
+/// each combination is a time series that the monitoring system stores until its data expires.
 const SESSION_LABELS_MAX: usize = 1024;
 
 /// The whole sample. The default describes a server without volumes.
@@ -39,7 +39,7 @@ pub(crate) struct Sample {
     pub(super) sessions: BTreeSet<SessionLabels>,
     pub(super) generation: u64,
     pub(super) reloads: ReloadCounts,
-    /// In seconds since 1970.
+    /// When the server started, in seconds since 1970.
     pub(super) started: f64,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct Sample {
 pub(super) struct CoreState {
     /// The response time of this sample; `None` if there was no response.
     pub(super) lag: Option<Duration>,
-    /// Its latest response: counters must not decrease while it hangs.
+    /// The latest response of the core, which is kept while the core hangs: counters must not decrease.
     pub(super) latest: Option<Arc<CoreSample>>,
 }
 
@@ -58,14 +58,15 @@ pub(super) struct CoreSample {
     /// Memory that commands hold, and its limit, in bytes.
     pub(super) memory_used: usize,
     pub(super) memory_limit: usize,
-    /// By the name of the front end.
+    /// The statistics of each front end, by its name.
     pub(super) front_ends: Vec<(&'static str, CoreStatistics)>,
 }
 
 /// A served volume.
 pub(super) struct VolumeSample {
     pub(super) name: String,
-    /// The type of its outermost layer and its identity; unknown for a moment while a reload adds it.
+    /// The type of the volume's outermost layer, and its identity. `None` for a short time while a reload
+    /// adds the volume.
     pub(super) description: Option<(&'static str, Uuid)>,
     pub(super) volume: Arc<Volume>,
     pub(super) layers: LayerStates,
@@ -106,8 +107,8 @@ impl LoggedIn {
     }
 }
 
-/// The served configuration, separate because a sample must not wait for the configuration lock, which a
-/// reload holds until it ends.
+/// A description of the served configuration. It is separate because a sample must not wait for the lock of
+/// the configuration, which a reload holds until it ends.
 #[derive(Clone)]
 struct Described {
     volumes: Arc<BTreeMap<String, (&'static str, Uuid, Layers)>>,
@@ -184,7 +185,7 @@ impl Probe {
             (begin.elapsed(), sample)
         };
         let cores = self.heard(server.ask_cores(ANSWER_TIME, core));
-        // A core that hangs is not waited for a second time.
+        // If a core hangs, do not wait for it again.
         if cores.iter().all(|core| core.lag.is_some()) {
             lock(&self.logged_in).update(sessions());
         }
@@ -201,7 +202,7 @@ impl Probe {
         }
     }
 
-    /// The state of all cores after these responses.
+    /// Updates and returns the state of all cores after these responses.
     fn heard(&self, answers: Vec<Option<(Duration, CoreSample)>>) -> Vec<CoreState> {
         let mut cores = lock(&self.cores);
         debug_assert!(cores.is_empty() || cores.len() == answers.len(), "a server keeps its cores");
@@ -231,14 +232,14 @@ pub(crate) struct Reloads {
     latest: Mutex<(bool, SystemTime)>,
 }
 
-/// The same at one point in time.
+/// The counts of reloads at one point in time.
 #[derive(Clone, Copy, Default)]
 pub(super) struct ReloadCounts {
     pub(super) succeeded: u64,
     pub(super) failed: u64,
     /// Whether the latest one succeeded.
     pub(super) last_succeeded: bool,
-    /// When the latest success ended, or the server started, in seconds since 1970.
+    /// When the latest successful reload ended, or else when the server started, in seconds since 1970.
     pub(super) in_force_since: f64,
 }
 

@@ -1,8 +1,8 @@
 //! iSCSI as a front end of a configured server: `[[portal]]`, `[[target]]`, `[discovery]`, and its part of
 //! `[limits]`.
 //!
-//! It serves the volumes and addresses of the command line: each volume is LUN 0 of a separate target, open
-//! to any initiator.
+//! iSCSI also serves the volumes and addresses of the command line: each volume is LUN 0 of a separate
+//! target, open to any initiator.
 
 pub(crate) mod target;
 mod usage;
@@ -29,7 +29,7 @@ use crate::config::{
 };
 use crate::control;
 
-/// Its line in the front-end table.
+/// The entry of iSCSI in the front-end table.
 pub const KIND: FrontEndKind = FrontEndKind {
     name: ISCSI,
     listen: |text| Ok(text.parse::<Address>()?.0.into()),
@@ -44,7 +44,7 @@ pub const KIND: FrontEndKind = FrontEndKind {
 pub struct IscsiConfig {
     /// The addresses that initiators connect to.
     pub portals: Vec<Portal>,
-    /// The file has a `[[portal]]`.
+    /// Whether the file has a `[[portal]]`.
     has_portal: bool,
     /// The targets that initiators find.
     pub targets: Vec<Target>,
@@ -57,7 +57,7 @@ pub struct IscsiConfig {
 /// An address to listen on, and how connections to it are set up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Portal {
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: Address,
     /// Its portal group tag [default: 1].
     pub group: u16,
@@ -67,7 +67,7 @@ pub struct Portal {
     pub congestion: Option<String>,
     /// SO_SNDBUF in bytes; the system's automatic size if `None`.
     pub send_buffer: Option<usize>,
-    /// SO_RCVBUF, likewise.
+    /// SO_RCVBUF in bytes; the system's automatic size if `None`.
     pub receive_buffer: Option<usize>,
 }
 
@@ -95,7 +95,7 @@ pub struct Limits {
 }
 
 impl Config {
-    /// The iSCSI part.
+    /// The iSCSI part of the configuration.
     ///
     /// # Panics
     /// The configuration was read by a table of front ends without iSCSI.
@@ -155,7 +155,7 @@ fn authentication(chap: &Chap) -> Authentication {
     let accounts = chap.accounts.iter();
     Authentication {
         accounts: accounts.clone().map(|account| account.credentials.clone()).collect(),
-        // Users restricted to certain initiator names.
+        // The users that are restricted to certain initiator names.
         initiators: accounts
             .filter_map(|account| Some((account.credentials.name.clone(), account.initiators.clone()?)))
             .collect(),
@@ -257,7 +257,7 @@ impl Configured for IscsiConfig {
     }
 
     fn take_over(&mut self, beside: &Beside<'_>) -> Result<(), String> {
-        // If all addresses on the command line are for other front ends, iSCSI is not requested.
+        // If all addresses on the command line are for other front ends, the user does not request iSCSI.
         let is_asked_for = !beside.has_addresses || !beside.listen.is_empty();
         if is_asked_for || !self.targets.is_empty() {
             for volume in &beside.volumes {
@@ -275,7 +275,7 @@ impl Configured for IscsiConfig {
         if self.portals.is_empty() && !self.targets.is_empty() {
             self.portals = vec![Portal::at(USUAL_ADDRESS)];
         }
-        // The file alone is checked elsewhere; --listen may have removed a group.
+        // The groups of the file have already been checked, but `--listen` may have removed one.
         let lost = |target: &&Target| !self.portals.iter().any(|portal| target.is_in(portal.group));
         match self.targets.iter().find(lost) {
             None => Ok(()),
@@ -307,7 +307,7 @@ impl Configured for IscsiConfig {
         let describe = |portal: &front_end_core::Portal| format!("{} (group {})", portal.listen, portal.tag);
         lines.extend(portal_changes(&self.portals(), &wanted.portals(), describe));
         let any: &dyn Any = wanted;
-        // All fields are named, so that a new one is either compared or omitted on purpose.
+        // All fields are listed, so that a new field must be compared or omitted on purpose.
         if let Some(IscsiConfig { portals: _, has_portal: _, targets: _, discovery, limits }) =
             any.downcast_ref()
         {
@@ -346,7 +346,7 @@ fn addresses(target: &Target, portals: &[front_end_core::Portal]) -> Vec<SocketA
     let leads_to =
         |portal: &&front_end_core::Portal| portal.front_end == ISCSI && target.is_reached_by(portal);
     let address = |portal: &front_end_core::Portal| match portal.listen.inet()? {
-        // An IPv6 zone is only valid on this host.
+        // Omit an IPv6 zone, because it is valid only on this host.
         SocketAddr::V6(v6) => Some(SocketAddr::from((*v6.ip(), v6.port()))),
         v4 => Some(v4),
     };
@@ -407,5 +407,6 @@ fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     add_lun(root, addition.target.unwrap_or(own.as_str()), str::eq_ignore_ascii_case, addition)
 }
 
-/// The default address is loopback: only this host can connect unless the administrator decides otherwise.
+/// The default address. It is loopback, so that only this host can connect unless the administrator specifies
+/// another address.
 const USUAL_ADDRESS: Address = Address(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ISCSI_PORT));

@@ -1,7 +1,7 @@
 //! `[[target]]`: a target, its access control and its LUNs. `[target.chap]` and `[discovery.chap]`: CHAP
-//! authentication (RFC 7143 sections 9.2.1 and 12.1.3). `[target.session]`: the values a target offers and
-//! accepts at login (section 13). The results are negotiated by the rules of the standard: the minimum of two
-//! numbers, and OR or AND of Booleans.
+//! authentication (RFC 7143 sections 9.2.1 and 12.1.3). `[target.session]`: the values that a target offers
+//! and accepts at login (section 13). By the rules of the standard, the result of a negotiation is the
+//! minimum of two numbers, and OR or AND of Booleans.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -39,7 +39,7 @@ pub struct Target {
     pub offers: Offers,
     /// Whether it appears not to exist to initiators without access.
     pub hidden: bool,
-    /// Where logins are redirected.
+    /// The address to which logins are redirected.
     pub redirect: Option<Redirect>,
     /// Its LUNs, each number once.
     pub luns: Vec<Lun>,
@@ -62,12 +62,12 @@ impl Target {
         }
     }
 
-    /// Whether portals of this group lead to it.
+    /// Whether the target is accessible through portals of this group.
     pub(super) fn is_in(&self, group: u16) -> bool {
         self.groups.as_ref().is_none_or(|groups| groups.contains(&group))
     }
 
-    /// Reads a target; returns it with its name and the position of the name. `groups` are those of all
+    /// Reads a target; returns it with its name and the position of the name. `groups` are the groups of all
     /// portals.
     pub(super) fn read(
         section: &Section<'_>,
@@ -204,7 +204,7 @@ impl Exposed for Target {
     }
 }
 
-/// An iSCSI name, or the beginning of one with a `*`.
+/// An iSCSI name, or the beginning of a name followed by `*`.
 struct InitiatorPattern(NamePattern);
 
 /// The `initiators` of a section; `None` allows any.
@@ -292,9 +292,10 @@ impl FromStr for NamedAlgorithm {
     }
 }
 
-/// 96 bits: shorter ones "MUST NOT" be used without IPsec (RFC 7143 section 9.2.1).
+/// Minimum length of a secret, 96 bits: shorter secrets "MUST NOT" be used without IPsec (RFC 7143 section
+/// 9.2.1).
 const SECRET_MIN: usize = 12;
-/// More than the longest CHAP_R of any algorithm.
+/// Maximum length of a secret, more than the longest CHAP_R of any algorithm.
 const SECRET_MAX: usize = 255;
 
 impl Chap {
@@ -351,7 +352,7 @@ impl Chap {
 type FoundAccount<'a> = (UserAndSecret<'a>, Option<Vec<NamePattern>>);
 
 /// Reservations and LUNs depend on initiator names, which are not authenticated. If a target has several
-/// users, each therefore needs its own names, or they must explicitly be marked as shared.
+/// users, each of them therefore needs its own names, or must explicitly be allowed any name.
 fn each_user_has_its_names(section: &Section<'_>, accounts: &[FoundAccount<'_>]) {
     for (found, _) in accounts.iter().filter(|(_, initiators)| initiators.is_none()) {
         if accounts.iter().all(|(other, _)| other.user.value == found.user.value) {

@@ -23,7 +23,7 @@ pub(super) struct Way<'a> {
 }
 
 impl<'a> Way<'a> {
-    /// For a target behind these portals; `None` if there are none.
+    /// Collects the facts about a target behind these portals; `None` if there are no portals.
     pub(super) fn to(target: &'a Target, portals: Vec<SocketAddr>) -> Option<Way<'a>> {
         let chap = target.chap.as_ref();
         let user =
@@ -33,7 +33,7 @@ impl<'a> Way<'a> {
         (!portals.is_empty()).then_some(Way { target, portals, initiator, user, mutual })
     }
 
-    /// The name of the target, and the lines.
+    /// The text: the name of the target, and the command lines for each system.
     pub(super) fn text(&self) -> String {
         debug_assert!(!self.portals.is_empty(), "a way leads through a portal");
         // In PowerShell, a backtick continues a line.
@@ -66,7 +66,7 @@ impl<'a> Way<'a> {
         text
     }
 
-    /// Discovery finds all portals, and settings without `-p` apply to all of them.
+    /// The commands for Linux. Discovery finds all portals, and settings without `-p` apply to all of them.
     fn linux(&self) -> Vec<String> {
         let node = format!("iscsiadm -m node -T {}", self.target.name);
         let mut settings = Vec::new();
@@ -118,7 +118,8 @@ impl<'a> Way<'a> {
         lines
     }
 
-    /// QEMU's driver authenticates itself, but cannot require authentication of the target.
+    /// The commands for QEMU. Its driver authenticates itself, but cannot require the target to authenticate
+    /// itself.
     fn qemu(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let mut chap = String::new();
@@ -193,7 +194,7 @@ portal=[2001:db8::1]:3260,target=iqn.2026-01.io.linerate:vm1,lun=7
         assert!(told(&format!("groups = [1]\n{LUN}")).contains(line), "as the shell sees it");
     }
 
-    /// QEMU and libiscsi write it as 0100h, which the target accepts.
+    /// QEMU and libiscsi write LUN 256 as 0100h, which the target accepts.
     #[test]
     fn a_lun_from_256_on_has_its_own_number_in_every_line() {
         let text = told(&format!("groups = [1]\n{}", LUN.replace("lun = 7", "lun = 256")));
