@@ -11,9 +11,9 @@ pub struct Capacity {
     pub block_bytes: u32,
     /// LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT: log2 of the logical blocks in a physical block.
     pub physical_exponent: u8,
-    /// LOWEST ALIGNED LOGICAL BLOCK ADDRESS: the first one aligned to a physical block.
+    /// LOWEST ALIGNED LOGICAL BLOCK ADDRESS: the first block that is aligned to a physical block.
     pub lowest_aligned: u16,
-    /// The type of protection information with which it was formatted, 1 to 3.
+    /// The type of protection information with which the medium was formatted, 1 to 3.
     pub protection_type: Option<u8>,
     /// LBPME: blocks can be deallocated.
     pub thin: bool,
@@ -33,7 +33,7 @@ impl Capacity {
             block_bytes: u32_at(data, 8),
             physical_exponent: u8_at(data, 13) & 0x0f,
             lowest_aligned: provisioning & 0x3fff,
-            // PROT_EN, and P_TYPE one less than the type.
+            // PROT_EN, and P_TYPE, which is one less than the type.
             protection_type: (protection & 1 != 0).then_some((protection >> 1 & 7) + 1),
             thin: provisioning & 0x8000 != 0,
             read_zeros: provisioning & 0x4000 != 0,
@@ -42,7 +42,7 @@ impl Capacity {
         .if_possible()
     }
 
-    /// Parses READ CAPACITY(10) data, likewise.
+    /// Parses READ CAPACITY(10) data; `None` if it is truncated, or impossible for a disk.
     pub fn parse_10(data: &[u8]) -> Option<Capacity> {
         let data = data.get(..8)?;
         Capacity {
@@ -95,9 +95,9 @@ pub enum LbaStatus {
     Mapped,
     /// 1: not allocated.
     Deallocated,
-    /// 2: space is reserved for them, without content.
+    /// 2: space is reserved for the blocks, but they have no content.
     Anchored,
-    /// 3 and 4: allocated, and written or not.
+    /// 3 and 4: allocated; the code shows whether the blocks have been written.
     Other(u8),
 }
 
@@ -142,7 +142,7 @@ impl LbaStatusDescriptor {
     /// The length of the header of a list.
     pub const HEADER_BYTES: usize = 8;
 
-    /// The received descriptors; a truncated last one is omitted.
+    /// The received descriptors; if the last one is truncated, it is omitted.
     pub fn parse_list(answer: &[u8]) -> impl Iterator<Item = LbaStatusDescriptor> {
         let list = answer.get(Self::HEADER_BYTES..).unwrap_or_default();
         list.chunks_exact(Self::BYTES).map(LbaStatusDescriptor::parse)

@@ -5,7 +5,7 @@ use crate::commands::{self, CommandCode};
 use crate::luns::LunSelection;
 use crate::reservations::{ReserveIn, ReserveOut};
 
-/// What START STOP UNIT does (SBC-3 5.25).
+/// The action of START STOP UNIT (SBC-3 5.25).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StartStop {
     /// Makes the medium ready.
@@ -71,7 +71,7 @@ pub fn read_10(lba: u64, blocks: u32) -> Option<Cdb> {
     over_10(commands::READ_10, lba, blocks)
 }
 
-/// WRITE(10), likewise.
+/// WRITE(10), for targets that do not support the 16-byte form; `None` if the LBA or the length does not fit.
 pub fn write_10(lba: u64, blocks: u32, force_unit_access: bool) -> Option<Cdb> {
     Some(put(over_10(commands::WRITE_10, lba, blocks)?, 1, [u8::from(force_unit_access) << 3]))
 }
@@ -127,7 +127,7 @@ pub fn mode_sense_10(page: u8, subpage: u8, allocation_bytes: u16) -> Cdb {
     cdb
 }
 
-/// MODE SENSE(6) of a page and subpage, likewise.
+/// MODE SENSE(6) (SPC-4 6.12) of a page. `page` also selects the values, as in [`mode_sense_10`].
 pub fn mode_sense_6(page: u8, subpage: u8, allocation_bytes: u8) -> Cdb {
     let mut cdb = commands::MODE_SENSE_6.cdb();
     (cdb[2], cdb[3], cdb[4]) = (page, subpage, allocation_bytes);
@@ -139,7 +139,7 @@ pub fn mode_select_10(save: bool, parameter_bytes: u16) -> Cdb {
     put(put(commands::MODE_SELECT_10.cdb(), 1, [0x10 | u8::from(save)]), 7, parameter_bytes.to_be_bytes())
 }
 
-/// MODE SELECT(6) (SPC-4 6.10), likewise.
+/// MODE SELECT(6) (SPC-4 6.10) of pages in the standard format; with `save` they persist across a reset.
 pub fn mode_select_6(save: bool, parameter_bytes: u8) -> Cdb {
     let mut cdb = commands::MODE_SELECT_6.cdb();
     (cdb[1], cdb[4]) = (0x10 | u8::from(save), parameter_bytes);

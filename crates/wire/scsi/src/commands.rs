@@ -6,7 +6,8 @@ use std::fmt;
 
 use crate::fields::{elements, layout, u8_at, u16_at, u32_at};
 
-/// A command descriptor block in the format of a SCSI Command PDU: 16 bytes, with shorter ones padded with zeros.
+/// A command descriptor block in the format of a SCSI Command PDU: 16 bytes; shorter CDBs are padded with
+/// zeros.
 pub type Cdb = [u8; 16];
 
 /// A command: its codes and its name.
@@ -29,7 +30,7 @@ impl CommandCode {
     }
 }
 
-/// The name of a command, if it is one for disks.
+/// The name of a command, if it is a command for disks.
 pub fn command_name(opcode: u8, service_action: Option<u16>) -> Option<&'static str> {
     let is_it = |known: &&CommandCode| {
         known.opcode == opcode && known.service_action.map(u16::from) == service_action
@@ -188,7 +189,7 @@ pub struct SupportedCommand {
 }
 
 layout! {
-    /// Timeouts of a command (SPC-4 6.35.4), in seconds; zero is not reported.
+    /// Timeouts of a command (SPC-4 6.35.4), in seconds; zero means that a timeout is not reported.
     CommandTimeouts: 12 bytes from [0, 10],
     {
         nominal_s: u32 =
@@ -200,7 +201,7 @@ layout! {
 /// Support for one command, as reported by a logical unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandSupport {
-    /// SUPPORT 0: not available at present.
+    /// SUPPORT 0: the information is not available at present.
     Unknown,
     /// SUPPORT 1: not supported.
     No,

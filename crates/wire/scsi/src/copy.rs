@@ -15,14 +15,14 @@ use crate::fields::{layout, u16_at, u32_at};
 use crate::sense::{Condition, SenseKey, asc};
 use crate::vpd::Vpd;
 
-/// A valid parameter list of a supported copy, as far as the list alone shows.
+/// A parameter list that is valid and supported, as far as the list alone shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyList {
     /// LIST IDENTIFIER.
     pub id: u8,
     /// LIST ID USAGE.
     pub usage: ListIdUsage,
-    /// The ends of the copy.
+    /// The logical units between which data is copied.
     pub targets: Vec<CopyTarget>,
     /// The ranges to copy.
     pub segments: Vec<CopySegment>,
@@ -31,18 +31,18 @@ pub struct CopyList {
 /// LIST ID USAGE: how long the list identifier refers to this copy (SPC-4 table 118).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListIdUsage {
-    /// Until its results are no longer needed.
+    /// Until the results of the copy are no longer needed.
     Hold = 0,
-    /// While it runs.
+    /// While the copy runs.
     Discard = 2,
-    /// Not at all.
+    /// The copy has no list identifier.
     None = 3,
 }
 
 /// An identification descriptor target descriptor, E4h (SPC-4 6.4.6.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyTarget {
-    /// NUL: no logical unit; skipped unless a segment uses it.
+    /// NUL: the descriptor identifies no logical unit. It is ignored unless a segment uses it.
     pub null: bool,
     /// DESIGNATOR TYPE.
     pub designator_type: u8,
@@ -176,7 +176,8 @@ impl CopyTarget {
     }
 }
 
-/// Each segment descriptor states its length, so an unknown type can be distinguished from a malformed list.
+/// Parses the segment descriptors. Each contains its length, so an unknown type can be distinguished from a
+/// malformed list.
 fn read_segments(
     bytes: &[u8],
     start: usize,
@@ -253,7 +254,8 @@ impl OperatingParameters {
         CopyList::DESCRIPTOR_TYPES.iter().all(|kind| types.contains(kind)).then_some(fixed)
     }
 
-    /// Encodes the same. Inline data and held data are not supported.
+    /// Encodes the parameters, with [`CopyList::DESCRIPTOR_TYPES`]. Inline data and held data are not
+    /// supported.
     pub fn write_all(self) -> Vec<u8> {
         let types = CopyList::DESCRIPTOR_TYPES;
         let available_bytes = (Self::BYTES - 4 + types.len()) as u32;
@@ -261,7 +263,7 @@ impl OperatingParameters {
         [&fixed.write()[..], &types].concat()
     }
 
-    /// Encodes the same as third-party copy descriptors (SPC-4 7.8.17): VPD page 8Fh.
+    /// Encodes the limits as third-party copy descriptors (SPC-4 7.8.17): VPD page 8Fh.
     pub fn write_page(&self) -> Vec<u8> {
         let mut page = Vec::new();
         // EXTENDED COPY(LID1), and RECEIVE COPY RESULTS with its two service actions.
@@ -368,7 +370,7 @@ mod tests {
         assert_eq!(parse(&bytes), Ok(expected));
     }
 
-    /// libiscsi ExtendedCopy.ParamHdr.
+    /// As in libiscsi's test ExtendedCopy.ParamHdr.
     #[test]
     fn a_list_cut_within_its_descriptors_has_a_wrong_length() {
         let bytes = list_bytes(1, 0, &[target_bytes(b"12345678")], &[segment_bytes(SEGMENT)]);
@@ -384,7 +386,7 @@ mod tests {
         }
     }
 
-    /// libiscsi ExtendedCopy.DescrLimits.
+    /// As in libiscsi's test ExtendedCopy.DescrLimits.
     #[test]
     fn one_too_many_is_told_by_its_kind() {
         let (target, segment) = (target_bytes(b"12345678"), segment_bytes(SEGMENT));
@@ -397,7 +399,7 @@ mod tests {
         assert_eq!(code_of(&list(TARGETS_MAX + 1, SEGMENTS_MAX + 1)), asc::PARAMETER_LIST_LENGTH_ERROR);
     }
 
-    /// libiscsi ExtendedCopy.DescrType.
+    /// As in libiscsi's test ExtendedCopy.DescrType.
     #[test]
     fn other_types_are_not_supported() {
         let mut fibre_channel = target_bytes(b"12345678");
@@ -409,7 +411,8 @@ mod tests {
         assert_eq!(code_of(&bytes), asc::UNSUPPORTED_SEGMENT_DESCRIPTOR_TYPE_CODE);
     }
 
-    /// libiscsi ExtendedCopy.ValidTgtDescr, which expects of SPC-4 that LU ID TYPE is ignored.
+    /// As in libiscsi's test ExtendedCopy.ValidTgtDescr, which expects that LU ID TYPE is ignored, as in
+    /// SPC-4.
     #[test]
     fn the_designator_counts_and_must_fit_its_descriptor() {
         let mut typed = target_bytes(b"12345678");

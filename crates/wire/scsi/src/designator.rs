@@ -103,7 +103,7 @@ impl Designator {
         elements(bytes, length).filter_map(Designator::parse).collect()
     }
 
-    /// DESIGNATOR TYPE and DESIGNATOR for EXTENDED COPY. Only globally unique names that fit are returned.
+    /// DESIGNATOR TYPE and DESIGNATOR for EXTENDED COPY; `None` unless the name is globally unique and fits.
     pub fn for_copy(&self) -> Option<(u8, Vec<u8>)> {
         let (kind, _, bytes) = self.name.write();
         let fits = bytes.len() <= crate::CopyTarget::DESIGNATOR_BYTES_MAX;

@@ -17,23 +17,23 @@ pub fn u8_at(bytes: &[u8], at: usize) -> u8 {
     bytes.get(at).copied().unwrap_or(0)
 }
 
-/// The number in two bytes, likewise.
+/// The big-endian number in two bytes; missing bytes read as zero.
 pub fn u16_at(bytes: &[u8], at: usize) -> u16 {
     number(bytes, at..at + 2) as u16
 }
 
-/// The number in four bytes, likewise.
+/// The big-endian number in four bytes; missing bytes read as zero.
 pub fn u32_at(bytes: &[u8], at: usize) -> u32 {
     number(bytes, at..at + 4) as u32
 }
 
-/// The number in eight bytes, likewise.
+/// The big-endian number in eight bytes; missing bytes read as zero.
 pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     number(bytes, at..at + 8)
 }
 
-/// Text in a part of `bytes`, trimmed. Because it is written to terminals, anything but printable ASCII
-/// becomes a dot.
+/// Text in a part of `bytes`, up to its first NUL, trimmed. Because it is written to terminals, all
+/// characters except printable ASCII become dots.
 pub fn text(bytes: &[u8], part: Range<usize>) -> String {
     let part = bytes.get(part.start..part.end.min(bytes.len())).unwrap_or_default();
     let ends = part.iter().position(|byte| *byte == 0).unwrap_or(part.len());
@@ -58,7 +58,7 @@ impl fmt::Display for Hex<'_> {
     }
 }
 
-/// The elements of a list, each with its length in its header; ends at the first truncated one.
+/// The elements of a list, each of which contains its length. The list ends at the first truncated element.
 pub fn elements(mut rest: &[u8], length: impl Fn(&[u8]) -> Option<usize>) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (element, behind) = rest.split_at_checked(length(rest)?.max(1))?;
@@ -93,7 +93,7 @@ pub struct FieldAt {
 }
 
 impl FieldAt {
-    /// A field at its first byte and highest bit there, with its width in bits.
+    /// A field that starts at bit `bit` of byte `byte`, its highest bit, and has `bits` bits.
     pub(crate) const fn new(
         byte: usize,
         bit: u8,
@@ -175,11 +175,11 @@ macro_rules! unsigned {
 
 unsigned!(u8, u16, u32, u64);
 
-/// Defines pages, lists and descriptors of numbers and flags: each field is declared once, for the type, its
-/// `parse`, its `write`, and its description.
+/// Defines pages, lists and descriptors that consist of numbers and flags. Each field is declared once, and
+/// becomes part of the type, its `parse`, its `write`, and its description.
 ///
-/// A field is `name: type = (first byte, its highest bit there, bits, "NAME", "meaning")`. `from` is followed
-/// by the bytes with which every instance begins, such as the code and length of a page.
+/// A field is `name: type = (first byte, highest bit in this byte, bits, "NAME", "meaning")`. `from` is
+/// followed by the bytes with which every instance begins, such as the code and length of a page.
 macro_rules! layout {
     ($(
         $(#[$doc:meta])*
@@ -196,7 +196,7 @@ macro_rules! layout {
         }
 
         impl $page {
-            /// Length.
+            /// Length in bytes.
             pub const BYTES: usize = $bytes;
 
             /// The positions of its fields.

@@ -21,8 +21,8 @@ pub struct Inquiry {
     pub product: String,
     /// PRODUCT REVISION LEVEL.
     pub revision: String,
-    /// TPGS: 1 and 3 if the target supports implicit changes of the access states of its ports, 2 and 3
-    /// explicit ones.
+    /// TPGS: 1 or 3 if the target supports implicit changes of the access states of its ports; 2 or 3 if it
+    /// supports explicit changes.
     pub target_port_groups: u8,
     /// 3PC: it supports third-party copy commands such as EXTENDED COPY.
     pub third_party_copy: bool,
@@ -32,8 +32,8 @@ pub struct Inquiry {
     pub protection: bool,
     /// CMDQUE: it supports command queuing.
     pub command_queuing: bool,
-    /// VERSION DESCRIPTORS: the numbers of the standards with which it claims conformance; [`standard_name`]
-    /// returns their names.
+    /// VERSION DESCRIPTORS: the numbers of the standards with which the logical unit claims conformance;
+    /// [`standard_name`] returns their names.
     pub standards: Vec<u16>,
 }
 
@@ -139,7 +139,8 @@ pub fn device_type(code: u8) -> &'static str {
 }
 
 /// The name of a standard by its version descriptor, regardless of the revision; `None` for standards that do
-/// not apply to disks. A standard has 32 numbers (SPC-4 table 145): itself, and its drafts.
+/// not apply to disks. Each standard has 32 numbers (SPC-4 table 145): one for the standard itself, and
+/// others for its drafts.
 pub fn standard_name(number: u16) -> Option<&'static str> {
     Some(match number & !0x1f {
         0x0020 => "SAM",

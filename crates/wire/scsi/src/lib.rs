@@ -1,8 +1,8 @@
 //! SCSI formats that do not depend on the transport: commands, status, sense data, parameter data and lists,
 //! pages; for initiators and targets.
 //!
-//! The logical unit writes what the initiator reads, so each format is defined once, for both directions.
-//! This crate does not depend on any device or transport.
+//! A logical unit encodes the data that an initiator parses, so each format is defined once, for both
+//! directions. This crate does not depend on any device or transport.
 //!
 //! ```
 //! use scsi::{Condition, Sense, SenseFormat, SenseKey, asc};

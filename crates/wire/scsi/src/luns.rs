@@ -7,11 +7,11 @@ use crate::fields::{Hex, u32_at, u64_at};
 /// The requested LUNs: SELECT REPORT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LunSelection {
-    /// Those of logical units that are not well-known.
+    /// The LUNs of logical units that are not well-known.
     Ordinary = 0,
-    /// Those of well-known logical units.
+    /// The LUNs of well-known logical units.
     WellKnown = 1,
-    /// All.
+    /// All LUNs.
     All = 2,
 }
 
@@ -61,9 +61,10 @@ impl LunAddress {
     }
 }
 
-/// The number in a single-level address that an initiator has composed. It uses flat space addressing, or
-/// peripheral device addressing (SAM-5 4.7.7.2) with the bus identifier as bits 8 to 13 of the number.
-/// libiscsi, QEMU and LIO write LUN 256 as 0100h; a target without buses does not use that address otherwise.
+/// The number in a single-level address that an initiator has composed; `None` for other addresses. The
+/// address uses flat space addressing, or peripheral device addressing (SAM-5 4.7.7.2) with the bus
+/// identifier as bits 8 to 13 of the number: libiscsi, QEMU and LIO write LUN 256 as 0100h, and a target
+/// without buses has no other use for this address.
 #[inline]
 pub fn flat_number(lun: u64) -> Option<u16> {
     let first = (lun >> 48) as u16;

@@ -1,6 +1,5 @@
-//! Mode pages (SPC-4 7.5, SBC-3 6.5): the settings of a logical unit, and which of them can be changed.
-//!
-//! The mode pages of disks (SPC-4 7.5, SBC-3 6.5), field by field.
+//! The mode pages of disks (SPC-4 7.5, SBC-3 6.5), field by field: the settings of a logical unit, and which
+//! of them can be changed.
 
 use std::fmt;
 
@@ -100,12 +99,12 @@ pub struct ModeHeader {
     pub descriptor_bytes: usize,
 }
 
-/// A bit of DEVICE-SPECIFIC PARAMETER.
+/// Bits of DEVICE-SPECIFIC PARAMETER.
 const WP: u8 = 0x80;
 const DPOFUA: u8 = 0x10;
 
 impl ModeHeader {
-    /// `None` if it is truncated.
+    /// Parses the header; `None` if it is truncated.
     pub fn parse(form: ModeForm, bytes: &[u8]) -> Option<ModeHeader> {
         let header = bytes.get(..form.header_bytes())?;
         Some(match form {
@@ -171,7 +170,7 @@ impl Modes {
 }
 
 impl BlockDescriptor {
-    /// `None` if it is truncated.
+    /// Parses the descriptor; `None` if it is truncated.
     pub fn parse(long_lba: bool, bytes: &[u8]) -> Option<BlockDescriptor> {
         let (blocks, block_bytes) = if long_lba { (0..8, 12..16) } else { (0..4, 5..8) };
         let bytes = bytes.get(..block_bytes.end)?;
@@ -298,7 +297,7 @@ const fn mode_header(code: u8, bytes: u8) -> [u8; 2] {
     [code, bytes - 2]
 }
 
-/// The same in the sub_page format.
+/// The header of a page of `bytes` in total, in the sub_page format.
 const fn subpage_header(code: u8, subpage: u8, bytes: u8) -> [u8; 4] {
     [0x40 | code, subpage, 0, bytes - 4]
 }

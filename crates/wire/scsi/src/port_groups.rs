@@ -17,7 +17,7 @@ pub struct PortGroup {
     pub state: AccessState,
     /// The states that the group can have.
     pub supported: Vec<AccessState>,
-    /// STATUS CODE: why the state last changed: 1 explicitly, by command; 2 implicitly.
+    /// STATUS CODE: how the state last changed. 1: explicitly, by a command; 2: implicitly.
     pub status: u8,
     /// RELATIVE TARGET PORT IDENTIFIERS.
     pub ports: Vec<u16>,

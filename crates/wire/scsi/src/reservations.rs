@@ -1,5 +1,5 @@
-//! Persistent reservations (SPC-4 5.13): parameter data of PERSISTENT RESERVE IN (6.15), and parameter lists of PERSISTENT
-//! RESERVE OUT (6.16).
+//! Persistent reservations (SPC-4 5.13): the parameter data of PERSISTENT RESERVE IN (6.15), and the
+//! parameter lists of PERSISTENT RESERVE OUT (6.16).
 
 use std::fmt;
 use std::str::FromStr;
@@ -91,7 +91,7 @@ layout! {
 pub struct RegisteredKeys {
     /// PRGENERATION: incremented with every change of the registrations.
     pub generation: u32,
-    /// One for each I_T nexus.
+    /// One key for each registered I_T nexus.
     pub keys: Vec<u64>,
 }
 
@@ -110,7 +110,7 @@ pub struct Reservation {
 pub struct Registration {
     /// Its key.
     pub key: u64,
-    /// R_HOLDER, and the type of the reservation.
+    /// The type of the reservation, if this I_T nexus is a holder (R_HOLDER).
     pub holds: Option<ReservationType>,
     /// ALL_TG_PT: through all ports of the target.
     pub all_ports: bool,
@@ -189,7 +189,7 @@ impl Registration {
         Some(elements(additional(answer)?, length).map(Registration::parse).collect())
     }
 
-    /// SPC-4 table 208.
+    /// Parses a descriptor (SPC-4 table 208).
     fn parse(bytes: &[u8]) -> Registration {
         let flags = u8_at(bytes, 12);
         Registration {
@@ -274,7 +274,7 @@ impl ReservationType {
         self as u8
     }
 
-    /// Others may still read (SPC-4 table 65).
+    /// Whether other I_T nexuses may still read (SPC-4 table 65).
     pub fn others_may_read(self) -> bool {
         matches!(
             self,

@@ -1,10 +1,10 @@
 //! SCSI status codes (SAM-5 table 44): how a command ended.
 
-/// The command was carried out.
+/// The command completed successfully.
 pub const GOOD: u8 = 0x00;
 /// The command failed; the sense data states the reason.
 pub const CHECK_CONDITION: u8 = 0x02;
-/// COMPARE AND WRITE and PRE-FETCH: carried out, and the condition is met.
+/// The command completed successfully, and its condition is met; used by PRE-FETCH.
 pub const CONDITION_MET: u8 = 0x04;
 /// The target is busy; the initiator retries later.
 pub const BUSY: u8 = 0x08;
@@ -19,19 +19,20 @@ pub const TASK_ABORTED: u8 = 0x40;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Status {
-    /// Done.
+    /// The command completed successfully.
     Good = GOOD,
-    /// Failed; the sense data states the reason.
+    /// The command failed; the sense data states the reason.
     CheckCondition = CHECK_CONDITION,
-    /// Done, and the requested condition is met. We never send it: GOOD is sufficient for PRE-FETCH.
+    /// The command completed successfully, and its condition is met. We never send this status: GOOD is
+    /// sufficient for PRE-FETCH.
     ConditionMet = CONDITION_MET,
     /// Try again later.
     Busy = BUSY,
-    /// Another initiator holds a reservation that forbids it.
+    /// Another initiator holds a reservation that forbids the command.
     ReservationConflict = RESERVATION_CONFLICT,
     /// The task set is full.
     TaskSetFull = TASK_SET_FULL,
-    /// Another initiator aborted it (control mode page, TAS).
+    /// Another initiator aborted the command (control mode page, TAS).
     TaskAborted = TASK_ABORTED,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  0      FORMAT CODE (7-6) · PROTOCOL IDENTIFIER (3-0)
-//!  2..4   ADDITIONAL LENGTH of iSCSI's, a multiple of 4, at least 20
+//!  2..4   ADDITIONAL LENGTH, iSCSI only: a multiple of 4, at least 20
 //!  4..    00b: name NUL...            an initiator device
 //!         01b: name ",i,0x" isid NUL... an initiator port
 //! ```
@@ -18,7 +18,8 @@ pub enum TransportId {
     Iscsi {
         /// The initiator's iSCSI name.
         name: String,
-        /// The session's ISID, in the format that names one port instead of all ports of the initiator.
+        /// The session's ISID, if the TransportID names one port; `None` if it names all ports of the
+        /// initiator.
         isid: Option<[u8; 6]>,
     },
     /// Any other protocol.

@@ -1,6 +1,4 @@
 //! Vital product data pages (SPC-4 7.8, SBC-3 6.6): the fixed properties of a logical unit.
-//!
-//! Vital product data pages that consist of numbers and flags (SPC-4 7.8, SBC-3 6.6).
 
 use std::fmt;
 
@@ -62,7 +60,7 @@ layout! {
 pub struct Port {
     /// RELATIVE PORT IDENTIFIER.
     pub relative: u16,
-    /// Its name as an initiator port, if it is one too.
+    /// Its name as an initiator port, if it is also an initiator port.
     pub initiator: Option<TransportId>,
     /// Its names as a target port.
     pub designators: Vec<Designator>,
@@ -120,11 +118,12 @@ impl Port {
     }
 }
 
-/// Page C0h of a Linerate target: as long as it stays the same, no acknowledged write has been lost.
+/// Page C0h of a Linerate target: the generation of its cache. While the generation stays the same, no
+/// acknowledged write has been lost.
 ///
-/// A new I_T nexus receives a POWER ON unit attention whether or not the target was restarted; this page
-/// shows a reconnecting initiator whether its unflushed writes are lost. The write verifier of NFS serves the
-/// same purpose (RFC 1813 3.3.7).
+/// A new I_T nexus receives a POWER ON unit attention whether or not the target was restarted. An initiator
+/// that reconnects therefore needs this page to determine whether its unflushed writes are lost. The write
+/// verifier of NFS serves the same purpose (RFC 1813 3.3.7).
 ///
 /// ```text
 ///   4..12   "LINERATE"

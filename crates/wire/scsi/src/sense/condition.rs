@@ -17,7 +17,7 @@ pub enum SenseKey {
     HardwareError = 0x4,
     /// The CDB or the parameter data is invalid.
     IllegalRequest = 0x5,
-    /// A change that the initiator must learn of before it continues.
+    /// A change of which the initiator must be notified before it continues.
     UnitAttention = 0x6,
     /// Writing is not permitted.
     DataProtect = 0x7,
@@ -39,7 +39,7 @@ pub enum Specific {
     Field {
         /// In the CDB; otherwise in the parameter data.
         in_cdb: bool,
-        /// The byte's number from 0.
+        /// The number of the byte, from 0.
         byte: u16,
         /// The most significant bit of the field.
         bit: Option<u8>,
@@ -92,18 +92,18 @@ impl Condition {
         Condition::new(SenseKey::IllegalRequest, asc::PARAMETER_LIST_LENGTH_ERROR)
     }
 
-    /// The same with a field pointer.
+    /// Adds a field pointer to the condition.
     pub const fn at_field(self, in_cdb: bool, byte: u16, bit: Option<u8>) -> Condition {
         debug_assert!(matches!(bit, None | Some(0..8)), "a bit of a byte");
         Condition { specific: Specific::Field { in_cdb, byte, bit }, ..self }
     }
 
-    /// The same with the INFORMATION field.
+    /// Adds the INFORMATION field to the condition.
     pub const fn with_information(self, information: u64) -> Condition {
         Condition { information: Some(information), ..self }
     }
 
-    /// The same with a progress indication.
+    /// Adds a progress indication to the condition.
     pub const fn with_progress(self, progress: u16) -> Condition {
         Condition { specific: Specific::Progress(progress), ..self }
     }
@@ -133,7 +133,8 @@ impl Condition {
         SenseData { bytes, length: FIXED_BYTES as u8 }
     }
 
-    /// Descriptor format (SPC-4 4.5.2): an information descriptor and a sense-key specific one, as needed.
+    /// Descriptor format (SPC-4 4.5.2): with an information descriptor and a sense-key specific descriptor,
+    /// as needed.
     fn descriptor(&self) -> SenseData {
         let mut bytes = [0; SENSE_BYTES_MAX];
         let mut length = 8;

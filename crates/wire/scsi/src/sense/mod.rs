@@ -1,7 +1,7 @@
 //! Sense data: why a command failed, in the two formats of SPC-4 4.5.
 //!
-//! A [`Condition`] is what a logical unit reports, [`SenseData`] is its encoding, and [`Sense`] is what an
-//! initiator parses from any target.
+//! A logical unit reports a [`Condition`], which is encoded as [`SenseData`]. An initiator parses the sense
+//! data of any target as [`Sense`].
 
 pub use condition::{Condition, SenseData, SenseFormat, SenseKey, Specific, asc};
 
@@ -21,7 +21,7 @@ pub struct Sense {
     pub information: Option<u64>,
     /// SENSE KEY SPECIFIC, if it is valid and of a supported type.
     pub specific: Specific,
-    /// It refers to an earlier command, which had already completed (SPC-4 4.5.5).
+    /// The sense data refers to an earlier command, which had already completed (SPC-4 4.5.5).
     pub deferred: bool,
 }
 
@@ -43,19 +43,20 @@ impl Sense {
         }
     }
 
-    /// Whether it is a unit attention, which reports an event on the LUN once to each initiator (SAM-5 5.14).
+    /// Whether this is a unit attention, which reports an event on the LUN once to each initiator (SAM-5
+    /// 5.14).
     pub fn is_unit_attention(self) -> bool {
         self.key == 0x6
     }
 
-    /// Whether it is the unit attention CAPACITY DATA HAS CHANGED.
+    /// Whether this is the unit attention CAPACITY DATA HAS CHANGED.
     pub fn tells_of_capacity(self) -> bool {
         self.is_unit_attention() && (self.code, self.qualifier) == (0x2a, 0x09)
     }
 
-    /// Whether the LUN may refer to another logical unit afterwards. True for the unit attentions of a reset
-    /// (29h), INQUIRY DATA HAS CHANGED (3Fh/03h) and REPORTED LUNS DATA HAS CHANGED (3Fh/0Eh), and for
-    /// LOGICAL UNIT NOT SUPPORTED (25h).
+    /// Whether the LUN may now refer to another logical unit. True for the unit attentions of a reset (29h),
+    /// INQUIRY DATA HAS CHANGED (3Fh/03h) and REPORTED LUNS DATA HAS CHANGED (3Fh/0Eh), and for LOGICAL UNIT
+    /// NOT SUPPORTED (25h).
     pub fn may_be_of_another_unit(self) -> bool {
         match (self.code, self.qualifier) {
             (0x29, _) | (0x3f, 0x03 | 0x0e) => self.is_unit_attention(),
@@ -64,7 +65,7 @@ impl Sense {
         }
     }
 
-    /// Whether it is the unit attention MODE PARAMETERS CHANGED.
+    /// Whether this is the unit attention MODE PARAMETERS CHANGED.
     pub fn tells_of_modes(self) -> bool {
         self.is_unit_attention() && (self.code, self.qualifier) == (0x2a, 0x01)
     }
@@ -84,7 +85,7 @@ impl Sense {
         (self.key, self.code, self.qualifier) == (0x2, 0x04, 0x03) && !self.deferred
     }
 
-    /// Whether it reports the failure of an earlier command that had completed with GOOD.
+    /// Whether the sense data reports the failure of an earlier command that had completed with GOOD.
     pub fn tells_of_lost_write(self) -> bool {
         self.deferred && !self.is_no_error()
     }
@@ -95,20 +96,21 @@ impl Sense {
         matches!((self.key, self.code, self.qualifier), (0x3 | 0x4, _, _) | (0x7, 0x27, 0x07))
     }
 
-    /// Whether it is a unit attention after which a volatile cache may be empty: a power-on or device reset
-    /// (29h), or a changed medium (28h/00h). Of 29h, it excludes 05h and 06h (another transceiver mode) and
-    /// 07h (I_T NEXUS LOSS, from a target that kept running).
+    /// Whether this is a unit attention after which a volatile cache may be empty: a power-on or device reset
+    /// (29h), or a changed medium (28h/00h). Three qualifiers of 29h are excluded: 05h and 06h (another
+    /// transceiver mode), and 07h (I_T NEXUS LOSS, from a target that kept running).
     pub fn tells_of_reset(self) -> bool {
         let reset = matches!((self.code, self.qualifier), (0x28, 0x00) | (0x29, 0x00..=0x04 | 0x08..=0xff));
         self.is_unit_attention() && !self.deferred && reset
     }
 
-    /// Whether the command was carried out nevertheless. With a deferred error it was not (SPC-4 4.5.5).
+    /// Whether the command was executed nevertheless. A command that ends with a deferred error was not
+    /// (SPC-4 4.5.5).
     pub fn was_carried_out(self) -> bool {
         self.is_no_error() && !self.deferred
     }
 
-    /// NO SENSE, RECOVERED ERROR.
+    /// Whether the sense key is NO SENSE or RECOVERED ERROR.
     fn is_no_error(self) -> bool {
         matches!(self.key, 0x0 | 0x1)
     }
