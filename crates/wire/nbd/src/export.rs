@@ -1,19 +1,21 @@
 //! The exports of a server, and the name of a connection.
 //!
-//! A connection name identifies a connection among those of one client. It is in the private metadata context
-//! `x-linerate:channel/SESSION/NUMBER[/ENDED,…]` (the standard reserves namespaces that start with `x-` for
-//! experiments).
+//! A connection name identifies a connection among those of one client. It is sent in the private metadata
+//! context `x-linerate:channel/SESSION/NUMBER[/ENDED,…]` (the standard reserves namespaces that start with
+//! `x-` for experiments).
 //!
-//! If a server selects the context and accepts GO, each listed connection of this session has ended, and none
-//! of its requests will be executed any more. So a write sent over a failed connection cannot land after a
+//! If a server selects the context and accepts GO, each connection listed in ENDED has ended, and none of its
+//! requests will be executed any more. So a write that was sent over a failed connection cannot overwrite a
 //! newer one. Other servers ignore the query, as the standard requires.
 //!
-//! The server answers with the context `x-linerate:channel/START`. A changed START means that acknowledged
-//! writes may have been lost since; the same START means that none were, even if the server was restarted.
+//! The server answers with the context `x-linerate:channel/START`. If START differs from an earlier one,
+//! acknowledged writes may have been lost in between. If it is the same, none were, even if the server was
+//! restarted.
 //!
-//! Clients also query the context `x-linerate:volume`. A server that supports it answers
-//! `x-linerate:volume/IDENTITY`, the UUID of the volume: a changed UUID means another disk. It is a separate
-//! context, so that older clients and servers remain compatible.
+//! Clients also query the context `x-linerate:volume`. A server that supports it answers with
+//! `x-linerate:volume/IDENTITY`, where IDENTITY is the UUID of the volume. A changed UUID means that the
+//! export is now another disk. This is a separate context, so that older clients and servers remain
+//! compatible.
 
 use std::fmt;
 
@@ -42,7 +44,7 @@ pub struct Export {
 pub struct BlockSizes {
     /// Offsets and lengths must be multiples of it: a power of two from 1 to 65,536.
     pub minimum: u32,
-    /// Offsets and lengths should be multiples of it: a power of two from 512 on.
+    /// Offsets and lengths should be multiples of it: a power of two of at least 512.
     pub preferred: u32,
     /// Maximum payload.
     pub maximum: u32,
@@ -50,18 +52,19 @@ pub struct BlockSizes {
 
 /// The exports that one client may see.
 pub trait Exports {
-    /// Names and descriptions of the exports from number `from` on. A long list is sent in parts, each with a
-    /// new call: if exports are added or removed meanwhile, the list may contain one twice, or miss one.
+    /// Names and descriptions of the exports from number `from` on. A long list is sent in parts, with a new
+    /// call for each part. If exports are added or removed between the calls, the list may contain an export
+    /// twice, or omit one.
     fn list<'a>(&'a self, from: usize) -> Box<dyn Iterator<Item = (&'a str, &'a str)> + 'a>;
 
     /// The export of this name. The empty name is the default export, if there is one.
     fn find(&self, name: &str) -> Option<Export>;
 
-    /// The cache number of this export, which named connections report to clients with several of them. It
-    /// changes after each event that may have lost acknowledged writes, and stays the same after a restart
-    /// without a loss. Clients replay their journal when it differs. A server that cannot determine whether
-    /// its cache has survived returns another number after each of its starts and each time that the volume
-    /// was opened.
+    /// The cache generation of this export, which the server reports as START to clients that name their
+    /// connections. It changes after each event that may have lost acknowledged writes, and stays the same
+    /// after a restart without a loss. A client replays its journal if the number has changed. A server that
+    /// cannot determine whether its cache has survived returns another number after each of its starts, and
+    /// each time it has opened the volume.
     fn start(&self, _export: &str) -> u128 {
         0
     }
@@ -71,13 +74,13 @@ pub trait Exports {
         None
     }
 
-    /// Whether the export exists only over TLS, for a client whose connection is not encrypted.
+    /// Whether the export is available only over TLS, and the client's connection is not encrypted.
     fn needs_tls(&self, _name: &str) -> bool {
         false
     }
 }
 
-/// The namespace and the kind.
+/// The start of a connection's name: the namespace, and the kind of the context.
 const PREFIX: &str = "x-linerate:channel/";
 /// The query for the identity of the volume.
 pub(crate) const VOLUME: &str = "x-linerate:volume";
@@ -93,7 +96,7 @@ pub struct ChannelName {
     pub number: u64,
     /// Connections of this session that must end: up to 64.
     pub ended: Vec<u64>,
-    /// The number in the server's acceptance ([`Exports::start`](crate::Exports::start)); 0 before.
+    /// START in the server's answer ([`Exports::start`](crate::Exports::start)); 0 before the answer.
     pub start: u128,
     /// The UUID of the export's volume, if the server reported it.
     pub volume: Option<u128>,
@@ -124,22 +127,22 @@ impl ChannelName {
         Some(ChannelName { session, number, ended, start: 0, volume: None })
     }
 
-    /// The answer of a server with this start.
+    /// The server's answer, with this START.
     pub(crate) fn accepted(start: u128) -> String {
         format!("{PREFIX}{start:032x}")
     }
 
-    /// The start in such an answer.
+    /// START in a server's answer, if the answer contains one.
     pub(crate) fn start(answer: &[u8]) -> Option<u128> {
         digits(std::str::from_utf8(answer).ok()?.strip_prefix(PREFIX)?)
     }
 
-    /// The answer of a server with this volume.
+    /// The server's answer, with the UUID of the volume.
     pub(crate) fn identified(volume: u128) -> String {
         format!("{VOLUME}/{volume:032x}")
     }
 
-    /// The volume in such an answer.
+    /// The UUID of the volume in a server's answer, if the answer contains one.
     pub(crate) fn volume(answer: &[u8]) -> Option<u128> {
         digits(std::str::from_utf8(answer).ok()?.strip_prefix(VOLUME)?.strip_prefix('/')?)
     }

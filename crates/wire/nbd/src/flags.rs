@@ -22,23 +22,23 @@ pub mod transmission {
     pub const HAS_FLAGS: u16 = 1 << 0;
     /// The export is read-only.
     pub const READ_ONLY: u16 = 1 << 1;
-    /// FLUSH.
+    /// The command FLUSH is supported.
     pub const SEND_FLUSH: u16 = 1 << 2;
-    /// The command flag FUA.
+    /// The command flag FUA is supported.
     pub const SEND_FUA: u16 = 1 << 3;
-    /// A spinning medium.
+    /// The medium is rotational.
     pub const ROTATIONAL: u16 = 1 << 4;
-    /// TRIM.
+    /// The command TRIM is supported.
     pub const SEND_TRIM: u16 = 1 << 5;
-    /// WRITE_ZEROES, and the command flag NO_HOLE.
+    /// The command WRITE_ZEROES and its flag NO_HOLE are supported.
     pub const SEND_WRITE_ZEROES: u16 = 1 << 6;
-    /// The command flag DF; only with structured replies.
+    /// The command flag DF is supported; only with structured replies.
     pub const SEND_DF: u16 = 1 << 7;
     /// A flush covers requests answered on all connections of the export.
     pub const CAN_MULTI_CONN: u16 = 1 << 8;
-    /// CACHE.
+    /// The command CACHE is supported.
     pub const SEND_CACHE: u16 = 1 << 10;
-    /// The command flag FAST_ZERO.
+    /// The command flag FAST_ZERO is supported.
     pub const SEND_FAST_ZERO: u16 = 1 << 11;
 }
 

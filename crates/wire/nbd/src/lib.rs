@@ -12,9 +12,10 @@
 //!     │ reply header [payload] ───────────────► │
 //! ```
 //!
-//! - [`Handshake`] is the server's side of the negotiation, [`ClientHandshake`] the client's: bytes in, bytes
-//!   out, at the end a [`Session`].
-//! - A [`Request`] is parsed from its header; [`Session::check`] returns its violation of the standard, if any.
+//! - [`Handshake`] is the server's side of the negotiation, and [`ClientHandshake`] is the client's. Both
+//!   process received bytes, return bytes to send, and finally return a [`Session`].
+//! - A [`Request`] is parsed from its header; [`Session::check`] returns the error for a request that
+//!   violates the standard.
 //! - Replies are written by a [`Session`], in one of three forms ([`ReplyForm`]), and parsed as [`Reply`].
 //!
 //! Payload does not pass through this crate: the driver of a state machine transfers it.

@@ -59,12 +59,12 @@ impl Session {
         out.extend(text);
     }
 
-    /// Appends the header before the data of a read, all of which follows.
+    /// Appends the header of the reply to a read. All data of the read must follow it.
     #[inline]
     pub fn read_header(&self, request: &Request, out: &mut Vec<u8>) {
         match self.form {
             ReplyForm::Simple => simple(request, 0, out),
-            // A chunk has at least a byte of data.
+            // A chunk of data has at least one byte.
             _ if request.length == 0 => self.succeed(request, out),
             ReplyForm::Structured | ReplyForm::Extended => {
                 self.chunk(request, OFFSET_DATA, 8 + request.length, out);
@@ -74,7 +74,8 @@ impl Session {
     }
 
     /// Appends the whole reply to BLOCK_STATUS: at least one extent, and at most [`REPLY_EXTENTS_MAX`].
-    /// Without extended headers an extent that is too long for the reply is the last one, shortened.
+    /// Without extended headers, the reply ends at the first extent that is too long for it, and this extent
+    /// is shortened.
     pub fn block_status(&self, request: &Request, extents: &[BlockStatus], out: &mut Vec<u8>) {
         debug_assert!((1..=REPLY_EXTENTS_MAX).contains(&extents.len()), "{} extents", extents.len());
         let longest = u64::from(u32::MAX) & !u64::from(self.export.block_sizes.preferred.max(1) - 1);
@@ -101,13 +102,13 @@ impl Session {
         }
     }
 
-    /// Reads, and commands with special chunks, may not be answered with a simple reply (section "Structured
-    /// reply chunk message").
+    /// Whether a request must not be answered with a simple reply: a read, or a command with special chunks
+    /// (section "Structured reply chunk message").
     fn needs_chunks(&self, request: &Request) -> bool {
         matches!(request.command(), Some(Command::Read | Command::BlockStatus))
     }
 
-    /// The header of the only chunk of a reply, before a payload of this length.
+    /// Appends the header of the only chunk of a reply, before a payload of this length.
     #[inline]
     fn chunk(&self, request: &Request, kind: u16, payload_bytes: u64, out: &mut Vec<u8>) {
         debug_assert!(self.form != ReplyForm::Simple, "a chunk for a client without chunks");
@@ -182,7 +183,7 @@ pub enum Chunk {
     },
 }
 
-/// The server has violated a rule, and the start of the next reply is unknown.
+/// The server has violated the protocol, and the start of the next reply is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum BadReply {
     /// The magic number is wrong.
@@ -202,7 +203,7 @@ impl Reply {
     /// The header at the start of `bytes`, and its length; `None` if it is incomplete.
     ///
     /// # Errors
-    /// It is not a reply.
+    /// The bytes are not a header of a reply.
     #[inline]
     pub fn parse(form: ReplyForm, bytes: &[u8]) -> Result<Option<(Reply, usize)>, BadReply> {
         let Some(magic) = bytes.first_chunk().map(|magic| u32::from_be_bytes(*magic)) else {
@@ -231,13 +232,13 @@ impl Reply {
         let length = number(if header_bytes == 32 { &header[24..32] } else { &header[16..20] });
         let (cookie, is_last) = (number(&header[8..16]), flags & DONE != 0);
         let bad = BadReply::Chunk { kind, bytes: length };
-        // Bytes before the payload for the reader.
+        // Bytes of the payload that are parsed here; the caller reads the rest.
         let fixed_bytes = match kind {
             NONE if length == 0 && is_last => 0,
             OFFSET_DATA if length > 8 => 8,
             OFFSET_HOLE if length == 12 => 12,
             BLOCK_STATUS | BLOCK_STATUS_EXT if (5..=EXTENTS_BYTES_MAX).contains(&length) => 0,
-            // Unknown errors are errors; they start in the same way.
+            // Unknown types of errors start like the known ones.
             _ if kind >> 15 == 1 && (6..=ERROR_BYTES_MAX).contains(&length) => 6,
             _ => return Err(bad),
         };

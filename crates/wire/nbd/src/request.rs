@@ -69,7 +69,7 @@ impl Request {
     /// The header at the start of `bytes`; `None` if it is incomplete.
     ///
     /// # Errors
-    /// It is not a header. This is reported as soon as four bytes are available.
+    /// The bytes are not a header. This is reported as soon as four bytes are available.
     #[inline]
     pub fn parse(form: ReplyForm, bytes: &[u8]) -> Result<Option<Request>, BadMagic> {
         let extended = form == ReplyForm::Extended;
@@ -140,7 +140,7 @@ pub struct Session {
     pub export: Export,
     /// The form of requests and replies.
     pub form: ReplyForm,
-    /// The number of `base:allocation`, if the client may query it.
+    /// The number of the metadata context `base:allocation`, if the client may query it.
     pub allocation: Option<u32>,
     /// The connection's name among those of its client, if both sides support names.
     pub channel: Option<ChannelName>,
@@ -154,7 +154,7 @@ impl Session {
     #[inline]
     pub fn check(&self, request: &Request) -> Result<Command, Errno> {
         let kind = request.command().ok_or(Errno::Einval)?;
-        // It has no reply, so it cannot be refused.
+        // A disconnect has no reply, so it cannot be refused.
         if kind == Command::Disconnect {
             return Ok(kind);
         }
@@ -233,10 +233,10 @@ pub enum Errno {
     /// The device failed.
     #[display("input/output error")]
     Eio = 5,
-    /// No memory.
+    /// The server is out of memory.
     #[display("cannot allocate memory")]
     Enomem = 12,
-    /// The standard does not allow the request here.
+    /// The request violates the standard.
     #[display("invalid argument")]
     Einval = 22,
     /// The storage is full, or a write goes past the end of the export.
@@ -248,7 +248,7 @@ pub enum Errno {
     /// Zeros cannot be written faster than data.
     #[display("operation not supported")]
     Enotsup = 95,
-    /// The server ends.
+    /// The server is shutting down.
     #[display("server is shutting down")]
     Eshutdown = 108,
 }

@@ -1,4 +1,4 @@
-//! Both halves against each other: the output of one side is parsed correctly by the other, in every form,
+//! Client and server against each other: each side parses the output of the other correctly, in every form,
 //! and however it is split.
 
 use nbd::flags::transmission;
@@ -239,7 +239,8 @@ proptest! {
     }
 }
 
-/// A client that requires TLS sends nothing to a server without it: the rest could be read and modified.
+/// A client that requires TLS requests nothing from a server without it: others could read and modify the
+/// traffic.
 #[test]
 fn a_client_that_wants_tls_does_without_nothing() {
     let offered = Offered(Vec::new());
@@ -312,7 +313,8 @@ fn what_is_no_server_is_told_by_its_first_bytes() {
     assert_eq!(client.take(&old, &mut Vec::new()), Err(Refused::OldStyle));
 }
 
-/// For a client that reads nothing, the server stores one part of the list, however long the list is.
+/// If a client does not receive the replies, the server stores one part of the list, however long the list
+/// is.
 #[test]
 fn a_list_of_thousands_of_exports_is_told_in_parts() {
     let sizes = BlockSizes { minimum: 1, preferred: 4096, maximum: 32 << 20 };
@@ -372,8 +374,8 @@ fn what_a_server_says_of_a_refusal_is_shown_escaped() {
     );
 }
 
-/// Number and bytes of replies that a client accepts from a server that repeats a reply to its first option
-/// forever.
+/// The number of replies, and of their bytes, that a client accepts from a server that repeats a reply to its
+/// first option forever.
 fn endured(mut client: ClientHandshake, code: u32, data: &[u8]) -> (usize, usize) {
     let mut sent = Vec::new();
     client.take(&Handshake::greeting(), &mut sent).expect("a greeting");
@@ -401,7 +403,7 @@ fn endured(mut client: ClientHandshake, code: u32, data: &[u8]) -> (usize, usize
     panic!("without end");
 }
 
-/// A limit per reply does not limit their number.
+/// The limit on the length of a reply does not limit the number of replies.
 #[test]
 fn a_server_that_never_ends_an_option_is_refused() {
     let (info, unknown, context) = (3, 5, 4);

@@ -25,15 +25,15 @@ use crate::request::{ReplyForm, Session};
 const REPLY_HEADER_BYTES: usize = 20;
 /// Maximum data of a reply: a name and a description.
 const REPLY_BYTES_MAX: usize = 2 * STRING_BYTES_MAX + 64;
-/// Maximum number of exports, more than any server has: together with the next limit, this limits the memory
-/// that a server can make the client use.
+/// Maximum number of exports in a list; no server has that many. Together with [`LIST_BYTES_MAX`], this
+/// limits the memory that a server can make the client use.
 const EXPORTS_MAX: usize = 10_000;
 /// Maximum bytes of names and descriptions in a list.
 const LIST_BYTES_MAX: usize = 32 << 20;
-/// Maximum number of replies to any other option: an information item of each kind, or a metadata context for
-/// each query.
+/// Maximum number of replies to any option except LIST: more than one information item of each kind, or one
+/// metadata context for each query.
 const REPLIES_MAX: usize = 64;
-/// Bytes that follow EXPORT_NAME, without the zeros.
+/// Length of the server's answer to EXPORT_NAME, without the zeros.
 const EXPORT_BYTES: usize = 10;
 const ZEROES: usize = 124;
 
@@ -53,9 +53,9 @@ pub struct ClientHandshake {
     allocation: Option<u32>,
     /// The connection's name, and whether the server has selected it.
     channel: Option<ChannelName>,
-    /// The start of a server that has accepted the name.
+    /// START of the server, if it has accepted the name.
     start: Option<u128>,
-    /// The volume that it reported.
+    /// The UUID of the volume, if the server reported it.
     volume: Option<u128>,
     told: Told,
 }
@@ -84,17 +84,17 @@ struct Told {
     sizes: Option<BlockSizes>,
 }
 
-/// The next step after bytes of the server.
+/// The next step after the server's bytes have been processed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ClientStep {
     /// Send the appended bytes, then receive more.
     Continue,
-    /// TLS follows, and then [`ClientHandshake::encrypted`]. Clear text that the server has sent after its
+    /// Start TLS, then call [`ClientHandshake::encrypted`]. Clear text that the server has sent after its
     /// reply must be discarded.
     StartTls,
     /// Requests may be sent.
     Transmission(Session),
-    /// Send the appended bytes, and close the connection: these are the exports, names and descriptions.
+    /// Send the appended bytes, and close the connection. Contains the names and descriptions of all exports.
     Listed(Vec<(String, String)>),
 }
 
@@ -156,12 +156,12 @@ impl ClientHandshake {
         ClientHandshake { channel: Some(channel), ..self }
     }
 
-    /// A handshake for the list of all exports.
+    /// A handshake that only lists all exports.
     pub fn lister() -> ClientHandshake {
         ClientHandshake { list: Some(Vec::new()), ..ClientHandshake::new("") }
     }
 
-    /// The handshake over TLS, without which nothing is requested.
+    /// Requires TLS: the client requests nothing from the server before TLS has started.
     pub fn over_tls(self) -> ClientHandshake {
         ClientHandshake { wants_tls: true, ..self }
     }
@@ -235,7 +235,7 @@ impl ClientHandshake {
         let is_fixed = flags & handshake::FIXED_NEWSTYLE != 0;
         let fixed = if is_fixed { client::FIXED_NEWSTYLE } else { 0 };
         out.extend((zeroes | fixed).to_be_bytes());
-        // Without fixed newstyle only one option is answered.
+        // Without fixed newstyle, the server answers only one option.
         let first = match (is_fixed, self.wants_tls) {
             (true, true) => OptionCode::StartTls,
             (true, false) => self.first(),
@@ -258,7 +258,7 @@ impl ClientHandshake {
         self.count_reply(option, data.len())?;
         let code = match ReplyCode::try_from(code) {
             Ok(code) => code,
-            // Unknown errors are errors; other unknown replies are ignored.
+            // Treat unknown errors as errors, and ignore other unknown replies.
             Err(_) if code >> 31 == 1 => ReplyCode::ErrUnsup,
             Err(_) => return Ok(ClientStep::Continue),
         };
@@ -309,8 +309,8 @@ impl ClientHandshake {
         Ok(ClientStep::Continue)
     }
 
-    /// Counts a reply: a limit per reply does not limit their number, and a server must not answer an option
-    /// endlessly.
+    /// Counts a reply, so that a server cannot answer an option endlessly: the limit on the length of a reply
+    /// does not limit the number of replies.
     fn count_reply(&mut self, option: OptionCode, bytes: usize) -> Result<(), Refused> {
         let (replies, all_bytes) = (self.replies.0 + 1, self.replies.1 + bytes);
         self.replies = (replies, all_bytes);
@@ -361,7 +361,7 @@ impl ClientHandshake {
         self.awaits = if option == OptionCode::ExportName { Awaits::Export } else { Awaits::Reply(option) };
     }
 
-    /// An export of the list: the length of its name, its name, its description.
+    /// Adds an export to the list. The data is the length of its name, its name, and its description.
     fn listed(&mut self, data: &[u8]) -> Result<(), Refused> {
         let mut fields = Fields(data);
         let name =
@@ -403,7 +403,7 @@ impl ClientHandshake {
         if flags & transmission::HAS_FLAGS == 0 {
             return Err(Refused::Violation("an export has no flags"));
         }
-        // Defaults for clients without this information (section "Block size constraints").
+        // Defaults, if the server does not report block sizes (section "Block size constraints").
         let usual = BlockSizes { minimum: 512, preferred: 4096, maximum: PAYLOAD_BYTES_MAX };
         let export = Export {
             name: told.name.unwrap_or_else(|| self.name.clone()),

@@ -20,7 +20,7 @@ const ALLOCATION: &str = "base:allocation";
 const CHANNEL_CONTEXT: u32 = 2;
 const VOLUME_CONTEXT: u32 = 3;
 
-/// Numbers and strings from the front of some bytes.
+/// Reads numbers and strings from the start of the remaining bytes.
 struct Fields<'a>(pub(super) &'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -42,7 +42,7 @@ impl<'a> Fields<'a> {
         self.take().map(u64::from_be_bytes)
     }
 
-    /// A string after its 32-bit length.
+    /// A string that is preceded by its 32-bit length.
     pub(super) fn string(&mut self) -> Option<&'a str> {
         let length = self.four()? as usize;
         let (string, rest) = self.0.split_at_checked(length).filter(|_| length <= STRING_BYTES_MAX)?;
@@ -60,7 +60,7 @@ pub const STRING_BYTES_MAX: usize = 4096;
 pub enum OptionCode {
     /// Start with this export, or close the connection: there is no error reply.
     ExportName = 1,
-    /// End.
+    /// End the handshake.
     Abort = 2,
     /// List the names of all exports.
     List = 3,
@@ -84,7 +84,7 @@ pub enum OptionCode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromPrimitive)]
 #[repr(u32)]
 pub enum ReplyCode {
-    /// The option was executed; the last reply to it.
+    /// The option was executed. This is the last reply to it.
     Ack = 1,
     /// An export: the length of its name, its name, its description.
     Server = 2,
@@ -94,13 +94,13 @@ pub enum ReplyCode {
     MetaContext = 4,
     /// The option is unknown.
     ErrUnsup = (1 << 31) + 1,
-    /// The server does not allow it.
+    /// The server does not allow the option.
     ErrPolicy = (1 << 31) + 2,
-    /// Its data, or its position in the sequence of options, is wrong.
+    /// The option's data, or its position in the sequence of options, is invalid.
     ErrInvalid = (1 << 31) + 3,
-    /// The server's platform does not support it.
+    /// The server's platform does not support the option.
     ErrPlatform = (1 << 31) + 4,
-    /// TLS must come first.
+    /// The client must start TLS first.
     ErrTlsReqd = (1 << 31) + 5,
     /// There is no such export.
     ErrUnknown = (1 << 31) + 6,

@@ -22,11 +22,12 @@ use crate::request::{ReplyForm, Session};
 
 const CLIENT_FLAGS_BYTES: usize = 4;
 const OPTION_HEADER_BYTES: usize = 16;
-/// Maximum data of an option that is read: a name and some metadata contexts.
+/// Maximum length of an option's data: enough for a name and some metadata contexts. Longer data is
+/// discarded.
 const OPTION_BYTES_MAX: usize = 64 << 10;
-/// Unit in which longer data is discarded.
+/// Length of the pieces in which longer data is discarded.
 const DROPPED_BYTES: usize = 16 << 10;
-/// Approximate size of the parts in which replies to LIST are written: for a client that reads nothing, the
+/// Approximate size of the parts in which replies to LIST are written. If a client does not receive them, the
 /// server stores one part, however many exports there are.
 const LISTED_BYTES: usize = 16 << 10;
 /// Maximum number of options of one connection. `qemu-nbd --list` sends two for each export.
@@ -40,7 +41,7 @@ pub enum TlsMode {
     Off,
     /// Clients may start it; there may be exports that require it ([`Exports::needs_tls`]).
     Allowed,
-    /// Nothing else is accepted before it.
+    /// Before TLS has started, only STARTTLS and ABORT are accepted.
     Required,
 }
 
@@ -73,19 +74,19 @@ enum Awaits {
         option: u32,
         left: usize,
     },
-    /// Nothing: the replies to LIST continue with the export with this number.
+    /// No bytes: the replies to LIST continue with the export with this number.
     ToBeTold {
         from: usize,
     },
 }
 
-/// The next step after bytes of a client.
+/// The next step after a client's bytes have been processed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
     /// Send the replies, then receive more.
     Continue,
-    /// Send the replies; TLS follows, and then other options. Clear text that the client has sent after
-    /// STARTTLS must be discarded.
+    /// Send the replies, then start TLS; further options follow over TLS. Clear text that the client has sent
+    /// after STARTTLS must be discarded.
     StartTls,
     /// Send the replies; requests follow.
     Transmission(Session),
@@ -93,16 +94,16 @@ pub enum Step {
     End,
 }
 
-/// A violation without a possible reply, or a request that can only be refused by closing the connection.
+/// A violation to which there is no reply, or a request that can be refused only by closing the connection.
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum Violation {
-    /// It claims a capability that the server has not offered.
+    /// The client claims a capability that the server has not offered.
     #[display("unknown client flags 0x{_0:x}")]
     ClientFlags(u32),
     /// The magic number is wrong.
     #[display("an option starts with 0x{_0:016x}")]
     Magic(u64),
-    /// It sends too many options.
+    /// The client sent too many options.
     #[display("the client sent more than {OPTIONS_MAX} options")]
     TooManyOptions,
     /// EXPORT_NAME, which has no error reply, for an export that requires encryption.
@@ -146,8 +147,8 @@ impl Handshake {
         greeting
     }
 
-    /// Number of bytes that [`Handshake::take`] needs: no more than 64 KiB, and none if replies to the last
-    /// option are missing. Do not read beyond them: later bytes may belong to another protocol layer.
+    /// Number of bytes that [`Handshake::take`] needs: up to 64 KiB, and 0 while replies to the last option
+    /// are missing. Do not read more bytes: they may belong to another protocol layer.
     pub fn wanted(&self) -> usize {
         match self.awaits {
             Awaits::Flags => CLIENT_FLAGS_BYTES,
@@ -205,13 +206,13 @@ impl Handshake {
 
     fn client_flags(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         let flags = Fields(bytes).four().unwrap_or_default();
-        // A client without fixed newstyle uses EXPORT_NAME only, and is served.
+        // A client without fixed newstyle can use only EXPORT_NAME, but is supported.
         if flags & !(client::FIXED_NEWSTYLE | client::NO_ZEROES) != 0 {
             return Err(Violation::ClientFlags(flags));
         }
         self.no_zeroes = flags & client::NO_ZEROES != 0;
         // "The server MUST operate in NOTLS mode unless" both support fixed newstyle; if TLS is required,
-        // nothing is served.
+        // such a client cannot use any export.
         if self.tls == TlsMode::Allowed && flags & client::FIXED_NEWSTYLE == 0 {
             self.tls = TlsMode::Off;
         }
@@ -285,7 +286,8 @@ impl Handshake {
         Ok(Step::Continue)
     }
 
-    /// Lists exports from number `from` on, up to the size of a part, and the end after the last one.
+    /// Appends the replies for the exports from number `from` on, up to the size of a part. After the last
+    /// export, appends the final reply.
     fn list(&mut self, from: usize, exports: &dyn Exports, out: &mut Vec<u8>) {
         self.awaits = Awaits::Option;
         let end = out.len() + LISTED_BYTES;
@@ -323,7 +325,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// The end of an option whose data was discarded.
+    /// Answers an option whose data was too long and has been discarded.
     fn too_much(&mut self, option: u32, exports: &dyn Exports, out: &mut Vec<u8>) -> Result<Step, Violation> {
         self.awaits = Awaits::Option;
         match OptionCode::try_from(option) {
@@ -333,7 +335,7 @@ impl Handshake {
             }
             Ok(OptionCode::Abort) => return self.option(option, &[], exports, out),
             Ok(OptionCode::SetMetaContext) => {
-                // This applies even if the option fails.
+                // SET_META_CONTEXT discards the earlier selection even if it fails.
                 self.allocation_of = None;
                 self.channel_of = None;
             }
@@ -345,7 +347,8 @@ impl Handshake {
         Ok(Step::Continue)
     }
 
-    /// The only option without a reply: the size and the flags of the export, and 124 meaningless bytes.
+    /// Answers EXPORT_NAME, the only option without a reply header: appends the size and the flags of the
+    /// export and, unless the client omits them, 124 meaningless bytes.
     fn export_name(&self, data: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Result<Step, Violation> {
         let name = std::str::from_utf8(data).ok();
         if name.is_some_and(|name| exports.needs_tls(name)) {
@@ -365,7 +368,7 @@ impl Handshake {
         Ok(Step::Transmission(session))
     }
 
-    /// INFO and GO, except for their last reply.
+    /// Answers INFO and GO, except for the last reply.
     fn info(
         &self,
         option: u32,
@@ -398,7 +401,7 @@ impl Handshake {
         if wanted.contains(&(Info::Description as u16)) && !export.description.is_empty() {
             info(Info::Description, &|out| out.extend(export.description.as_bytes()));
         }
-        // Also sent to clients that did not request it: whole blocks do not harm them.
+        // Also sent to clients that did not request it, which does no harm.
         let sizes = export.block_sizes;
         info(Info::BlockSize, &|out| {
             [sizes.minimum, sizes.preferred, sizes.maximum]
@@ -409,7 +412,7 @@ impl Handshake {
     }
 
     fn set_contexts(&mut self, data: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Result<(), Refusal> {
-        self.allocation_of = None; // even if this one fails
+        self.allocation_of = None; // even if this option fails
         self.channel_of = None;
         if self.form == ReplyForm::Simple {
             return Err((ReplyCode::ErrInvalid, "structured replies must be negotiated first"));
@@ -467,12 +470,12 @@ fn list_contexts(data: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Resul
     Ok(())
 }
 
-/// The export, and the queries, of an option about metadata contexts.
+/// Parses the export and the queries of an option about metadata contexts.
 fn queries<'a>(data: &'a [u8], exports: &dyn Exports) -> Result<(Export, Vec<&'a str>), Refusal> {
     let mut fields = Fields(data);
     let name = fields.string().ok_or(MALFORMED)?;
     let count = fields.four().ok_or(MALFORMED)?;
-    // Each has a length, so the data limits their number.
+    // Each query has a length field, so the length of the data limits their number.
     let queries: Option<Vec<&str>> = (0..count).map(|_| fields.string()).collect();
     let queries = queries.filter(|_| fields.0.is_empty()).ok_or(MALFORMED)?;
     Ok((find(name, exports)?, queries))

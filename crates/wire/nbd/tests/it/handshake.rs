@@ -21,7 +21,7 @@ type Outcome = Result<Option<Session>, Violation>;
 const FIXED: &str = "00000003";
 
 impl Talk {
-    /// After the greeting and these client flags.
+    /// A handshake after the greeting and these client flags.
     fn begin(flags: &str) -> Talk {
         Talk::with(TlsMode::Off, flags)
     }
@@ -291,7 +291,7 @@ fn info_with_wrong_lengths_is_invalid_and_of_nothing_unknown() {
             "00000006 00000001 0000",      // a name that is longer than the data
             "00000006 ffffffff 0000",      // and much longer
             "00000008 00000000 0002 0003", // fewer requests than announced
-            "00000008 00000000 0000 0003", // more of them
+            "00000008 00000000 0000 0003", // more requests than announced
             "00000008 00000002 fffe 0000", // not UTF-8
         ] {
             talk.refuses(&format!("'IHAVEOPT' {option} {data}"), 3);
@@ -324,7 +324,7 @@ fn structured_replies_and_extended_headers_have_no_data() {
         let session = talk.hear("'IHAVEOPT' 00000007 0000000a 00000004 'disk' 0000");
         assert_eq!(session.expect("an export").expect("a session").form, form);
     }
-    // Extended headers are more than structured replies, and stay.
+    // Extended headers include structured replies, and remain in use.
     let mut talk = Talk::begin(FIXED);
     talk.answers("'IHAVEOPT' 00000008 00000000", "0003e889045565a9 00000008 00000001 00000000");
     talk.answers("'IHAVEOPT' 0000000b 00000000", "0003e889045565a9 0000000b 00000001 00000000");
@@ -389,7 +389,7 @@ fn a_metadata_context_is_chosen_for_the_export_it_was_chosen_for() {
         talk.answers(&format!("'IHAVEOPT' 0000000a 000000{length} 00000004 'disk' {queries}"), NONE);
         assert!(!chosen(talk, GO), "the last one counts");
     }
-    // Even if the option fails: for an unknown export, malformed, or too long.
+    // A failed option also discards the selection: for an unknown export, malformed, or too long.
     let long = format!("'IHAVEOPT' 0000000a 00010001 {}", "00".repeat(65_537));
     let unknown = "'IHAVEOPT' 0000000a 0000000f 00000007 'nothing' 00000000";
     for (failing, code) in [(unknown, 6), ("'IHAVEOPT' 0000000a 00000001 00", 3), (&long, 9)] {
