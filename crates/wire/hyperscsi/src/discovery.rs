@@ -1,12 +1,13 @@
-//! Discovery (opcode 0x10): a broadcast question, answered by each host that has targets with their names.
+//! Discovery (opcode 0x10): an initiator broadcasts a question, and each host that has targets answers with
+//! their names.
 //!
 //! ```text
 //!  question 0 kind = 0 │ 1 nonce u64
 //!  answer   0 kind = 1 │ 1 nonce u64 │ 9 count │ names, each after its length (u8)
 //! ```
 //!
-//! A question is padded to the longest frame, and an answer is no longer than the question. LUNs are reported
-//! by REPORT LUNS after a login.
+//! A question is padded to [`FRAME_BYTES_MIN`] bytes, and an answer is not longer than the question. The
+//! initiator obtains LUNs with REPORT LUNS, after a login.
 
 use crate::frame::{FRAME_BYTES_MIN, HEADER_BYTES, Header, Opcode};
 use crate::login::{Fields, frame, put_counted};

@@ -1,4 +1,4 @@
-//! Frames: the header published by Wireshark's dissector, followed by ours.
+//! Frames: the header published by Wireshark's dissector, followed by the fields of this project.
 //!
 //! ```text
 //!  byte 0        1        2        3         4
@@ -13,9 +13,9 @@
 //!
 //! A frame to send consists of pieces ([`Frame`]): message data stays in place ([`Payload`]) until the kernel
 //! copies it. Sealed (encrypted and authenticated) data must be copied. The trailer proves that a frame was
-//! not damaged (CRC32C), or that the peer of the login sent it (AEAD). The header is in clear and covered in
-//! both cases. The AEAD nonce is the frame's path and number, which is unique within an epoch; the key
-//! belongs to one direction of one epoch.
+//! not damaged (CRC32C), or that the peer of the login sent it (AEAD). The header is in clear, and the
+//! trailer covers it in both cases. The AEAD nonce is the frame's path and number, which is unique within an
+//! epoch; the key belongs to one direction of one epoch.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use ring::aead::{AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, No
 
 /// The EtherType of HyperSCSI.
 pub const ETHERTYPE: u16 = 0x889a;
-/// Its port assigned by IANA ("hyperscsi-port").
+/// The UDP port of HyperSCSI, assigned by IANA ("hyperscsi-port").
 pub const UDP_PORT: u16 = 5674;
 /// Our version byte, which no implementation of 2002 is known to have used.
 pub const VERSION: u8 = 0x52;
@@ -50,7 +50,7 @@ pub const FRAGMENTS_MAX: usize = 1024;
 pub const SESSION_AT: u16 = 7;
 /// Maximum number of paths of a session.
 pub const PATHS_MAX: usize = 8;
-/// Numbers of frames are below this.
+/// All numbers of frames are below this limit.
 pub const NUMBER_END: u64 = 1 << 48;
 
 const ACK: u8 = 0x80;
@@ -82,12 +82,12 @@ pub enum Opcode {
 }
 
 impl Opcode {
-    /// Frames of a session whose body is a fragment of a message.
+    /// Whether a frame belongs to a session, and its body is a fragment of a message.
     pub fn carries_message(self) -> bool {
         matches!(self, Opcode::Request | Opcode::Reply | Opcode::Disconnect)
     }
 
-    /// Frames outside any session.
+    /// Whether a frame belongs to no session.
     pub fn is_outside_sessions(self) -> bool {
         matches!(self, Opcode::Discovery | Opcode::LoginRequest | Opcode::LoginReply)
     }
@@ -114,11 +114,11 @@ pub struct Header {
     pub path: u8,
     /// The body begins with an acknowledgement.
     pub has_ack: bool,
-    /// The message is outside the credit: it fits into one frame and is short.
+    /// The message needs no credit, because it is short and fits into one frame.
     pub control: bool,
     /// The sender's window is full: it waits for an acknowledgement.
     pub ask: bool,
-    /// Whole messages with the next numbers follow the first one, each after its length (u16).
+    /// Whole messages with the next numbers follow the first one. Each is preceded by its length (u16).
     pub bundle: bool,
     /// Number of the frame in one direction of its path, below [`NUMBER_END`]. Numbers are unique within an epoch.
     pub number: u64,
@@ -183,7 +183,8 @@ impl Header {
         if self.sealed { TAG_BYTES } else { CRC_BYTES }
     }
 
-    /// Reads a header. Ensures that the body and the trailer have the stated length; their content is not checked.
+    /// Reads a header. Checks that the frame has a body and a trailer of the stated length, but not their
+    /// content.
     ///
     /// # Errors
     /// [`Malformed`].
@@ -282,7 +283,7 @@ pub struct Frame {
     pub(crate) bytes: Vec<u8>,
     /// Data of messages, each with its position in `bytes`.
     data: Vec<(usize, Payload)>,
-    /// Data must not be separate pieces.
+    /// The frame will be sealed, so data must not be in separate pieces.
     is_sealed: bool,
 }
 
@@ -367,20 +368,20 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// All bytes of a buffer, which must not change while this exists.
+    /// All bytes of a buffer. They must not change while the payload exists.
     pub fn new(buffer: impl AsRef<[u8]> + Send + Sync + 'static) -> Payload {
         let range = 0..buffer.as_ref().len();
         if range.is_empty() { Payload::default() } else { Payload { buffer: Some(Arc::new(buffer)), range } }
     }
 
-    /// A part of it, limited to its length.
+    /// A part of the payload. A range beyond its end is truncated.
     pub fn part(&self, part: Range<usize>) -> Payload {
         let end = (self.range.start + part.end).min(self.range.end);
         let start = (self.range.start + part.start).min(end);
         Payload { buffer: self.buffer.clone(), range: start..end }
     }
 
-    /// Truncates it to this many bytes.
+    /// Truncates the payload to this many bytes.
     pub fn truncate(&mut self, bytes: usize) {
         self.range.end = self.range.end.min(self.range.start + bytes);
     }
@@ -434,7 +435,7 @@ pub enum Cipher {
 pub(crate) enum Protection {
     /// Detects damage, but not forgery.
     Crc,
-    /// Detects both. The keys are this side's and the peer's.
+    /// Detects damage and forgery. The keys are this side's and the peer's.
     Aead { ours: Box<LessSafeKey>, theirs: Box<LessSafeKey> },
 }
 

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! After every other call, the driver calls [`Initiator::poll_transmit`] and [`Initiator::poll_event`] until
-//! they return nothing. It calls [`Initiator::handle_timeout`] at the time from [`Initiator::poll_timeout`].
+//! they return `None`. It calls [`Initiator::handle_timeout`] at the time from [`Initiator::poll_timeout`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -51,9 +51,9 @@ pub struct Initiator {
     random: SeededRandom,
     session: Option<Session>,
     login: Option<Attempt>,
-    /// Number of login requests so far: each uses the next path, over all attempts.
+    /// Number of login requests so far, over all attempts. Each request uses the next path.
     login_frames: u32,
-    /// Identifies the session to the target; drawn for each session.
+    /// Identifies the session to the target: a random number, drawn for each session.
     instance: u64,
     /// Number of sessions so far, for [`RequestId`].
     sessions: u32,
@@ -128,8 +128,8 @@ impl Initiator {
         self.request(outstanding, |number| Request::Command { number, command })
     }
 
-    /// Sends a task management function, with the task of ABORT TASK and QUERY TASK. A command ended by the
-    /// function completes with TASK ABORTED.
+    /// Sends a task management function. ABORT TASK and QUERY TASK need `task`. A command that the function
+    /// ends completes with TASK ABORTED.
     ///
     /// # Errors
     /// [`SubmitError`].
@@ -341,7 +341,7 @@ impl Initiator {
         counters
     }
 
-    /// The state of each path: whether it carries fragments, its round trip, and its window in frames.
+    /// The state of each path: whether it carries fragments, its round-trip time, and its window in frames.
     pub fn paths(&self) -> Vec<(bool, Option<Duration>, u32)> {
         self.session.as_ref().map_or(Vec::new(), |session| session.transport.paths().collect())
     }
@@ -438,7 +438,8 @@ pub struct Config {
     pub frame_bytes: Vec<u16>,
     /// Number of paths, 1 to [`PATHS_MAX`].
     pub paths: u8,
-    /// Bytes of partial messages that it keeps; slightly more than 1 MiB at least.
+    /// Maximum size of the partial messages that the initiator stores, in bytes. At least the length of the
+    /// longest message, which is slightly more than 1 MiB.
     pub credit: u32,
     /// Whether a frame may carry several messages, if the target also supports it.
     pub bundles: bool,
@@ -649,7 +650,7 @@ impl Initiator {
         }
     }
 
-    /// The target has no record of the session.
+    /// Handles the loss of the session at the target: starts a login for a new session.
     fn lose_nexus(&mut self, now: Instant) {
         self.drop_session();
         self.events.push_back(Event::NexusLost);

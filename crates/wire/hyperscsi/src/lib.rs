@@ -1,8 +1,8 @@
 //! HyperSCSI with its published header layout, without I/O: SCSI commands in raw Ethernet frames, or in UDP.
 //!
-//! Only the layout of five bytes survives from HyperSCSI, in Wireshark's dissector. Frames follow it;
-//! everything after these bytes is defined by this project and frozen in `docs/hyperscsi-format.md`. Nothing
-//! here interoperates with the implementation of 2002.
+//! Of the original HyperSCSI, only the layout of the first five bytes of a frame is documented, in
+//! Wireshark's dissector. Frames follow this layout. Everything after these bytes is defined by this project,
+//! and frozen in `docs/hyperscsi-format.md`. This implementation does not interoperate with the one of 2002.
 //!
 //! ```text
 //!   commands ──► Initiator ─┐                                           ┌─ Target ──► commands
@@ -10,15 +10,15 @@
 //!   results  ◄──────────────┘            (an epoch)    (numbers)       └────────◄── responses
 //! ```
 //!
-//! - [`Initiator`] is one session with one target, [`Target`] all sessions of one target port: frames,
-//!   commands, responses and `now` go in; frames, events and the next deadline come out. Randomness comes
-//!   from a seed.
+//! - [`Initiator`] handles one session with one target, and [`Target`] handles all sessions of one target
+//!   port. Their inputs are frames, commands, responses and the current time; their outputs are frames,
+//!   events and the next deadline. Random numbers are derived from a seed.
 //! - [`discovery`] finds targets.
 //! - [`Header`] is the start of every frame.
 //!
-//! Commands and data pass through the state machines: every byte is summed or encrypted anyway. Only the
-//! kernel copies data to send ([`Frame`]), unless it is encrypted; received data is copied once, into its
-//! message.
+//! Commands and data pass through the state machines, because every byte must be included in a checksum or
+//! encrypted anyway. Data to send is copied only by the kernel ([`Frame`]), unless it is encrypted. Received
+//! data is copied once, into its message.
 
 pub mod discovery;
 mod frame;

@@ -1,11 +1,12 @@
-//! Login (opcodes 0x11 and 0x12): one frame each way, then the first genuine frame of the initiator in the new epoch.
+//! Login (opcodes 0x11 and 0x12): one frame in each direction, followed by the first authentic frame of the
+//! initiator in the new epoch.
 //!
-//! With a pre-shared key the two frames carry the messages of Noise, pattern `NNpsk0`: a challenge and a
-//! response using X25519 and the key. They give both sides keys for this epoch that stay secret even if the
-//! pre-shared key is disclosed later. The initiator's parameters are sent in clear and included in Noise's
-//! prologue. The code of a request (HMAC-SHA-256 of all preceding bytes) proves nothing beyond Noise's
-//! message: it lets a target drop a forged request at the cost of a hash. Without a key nothing is
-//! authenticated.
+//! With a pre-shared key, the two frames carry the messages of Noise, pattern `NNpsk0`: a challenge and a
+//! response, which use X25519 and the key. From them, both sides derive keys for this epoch, which stay
+//! secret even if the pre-shared key is disclosed later. The initiator's parameters are sent in clear, and
+//! included in Noise's prologue. The code of a request (HMAC-SHA-256 of all preceding bytes) proves no more
+//! than Noise's message, but lets a target detect a forged request at the cost of a hash. Without a key,
+//! nothing is authenticated.
 //!
 //! ```text
 //!  request  0 flags (1 resume, 2 bundles) │ 1 protection │ 2 frame bytes u16 │ 4 credit u32 │ 8 nonce u64 │ 16 instance u64 │ 24 port u32 │
@@ -15,8 +16,8 @@
 //!           [16 flags (1 bundles)]
 //! ```
 //!
-//! Both frames are padded to the frame size that they propose, which proves that the network carries it. It
-//! also ensures that a target never answers with more bytes than it received.
+//! Both frames are padded to the frame size that they propose, which proves that the network carries frames
+//! of this size. The padding also ensures that a target never answers with more bytes than it received.
 
 use std::sync::Arc;
 
@@ -44,7 +45,7 @@ const ANSWER_BYTES: usize = 17;
 const ANSWER_BUNDLES: u8 = 1;
 /// Maximum length of Noise's messages: a public key and a code, plus the answer in the second one.
 const NOISE_BYTES_MAX: usize = 96;
-/// A code, preceded by its length.
+/// Length of a code, without and with the byte that contains its length.
 const CODE_BYTES: usize = 32;
 const CODE_FIELD_BYTES: usize = 1 + CODE_BYTES;
 
@@ -94,7 +95,7 @@ pub enum Refusal {
     /// The initiator has a wrong key, or no key although one is required.
     #[display("the target rejects the initiator's key")]
     Authentication = 2,
-    /// No more sessions.
+    /// The target has reached its maximum number of sessions.
     #[display("the target has reached its maximum number of sessions")]
     Full = 3,
     /// The request is malformed or impossible.
@@ -126,7 +127,7 @@ pub(crate) struct LoginRequest {
     pub(crate) credit: u32,
     /// Identifies this login.
     pub(crate) nonce: u64,
-    /// Identifies this session: drawn when it starts.
+    /// Identifies this session: a random number that is drawn when the session starts.
     pub(crate) instance: u64,
     /// Port of the initiator: a new session with the same name and port to a target replaces the earlier one.
     pub(crate) port: u32,
@@ -152,7 +153,7 @@ pub(crate) struct Answer {
     pub(crate) bundles: bool,
 }
 
-/// The frame of a target.
+/// A target's reply to a login request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LoginReply {
     pub(crate) nonce: u64,
@@ -369,7 +370,7 @@ pub(crate) fn body<'a>(header: &Header, frame: &'a mut [u8]) -> Option<&'a [u8]>
     Protection::Crc.open(header, frame)
 }
 
-/// Noise with the caller's randomness.
+/// Noise's primitives, with random numbers that the caller supplies.
 struct Drawn(Zeroizing<[u8; 32]>);
 
 struct Once(Zeroizing<[u8; 32]>);
@@ -408,7 +409,7 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
-    /// `drawn` becomes the ephemeral key, and must be used only for this.
+    /// Starts a login. `drawn` becomes the ephemeral key, and must be used only for this.
     pub(crate) fn new(
         psk: &Psk,
         cipher: Cipher,
@@ -461,7 +462,7 @@ impl std::fmt::Debug for Handshake {
     }
 }
 
-/// A generator: SHA-256 of the seed and a counter.
+/// A random number generator: SHA-256 of the seed and a counter.
 pub(crate) struct SeededRandom {
     seed: Zeroizing<[u8; 32]>,
     drawn: u64,

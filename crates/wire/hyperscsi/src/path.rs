@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use std::iter;
 use std::time::{Duration, Instant};
 
-/// Initial reordering threshold: a frame counts as lost when one sent this many frames later has arrived.
+/// Initial reordering threshold: a frame counts as lost when a frame that was sent this many frames later has
+/// arrived.
 const REORDERING_MIN: u64 = 3;
 /// Maximum threshold on a path that reorders frames.
 const REORDERING_MAX: u64 = 64;
@@ -182,7 +183,7 @@ impl Path {
         number
     }
 
-    /// Handles an acknowledgement. One for numbers that were never sent is ignored.
+    /// Handles an acknowledgement. An acknowledgement of numbers that were never sent is ignored.
     pub(crate) fn acknowledge(&mut self, now: Instant, ack: &Ack, settled: &mut Settled) {
         if ack.largest >= self.next_number {
             return;
@@ -276,9 +277,9 @@ impl Path {
         self.forget();
     }
 
-    /// Handles a missing acknowledgement. The first time, one frame is retransmitted, since no later frames
-    /// could reveal the loss of the last ones of a burst (RFC 9002 section 6.2). After the second time, all
-    /// are.
+    /// Handles a missing acknowledgement. After the first timeout, one frame is retransmitted: if the last
+    /// frames of a burst are lost, no later frames reveal the loss (RFC 9002 section 6.2). From the second
+    /// timeout on, all outstanding frames are retransmitted.
     fn time_out(&mut self, now: Instant, settled: &mut Settled) {
         let all = if self.timeouts == 1 { 1 } else { usize::MAX };
         for sent in self.sent.iter_mut().filter(|sent| sent.fate == Fate::UnderWay).take(all) {
@@ -309,7 +310,7 @@ pub(crate) const ACK_SPAN: u64 = 256;
 const REPLAY_SPAN: u64 = 1024;
 /// Time for which an acknowledgement waits for a frame to carry it, and for more frames to acknowledge.
 pub(crate) const ACK_DELAY: Duration = Duration::from_millis(1);
-/// Number of frames to acknowledge at which it no longer waits.
+/// Number of unacknowledged frames at which an acknowledgement is sent immediately.
 const ACK_FRAMES: u32 = 32;
 
 /// An acknowledgement.
@@ -387,7 +388,8 @@ impl Received {
         *word = if is_set { *word | mask } else { *word & !mask };
     }
 
-    /// Whether this number and the 63 below it arrived, the highest first. Those below 0 have not.
+    /// A bit for this number and each of the 63 below it, the highest number first: whether it arrived.
+    /// Numbers below 0 have not.
     fn down_from(&self, number: u64) -> u64 {
         let words = self.bits.len() as u64;
         let (word, shift) = (number / 64, number % 64);
@@ -404,7 +406,8 @@ impl Received {
         }
     }
 
-    /// Notes a frame; `wanting`: it requires an acknowledgement; `at_once`: its sender waits for that.
+    /// Notes a frame. `wanting` means that it requires an acknowledgement, and `at_once` that its sender
+    /// waits for the acknowledgement.
     pub(crate) fn record(&mut self, now: Instant, number: u64, wanting: bool, at_once: bool) {
         debug_assert!(self.is_new(number), "frame {number} is taken twice");
         let expected = self.largest.map_or(0, |largest| largest + 1);
@@ -451,7 +454,8 @@ impl Received {
 
 /// Timeout before the first round trip is known (OpenAoE's driver uses the same value).
 const RTO_INITIAL: Duration = Duration::from_millis(250);
-/// A busy host responds some milliseconds late: retransmitting earlier costs more than it gains.
+/// Minimum timeout. A busy host responds some milliseconds late, so an earlier retransmission costs more than
+/// it gains.
 const RTO_MIN: Duration = Duration::from_millis(5);
 const RTO_MAX: Duration = Duration::from_secs(2);
 
@@ -499,7 +503,8 @@ impl RoundTrips {
         (self.timeout() * (1 << times.min(10))).min(RTO_MAX)
     }
 
-    /// Time threshold: a frame is lost when one sent this much later has arrived (RFC 9002 section 6.1.2).
+    /// Time threshold: a frame counts as lost when a frame that was sent this much later has arrived (RFC
+    /// 9002 section 6.1.2).
     pub(crate) fn reordering(&self) -> Duration {
         let longest = self.smoothed.unwrap_or(RTO_INITIAL).max(self.latest);
         (longest * 9 / 8).max(Duration::from_millis(1))

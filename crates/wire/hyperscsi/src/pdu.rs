@@ -8,9 +8,9 @@
 //! ```
 //!
 //! Byte 0 is the kind: 1 for a command and its reply, 2 for a function and its reply. All integers are
-//! big-endian. Numbers identify the initiator's requests, commands and functions alike: each is executed
-//! once. The flags of a command are its task attribute; other bits are zero. The residual is that of
-//! [`Response`].
+//! big-endian. A number identifies a request of the initiator, whether a command or a function. Each request
+//! is executed once. The flags of a command are its task attribute; other bits are zero. The residual is
+//! described at [`Response`].
 
 use num_enum::{FromPrimitive, IntoPrimitive, TryFromPrimitive};
 
@@ -32,7 +32,7 @@ pub const CDB_BYTES_MAX: usize = 260;
 pub const SENSE_BYTES_MAX: usize = 252;
 /// Maximum data length of a command in each direction.
 pub const DATA_BYTES_MAX: usize = 1 << 20;
-/// Maximum message length: that of a command. A reply is shorter.
+/// Maximum length of a message, which is the maximum length of a command. A reply is shorter.
 pub(crate) const MESSAGE_BYTES_MAX: usize = DATA_BYTES_MAX + CDB_BYTES_MAX + COMMAND_HEAD;
 
 /// The kinds of messages.
@@ -73,9 +73,9 @@ pub enum Function {
     LogicalUnitReset = 5,
     /// Reset all logical units.
     TargetReset = 6,
-    /// Does the task exist?
+    /// Query whether the task exists.
     QueryTask = 9,
-    /// Does any task of this session exist?
+    /// Query whether any task of this session exists.
     QueryTaskSet = 10,
     /// End all outstanding requests of this session.
     ITNexusReset = 11,
@@ -85,8 +85,8 @@ pub enum Function {
 }
 
 impl Function {
-    /// Whether it ends all earlier commands of at least this session, on one logical unit or on every one.
-    /// `None` if neither: ABORT TASK ends a single command, and is handled separately.
+    /// Whether the function ends all earlier commands, at least those of this session, on one logical unit or
+    /// on all. `None` if it does not. ABORT TASK ends a single command, and is handled separately.
     pub(crate) fn ends_commands(self) -> Option<Everywhere> {
         match self {
             Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset => {
@@ -140,7 +140,8 @@ pub struct Response {
     pub residual: i64,
     /// Sense data, at most [`SENSE_BYTES_MAX`] bytes.
     pub sense: Vec<u8>,
-    /// Data for the initiator, no more than its buffer holds. The initiator checks that; decoding does not.
+    /// Data for the initiator, which must not exceed its buffer. The initiator checks this limit, but
+    /// decoding does not.
     pub data: Payload,
 }
 

@@ -1,6 +1,6 @@
-//! Reassembles messages from fragments, in bounded memory. Every fragment states its message's length. Every
-//! fragment of an epoch has the same length, except the last of a message. The memory of a message is charged
-//! to the credit with its first fragment. No allocation depends on an unchecked number from a peer.
+//! Reassembles messages from fragments, in bounded memory. Every fragment contains the length of its message.
+//! Every fragment of an epoch has the same length, except the last of a message. The memory of a message is
+//! charged to the credit with its first fragment. No allocation depends on an unchecked number from a peer.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -34,7 +34,7 @@ pub(crate) enum Fragment {
     Complete(Delivered),
     /// It was stored, or was already present.
     Taken,
-    /// It breaks a rule, and is neither kept nor acknowledged.
+    /// It violates the protocol, and is neither stored nor acknowledged.
     Refused,
 }
 
@@ -138,7 +138,7 @@ impl Reassembly {
         Fragment::Complete(Delivered { opcode: header.opcode, bytes, charge: total as u64 })
     }
 
-    /// A message of one fragment.
+    /// Delivers a message of one fragment.
     fn whole(&mut self, header: &Header, body: &[u8]) -> Fragment {
         if self.partial.contains_key(&header.message) {
             return Fragment::Refused;
@@ -260,7 +260,7 @@ impl<T> OpenMessages<T> {
         Some(value)
     }
 
-    /// In the order of their numbers.
+    /// The values, in the order of their numbers.
     pub(crate) fn into_values(self) -> impl Iterator<Item = T> {
         self.places.into_iter().flatten()
     }

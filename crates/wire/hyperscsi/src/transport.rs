@@ -11,8 +11,8 @@
 //! ([`Transport::into_messages`]).
 //!
 //! A frame may contain several messages. The cost of a frame does not depend on its length, so small queued
-//! messages are sent together if both sides negotiated it at login. They are complete, have the same opcode
-//! and consecutive numbers.
+//! messages are sent together if both sides negotiated this at login. All messages of such a frame are
+//! complete, and have the same opcode and consecutive numbers.
 //!
 //! ```text
 //!  header: message, message length of the first │ [acknowledgement] │ first message │ length u16 │ next message │ …
@@ -209,12 +209,12 @@ impl Transport {
         ours.max().unwrap_or(0).max(u64::from(self.next_message)).max(self.counters.frames_received)
     }
 
-    /// The state of each path: whether it carries fragments, its round trip and its window.
+    /// The state of each path: whether it carries fragments, its round-trip time and its window.
     pub(crate) fn paths(&self) -> impl Iterator<Item = (bool, Option<Duration>, u32)> {
         self.paths.iter().map(|path| (path.is_usable(), path.round_trip(), path.window()))
     }
 
-    /// Notes that the peer was received on this path before the epoch started.
+    /// Notes that a frame of the peer arrived on this path before the epoch started.
     pub(crate) fn prove(&mut self, path: usize) {
         if let Some(path) = self.paths.get_mut(path) {
             path.heard();
@@ -275,7 +275,7 @@ impl Transport {
             body = &body[ACK_BYTES..];
         }
         if header.opcode.carries_message() && !self.take_messages(header, body, arrived) {
-            // Treated as lost: the reply to a misbehaving peer does not matter.
+            // The frame is treated as lost: how a misbehaving peer reacts does not matter.
             self.counters.fragments_refused += 1;
             return true;
         }
@@ -285,8 +285,8 @@ impl Transport {
         true
     }
 
-    /// Accepts the messages of a frame. Returns false if they break a rule: the frame will not be
-    /// acknowledged. Messages accepted before the violation was detected are not delivered again.
+    /// Accepts the messages of a frame. Returns false if they violate the protocol: the frame will then not
+    /// be acknowledged. Messages accepted before the violation was detected are not delivered again.
     fn take_messages(&mut self, header: &Header, body: &[u8], arrived: &mut Vec<Delivered>) -> bool {
         let may_be = self.agreed.bundles && body.len() <= self.fragment_bytes();
         if header.bundle && !(may_be && is_bundle(header, body)) {
@@ -465,7 +465,8 @@ impl Transport {
         }
     }
 
-    /// `None` if the piece's message no longer exists, which cannot happen for one just looked up.
+    /// Writes a frame with a fragment, and with further whole messages if they fit. `None` if the fragment's
+    /// message no longer exists, which cannot happen for one that was just looked up.
     fn write_fragment(&mut self, now: Instant, path: usize, piece: Piece, frame: &mut Frame) -> Option<()> {
         let fragment_bytes = self.fragment_bytes();
         let open = self.open.get(piece.message)?;
@@ -665,9 +666,9 @@ pub struct Counters {
     pub frames_repeated: u64,
     /// Frames with a wrong checksum or authentication tag.
     pub frames_damaged: u64,
-    /// Fragments that broke a rule.
+    /// Fragments that violated the protocol.
     pub fragments_refused: u64,
-    /// Retransmitted fragments.
+    /// Fragments that counted as lost. They are retransmitted unless they turn out to be only late.
     pub fragments_lost: u64,
     /// Messages sent.
     pub messages_sent: u64,

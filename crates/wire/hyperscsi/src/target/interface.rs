@@ -11,7 +11,8 @@ use crate::pdu::{Command, Function, MESSAGE_BYTES_MAX};
 pub struct Config {
     /// Maximum frame size of its interfaces.
     pub frame_bytes: u16,
-    /// Bytes of a session's commands here, whether partial, waiting or running; slightly more than 1 MiB at least.
+    /// Maximum size of a session's partial, waiting and running commands, in bytes. At least the length of
+    /// the longest message, which is slightly more than 1 MiB.
     pub credit: u32,
     /// Limit on data to return by a session's running commands plus data not acknowledged by its initiator,
     /// in bytes.
@@ -165,7 +166,7 @@ pub enum SessionEnd {
     Closed,
     /// It was replaced by another session of the same initiator and port.
     Replaced,
-    /// Nothing was received for too long.
+    /// Nothing was received for the timeout, or sent messages were not acknowledged.
     Silent,
     /// The initiator broke a rule of the protocol.
     Misbehaved,
@@ -221,7 +222,7 @@ impl Share {
     }
 }
 
-/// FNV-1a: it need not be unpredictable, since the port can be chosen anyway.
+/// FNV-1a. The hash need not be unpredictable, since initiators can choose the port anyway.
 fn fnv_1a(pieces: &[&[u8]]) -> u32 {
     let step = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     pieces.iter().copied().flatten().fold(0x811c_9dc5, step)

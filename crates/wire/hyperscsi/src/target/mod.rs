@@ -11,8 +11,8 @@
 //! the driver reports that its commands can no longer reach the medium ([`Target::quiesced`]).
 //!
 //! After every other call, the driver calls [`Target::poll_transmit`] and [`Target::poll_event`] until they
-//! return nothing. It calls [`Target::handle_timeout`] at the time from [`Target::poll_timeout`]. `A` is a
-//! network address. A server with several cores has a state machine on each ([`Share`]).
+//! return `None`. It calls [`Target::handle_timeout`] at the time from [`Target::poll_timeout`]. The type
+//! parameter `A` is a network address. A server with several cores has a state machine on each ([`Share`]).
 
 mod interface;
 mod session;
@@ -54,9 +54,9 @@ pub struct PathState<A> {
     pub address: Option<A>,
     /// Whether it carries fragments.
     pub is_up: bool,
-    /// Its round trip, once it is measured.
+    /// Its round-trip time, once it has been measured.
     pub round_trip: Option<Duration>,
-    /// Its window.
+    /// Its window, in frames.
     pub window_frames: u32,
 }
 
@@ -364,8 +364,8 @@ fn deliver<A>(
 /// Maximum number of half-open epochs, and the lifetime of each.
 const HALF_OPEN_MAX: usize = 64;
 const HALF_OPEN_TIME: Duration = Duration::from_secs(30);
-/// One in this many sessions, at least one of two, is reserved for initiators with a key: anyone may open the
-/// others and hold them forever.
+/// One of this many sessions is reserved for initiators with a key; if there are two or more sessions, at
+/// least one. Anyone may open the others and keep them forever.
 const KEYED_SHARE: usize = 8;
 
 /// An answered login whose initiator has not sent anything in the new epoch.
@@ -606,7 +606,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             self.remove(id);
         }
         if self.is_full(transport.is_encrypted()) {
-            return; // others were faster; the next login is refused
+            return; // other sessions took the last slots; the next login is refused
         }
         let id = SessionId(session);
         self.events.push_back(Event::SessionBegan {
@@ -681,9 +681,9 @@ impl LoginBudget {
 }
 
 impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
-    /// Whether there is time for a received frame. Call it before [`Target::handle_frame`] of this state
+    /// Whether a received frame may be processed now. Call it before [`Target::handle_frame`] of this state
     /// machine, or of another one on the same port. Only login requests are ever refused. Damaged or too
-    /// short requests do not use the budgets of others.
+    /// short requests are refused without using a budget.
     pub fn has_time_for(&mut self, now: Instant, from: &A, header: &Header, frame: &mut [u8]) -> bool {
         if header.opcode != Opcode::LoginRequest {
             return true;

@@ -36,7 +36,7 @@ enum Live {
     Function,
 }
 
-/// Commands with earlier numbers, of one logical unit or of all, were ended.
+/// A function that ended the commands with lower numbers, of one logical unit or of all.
 #[derive(Clone, Copy, Debug)]
 struct Reset {
     lun: Option<[u8; 8]>,
@@ -55,7 +55,8 @@ pub(super) struct Session<A> {
     pub(super) epochs: u16,
     /// An earlier session of the nexus may still reach the medium.
     pub(super) on_hold: bool,
-    /// It has ended, and remains until then to acknowledge its initiator's last messages.
+    /// If the session has ended: the time until which it remains, to acknowledge its initiator's last
+    /// messages.
     pub(super) closing: Option<Instant>,
     /// Counters of earlier epochs.
     pub(super) counters: Counters,
@@ -69,11 +70,11 @@ pub(super) struct Session<A> {
     waiting: VecDeque<u64>,
     running_bytes: usize,
     resets: Vec<Reset>,
-    /// Bytes of commands here that are not included in the credit of this epoch.
+    /// Size of stored commands that are not included in the credit of this epoch, in bytes.
     debt: u64,
 }
 
-/// The initiator broke a rule.
+/// The initiator violated the protocol.
 #[derive(Debug)]
 pub(super) struct Misbehaved;
 
@@ -107,7 +108,7 @@ impl<A> Session<A> {
         }
     }
 
-    /// Bytes of commands here.
+    /// Size of the stored commands, in bytes.
     pub(super) fn charged(&self) -> u64 {
         let charges = self.live.values().map(|live| match live {
             Live::Waiting { charge, .. } | Live::Running { charge, .. } => *charge,
@@ -116,8 +117,8 @@ impl<A> Session<A> {
         charges.sum()
     }
 
-    /// Time at which its initiator was last known to be alive and to accept replies: an initiator that sends
-    /// but never acknowledges would hold the memory of its replies.
+    /// Time at which its initiator was last known to be alive and to accept replies: otherwise, an initiator
+    /// that sends but never acknowledges would occupy the memory of its replies forever.
     pub(super) fn alive_at(&self) -> Instant {
         let heard = self.transport.last_heard();
         self.transport.stalled().map_or(heard, |stalled| stalled.min(heard))
@@ -128,7 +129,8 @@ impl<A> Session<A> {
         self.live.len()
     }
 
-    /// Continues in another epoch, whose credit was granted when `charged_then` bytes were here.
+    /// Continues in another epoch, whose credit was granted when commands of `charged_then` bytes were
+    /// stored.
     pub(super) fn begin_epoch(&mut self, transport: Transport, charged_then: u64) {
         let before = std::mem::replace(&mut self.transport, transport);
         self.counters += before.counters;
@@ -243,7 +245,7 @@ impl<A> Session<A> {
             return Ok(());
         }
         let is_live = matches!(self.live.get(&referenced), Some(Live::Waiting { .. } | Live::Running { .. }));
-        // A request that has not arrived yet will be executed on arrival.
+        // A request that has not arrived yet counts as existing: it will be executed on arrival.
         let is_coming = referenced < number && !self.replay_window.contains(referenced);
         let result = match function {
             Function::QueryTask if is_live || is_coming => FunctionResult::Succeeded,
@@ -265,7 +267,7 @@ impl<A> Session<A> {
         Ok(())
     }
 
-    /// ABORT TASK. A command that has not arrived yet will not be executed on arrival.
+    /// Executes ABORT TASK. A command that has not arrived yet will not be executed on arrival.
     fn abort(
         &mut self,
         number: u64,

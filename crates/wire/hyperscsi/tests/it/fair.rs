@@ -31,7 +31,8 @@ const TCP_PAYLOAD: usize = FRAME_BYTES - 52;
 const COMMAND_BYTES: usize = 256 << 10;
 const DEPTH: usize = 8;
 
-/// The remainder instead of [`Random::below`], to keep the worlds in which fairness was measured.
+/// Uses the remainder instead of [`Random::below`], so that the simulations in which fairness was measured
+/// stay the same.
 fn below(random: &mut Random, end: u64) -> u64 {
     random.next() % end
 }
@@ -118,11 +119,11 @@ impl Session {
     }
 }
 
-/// A sender with always more to send, and its receiver.
+/// A sender that always has more data to send, and its receiver.
 struct Tcp {
     window: f64,
     threshold: f64,
-    /// Window at the last congestion, and time of the reaction.
+    /// Window at the last congestion, and time of the reaction to it.
     largest: f64,
     answered_at: Option<u64>,
     estimate: f64,

@@ -127,7 +127,7 @@ fn forged_logins_from_many_addresses_do_not_keep_out_who_has_a_key() {
     }
 }
 
-/// The flood was recorded, or its sender has its own key.
+/// The sender of the flood replays recorded requests, or has its own key.
 #[test]
 fn logins_with_the_key_of_one_initiator_do_not_keep_out_another() {
     let flood = logins(40, &config("another", "keyed", Some(key("another"))));
@@ -142,7 +142,7 @@ fn logins_from_some_addresses_do_not_keep_out_others() {
     assert!(tries <= 3, "{tries}");
 }
 
-/// Of 20,000 requests per second.
+/// Only a part of 20,000 requests per second is processed.
 #[test]
 fn a_flood_is_looked_at_in_part() {
     let now = Instant::now();

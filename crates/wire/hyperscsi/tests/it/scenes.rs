@@ -123,7 +123,7 @@ fn who_does_not_know_the_key_is_refused() {
 
 #[test]
 fn a_target_that_does_not_know_the_key_is_none() {
-    // It answers and accepts anything, but cannot seal the answer.
+    // This target answers and accepts anything, but cannot seal the answer.
     let mut pair = Pair::new(with_key());
     pair.target.directory_mut().0 = Some(Psk::from_secret(b"another"));
     let mut open = Pair::new(config());
@@ -530,7 +530,8 @@ fn keys_are_made_new_after_so_many_frames() {
     assert_eq!(pair.events.len() - resumed, 256, "and no command was lost");
 }
 
-/// The target's keys were changed: the next login is refused, and a working session continues without new keys.
+/// The target's keys were changed. The next login is refused, but a working session continues without new
+/// keys.
 #[test]
 fn a_session_outlives_a_login_for_new_keys_that_is_refused() {
     let times = Times { rekey_frames: 100, ..Times::default() };
@@ -545,7 +546,8 @@ fn a_session_outlives_a_login_for_new_keys_that_is_refused() {
     assert!(pair.events.iter().all(|event| matches!(event, Event::Completed { .. })));
 }
 
-/// It sends every second but never acknowledges its reply, whose memory would be held indefinitely.
+/// The initiator sends every second, but never acknowledges its reply. The memory of the reply would
+/// otherwise be occupied forever.
 #[test]
 fn an_initiator_that_acknowledges_nothing_loses_its_session() {
     let mut pair = Pair::logged_in(config());
@@ -571,8 +573,8 @@ fn an_initiator_that_acknowledges_nothing_loses_its_session() {
     assert!(pair.target_events.iter().any(has_ended), "{:?}", pair.target_events);
 }
 
-/// Its host was suspended: it is notified immediately that the session has ended meanwhile, and does not send
-/// commands that would be acknowledged but never executed.
+/// The initiator's host was suspended. When it resumes, the initiator is notified immediately that the
+/// session has ended, so it does not send commands that would be acknowledged but never executed.
 #[test]
 fn an_initiator_that_was_silent_is_told_that_its_session_has_ended() {
     let mut pair = Pair::logged_in(with_key());
