@@ -67,7 +67,7 @@ pub enum AtaOperation {
         lba: u64,
         /// Number of sectors.
         sectors: u32,
-        /// WRITE DMA FUA EXT: durable when the response is sent.
+        /// WRITE DMA FUA EXT: the data must be on stable storage when the response is sent.
         is_durable: bool,
     },
     /// FLUSH CACHE, with EXT or without.
@@ -90,7 +90,7 @@ pub struct Status;
 impl Status {
     /// The device is ready.
     pub const READY: u8 = 0x40;
-    /// The command has failed: the error register has the reason.
+    /// The command has failed; the error register contains the reason.
     pub const ERROR: u8 = 0x01;
     /// The device has failed.
     pub const FAULT: u8 = 0x20;
@@ -169,7 +169,8 @@ impl Ata {
         }
     }
 
-    /// The response to a successful command. The count is the number of remaining sectors, as with `vblade`.
+    /// The response to a successful command. As with `vblade`, the count is the number of remaining sectors:
+    /// 0.
     pub fn done(&self) -> Ata {
         Ata { feature_or_error: 0, count: 0, command_or_status: Status::READY, ..*self }
     }

@@ -1,8 +1,8 @@
 //! Query config information (AoEr11 section 3.2): properties of a server, and a string that the administrator
 //! stores on it.
 //!
-//! Lists of MAC addresses: hosts from which a server accepts frames (AoEr11 section 3.3, the MAC mask list),
-//! and holders of a reservation (section 3.4).
+//! The module also contains the lists of MAC addresses: hosts from which a server accepts frames (AoEr11
+//! section 3.3, the MAC mask list), and holders of a reservation (section 3.4).
 
 /// Maximum length of the string.
 pub const CONFIG_BYTES_MAX: usize = 1024;
@@ -16,7 +16,8 @@ const VERSION: u8 = 1;
 /// A query, or its response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config<'a> {
-    /// In a response: the number of messages that the server queues, which is the limit on outstanding ones.
+    /// In a response: the number of messages that the server can queue, which limits the number of
+    /// outstanding messages.
     pub buffer_count: u16,
     /// In a response: the firmware version.
     pub firmware: u16,
@@ -33,13 +34,13 @@ pub struct Config<'a> {
 pub enum ConfigCommand {
     /// 0: returns the string.
     Read,
-    /// 1: the same, if it is equal; no response otherwise.
+    /// 1: returns the string if it equals the given one; otherwise, there is no response.
     Test,
-    /// 2: the same, if it begins with the given prefix; no response otherwise.
+    /// 2: returns the string if it starts with the given prefix; otherwise, there is no response.
     Prefix,
-    /// 3: sets it, unless a different one is set.
+    /// 3: sets the string, unless a different one is already set.
     Set,
-    /// 4: sets it.
+    /// 4: sets the string, even if a different one is already set.
     ForceSet,
     /// Any other value of 4 bits.
     Other(u8),
@@ -105,7 +106,7 @@ impl<'a> Config<'a> {
 /// MAC addresses of hosts. A frame has an 8-bit count.
 pub type MacList = Vec<[u8; 6]>;
 
-/// A command on the mask list, or its response with the whole list.
+/// A command that reads or edits the mask list, or the response with the whole list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mask {
     /// 0 reads the list, 1 edits it.
@@ -167,12 +168,12 @@ impl Mask {
     }
 }
 
-/// A command on the reservation, or its response with the holders.
+/// A command that reads or changes the reservation, or the response with the holders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserve {
     /// The operation.
     pub command: ReserveCommand,
-    /// The new holders, or an empty list to release it; in a response, the holders.
+    /// The new holders, or an empty list to release the reservation; in a response, the holders.
     pub stations: MacList,
 }
 

@@ -24,7 +24,7 @@ pub struct Identity {
     pub write_cache: WriteCache,
     /// Word 169, bit 0: DATA SET MANAGEMENT with TRIM. Word 69, bits 14 and 5: deallocated sectors read as zeros.
     pub trims: bool,
-    /// Word 105: maximum number of sectors of ranges in such a command; 0 if not reported.
+    /// Word 105: maximum number of sectors of ranges in a TRIM command; 0 if not reported.
     pub trim_sectors_max: u16,
     /// Word 106: log2 of the logical sectors in a physical one.
     pub physical_exponent: u8,

@@ -12,8 +12,8 @@
 //!   10 body of the command
 //! ```
 //!
-//! - [`Frame::parse`] reads a frame, [`Frame::write`] writes one. A frame or its ATA command states the
-//!   length of the content; the bytes after it are Ethernet padding.
+//! - [`Frame::parse`] reads a frame, and [`Frame::write`] writes one. A frame, or its ATA command, contains
+//!   the length of the content; the bytes after the content are Ethernet padding.
 //! - [`Ata`] is a command or its response; [`Ata::operation`] is the requested operation.
 //! - [`Identity`] is the data of IDENTIFY DEVICE.
 
@@ -39,7 +39,7 @@ pub const SECTOR_BYTES: usize = 512;
 pub const ATA_BYTES: usize = frame::HEADER_BYTES + ata::BODY_BYTES;
 
 /// The shortest payload of an Ethernet frame (IEEE 802.3). Network cards pad shorter payloads. A veth device
-/// does not, and aoetools ignore such frames.
+/// does not pad them, and aoetools ignore such short frames.
 pub const PAYLOAD_BYTES_MIN: usize = 46;
 
 /// The number of sectors in a frame on a path with this MTU.

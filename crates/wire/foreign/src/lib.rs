@@ -19,7 +19,7 @@ impl Text {
         Text(text.into())
     }
 
-    /// From bytes that should be UTF-8. Invalid ones become U+FFFD.
+    /// Converts bytes that should be UTF-8; invalid bytes become U+FFFD.
     pub fn from_bytes(bytes: &[u8]) -> Text {
         Text(String::from_utf8_lossy(bytes).into())
     }

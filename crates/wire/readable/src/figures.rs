@@ -27,7 +27,7 @@ pub fn significant(number: f64) -> String {
     }
 }
 
-/// The same for an axis, without trailing zeros.
+/// Like [`significant`], but for an axis: without trailing zeros.
 pub fn round(number: f64) -> String {
     let text = significant(number);
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
@@ -58,7 +58,7 @@ pub fn latency(us: f64) -> String {
     }
 }
 
-/// The same for an axis: `50 µs`, `1 ms`.
+/// Like [`latency`], but for an axis: `50 µs`, `1 ms`.
 pub fn latency_tick(us: f64) -> String {
     match us {
         us if us >= 999_500.0 => format!("{} s", round(us / 1e6)),

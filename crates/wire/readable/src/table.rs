@@ -17,7 +17,8 @@ pub fn lines<const N: usize>(columns: [Align; N], rows: &[[String; N]]) -> Vec<S
     rows_of(&columns, rows)
 }
 
-/// The same for a number of columns that is not known at compile time: every row has one cell for each column.
+/// Like [`lines`], for a number of columns that is not known at compile time. Every row has one cell for each
+/// column.
 pub fn rows_of<R: AsRef<[String]>>(columns: &[Align], rows: &[R]) -> Vec<String> {
     let widest =
         |column: usize| rows.iter().map(|row| row.as_ref()[column].chars().count()).max().unwrap_or(0);
@@ -38,8 +39,8 @@ pub fn rows_of<R: AsRef<[String]>>(columns: &[Align], rows: &[R]) -> Vec<String>
 /// The terminal width for [`pairs`].
 const PAIRS_WIDTH: usize = 80;
 
-/// Two columns, names and values, as one text with each line after `indent`. A value wraps between words to
-/// fit a terminal of 80 columns; words are never broken.
+/// Formats two columns, names and values, as one text in which each line starts with `indent`. A value wraps
+/// between words to fit a terminal of 80 columns; words are never broken.
 pub fn pairs<K: Into<String>, V: Into<String>>(
     indent: &str,
     pairs: impl IntoIterator<Item = (K, V)>,
@@ -162,8 +163,8 @@ pub fn fitted<R: AsRef<[String]>>(columns: &[Column], rows: &[R], width: usize) 
     FittedTable { rows: rows.iter().map(lines).collect(), left_out }
 }
 
-/// Lays out rows like [`rows_of`] if they fit into `width`, else like [`fitted`], with a line for the omitted
-/// columns by their `names`.
+/// Lays out rows like [`rows_of`] if they fit into `width`, otherwise like [`fitted`], followed by a line
+/// that names the omitted columns.
 pub fn rows_within<R: AsRef<[String]>>(
     columns: &[Column],
     rows: &[R],
@@ -183,8 +184,8 @@ pub fn rows_within<R: AsRef<[String]>>(
 /// Minimum length of the last part of a broken word: a single letter on the last line would be misread.
 const REST_MIN: usize = 3;
 
-/// Wraps a text into lines of at most `width` characters, and at least one line: broken at spaces, else after
-/// punctuation, else anywhere.
+/// Wraps a text into lines of at most `width` characters; returns at least one line. Lines are broken at
+/// spaces if possible, otherwise after punctuation, otherwise anywhere.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let (mut lines, mut line, mut letters) = (Vec::new(), String::new(), 0);
@@ -212,7 +213,8 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// Wraps a sentence into lines of at most `width` characters, the first after `mark`, the others indented to match.
+/// Wraps a sentence into lines of at most `width` characters. The first line starts with `mark`; the others
+/// are indented to match.
 pub fn hanging(mark: &str, text: &str, width: usize) -> Vec<String> {
     let indent = mark.chars().count();
     let lines = wrapped(text, width.saturating_sub(indent)).into_iter().enumerate();
