@@ -60,7 +60,7 @@ pub struct Credentials {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge {
     pub identifier: u8,
-    /// CHAP_C: 1 to 1024 bytes. Fewer than 16 bytes are too easy to guess.
+    /// CHAP_C: 1 to 1024 bytes. It should have at least 16 bytes.
     pub bytes: Vec<u8>,
 }
 

@@ -161,7 +161,8 @@ fn challenges_have_1_to_1024_bytes_and_identifiers_one() {
     assert_eq!(answer(&format!("CHAP_A=5 CHAP_I=0x1 CHAP_C={}", text::base64_value(&[1; 1024]))), Ok(()));
 }
 
-/// The expected hashes were computed with `printf '\x01secret\x00\x01\x02\x03' | md5sum`, `sha1sum`, and so on.
+/// The expected hashes are the output of `printf '\x01secret\x00\x01\x02\x03' | md5sum`, and of the other
+/// programs.
 #[test]
 fn responses_are_what_other_programs_compute() {
     let challenge = Challenge { identifier: 1, bytes: vec![0, 1, 2, 3] };
