@@ -1,4 +1,4 @@
-//! Tables for spreadsheets and scripts: RFC 4180, with the unit in each column's name.
+//! Tables for spreadsheets and scripts, in the format of RFC 4180. Each column's name contains its unit.
 
 use super::Report;
 use super::diagnosis::term;
@@ -7,7 +7,7 @@ use crate::summary::CellSummary;
 use crate::wan::{Met, Row};
 use bench::plan::Way;
 
-/// A line for each cell.
+/// Returns a line for each cell.
 pub(super) fn cells(report: &Report<'_>) -> String {
     const COLUMNS: &str = "cell,series,direction,block_bytes,depth,asked_per_s,clients,runs,iops,iops_low,iops_high,\
         bytes_per_s,bytes_per_s_low,bytes_per_s_high,read_bytes_per_s,written_bytes_per_s,under_way,\
@@ -28,7 +28,7 @@ pub(super) fn cells(report: &Report<'_>) -> String {
     format!("{},{OF_THE_WAY}\n", COLUMNS.trim_end()) + &lines.collect::<String>()
 }
 
-/// The path of a cell, with the model's and the document's values.
+/// Returns the path of a cell, with the model's and the document's values.
 fn way(row: &Row) -> [String; 15] {
     let setting = &row.setting;
     let maybe = |value: Option<f64>| value.map(number).unwrap_or_default();
@@ -109,7 +109,7 @@ fn cell(summary: &CellSummary) -> Vec<String> {
     ]
 }
 
-/// A line for each sample of each client of each run.
+/// Returns a line for each sample of each client of each run.
 pub(super) fn samples(report: &Report<'_>) -> String {
     let mut lines = "cell,round,role,client,at_s,seconds,reads,writes,read_bytes,written_bytes,\
         p50_us,p99_us,max_us,under_way\n"
@@ -129,7 +129,7 @@ pub(super) fn samples(report: &Report<'_>) -> String {
     lines
 }
 
-/// A number; empty if an invalid record results in none.
+/// Formats a number. An infinite number or NaN, which an invalid record may contain, becomes empty.
 fn number(value: f64) -> String {
     if value.is_finite() { value.to_string() } else { String::new() }
 }
@@ -140,8 +140,8 @@ pub(super) fn line(cells: impl IntoIterator<Item = String>) -> String {
     line
 }
 
-/// A text as a cell, quoted if necessary. If a spreadsheet would treat it as a formula, it gets an apostrophe
-/// in front, because names come from files and agents that are not trusted.
+/// Formats a text as a cell, quoted if necessary. A text that a spreadsheet would treat as a formula gets a
+/// leading apostrophe, because names come from files and agents that are not trusted.
 pub(super) fn text(text: &str) -> String {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let text = if formula { format!("'{text}") } else { text.to_owned() };

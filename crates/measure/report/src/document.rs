@@ -1,33 +1,34 @@
-//! The content of a report before it becomes HTML or Markdown: sections of texts, tables and figures. The terminal
-//! summary uses only the verdict.
+//! The content of a report before it is formatted as HTML or Markdown: sections of texts, tables and figures.
+//! The terminal summary uses only the verdict.
 
 use super::chart::{Bars, Heat, Plot};
 
-/// All of it.
+/// The content of a report.
 #[derive(Clone, Debug)]
 pub(super) struct Document {
-    /// The suite, and the storage.
+    /// The names of the suite and of the storage.
     pub(super) title: String,
-    /// The time of the measurement, and the program.
+    /// The time of the measurement, and the version of the program.
     pub(super) subtitle: String,
-    /// The summary for hurried readers.
+    /// The summary at the start.
     pub(super) verdict: Verdict,
-    /// In reading order.
+    /// The sections, in reading order.
     pub(super) sections: Vec<Section>,
 }
 
-/// The summary for hurried readers.
+/// The summary at the start of a report.
 #[derive(Clone, Debug)]
 pub(super) struct Verdict {
-    /// What was measured, whether the result is good, and what would help; shown before all numbers.
+    /// Answers to the first questions, shown before all numbers: what was measured, whether the result is
+    /// good, and what would improve it.
     pub(super) lead: Vec<Lead>,
     /// The severity.
     pub(super) tone: Tone,
-    /// Whether the numbers can be trusted, in a sentence or a few words; empty if the lead contains it.
+    /// Whether the numbers can be trusted, in a sentence or a few words. Empty if the lead contains this.
     pub(super) says: String,
-    /// The best of it.
+    /// The most important numbers.
     pub(super) headlines: Vec<Headline>,
-    /// Caveats, one sentence each, the most severe first.
+    /// Reservations, one sentence each, the most severe first.
     pub(super) reservations: Vec<String>,
 }
 
@@ -43,13 +44,13 @@ pub(super) struct Lead {
 /// The severity, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Tone {
-    /// All is well.
+    /// There is no problem.
     Good,
-    /// Something needs attention, or a fix.
+    /// Something needs attention or a fix.
     Care,
-    /// Something is missing, or unknown.
+    /// A value is missing or unknown.
     Incomplete,
-    /// The data was wrong: do not use the results.
+    /// The data was wrong, so the results must not be used.
     Bad,
 }
 
@@ -58,20 +59,20 @@ pub(super) enum Tone {
 pub(super) struct Headline {
     /// The name of the number: `read`.
     pub(super) what: String,
-    /// With its unit.
+    /// The number with its unit.
     pub(super) value: String,
-    /// The cell, and the share of the limit.
+    /// The cell of the number, and its share of the limit.
     pub(super) note: String,
 }
 
-/// A part with a heading.
+/// A section with a heading.
 #[derive(Clone, Debug)]
 pub(super) struct Section {
-    /// Its name in links.
+    /// The name of the section in links.
     pub(super) id: &'static str,
-    /// Its heading.
+    /// The heading.
     pub(super) title: &'static str,
-    /// Its content.
+    /// The content.
     pub(super) blocks: Vec<Block>,
 }
 
@@ -84,15 +85,17 @@ pub(super) enum Block {
     Text(String),
     /// Sentences, one per line.
     List(Vec<String>),
-    /// For a shell.
+    /// A command line for a shell.
     Command(String),
     /// A table.
     Table(Table),
-    /// Curves, with a sentence about them, and their numbers. Markdown has the sentence and the numbers.
+    /// Curves, with a sentence about them and a table of their numbers. Markdown contains the sentence and
+    /// the table.
     Plot(Box<Plot>, String, Option<Table>),
-    /// Bars, likewise, with the numbers next to them (in HTML; Markdown has the sentence only).
+    /// Bars, with a sentence about them. In HTML, the numbers are next to the bars; Markdown contains only
+    /// the sentence.
     Bars(Bars, String),
-    /// Squares, likewise. Markdown omits them and their sentence: the numbers are in other tables.
+    /// Squares, with a sentence about them. Markdown omits both, since other tables contain the numbers.
     Heat(Heat, String),
 }
 
@@ -105,14 +108,15 @@ pub(super) struct Table {
     pub(super) columns: Vec<Column>,
     /// The rows, each with as many cells as there are columns.
     pub(super) rows: Vec<Row>,
-    /// Whether HTML shows only its title until the reader opens it. Markdown always shows the whole table.
+    /// Whether HTML shows only the caption until the reader opens the table. Markdown always shows the whole
+    /// table.
     pub(super) folded: bool,
 }
 
 /// A column of a table.
 #[derive(Clone, Debug)]
 pub(super) struct Column {
-    /// With the unit.
+    /// The title, with the unit.
     pub(super) title: String,
     /// Whether it contains numbers, which are right-aligned.
     pub(super) numbers: bool,
@@ -123,12 +127,12 @@ pub(super) struct Column {
 pub(super) struct Row {
     /// Its cells.
     pub(super) cells: Vec<String>,
-    /// Whether HTML highlights it, because something is wrong in it.
+    /// Whether HTML highlights the row because it shows a problem.
     pub(super) marked: bool,
 }
 
 impl Table {
-    /// An empty table. Columns whose title begins with `#` contain numbers.
+    /// Creates an empty table. Columns whose title starts with `#` contain numbers.
     pub(super) fn of(caption: &str, columns: &[&str]) -> Table {
         let column = |title: &&str| match title.strip_prefix('#') {
             Some(title) => Column { title: title.to_owned(), numbers: true },
@@ -146,12 +150,12 @@ impl Table {
         self.rows.push(Row { cells: cells.into_iter().collect(), marked: false });
     }
 
-    /// Adds a row, which HTML highlights if `marked`: something is wrong in it.
+    /// Adds a row. If `marked`, HTML highlights it because it shows a problem.
     pub(super) fn marked_row(&mut self, marked: bool, cells: impl IntoIterator<Item = String>) {
         self.rows.push(Row { cells: cells.into_iter().collect(), marked });
     }
 
-    /// The same table, folded or not.
+    /// Sets whether the table is folded.
     pub(super) fn folded(mut self, folded: bool) -> Table {
         self.folded = folded;
         self
@@ -159,7 +163,7 @@ impl Table {
 }
 
 impl Tone {
-    /// As one character.
+    /// Returns a character that represents the severity.
     pub(super) fn sign(self) -> char {
         match self {
             Tone::Good => '✓',

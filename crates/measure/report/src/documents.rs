@@ -1,4 +1,4 @@
-//! The tables of the source documents as text, JSON and CSV.
+//! Formats the tables of the source documents as text, JSON and CSV.
 
 use published::{Cell, Column, DOCUMENTS, Document, Row, Table, rows, tables};
 use readable::figures::significant;
@@ -7,21 +7,22 @@ use serde_json::json;
 use readable::table::{Align, Column as Fitting, hanging, rows_within};
 use volume::spec::hint;
 
-/// The number of letters after which a column heading wraps, at a word boundary.
+/// The number of letters from which a column heading wraps at a word boundary.
 const HEAD_LETTERS: usize = 14;
 
-/// The document with this number; otherwise suggestions.
+/// Returns the document with this number. If there is none, the error contains suggestions.
 fn document(number: &str) -> Result<Document, String> {
     let known = DOCUMENTS.map(|document| document.number);
     let found = DOCUMENTS.into_iter().find(|document| document.number == number);
     found.ok_or_else(|| format!("unknown document `{number}`{}", hint(number, &known)))
 }
 
-/// The tables of a document, or of all documents, whose name contains `name`, with their documents. If `name`
-/// is the complete name of a table, only that table matches: otherwise "Table 1" would match ten.
+/// Returns the tables whose name contains `name`, of one document or of all, together with their documents.
+/// If `name` is the complete name of a table, only that table matches; otherwise "Table 1" would also match
+/// "Table 10".
 ///
 /// # Errors
-/// There is no such document or table; the error contains suggestions.
+/// There is no such document or table. The error contains suggestions.
 pub fn chosen(number: Option<&str>, name: Option<&str>) -> Result<Vec<(Document, Vec<Table>)>, String> {
     let documents = match number {
         Some(number) => vec![document(number)?],
@@ -46,7 +47,7 @@ pub fn chosen(number: Option<&str>, name: Option<&str>) -> Result<Vec<(Document,
     Ok(all)
 }
 
-/// The rows behind tables.
+/// Returns the rows on which tables are based.
 pub fn numbers(chosen: &[(Document, Vec<Table>)]) -> Vec<&'static Row> {
     let wanted = |row: &&Row| {
         let of = chosen.iter().find(|(document, _)| document.number == row.document);
@@ -55,7 +56,7 @@ pub fn numbers(chosen: &[(Document, Vec<Table>)]) -> Vec<&'static Row> {
     rows().iter().filter(wanted).collect()
 }
 
-/// A document's name, over its tables, in lines of at most `width` letters.
+/// Returns the description of a document, to be shown above its tables, in lines of up to `width` letters.
 pub fn heading(document: &Document, width: usize) -> String {
     let Document { number, title, by, about } = document;
     let parts = [(format!("{number}  "), title), ("     ".to_owned(), by), ("     ".to_owned(), about)];
@@ -63,7 +64,7 @@ pub fn heading(document: &Document, width: usize) -> String {
     lines.map(|line| line + "\n").collect::<String>() + "\n"
 }
 
-/// A table and its notes, in lines of up to `width` letters.
+/// Returns a table with its notes, in lines of up to `width` letters.
 pub fn table(table: &Table, width: usize) -> String {
     let columns: Vec<Shown<'_>> = table.columns.iter().enumerate().flat_map(|at| shown(table, at)).collect();
     let mut heads: Vec<Vec<String>> =
@@ -95,17 +96,17 @@ pub fn table(table: &Table, width: usize) -> String {
     lines.join("\n") + "\n\n"
 }
 
-/// A column of text: the document's numbers, or the same converted to our unit.
+/// A displayed column: the document's numbers, or the same numbers converted to our unit.
 struct Shown<'a> {
     column: &'a Column,
     index: usize,
     ours: bool,
     numbers: bool,
-    /// The maximum number of footnote marks on a number in it.
+    /// The maximum number of footnote marks of a number in this column.
     marks_letters: usize,
 }
 
-/// The document's column, followed by ours if the units differ.
+/// Returns the document's column, followed by a column in our unit if the units differ.
 fn shown<'a>(table: &Table, (index, column): (usize, &'a Column)) -> Vec<Shown<'a>> {
     let cells: Vec<&Cell> = table.lines.iter().filter_map(|line| line.cells[index].as_ref()).collect();
     let numbers = cells.iter().all(|cell| cell.si.is_some());
@@ -117,7 +118,8 @@ fn shown<'a>(table: &Table, (index, column): (usize, &'a Column)) -> Vec<Shown<'
 }
 
 impl Shown<'_> {
-    /// Our numbers follow from the document's, so they are omitted first if there is no space.
+    /// Returns how the column is aligned and when it is omitted. Converted numbers follow from the
+    /// document's, so they are omitted first if there is not enough space.
     fn fitting(&self) -> Fitting {
         let align = if self.numbers { Align::Right } else { Align::Left };
         Fitting { align, rank: if self.ours { 2 } else { 1 } }
@@ -145,13 +147,13 @@ impl Shown<'_> {
             (None, unit) => format!(" {unit}"),
         };
         let marks = marks(&cell.footnotes);
-        // Numbers with and without marks are aligned.
+        // Pad the marks, so that numbers with and without marks are aligned.
         let room = if self.numbers { self.marks_letters } else { 0 };
         format!("{}{unit}{marks:<room$}", cell.printed)
     }
 }
 
-/// Wraps words into lines of up to this number of letters, if possible.
+/// Wraps words into lines of up to this number of letters, as far as possible.
 fn wrapped(text: &str, letters: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ').filter(|word| !word.is_empty()) {
@@ -170,23 +172,23 @@ fn marks(footnotes: &[usize]) -> String {
     footnotes.iter().map(|index| mark(*index)).collect()
 }
 
-/// Superscript letters: digits would look like powers.
+/// Returns a footnote mark. It is a superscript letter, because a digit would look like an exponent.
 fn mark(index: usize) -> String {
     const LETTERS: [char; 16] =
         ['ᵃ', 'ᵇ', 'ᶜ', 'ᵈ', 'ᵉ', 'ᶠ', 'ᵍ', 'ʰ', 'ⁱ', 'ʲ', 'ᵏ', 'ˡ', 'ᵐ', 'ⁿ', 'ᵒ', 'ᵖ'];
     LETTERS.get(index).map_or_else(|| format!("[{}]", index + 1), char::to_string)
 }
 
-/// Every number as an object.
+/// Returns every number as a JSON object.
 ///
 /// # Errors
-/// None: all numbers are finite.
+/// There are none in practice, since all numbers are finite.
 pub fn json(rows: &[&Row]) -> serde_json::Result<String> {
     let text = serde_json::to_string_pretty(&json!({ "version": 1, "published": rows }));
     text.map(|text| text + "\n")
 }
 
-/// Every number as a line; the last two columns have its value in base units.
+/// Returns every number as a line of CSV. The last two columns contain its value in base units.
 pub fn csv(rows: &[&Row]) -> Result<String, csv::Error> {
     const COLUMNS: &str = "document,table,system,test,direction,pattern,block_bytes,depth,rtt_ms,tcp_window_bytes,\
                            metric,unit,printed,note,si_value,si_unit";
@@ -242,7 +244,7 @@ mod tests {
     fn another_unit_than_ours_has_ours_beside_it() {
         let lines = lines("001", "Super ATTO Clone pattern");
         let of_32k = lines.iter().find(|line| line.contains("32 KiB")).expect("a line for 32 KiB");
-        // 37.686 and 9.828 times 1.048576.
+        // These are 37.686 and 9.828 multiplied by 1.048576.
         assert_eq!(of_32k.split_whitespace().collect::<Vec<_>>()[2..], ["37.686", "39.5", "9.828", "10.3"]);
     }
 

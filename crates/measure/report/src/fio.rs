@@ -1,22 +1,23 @@
 //! fio's `--output-format=json+`, for programs that read it: fio-plot, fio's own `fio_jsonplus_clat2csv`, and
-//! many scripts. It has a job for each role of each cell, with all its runs together.
+//! many scripts. The file contains a job for each role of each cell, which combines all its runs.
 //!
-//! Structure and units are fio 3's. Values missing in a record are 0, like disabled measurements in fio:
-//! submission latency (`slat_ns`; ours begins with the submission), context switches, page faults, and the
-//! split of CPU time, all of which is in `usr_cpu`. `clat_ns` is the service time; `lat_ns` is the response
-//! time in an open loop and the service time otherwise. The keys of `bins` are those of our histogram, with
-//! steps of 1/1000 instead of fio's 1/128.
+//! Structure and units are those of fio 3. Values that a record does not contain are 0, as for disabled
+//! measurements in fio. These are the submission latency (`slat_ns`; our latencies start with the
+//! submission), context switches, page faults, and the split of the CPU time, which is completely in
+//! `usr_cpu`. `clat_ns` is the service time. `lat_ns` is the response time in an open loop, and the service
+//! time otherwise. The keys of `bins` are those of our histogram, with steps of 1/1000 instead of fio's
+//! 1/128.
 
 use serde_json::{Map, Value, json};
 
 use bench::plan::{Cell, Pace, Percent, Role};
 use bench::record::{Flow, Histogram, Record, Run, Sample};
 
-/// fio's default list, in its syntax.
+/// fio's default list of percentiles, in its syntax.
 const PERCENTILES: [f64; 17] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
 
-/// The file.
+/// Returns the content of the file.
 pub(super) fn results(record: &Record) -> String {
     let jobs: Vec<Value> = record
         .suite
@@ -77,7 +78,7 @@ fn job(record: &Record, cell: &Cell, role: &Role) -> Option<Value> {
     }))
 }
 
-/// The job in fio's options.
+/// Describes a role by fio's options.
 fn options(record: &Record, name: &str, role: &Role) -> Value {
     let workload = &role.workload;
     let mut options = Map::new();
@@ -117,7 +118,7 @@ fn options(record: &Record, name: &str, role: &Role) -> Value {
     Value::Object(options)
 }
 
-/// A length in fio's notation: `4k`, `1m`.
+/// Formats a length in fio's notation: `4k`, `1m`.
 fn short_size(bytes: u32) -> String {
     match bytes {
         bytes if bytes % (1 << 20) == 0 => format!("{}m", bytes >> 20),
@@ -202,8 +203,8 @@ fn with_bins(histogram: &Histogram) -> Value {
 const UNDER_1000: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 const MILLISECONDS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
 
-/// The percentage of requests below each end and not below the previous one, out of those from `from_ns` up;
-/// for milliseconds, also those above the last end.
+/// Returns, for each end, the percentage of all requests below it and not below the previous end; the first
+/// range starts at `from_ns`. For milliseconds, also returns the percentage above the last end.
 fn shares(histogram: &Histogram, ends: &[u64], unit_ns: u64, from_ns: u64) -> Value {
     let all = histogram.count().max(1) as f64;
     let between = |low: u64, high: u64| {
@@ -223,7 +224,7 @@ fn shares(histogram: &Histogram, ends: &[u64], unit_ns: u64, from_ns: u64) -> Va
     shares.into()
 }
 
-/// All requests at the configured depth.
+/// Returns fio's distribution of queue depths, with all requests at the configured depth.
 fn levels(depth: u32) -> Value {
     const LEVELS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
     let own = LEVELS.iter().rev().find(|level| **level <= depth).unwrap_or(&1);
@@ -234,12 +235,12 @@ fn levels(depth: u32) -> Value {
     LEVELS.iter().map(level).collect::<Map<_, _>>().into()
 }
 
-/// A record may contain any numbers: a sum saturates.
+/// Returns a sum that saturates, since a record may contain any numbers.
 fn total(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }
 
-/// Minimum, maximum, mean and deviation of samples.
+/// Minimum, maximum, mean and standard deviation of samples.
 #[derive(Clone, Copy, Debug, Default)]
 struct Spread {
     least: f64,

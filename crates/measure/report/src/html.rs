@@ -1,4 +1,5 @@
-//! The report as a self-contained HTML file: no network, no fonts, and JavaScript only for tooltips.
+//! Formats a report as a self-contained HTML file: it needs no network and no fonts, and uses JavaScript only
+//! for tooltips.
 
 use super::document::{Block, Document, Row, Section, Table, Tone, Verdict};
 use super::markup::{Attribute, Markup};
@@ -7,7 +8,7 @@ pub(super) fn page(document: &Document) -> String {
     pages(document, &[])
 }
 
-/// A page, with further ones after it in the same file.
+/// Returns a page, followed by further pages in the same file.
 pub(super) fn pages(document: &Document, parts: &[Document]) -> String {
     let mut page = Markup::default();
     page.verbatim("<!DOCTYPE html>\n");
@@ -34,7 +35,7 @@ pub(super) fn pages(document: &Document, parts: &[Document]) -> String {
 
 fn head(document: &Document, head: &mut Markup) {
     head.empty("meta", &[("charset", &"utf-8")]);
-    // Even if a bug lets markup through, it can neither run scripts nor access the network.
+    // If a bug lets markup through, this policy still blocks resources from the network.
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
     head.empty("meta", &[("http-equiv", &"Content-Security-Policy"), ("content", &policy)]);
     head.empty("meta", &[("name", &"viewport"), ("content", &"width=device-width, initial-scale=1")]);
@@ -43,7 +44,7 @@ fn head(document: &Document, head: &mut Markup) {
     head.element("style", &[], |style| style.verbatim(include_str!("style.css")));
 }
 
-/// The body of a document. In links, its sections are named by `prefix` and their own name.
+/// Writes the body of a document. In links, a section is identified by `prefix` and its own name.
 fn main(document: &Document, prefix: &str, main: &mut Markup) {
     main.element("header", &[], |header| {
         header.with_text("h1", &[], &document.title);

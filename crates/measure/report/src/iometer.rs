@@ -1,10 +1,10 @@
-//! Iometer's result file, for programs that read it. It has a section of results for each run, with a line
-//! for all, one for each manager (our clients) and one for each worker (their roles).
+//! Iometer's result file, for programs that read it. It contains a section of results for each run: a line
+//! for everything, one for each manager (our clients) and one for each worker (their roles).
 //!
-//! Columns and their order are those of Iometer 1.1 (`ManagerList::SaveResults`). Values without a
-//! counterpart here stay empty, as in Iometer's own lines to which a column does not apply. These are the
-//! counts in ticks of Iometer's timer, the split of CPU time into user, privileged, DPC and interrupt, and
-//! the network interface.
+//! The columns and their order are those of Iometer 1.1 (`ManagerList::SaveResults`). Values without a
+//! counterpart here are empty, as in Iometer's own lines if a column does not apply. These are the counts in
+//! ticks of Iometer's timer, the split of CPU time into user, privileged, DPC and interrupt time, and the
+//! network interface.
 
 use super::csv::{line, text};
 use bench::plan::{Access, Align, Cell, Role};
@@ -25,16 +25,16 @@ const COLUMNS: &str = "'Target Type,Target Name,Access Specification Name,# Mana
     100 to 200 uS,200 to 500 uS,0.5 to 1 mS,1 to 2 mS,2 to 5 mS,5 to 10 mS,10 to 15 mS,15 to 20 mS,20 to 30 mS,\
     30 to 50 mS,50 to 100 mS,100 to 200 mS,200 to 500 mS,0.5 to 1 S,1 to 2 s,2 to 4.7 s,4.7 to 5 s,5 to 10 s, >= 10 s\n";
 
-/// The upper ends of all latency bins but the last, in microseconds.
+/// The upper ends of all latency bins except the last, in microseconds.
 const BINS_US: [u64; 20] = [
     50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 15_000, 20_000, 30_000, 50_000, 100_000, 200_000,
     500_000, 1_000_000, 2_000_000, 4_700_000, 5_000_000, 10_000_000,
 ];
 
-/// Iometer's word for "differs, or does not apply" in a column of numbers.
+/// Iometer's value for "differs, or does not apply" in a column of numbers.
 const AMBIGUOUS: i32 = -1;
 
-/// The file.
+/// Returns the content of the file.
 pub(super) fn results(record: &Record) -> String {
     let when = record.begun.replace('T', " ").replace('Z', "");
     let mut file = format!(
@@ -53,7 +53,7 @@ pub(super) fn results(record: &Record) -> String {
     file
 }
 
-/// The work of the workers of a cell, in the form of Iometer's access specifications.
+/// Describes the workloads of a cell in the form of Iometer's access specifications.
 fn specifications(cell: &Cell) -> String {
     let mut text = "'Access specifications\n".to_owned();
     for role in &cell.roles {
@@ -76,7 +76,8 @@ fn access(access: &Access) -> String {
     line(numbers.chain([access.delay_ms, access.burst, align, 0]).map(|number| number.to_string()))
 }
 
-/// The name of a specification: a cell with one role is one specification; otherwise each role is one.
+/// Returns the name of a specification. If a cell has one role, the cell is one specification; otherwise,
+/// each role is one. ~ 107 values in ticks of Iometer's timer ~ 110 values of the network interface
 fn specification(cell: &Cell, role: &Role) -> String {
     if cell.roles.len() == 1 { text(&cell.name) } else { text(&format!("{}: {}", cell.name, role.name)) }
 }
@@ -112,7 +113,7 @@ fn row(cell: &Cell, name: [&str; 2], managers: usize, parts: &[&ClientRun]) -> S
     line(cells)
 }
 
-/// Rates, times, errors and counts, up to and with the number of connections.
+/// Returns the columns for rates, times, errors and counts, up to the number of connections.
 fn measured(parts: &[&ClientRun]) -> Vec<String> {
     let sum = |of: &dyn Fn(&Run) -> f64| parts.iter().map(|part| of(&part.run)).sum::<f64>();
     let rate = |count: u64, run: &Run| if run.seconds > 0.0 { count as f64 / run.seconds } else { 0.0 };
@@ -138,7 +139,7 @@ fn measured(parts: &[&ClientRun]) -> Vec<String> {
     cells.extend([mean[0], 0.0].map(decimal));
     cells.extend(longest.map(decimal));
     cells.extend([longest[0], 0.0].map(decimal));
-    // The directions of failed requests are not counted separately.
+    // Failed requests are not counted by direction.
     cells.extend([whole(sum(&|run| run.errors as f64)), String::new(), String::new()]);
     cells.extend([sum(&|run| run.reads.bytes as f64), sum(&|run| run.writes.bytes as f64)].map(whole));
     cells.extend([sum(&|run| run.reads.ios as f64), sum(&|run| run.writes.ios as f64)].map(whole));
@@ -146,7 +147,8 @@ fn measured(parts: &[&ClientRun]) -> Vec<String> {
     cells
 }
 
-/// Starting sector and maximum size in sectors of 512 bytes, 0 for all of it, and the queue depth.
+/// Returns the starting sector, the maximum size in sectors of 512 bytes (0 means no limit), and the queue
+/// depth.
 fn place(cell: &Cell, role: Option<&Role>) -> [String; 3] {
     let span = role.map(|role| role.workload.span).unwrap_or_default();
     let depth: u32 = cell
@@ -158,15 +160,15 @@ fn place(cell: &Cell, role: Option<&Role>) -> [String; 3] {
     [span.start_bytes / 512, span.bytes.unwrap_or(0) / 512, u64::from(depth)].map(|number| number.to_string())
 }
 
-/// CPU utilization of the machine in percent of all its CPUs, and requests a second for each percent, with
-/// the unknown columns between them.
+/// Returns the CPU utilisation of the machine in percent of all its CPUs, and requests per second for each
+/// percent, with the unknown columns between them.
 fn cpu(parts: &[&ClientRun]) -> Vec<String> {
     let share = |part: &&ClientRun, used_s: f64| {
         let all = f64::from(part.cpu.cpus.max(1)) * part.run.seconds;
         if all > 0.0 { used_s / all * 100.0 } else { 0.0 }
     };
-    // One client of each machine has the machine's CPU time; machines are averaged, as Iometer averages
-    // managers.
+    // Only one client of each machine contains the machine's CPU time. The machines are averaged, as Iometer
+    // averages managers.
     let machines: Vec<f64> = parts.iter().filter_map(|part| Some(share(part, part.cpu.machine_s?))).collect();
     let percent = match machines.len() {
         0 => parts.iter().map(|part| share(part, part.cpu.seconds)).sum(),
@@ -180,7 +182,7 @@ fn cpu(parts: &[&ClientRun]) -> Vec<String> {
     cells
 }
 
-/// A number in Iometer's notation, which is never empty.
+/// Formats a number in Iometer's notation, which is never empty.
 fn decimal(number: f64) -> String {
     format!("{:.6}", if number.is_finite() { number } else { 0.0 })
 }

@@ -1,5 +1,5 @@
-//! The forms of a record: one HTML file, Markdown, tables, a summary for a terminal, and the formats of other
-//! tools.
+//! Formats a record as one HTML file, as Markdown, as tables, as a summary for a terminal, or in the formats
+//! of other tools.
 //!
 //! ```text
 //!   Record ── summary::of ── Report ──┬── sections ── Document ──┬── html
@@ -10,20 +10,21 @@
 //! ```
 //!
 //! [`sections`] determines the content and its order, once for HTML and Markdown. Every number comes from the
-//! summaries or the record; this crate only adds words, units and pictures. Names in a record are not trusted
-//! (a target reports its name, a suite is a file of any origin): each output has one place that escapes text.
+//! summaries or the record; this crate only adds words, units and figures. Names in a record are not trusted,
+//! since a target reports its own name and a suite can be a file from any source. Each output format escapes
+//! text in one place.
 //!
 //! [`summary`] summarizes the runs of a record, [`compare`](mod@compare) finds significant differences
-//! between two records, and [`wan`] evaluates the effects of distance; all three are values. [`measured`]
-//! shows one run, [`limits`] the maximum throughput of a link, [`proof`] a suite on this machine, and
-//! [`documents`] published results.
+//! between two records, and [`wan`] evaluates the effects of distance. The results of all three are values.
+//! [`measured`] shows one run, [`limits`] the maximum throughput of a link, [`proof`] the result of a suite
+//! on this machine, and [`documents`] published results.
 //!
 //! ```
 //! use bench::test_record::{cell, record, run};
 //! use report::compare::compare;
 //! use report::Report;
 //!
-//! // Four runs of 4 KiB reads, then the same cell on storage that is a tenth slower.
+//! Four runs of 4 KiB reads, and then the same cell on storage that is a tenth slower.
 //! let cell = cell("read-4k", 4096, 8);
 //! let measured = |iops: [f64; 4]| {
 //!     let runs = (0..).zip(iops).map(|(round, iops)| run(&cell, round, &[iops]));
@@ -67,25 +68,25 @@ use published::Curve;
 use summary::CellSummary;
 use wan::Wan;
 
-/// A record, its summaries, and the data shown with it.
+/// A record with its summaries, and the data shown together with it.
 #[derive(Clone, Debug)]
 pub struct Report<'a> {
     record: &'a Record,
     summaries: Vec<CellSummary>,
     beside: Vec<Curve>,
-    /// Published results for the same requests: from the document that the suite repeats, and from added
+    /// Published results for the same requests: those of the document that the suite repeats, and added
     /// curves.
     published: Vec<Curve>,
     /// A diagnosis of the same storage.
     diagnosis: Option<Diagnosis>,
-    /// The directory of the record.
+    /// The name of the record's directory.
     folder: Option<String>,
-    /// The evaluation of distance, if the cells have a setting.
+    /// The evaluation of distance, if the cells have settings.
     wan: Option<Wan>,
 }
 
 impl<'a> Report<'a> {
-    /// The report of a record.
+    /// Creates the report of a record.
     pub fn new(record: &'a Record) -> Report<'a> {
         let summaries = summary::of(record);
         let wan = Wan::of_summaries(record, &summaries);
@@ -93,7 +94,7 @@ impl<'a> Report<'a> {
         Report { record, summaries, beside: Vec::new(), published, diagnosis: None, folder: None, wan }
     }
 
-    /// The same, with published curves in its charts.
+    /// Adds published curves to the charts.
     #[must_use]
     pub fn beside(mut self, curves: Vec<Curve>) -> Report<'a> {
         self.published.extend_from_slice(&curves);
@@ -101,14 +102,14 @@ impl<'a> Report<'a> {
         self
     }
 
-    /// The same, with the name of the record's directory.
+    /// Adds the name of the record's directory.
     #[must_use]
     pub fn in_folder(mut self, folder: String) -> Report<'a> {
         self.folder = Some(folder);
         self
     }
 
-    /// The same, with the remedies of a diagnosis. A diagnosis of other storage is ignored.
+    /// Adds the remedies of a diagnosis. A diagnosis of different storage is ignored.
     #[must_use]
     pub fn with_diagnosis(mut self, diagnosis: Diagnosis) -> Report<'a> {
         let without_keys = |place: &str| place.split('?').next().map(str::to_owned);
@@ -117,46 +118,47 @@ impl<'a> Report<'a> {
         self
     }
 
-    /// A self-contained HTML file.
+    /// Returns the report as a self-contained HTML file.
     pub fn html(&self) -> String {
         html::page(&sections::document(self))
     }
 
-    /// The same as Markdown, with numbers in place of figures.
+    /// Returns the report as Markdown, with numbers instead of figures.
     pub fn markdown(&self) -> String {
         markdown::page(&sections::document(self))
     }
 
-    /// Every cell and every warning, for a terminal with this number of columns, of which up to 100 are used.
+    /// Returns every cell and every warning for a terminal with this number of columns, of which up to 100
+    /// are used.
     pub fn terminal(&self, width: usize) -> String {
         terminal::summary(self, width)
     }
 
-    /// A line for each cell.
+    /// Returns a CSV line for each cell.
     pub fn cells_csv(&self) -> String {
         csv::cells(self)
     }
 
-    /// A line for each sample.
+    /// Returns a CSV line for each sample.
     pub fn samples_csv(&self) -> String {
         csv::samples(self)
     }
 
-    /// A line of JSON for each run ([`measured`]).
+    /// Returns a line of JSON for each run ([`measured`]).
     ///
     /// # Errors
-    /// A record cannot cause any.
+    /// There are none in practice: every record can be written as JSON.
     pub fn runs_json(&self) -> serde_json::Result<String> {
         let beside = measured::Beside::new(self.record, None, false);
         self.record.runs.iter().map(|run| measured::Measured::of(run, &beside).json()).collect()
     }
 
-    /// Iometer's result file.
+    /// Returns the report as Iometer's result file.
     pub fn iometer_csv(&self) -> String {
         iometer::results(self.record)
     }
 
-    /// fio's `--output-format=json+`.
+    /// Returns the report in the format of fio's `--output-format=json+`.
     pub fn fio_json(&self) -> String {
         fio::results(self.record)
     }

@@ -1,4 +1,5 @@
-//! The maximum throughput of a link ([`LinkLimits`](model::limits::LinkLimits)), for people and for programs.
+//! Formats the maximum throughput of a link ([`LinkLimits`](model::limits::LinkLimits)) for users and for
+//! programs.
 
 use model::limits::{Block, DirectionLimits, DistanceLimits, DistantBlock, LinkLimits};
 use model::link::{FRAMES_PER_ACK, Goodput, Layers, Link};
@@ -8,14 +9,15 @@ use readable::table::{Align, Column, hanging, rows_within};
 use serde_json::{Value, json};
 use volume::spec::Bytes;
 
-// The numbers as tables for a terminal. Those of document 003's Appendix B have the digits printed there.
+// The numbers as tables for a terminal. Numbers that correspond to document 003's Appendix B have the digits
+// printed there.
 
 /// The maximum width of sentences, on any terminal.
 const PROSE: usize = 80;
 const MB: f64 = 1e6;
 const MIB: f64 = 1_048_576.0;
 
-/// The page, in lines of at most `width` letters.
+/// Returns the page, in lines of up to `width` letters.
 pub fn terminal(answer: &LinkLimits, width: usize) -> String {
     let link = answer.link;
     let mut page = format!(
@@ -34,9 +36,11 @@ pub fn terminal(answer: &LinkLimits, width: usize) -> String {
     page
 }
 
-/// A table whose first row names the columns and whose first column names the rows, and an empty line.
+/// Formats a table, followed by an empty line. The first row contains the names of the columns, and the first
+/// column the names of the rows.
 ///
-/// If there is no space, columns that explain the previous one (`limit`, `waits`) are omitted first.
+/// If there is not enough space, the columns that explain the previous column (`limit`, `waits`) are omitted
+/// first.
 fn section(rows: &[Vec<String>], width: usize) -> String {
     let heads = rows.first().map_or(&[][..], Vec::as_slice);
     let is_about = |head: &str| ["limit", "waits"].contains(&head);
@@ -76,7 +80,7 @@ fn rates(link: Link) -> Vec<Vec<String>> {
     rows
 }
 
-/// With two or more decimal places, and all of them if a line code needs more.
+/// Formats gigabits with two decimal places, or more if the rate of a line code needs them.
 fn gigabits(bits_per_s: f64) -> String {
     let two = format!("{:.2}", bits_per_s / 1e9);
     let all = (bits_per_s / 1e9).to_string();
@@ -217,11 +221,12 @@ fn print_distance(answer: &LinkLimits, far: &DistanceLimits, width: usize) -> St
 }
 
 fn milliseconds(seconds: f64) -> String {
-    // Times are specified in whole nanoseconds, and shown that way.
+    // Times are specified in whole nanoseconds, so show no further digits.
     ((seconds * 1e9).round() / 1e6).to_string()
 }
 
-/// The required number of outstanding requests, and how often each of them waits for the peer.
+/// Returns the number of outstanding requests that fills the link, and how often each request waits for the
+/// peer.
 fn to_fill<'a>(names: impl Iterator<Item = &'a str>, blocks: &[DistantBlock]) -> Vec<Vec<String>> {
     let mut head = vec!["depth to fill it".to_owned()];
     names.for_each(|name| head.extend([name.to_owned(), "waits".to_owned()]));
@@ -236,7 +241,7 @@ fn to_fill<'a>(names: impl Iterator<Item = &'a str>, blocks: &[DistantBlock]) ->
     std::iter::once(head).chain(blocks.iter().map(row)).collect()
 }
 
-/// The result for the given window and depth, and which of them is the limit.
+/// Returns the result for the given window and depth, and which of them is the limit.
 fn what_comes<'a>(names: impl Iterator<Item = &'a str>, far: &DistanceLimits) -> Vec<Vec<String>> {
     let with =
         far.asked.depth.map_or("MB/s".to_owned(), |depth| format!("MB/s at depth {}", grouped(depth.into())));
@@ -253,7 +258,7 @@ fn what_comes<'a>(names: impl Iterator<Item = &'a str>, far: &DistanceLimits) ->
     std::iter::once(head).chain(far.blocks.iter().map(row)).collect()
 }
 
-/// The name of a limit. Limits of the two ends do not occur here.
+/// Returns the name of a limit. Limits of the two ends do not occur here.
 fn limit(term: Term) -> &'static str {
     match term {
         Term::Link => "link",
@@ -263,12 +268,12 @@ fn limit(term: Term) -> &'static str {
     }
 }
 
-// The numbers as JSON: every name ends with its unit.
+// The numbers as JSON. Every name ends with the unit.
 
-/// Everything, in bytes, bits and seconds.
+/// Returns all numbers, in bytes, bits and seconds.
 ///
 /// # Errors
-/// Numbers cannot cause any: infinity does not exist in JSON and is written as `null`.
+/// There are none in practice. JSON cannot represent infinity, which is written as `null`.
 pub fn json(answer: &LinkLimits) -> serde_json::Result<String> {
     serde_json::to_string_pretty(&value(answer)).map(|text| text + "\n")
 }

@@ -1,5 +1,5 @@
-//! Rates and CPU loads next to those of the document that the suite repeats, if it prints both (004). The
-//! layout is the document's: each row's rates are above its loads.
+//! Compares rates and CPU loads with those of the document that the suite repeats, if the document prints
+//! both (only 004 does). The layout is that of the document: each row's rates are above its loads.
 
 use published::{Direction, Row};
 use readable::figures::megabytes;
@@ -8,11 +8,11 @@ use super::Report;
 use crate::summary::CellSummary;
 use bench::plan::{Percent, Role, Workload};
 
-/// The table.
+/// A table of rates and CPU loads.
 pub(super) struct Loads<'a> {
-    /// The document's number.
+    /// The number of the document.
     pub(super) document: &'a str,
-    /// The names of the measured cells whose requests the document's tests made.
+    /// The names of the measured cells that make the same requests as a test of the document.
     pub(super) cells: Vec<&'a str>,
     /// The name of each row, with its value for each cell.
     pub(super) rows: Vec<(String, Vec<String>)>,
@@ -20,17 +20,18 @@ pub(super) struct Loads<'a> {
     pub(super) note: String,
 }
 
-/// Storage over a network is compared with networks, and other storage with disks.
+/// The prefix of the document's tests over networks. Storage over a network is compared with these, and other
+/// storage with the document's tests of disks.
 const OVER_A_NETWORK: &str = "3.";
 
-/// Whether storage of this kind, which starts with a URL's scheme, is reached over a network.
+/// Whether storage of this kind is accessed over a network. A kind starts with the scheme of a URL.
 fn is_remote(kind: &str) -> bool {
     let protocol = kind.split_once('+').map_or(kind, |(protocol, _)| protocol);
     ["iscsi", "nbd", "nbds", "hyperscsi", "aoe", "rbd"].contains(&protocol)
 }
 
 impl<'a> Loads<'a> {
-    /// `None` if the document prints no CPU loads, or none of its tests were measured.
+    /// Returns `None` if the document prints no CPU loads, or if none of its tests were measured.
     pub(super) fn of(report: &'a Report<'_>) -> Option<Loads<'a>> {
         let document = report.record.suite.document.as_deref()?;
         let is_remote = is_remote(&report.record.subject.kind);
@@ -40,7 +41,8 @@ impl<'a> Loads<'a> {
             || published::rows().iter().filter(is_wanted).filter(|row| row.metric == "cpu_load_client");
         let mut measured: Vec<(&CellSummary, &str)> = Vec::new();
         for summary in report.summaries.iter().filter(|summary| summary.runs > 0) {
-            // If several cells make the same requests, the first is the test's: bonnie++ uses the cache.
+            // If several cells make the same requests, the first one corresponds to the test: bonnie++ uses
+            // the cache.
             let test = loads().find(|row| is_same(summary, row)).map(|row| row.test.as_str());
             measured.extend(
                 test.filter(|test| measured.iter().all(|(_, known)| known != test))
@@ -102,7 +104,7 @@ fn percent(load: Option<f64>) -> String {
     load.map_or_else(|| "-".to_owned(), |load| format!("{load:.0} %"))
 }
 
-/// Whether a cell makes the requests of a published row.
+/// Whether a cell makes the same requests as a published row.
 fn is_same(summary: &CellSummary, row: &Row) -> bool {
     let [Role { workload, .. }] = &summary.cell.roles[..] else { return false };
     let [access] = &workload.accesses[..] else { return false };

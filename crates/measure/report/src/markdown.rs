@@ -1,4 +1,4 @@
-//! The report as Markdown: the same sections, with numbers instead of figures.
+//! Formats the report as Markdown: the same sections as in HTML, with numbers instead of figures.
 
 use super::document::{Block, Document, Table};
 use super::markup::is_hidden;
@@ -43,7 +43,7 @@ fn block(block: &Block) -> String {
         }
         Block::Plot(_, says, Some(numbers)) => format!("{}\n\n{}", escaped(says), table(numbers)),
         Block::Bars(_, says) if says.is_empty() => String::new(),
-        // Its numbers are in the following tables.
+        // The tables after it contain its numbers.
         Block::Heat(..) => String::new(),
         Block::Bars(_, says) => format!("{}\n", escaped(says)),
     }
@@ -66,7 +66,7 @@ fn table(table: &Table) -> String {
     text
 }
 
-/// A code block, whose fence is longer than any in it.
+/// Formats a code block. Its fence is longer than any sequence of backticks in the code.
 fn fenced(code: &str) -> String {
     let longest = code.split(|letter| letter != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
@@ -75,7 +75,7 @@ fn fenced(code: &str) -> String {
     format!("{fence}sh\n{code}\n{fence}\n")
 }
 
-/// Literal text: Markdown syntax is escaped, and line breaks are removed.
+/// Formats literal text: escapes Markdown syntax, and replaces line breaks by spaces.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {

@@ -1,12 +1,12 @@
-//! HTML and SVG, written so that text cannot become markup.
+//! Writes HTML and SVG in such a way that text cannot become markup.
 //!
-//! Every text and every attribute passes through [`escaped`]. The only way to write raw markup takes a
-//! `&'static str`, which cannot come from outside the program. A template engine would offer the same
-//! escaping, but most of a report is drawn by code, where templates do not help.
+//! Every text and every attribute passes through [`escaped`]. The only function that writes raw markup takes
+//! a `&'static str`, which cannot come from outside the program. A template engine would escape text in the
+//! same way, but code draws most of a report, where templates do not help.
 
 use std::fmt::{self, Display, Write};
 
-/// A piece of a page.
+/// A part of a page.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Markup(String);
 
@@ -31,23 +31,23 @@ impl Markup {
         let _ = write!(self.0, "</{name}>");
     }
 
-    /// An element that contains only text.
+    /// Writes an element that contains only text.
     pub(super) fn with_text(&mut self, name: &'static str, attributes: &[Attribute<'_>], text: &str) {
         self.element(name, attributes, |inside| inside.text(text));
     }
 
-    /// An element that has nothing in it.
+    /// Writes an element without content.
     pub(super) fn empty(&mut self, name: &'static str, attributes: &[Attribute<'_>]) {
         self.begin(name, attributes);
         self.0.push_str("/>");
     }
 
-    /// Raw markup of this program: style, script, document type.
+    /// Writes raw markup that is part of this program: style, script, document type.
     pub(super) fn verbatim(&mut self, text: &'static str) {
         self.0.push_str(text);
     }
 
-    /// A line break, to keep the file readable.
+    /// Writes a line break, which keeps the file readable.
     pub(super) fn line(&mut self) {
         self.0.push('\n');
     }
@@ -67,21 +67,22 @@ impl Markup {
     }
 }
 
-/// A coordinate in a drawing: a tenth of a unit is finer than a screen, and more digits would be most of the
-/// file.
+/// A coordinate in a drawing, written with one decimal place. A tenth of a unit is finer than the resolution
+/// of a screen, and further digits would be most of the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Px(pub(super) f64);
 
 impl Display for Px {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tenths = (self.0 * 10.0).round() / 10.0;
-        // Not "-0".
+        // Do not write "-0".
         write!(f, "{}", if tenths == 0.0 { 0.0 } else { tenths })
     }
 }
 
-/// Whether a letter affects its surroundings without being visible: control codes, and marks that change the
-/// direction of writing (Unicode UAX #9), with which a target's name could make a line read backwards.
+/// Whether a letter is invisible, but affects its surroundings. Such letters are control codes, and marks
+/// that change the direction of writing (Unicode UAX #9). With these marks, a target's name could make a line
+/// appear reversed.
 pub(super) fn is_hidden(letter: char) -> bool {
     letter.is_control()
         || matches!(

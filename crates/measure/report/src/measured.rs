@@ -1,4 +1,4 @@
-//! The main numbers of one run, for people and programs. The names and units of the JSON are stable
+//! The main numbers of one run, for users and for programs. The names and units of the JSON are stable
 //! (`docs/bench.md`).
 
 use bench::plan::Cell;
@@ -12,7 +12,7 @@ use volume::spec::Bytes;
 use crate::summary::{self, CellSummary, Flag, Latencies};
 use crate::terminal;
 
-/// The results of a run, over all its clients.
+/// The results of a run, for all its clients together.
 #[derive(Serialize)]
 pub struct Measured<'a> {
     version: u32,
@@ -25,9 +25,10 @@ pub struct Measured<'a> {
     mb_per_s: f64,
     latency_us: Latency,
     client_cpu_us_per_io: Option<f64>,
-    /// The same without unsuccessful polls.
+    /// As `client_cpu_us_per_io`, but without unsuccessful polls.
     client_busy_us_per_io: Option<f64>,
-    /// Of all CPUs of the clients' machine, and of the server's; `null` if unknown.
+    /// CPU utilisation in percent of all CPUs of the clients' machine, and of the server's; `null` if
+    /// unknown.
     client_cpu_percent: Option<f64>,
     server_cpu_percent: Option<f64>,
     ios: u64,
@@ -36,20 +37,20 @@ pub struct Measured<'a> {
     mismatches: u64,
     first_failure: Option<&'a str>,
     seconds: f64,
-    /// `null` without a network.
+    /// `null` if the storage is not accessed over a network.
     congestion: Option<&'a str>,
     device_bytes: u64,
     /// Warnings about the cell over all its runs, as in a report.
     warnings: Vec<Warning<'a>>,
-    /// The part of each client, if there are several.
+    /// The results of each client, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     clients: Vec<Share<'a>>,
-    /// The statistics of each session during the run; if requested.
+    /// The statistics of each session during the run, if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     sessions: Option<Vec<&'a serde_json::Value>>,
 }
 
-/// The version of the JSON. It changes if a name is removed or changes its meaning.
+/// The version of the JSON format. It changes if a name is removed or changes its meaning.
 const VERSION: u32 = 1;
 
 /// A warning about a cell.
@@ -57,24 +58,24 @@ const VERSION: u32 = 1;
 struct Warning<'a> {
     #[serde(flatten)]
     flag: &'a Flag,
-    /// The same for people.
+    /// The warning as a sentence.
     sentence: String,
 }
 
-/// One client's part in a run.
+/// The results of one client in a run.
 #[derive(Serialize)]
 struct Share<'a> {
-    /// Its role in the cell.
+    /// The role in the cell.
     role: &'a str,
-    /// A thread of this program, or an agent.
+    /// The client: a thread of this program, or an agent.
     client: &'a str,
     iops: f64,
     mb_per_s: f64,
     ios: u64,
 }
 
-/// The latency of requests in microseconds; in an open loop, from their due times. Not a number, which is
-/// `null` in JSON, if none completed.
+/// The latency of requests in microseconds; in an open loop, from their due times. If no request completed,
+/// the values are NaN, which becomes `null` in JSON.
 #[derive(Serialize)]
 struct Latency {
     p50: f64,
@@ -84,7 +85,7 @@ struct Latency {
     max: f64,
 }
 
-/// Data shown with the run.
+/// Data that is shown together with a run.
 pub struct Beside<'a> {
     record: &'a Record,
     congestion: Option<&'a str>,
@@ -93,8 +94,8 @@ pub struct Beside<'a> {
 }
 
 impl<'a> Beside<'a> {
-    /// For runs of this record, with the congestion control of our sockets, if any, and the sessions'
-    /// statistics, if requested.
+    /// Creates the data for the runs of this record: the congestion control of our sockets, if there are any,
+    /// and the statistics of the sessions, if `statistics` is set.
     pub fn new(record: &'a Record, congestion: Option<&'a str>, statistics: bool) -> Beside<'a> {
         Beside { record, congestion, statistics, summaries: summary::of(record) }
     }
@@ -106,7 +107,7 @@ impl<'a> Beside<'a> {
 }
 
 impl<'a> Measured<'a> {
-    /// Of a run.
+    /// Returns the main numbers of a run.
     pub fn of(run: &'a CellRun, beside: &'a Beside<'a>) -> Measured<'a> {
         let runs = || run.clients.iter().map(|client| &client.run);
         let ios: u64 = runs().map(|run| run.ios()).sum();
@@ -141,15 +142,15 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// A line of JSON.
+    /// Returns a line of JSON.
     ///
     /// # Errors
-    /// The sessions' statistics cannot be written as JSON.
+    /// Fails if the statistics of the sessions cannot be written as JSON.
     pub fn json(&self) -> serde_json::Result<String> {
         serde_json::to_string(self).map(|line| line + "\n")
     }
 
-    /// A few lines about the only cell of a record, for a terminal with this number of columns.
+    /// Returns a few lines about the only cell of a record, for a terminal with this number of columns.
     pub fn text(&self, cell: &Cell, record: &Record, width: usize) -> String {
         let width = terminal::used(width);
         let us =
@@ -175,7 +176,7 @@ impl<'a> Measured<'a> {
         terminal::printed(&lines)
     }
 
-    /// A line for each client, and the fairness.
+    /// Returns a line for each client, and the fairness.
     fn parts(&self) -> String {
         let Some(longest) = self.clients.iter().map(|share| share.client.len()).max() else {
             return String::new();
@@ -201,7 +202,7 @@ impl<'a> Measured<'a> {
     }
 }
 
-/// The items of a label, three blanks apart, in as many lines as necessary.
+/// Formats the items of a label, separated by three blanks, in as many lines as necessary.
 fn row(label: &str, items: &[String], width: usize) -> Vec<String> {
     const BETWEEN: &str = "   ";
     let mut lines: Vec<String> = Vec::new();
@@ -219,7 +220,8 @@ fn row(label: &str, items: &[String], width: usize) -> Vec<String> {
 }
 
 impl<'a> Share<'a> {
-    /// Empty if there is only one client, whose part is everything.
+    /// Returns the results of each client, or nothing if there is only one client, whose results are those of
+    /// the run.
     fn all(run: &'a CellRun) -> Vec<Share<'a>> {
         let share = |one: &'a ClientRun| Share {
             role: &one.role,

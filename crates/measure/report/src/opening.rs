@@ -1,10 +1,10 @@
-//! The opening of a report, before all numbers: what was measured and how fast, whether that is good, and
-//! what would help.
+//! The opening of a report, before all numbers: what was measured and how fast it was, whether that is good,
+//! and what would improve it.
 //!
-//! Each answer uses only data of the record, and states if that is not sufficient. [`judgements`] uses the
-//! ceilings of the same record, or otherwise numbers published for the same requests. [`helps`] uses a
-//! diagnosis of the same storage, or otherwise the last step of each sweep. The answers are values first;
-//! their wording is at the end.
+//! Each answer uses only data of the record, and says so if the data is not sufficient. [`judgements`] uses
+//! the limits in the record or, without any, the numbers published for the same requests. [`helps`] uses a
+//! diagnosis of the same storage or, without one, the last step of each sweep. The answers are first computed
+//! as values; the functions at the end formulate them.
 
 #[cfg(test)]
 mod tests;
@@ -26,48 +26,48 @@ use readable::figures::{grouped, latency, megabytes, significant, size};
 /// The fastest cell of a direction, compared with a reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Judgement<'a> {
-    /// This share of the cell's lowest ceiling, at most 1.
+    /// The cell reached this share of its lowest limit, at most 1.
     OfCeiling { cell: &'a CellSummary, ceiling: &'a str, share: f64 },
-    /// More than the record's ceiling, which is therefore wrong.
+    /// The cell exceeded the limit in the record, so the limit is wrong.
     AboveCeiling { cell: &'a CellSummary, ceiling: &'a str },
-    /// This multiple of the highest published result for requests of its length.
+    /// The cell reached this multiple of the highest published result for requests of its length.
     OfPublished { cell: &'a CellSummary, curve: &'a Curve, times: f64 },
 }
 
-/// A change that would make it faster.
+/// A change that would improve the result.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Help<'a> {
-    /// The findings of a diagnosis of the same storage.
+    /// The remedies of a diagnosis of the same storage.
     Diagnosed(&'a Diagnosis),
-    /// A higher queue depth than the highest measured one.
+    /// A queue depth higher than the highest measured one.
     Depth(Step),
-    /// Longer requests than the longest measured ones.
+    /// Requests longer than the longest measured ones.
     Length(Step),
-    /// Not a higher queue depth: the last step gained less than [`RISE`].
+    /// A higher queue depth would not help: the last step gained less than [`RISE`].
     NotDepth(Step),
-    /// The record does not show any.
+    /// The record does not show what would help.
     Unknown,
 }
 
 /// The last step of a sweep.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Step {
-    /// The curve.
+    /// The name of the curve.
     pub(super) series: String,
-    /// The queue depth, or the bytes of a request, before and after the step.
+    /// The queue depth or the request length in bytes, before and after the step.
     pub(super) from: f64,
     pub(super) to: f64,
-    /// The rate after the step over the rate before it.
+    /// The ratio of the rate after the step to the rate before it.
     pub(super) times: f64,
 }
 
-/// A rate still rises if a step increases it by a tenth, and by more than the 95 % intervals.
+/// The minimum ratio of a step at which a rate still rises. The increase must also exceed the 95 % intervals.
 const RISE: f64 = 1.1;
-/// Shares of a ceiling: reached, or less than half.
+/// Shares of a limit: from `FULL`, the limit counts as reached; below `HALF`, the result is not good.
 const FULL: f64 = 0.9;
 const HALF: f64 = 0.5;
 
-/// The answers, in the order of the questions.
+/// Returns the answers, in the order of the questions.
 pub(super) fn leads(report: &Report<'_>) -> Vec<Lead> {
     let lead = |about, says| Lead { about, says };
     if report.summaries.iter().any(|summary| summary.mismatches > 0) {
@@ -91,8 +91,9 @@ pub(super) fn leads(report: &Report<'_>) -> Vec<Lead> {
     ]
 }
 
-/// One judgement for each direction that has a reference: the fastest cell with a ceiling, or otherwise the
-/// fastest cell with published results for its length, compared with the highest of these.
+/// Returns one judgement for each direction with a reference: for the fastest cell with a limit or, without
+/// one, for the fastest cell with published results for its length, compared with the highest of these
+/// results.
 pub(super) fn judgements<'a>(
     summaries: &'a [CellSummary],
     limits: &'a [Limit],
@@ -115,8 +116,8 @@ pub(super) fn judgements<'a>(
     [Direction::Read, Direction::Write, Direction::Both].into_iter().filter_map(judge).collect()
 }
 
-/// Published results for requests of this length in this direction, without an added delay, the highest
-/// first. There are no published results for uneven distributions.
+/// Returns the published results for requests of this length in this direction without an added delay, the
+/// highest first. There are none for uneven distributions.
 fn most_published<'a>(published: &'a [Curve], summary: &CellSummary) -> Vec<(&'a Curve, f64)> {
     let is_even = kinds(&summary.cell).iter().all(|kind| kind.distribution == Distribution::Uniform);
     let direction = match Direction::of(&summary.cell) {
@@ -136,7 +137,7 @@ fn most_published<'a>(published: &'a [Curve], summary: &CellSummary) -> Vec<(&'a
     rates
 }
 
-/// The changes that would help: never empty.
+/// Returns the changes that would help; at least one.
 pub(super) fn helps<'a>(
     summaries: &[CellSummary],
     judged: &[Judgement<'_>],
@@ -175,7 +176,7 @@ pub(super) fn helps<'a>(
     helps
 }
 
-/// The effect of a step on a rate, if its intervals are small enough.
+/// The effect of a step on a rate, if the intervals are narrow enough to tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Rises,
@@ -203,7 +204,7 @@ fn last_step(
     Some((step, change))
 }
 
-/// The storage, and the best result of each kind.
+/// Describes the storage, and the best result of each kind.
 fn measured(report: &Report<'_>) -> String {
     let subject = &report.record.subject;
     let kind = if subject.kind == "iscsi" { "iSCSI LUN" } else { &subject.kind };
@@ -332,7 +333,7 @@ fn help(help: &Help<'_>) -> String {
 }
 
 fn percent(share: f64) -> String {
-    // 99.7 % of a ceiling is not shown as 100 %.
+    // Round down, so that 99.7 % of a limit is not shown as 100 %.
     match share * 100.0 {
         percent if percent < 10.0 => format!("{} %", significant(percent)),
         percent => format!("{:.0} %", percent.floor()),

@@ -1,4 +1,4 @@
-//! Measurements compared with this machine's TCP ceiling and with published results: a line for each cell.
+//! Compares measurements with this machine's TCP limit and with published results, in a line for each cell.
 
 use crate::summary::{CellSummary, CpuCost};
 use crate::views::percent_of_limit;
@@ -12,7 +12,7 @@ const HEADING: &str = "
                                        MB/s       IOPS        µs   we + target   TCP does   in MB/s
 ";
 
-/// The table, with its heading.
+/// Returns the table with its heading.
 pub fn table(summaries: &[CellSummary], limits: &[Limit]) -> String {
     let lines = summaries.iter().map(|summary| line(summary, limits) + "\n");
     HEADING.to_owned() + &lines.collect::<String>()
@@ -32,7 +32,8 @@ fn line(summary: &CellSummary, limits: &[Limit]) -> String {
         significant(summary.service.p50_us),
         format!("{} + {}", us(summary.client_cpu), us(summary.server_cpu)),
         share.map_or_else(String::new, |percent| {
-            // A ceiling that was exceeded is invalid: the machine was busier while it was measured.
+            // A measurement above the limit shows that the limit is too low: the machine was busier when the
+            // limit was measured.
             percent.map_or_else(|| "exceeded".to_owned(), |percent| format!("{percent:.1} %"))
         }),
         best.and_then(|row| beside(rate, row)).unwrap_or_default()
@@ -40,12 +41,12 @@ fn line(summary: &CellSummary, limits: &[Limit]) -> String {
     line.trim_end().to_owned()
 }
 
-/// With two digits where they fit: `1.9`, `27`.
+/// Formats a number with two significant digits, and at least its integer part: `1.9`, `27`.
 fn short(number: f64) -> String {
     if number < 9.95 { format!("{number:.1}") } else { format!("{number:.0}") }
 }
 
-/// `74.2 (000), ×12`: the published result, its document, and the ratio of the measurement to it.
+/// Formats a published result, its document, and the ratio of the measurement to it: `74.2 (000), ×12`.
 fn beside(rate: f64, row: &Row) -> Option<String> {
     let best = row.bytes_per_s().filter(|best| *best > 0.0)?;
     Some(format!("{:>4} ({}), ×{}", significant(best / 1e6), row.document, short(rate / best)))

@@ -1,4 +1,5 @@
-//! Several results in one page: a line for each, their common cells, and then each as in its own page.
+//! Formats several results as one page: a line for each, the cells that they have in common, and then each
+//! result as on its own page.
 
 use super::document::{Block, Document, Lead, Section, Table, Tone, Verdict};
 use super::sections::{self, fastest};
@@ -13,31 +14,32 @@ use readable::table::{Align, Column, fitted};
 pub struct Reports<'a>(Vec<Report<'a>>);
 
 impl<'a> Reports<'a> {
-    /// A document of these reports, in this order.
+    /// Creates a document of these reports, in this order.
     pub fn new(reports: Vec<Report<'a>>) -> Reports<'a> {
         Reports(reports)
     }
 
-    /// A self-contained HTML file.
+    /// Returns the page as a self-contained HTML file.
     pub fn html(&self) -> String {
         html::pages(&self.overview(), &self.parts())
     }
 
-    /// The same as Markdown.
+    /// Returns the page as Markdown.
     pub fn markdown(&self) -> String {
         let parts = self.parts();
         let pages = parts.iter().map(|part| format!("\n{}", markdown::page(part)));
         markdown::page(&self.overview()) + &pages.collect::<String>()
     }
 
-    /// A line for each, for a terminal with this number of columns.
+    /// Returns a line for each result, for a terminal with this number of columns.
     pub fn terminal(&self, width: usize) -> String {
         let table = self.table();
         let head: Vec<String> = table.columns.iter().map(|column| column.title.clone()).collect();
         let rows = table.rows.iter().map(|row| row.cells.clone());
         let rows: Vec<Vec<String>> = [head.clone()].into_iter().chain(rows).collect();
         let align = |numbers: bool| if numbers { Align::Right } else { Align::Left };
-        // The first columns identify the result, and the last ones are omitted first if there is no space.
+        // The first columns identify the result. The last ones are omitted first if there is not enough
+        // space.
         let columns = table.columns.iter().enumerate();
         let columns =
             columns.map(|(at, column)| Column { align: align(column.numbers), rank: u8::from(at > 1) });
@@ -76,7 +78,7 @@ impl<'a> Reports<'a> {
         }
     }
 
-    /// The fastest storage in each direction, among the results with correct data.
+    /// Returns the fastest storage in each direction, among the results with correct data.
     fn leads(&self) -> Vec<Lead> {
         let mut places: Vec<&str> = Vec::new();
         for place in self.0.iter().map(|report| report.record.subject.place.as_str()) {
@@ -141,7 +143,7 @@ impl<'a> Reports<'a> {
         table
     }
 
-    /// Cells common to several results, one below the other.
+    /// Returns the cells that several results have in common, one below the other.
     fn in_common(&self) -> Option<Section> {
         let columns = ["cell", "#result", "#IOPS", "#95 % interval", "#MB/s", "#p50", "#p99"];
         let mut table = Table::of("", &columns);

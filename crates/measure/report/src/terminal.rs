@@ -1,5 +1,5 @@
-//! The output at the end of a suite: the best numbers, every cell, and warnings. Nothing is cut: text wraps,
-//! and a terminal that is too narrow for all columns loses some completely, which are listed.
+//! The output at the end of a suite: the best numbers, every cell, and warnings. No text is cut: text wraps,
+//! and if a terminal is too narrow for all columns, some columns are omitted and their names are listed.
 
 use bench::plan::{Part, Way};
 use readable::figures::{bar, grouped, latency, megabytes, size};
@@ -13,17 +13,17 @@ use crate::views::{latencies, load, plus_minus};
 use crate::wan::{Row, Wan};
 use crate::{Report, sections};
 
-/// Longer lines are hard to read, even on a wide terminal.
+/// Maximum width. Longer lines are hard to read, even on a wide terminal.
 const WIDTH_MAX: usize = 100;
 /// The minimum width of a table.
 const WIDTH_MIN: usize = 60;
 
-/// The number of columns to use on a terminal of this width.
+/// Returns the number of columns to use on a terminal of this width.
 pub(super) fn used(width: usize) -> usize {
     width.clamp(WIDTH_MIN, WIDTH_MAX)
 }
 
-/// The summary, for a terminal with this number of columns.
+/// Returns the summary for a terminal with this number of columns.
 pub(super) fn summary(report: &Report<'_>, width: usize) -> String {
     let width = used(width);
     let verdict = sections::verdict(report);
@@ -38,7 +38,7 @@ pub(super) fn summary(report: &Report<'_>, width: usize) -> String {
     printed(&parts.join(&String::new()))
 }
 
-/// Lines as they are printed, without anything that moves a cursor.
+/// Joins lines for output, and replaces letters that could move the cursor.
 pub(super) fn printed(lines: &[String]) -> String {
     let clean = |line: &str| -> String {
         line.trim_end().chars().map(|letter| if is_hidden(letter) { '?' } else { letter }).collect()
@@ -62,7 +62,7 @@ fn trust(verdict: &Verdict, width: usize) -> Vec<String> {
     lines
 }
 
-/// Columns, and the order in which they are omitted if they do not all fit.
+/// The columns, with the order in which they are omitted if they do not all fit. ~ 74 the column of the bar
 const COLUMNS: [(&str, Align, u8); 8] = [
     ("cell", Align::Left, 0),
     ("load", Align::Right, 4),
@@ -100,7 +100,7 @@ fn table(summaries: &[CellSummary], width: usize) -> Vec<String> {
     indented("  ", &names, &COLUMNS.map(|(_, align, rank)| Column { align, rank }), &rows, width)
 }
 
-/// Rates and CPU loads, with those of the document.
+/// Returns rates and CPU loads, with those of the document.
 fn beside_published(loads: &Loads<'_>, width: usize) -> Vec<String> {
     let head = format!("vs document {}", loads.document);
     let names: Vec<&str> = std::iter::once(head.as_str()).chain(loads.cells.iter().copied()).collect();
@@ -118,7 +118,7 @@ fn beside_published(loads: &Loads<'_>, width: usize) -> Vec<String> {
     lines
 }
 
-/// An indented table, and the names of the omitted columns.
+/// Returns an indented table, and the names of the omitted columns.
 pub(super) fn indented<R: AsRef<[String]>>(
     indent: &str,
     names: &[&str],
@@ -132,11 +132,11 @@ pub(super) fn indented<R: AsRef<[String]>>(
     lines
 }
 
-// The matrix of a WAN record in a few lines: the result of 32 outstanding requests over each round trip, with
-// published results.
+// A WAN record in a few lines: the results of 32 outstanding requests over each round trip, with published
+// results.
 
-/// A line for each length and direction, at the high queue depth. Of the round trips, at least the shortest
-/// and the longest are shown on any terminal.
+/// Returns a line for each length and direction, at the high queue depth. At least the shortest and the
+/// longest round trip are shown on any terminal.
 fn distance_table(wan: &Wan, width: usize) -> Vec<String> {
     let measured: Vec<&Row> = wan.part(Part::Wan).filter(|row| row.measured.is_some()).collect();
     let many = measured.iter().map(|row| row.asked.depth).max();

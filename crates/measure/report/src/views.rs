@@ -1,4 +1,5 @@
-//! Cells as curves: sets of cells that differ only in the length of their requests, or only in their load.
+//! Groups cells into curves: sets of cells that differ only in the length of their requests, or only in their
+//! load.
 
 use crate::summary::{CellSummary, Estimate, Latencies};
 use bench::plan::{Cell, Workload, WorkloadKind};
@@ -15,9 +16,9 @@ pub(super) enum Direction {
 /// The cells of a curve.
 #[derive(Clone, Debug)]
 pub(super) struct Series<'a> {
-    /// Their common part.
+    /// The name of the curve: what its cells have in common.
     pub(super) name: String,
-    /// In the order of the varying number.
+    /// The cells, in the order of the number that varies.
     pub(super) cells: Vec<&'a CellSummary>,
 }
 
@@ -40,13 +41,13 @@ impl Direction {
     }
 }
 
-/// The length of a cell's requests, in bytes; the mean of a mix.
+/// Returns the length of a cell's requests in bytes, or the mean length of a mix.
 pub(super) fn block_bytes(cell: &Cell) -> f64 {
     let of = |role: &bench::plan::Role| role.workload.block_bytes_mean();
     cell.roles.iter().map(of).sum::<f64>() / cell.roles.len().max(1) as f64
 }
 
-/// The number of clients.
+/// Returns the number of clients.
 pub(super) fn clients(cell: &Cell) -> usize {
     let mut clients: Vec<u16> = cell.roles.iter().map(|role| role.client).collect();
     clients.sort_unstable();
@@ -54,46 +55,48 @@ pub(super) fn clients(cell: &Cell) -> usize {
     clients.len()
 }
 
-/// The configured rate, if the cell is an open loop.
+/// Returns the configured rate, if the cell is an open loop.
 pub(super) fn asked_rate(cell: &Cell) -> Option<f64> {
     let rates: Vec<f64> = cell.roles.iter().filter_map(|role| role.workload.pace.per_second()).collect();
     (!rates.is_empty()).then(|| rates.iter().sum())
 }
 
-/// The latency that users see: in an open loop, from the due times.
+/// Returns the latencies that users experience: in an open loop, from the due times.
 pub(super) fn latencies(summary: &CellSummary) -> &Latencies {
     summary.response.as_ref().unwrap_or(&summary.service)
 }
 
-/// The distance of the farther end of an estimate's interval from its median, in percent of the median, as in
-/// flags; empty without an interval.
+/// Formats the distance of the farther end of an estimate's interval from its median, in percent of the
+/// median, as in flags. Empty without an interval.
 pub(super) fn plus_minus(estimate: Estimate) -> String {
     estimate.percent().map(|percent| format!("{percent:.1}")).unwrap_or_default()
 }
 
-/// The ends of an estimate's interval, in the format of the estimate itself; empty without an interval.
+/// Formats the ends of an estimate's interval in the same way as the estimate itself. Empty without an
+/// interval.
 pub(super) fn interval(estimate: Estimate, written: fn(f64) -> String) -> String {
     let end = |end: f64| if end == 0.0 { "0".to_owned() } else { written(end) };
     let ends = |interval: stats::Interval| format!("{} to {}", end(interval.low), end(interval.high));
     estimate.interval.map(ends).unwrap_or_default()
 }
 
-/// The ends of an estimate's interval; the estimate itself without an interval.
+/// Returns the ends of an estimate's interval, or twice the estimate itself without an interval.
 pub(super) fn ends(estimate: Estimate) -> (f64, f64) {
     estimate.interval.map_or((estimate.median, estimate.median), |interval| (interval.low, interval.high))
 }
 
-/// A tick of an axis of integers: there is no half client.
+/// Formats a tick of an axis of integers. Other values stay empty, since there is no half client.
 pub(super) fn whole(count: f64) -> String {
     if count.fract() == 0.0 { readable::figures::round(count) } else { String::new() }
 }
 
-/// A cell's load in words: `depth 32`, `5,000 a second`.
+/// Describes a cell's load: `depth 32`, `5,000 a second`.
 pub(super) fn load(summary: &CellSummary) -> String {
     bench::plan::pace(summary.depth, asked_rate(&summary.cell))
 }
 
-/// Curves over the length of requests: cells with the same series and load. At least two lengths each.
+/// Returns curves over the length of requests: cells with the same series and load. Each curve has at least
+/// two lengths.
 pub(super) fn over_size(summaries: &[CellSummary]) -> Vec<Series<'_>> {
     let same = |one: &CellSummary, other: &CellSummary| {
         one.depth == other.depth
@@ -104,8 +107,8 @@ pub(super) fn over_size(summaries: &[CellSummary]) -> Vec<Series<'_>> {
     named(curves(summaries, same, |summary| block_bytes(&summary.cell)), load)
 }
 
-/// Curves over the load: cells with the same series and length of requests. At least two loads each, all
-/// closed loops or all open ones.
+/// Returns curves over the load: cells with the same series and request length. Each curve has at least two
+/// loads, and contains only closed or only open loops.
 pub(super) fn over_load(summaries: &[CellSummary]) -> Vec<Series<'_>> {
     let same = |one: &CellSummary, other: &CellSummary| {
         block_bytes(&one.cell) == block_bytes(&other.cell)
@@ -116,8 +119,8 @@ pub(super) fn over_load(summaries: &[CellSummary]) -> Vec<Series<'_>> {
     named(curves(summaries, same, along), length)
 }
 
-/// Curves over the number of clients: cells with the same series and length of requests, whose first clients
-/// run the same workload. At least two numbers each.
+/// Returns curves over the number of clients: cells with the same series and request length, whose first
+/// clients run the same workload. Each curve has at least two numbers.
 pub(super) fn over_clients(summaries: &[CellSummary]) -> Vec<Series<'_>> {
     let same = |one: &CellSummary, other: &CellSummary| {
         block_bytes(&one.cell) == block_bytes(&other.cell)
@@ -126,8 +129,8 @@ pub(super) fn over_clients(summaries: &[CellSummary]) -> Vec<Series<'_>> {
     named(curves(summaries, same, |summary| clients(&summary.cell) as f64), length)
 }
 
-/// Bytes a second that the limit allows with requests of this length; between its points, a limit is linear
-/// in the logarithm of the length.
+/// Returns the bytes per second that the limit permits with requests of this length. Between its points, a
+/// limit is linear in the logarithm of the length.
 pub(super) fn allowed(limit: &Limit, block_bytes: f64) -> Option<f64> {
     let above = limit.points.iter().position(|(size, _)| f64::from(*size) >= block_bytes)?;
     let (high, rate) = limit.points[above];
@@ -139,7 +142,7 @@ pub(super) fn allowed(limit: &Limit, block_bytes: f64) -> Option<f64> {
     Some(lower_rate + part * (rate - lower_rate))
 }
 
-/// The lowest of the limits that apply to a cell, and its name.
+/// Returns the lowest of the limits that apply to a cell, with its name.
 pub(super) fn lowest_limit<'a>(limits: &'a [Limit], summary: &CellSummary) -> Option<(&'a str, f64)> {
     let direction = Direction::of(&summary.cell).name();
     let holds = |limit: &&Limit| {
@@ -152,13 +155,14 @@ pub(super) fn lowest_limit<'a>(limits: &'a [Limit], summary: &CellSummary) -> Op
     known.filter(|(_, rate)| *rate > 0.0).min_by(|one, other| one.1.total_cmp(&other.1))
 }
 
-/// A result in percent of a limit. `None` for a result above the limit, which was then measured too low.
+/// Returns a result in percent of a limit. Returns `None` for a result above the limit, which was then
+/// measured too low.
 pub(super) fn percent_of_limit(rate: f64, limit: f64) -> Option<f64> {
     Some(rate / limit * 100.0).filter(|percent| *percent <= 100.0)
 }
 
-/// The workload kinds of a cell's clients. With different kinds, cells of one series are different tests,
-/// apart from length and load.
+/// Returns the kinds of the workloads of a cell's clients. Cells of one series with different kinds are
+/// different tests, even if their length and load are equal.
 pub(super) fn kinds(cell: &Cell) -> Vec<WorkloadKind> {
     cell.roles.iter().map(|role| role.workload.kind()).collect()
 }
@@ -184,7 +188,7 @@ fn curves(
     curves
 }
 
-/// Gives each curve the name of its series, and its distinction if the series has several curves.
+/// Names each curve after its series and, if the series has several curves, after what distinguishes it.
 fn named<'a>(curves: Vec<Vec<&'a CellSummary>>, besides: impl Fn(&CellSummary) -> String) -> Vec<Series<'a>> {
     let name = |curve: &Vec<&CellSummary>| {
         let cell = &curve[0].cell;
@@ -211,7 +215,7 @@ fn length(summary: &CellSummary) -> String {
     readable::figures::size(block_bytes(&summary.cell))
 }
 
-/// A few names, and the number of further ones.
+/// Lists a few names, and the number of further ones.
 pub(crate) fn listed(names: &[&str]) -> String {
     const SHOWN: usize = 4;
     match names.len().checked_sub(SHOWN) {
@@ -227,7 +231,7 @@ mod tests {
     use bench::plan::{Distribution, Percent};
     use bench::test_record::{clients, record, run};
 
-    /// Cells with a uniform and with another distribution, all of one series.
+    /// Returns cells with a uniform and with another distribution, all of one series.
     fn summaries(cells: &[(u32, u32, u16)]) -> Vec<CellSummary> {
         let of = |distribution: Distribution| {
             cells.iter().map(move |&(block_bytes, depth, count)| {

@@ -1,41 +1,41 @@
-//! Bars in groups, one below the other. Each starts at the axis or, in a waterfall, where the previous one
-//! ends.
+//! Charts of bars in groups, one below the other. Each bar starts at the axis or, in a waterfall, where the
+//! previous bar ends.
 
 use crate::chart::plot::{chart, label, line};
 use crate::chart::{Axis, COLOURS, LINE, WIDTH, fitted, stride, width};
 use crate::markup::{Markup, Px};
 
-/// Bars in groups, from one axis to the right.
+/// A chart of bars in groups, which extend from an axis to the right.
 #[derive(Clone, Debug)]
 pub(crate) struct Bars {
     /// The title for screen readers.
     pub(crate) title: String,
-    /// The axis, to the right, from 0.
+    /// The horizontal axis, from 0.
     pub(crate) axis: Axis,
-    /// From the top.
+    /// The groups, from the top.
     pub(crate) groups: Vec<Group>,
 }
 
-/// Bars that belong together.
+/// A group of bars with a common heading.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
-    /// The heading above them, unless it is empty.
+    /// The heading above the bars; none if empty.
     pub(crate) name: String,
-    /// From the top.
+    /// The bars, from the top.
     pub(crate) bars: Vec<Bar>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Bar {
-    /// To its left.
+    /// The label on the left.
     pub(crate) name: String,
-    /// Its start: 0, or in a waterfall the end of the previous one.
+    /// The start of the bar: 0, or in a waterfall the end of the previous bar.
     pub(crate) from: f64,
-    /// Its length.
+    /// The length of the bar.
     pub(crate) value: f64,
-    /// To its right.
+    /// The text on the right.
     pub(crate) says: String,
-    /// Bars of one colour have the same meaning.
+    /// The index of the colour. Bars with the same colour have the same meaning.
     pub(crate) colour: usize,
 }
 
@@ -47,14 +47,15 @@ const GAP: f64 = 8.0;
 const TEXT_MAX: f64 = 220.0;
 
 impl Bar {
-    /// One from the axis.
+    /// Creates a bar that starts at the axis.
     pub(crate) fn new(name: String, value: f64, says: String, colour: usize) -> Bar {
         Bar { name, from: 0.0, value, says, colour }
     }
 }
 
 impl Group {
-    /// Parts of a whole, such as the layers of a latency, each starting where the previous one ends.
+    /// Creates a group of the parts of a whole, such as the layers of a latency. Each part starts where the
+    /// previous one ends.
     pub(crate) fn waterfall(name: String, mut parts: Vec<Bar>) -> Group {
         let mut end = 0.0;
         for part in &mut parts {
@@ -113,7 +114,7 @@ fn draw_group(group: &Group, svg: &mut Markup, top: f64, x: impl Fn(f64) -> f64)
         svg.element("g", &[("class", &class)], |svg| {
             label(svg, left - 7.0, y + 14.0, "end", "name", &fitted(&bar.name, TEXT_MAX));
             if index > 0 && bar.from > 0.0 {
-                // Down from the end of the previous bar.
+                // A line down from the end of the previous bar.
                 line(svg, "axis", (begin, y - 3.0), (begin, y + 2.0));
             }
             let path = format!("M{} {}H{}v{}H{}z", Px(begin), Px(y + 2.0), Px(end), Px(ROW - 5.0), Px(begin));
@@ -131,10 +132,10 @@ fn height(group: &Group) -> f64 {
     heading + group.bars.len() as f64 * ROW + GAP
 }
 
-// Squares over two axes of names, in several panels side by side. Each square contains its number: the shade
-// gives the impression, the number the exact value.
+// Charts of squares over two axes of names, in several panels side by side. Each square contains its number:
+// the shade gives an overview, the number the exact value.
 
-/// Panels of squares that share their axes.
+/// A chart of panels with squares. The panels share their axes.
 #[derive(Clone, Debug)]
 pub(crate) struct Heat {
     /// The title for screen readers.
@@ -145,18 +146,18 @@ pub(crate) struct Heat {
     pub(crate) y_title: &'static str,
     /// The labels under the columns of every panel.
     pub(crate) columns: Vec<String>,
-    /// The labels on the left, from the top.
+    /// The labels on the left of the rows, from the top.
     pub(crate) rows: Vec<String>,
-    /// From the left.
+    /// The panels, from the left.
     pub(crate) panels: Vec<Panel>,
 }
 
-/// A field of squares.
+/// A panel of squares.
 #[derive(Clone, Debug)]
 pub(crate) struct Panel {
-    /// Above it.
+    /// The heading above the panel.
     pub(crate) name: String,
-    /// By row, then by column; `None` for unknown values.
+    /// The squares by row, then by column; `None` for an unknown value.
     pub(crate) squares: Vec<Vec<Option<Square>>>,
 }
 
@@ -165,7 +166,7 @@ pub(crate) struct Square {
     pub(crate) text: String,
     /// The tooltip.
     pub(crate) says: String,
-    /// The saturation, from -1 to 1: one colour below 0 and another above.
+    /// The shade, from -1 to 1. Negative values have one colour, positive values another.
     pub(crate) shade: f64,
 }
 
@@ -177,7 +178,7 @@ const HEAT_GAP: f64 = 12.0;
 const NAMES_MAX: f64 = 150.0;
 /// The maximum opacity of a shade: half, so that the text on it stays readable.
 const FULL: f64 = 0.5;
-/// The colours below 0 and above.
+/// The indices of the colours of negative and of positive shades.
 const BELOW: usize = 1;
 const ABOVE: usize = 0;
 

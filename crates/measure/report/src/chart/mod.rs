@@ -1,12 +1,13 @@
 //! Charts as values, and their drawing as SVG.
 //!
-//! A [`Plot`] has two axes and curves, [`Bars`] have one axis, [`Heat`] has squares over two lists of names.
-//! All are drawn without a library: no plotting library is small, maintained and free of scripts, and a
-//! report must be readable without any. This module is independent of benchmarks.
+//! A [`Plot`] has two axes and curves, [`Bars`] have one axis, and [`Heat`] has squares over two lists of
+//! names. The charts are drawn without a library: no plotting library is small, maintained and free of
+//! scripts, and a report must be readable without scripts. This module does not depend on benchmarks.
 //!
-//! A drawing has these properties, which a test with Chromium checks in `crates/linerate/tests/it/report.rs`:
-//! no two texts touch, nothing leaves the frame, and every axis has a unit. Curves differ in their marks and
-//! dashes as well as in colour, and are labelled directly instead of in a legend.
+//! Every drawing has these properties, which a test with Chromium checks in
+//! `crates/linerate/tests/it/report.rs`: no two texts touch, nothing extends beyond the frame, and every axis
+//! has a unit. Curves differ in their marks and dashes as well as in colour. Labels are next to the curves,
+//! not in a legend.
 
 mod bars;
 mod plot;
@@ -25,7 +26,7 @@ pub(super) use plot::Point;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
-    /// Its title, with the unit: `block size`, `throughput in MB/s`.
+    /// The title, with the unit: `block size`, `throughput in MB/s`.
     pub(super) title: &'static str,
     /// Its scale.
     pub(super) scale: Scale,
@@ -36,26 +37,26 @@ pub(super) struct Axis {
 /// The width of every drawing, in drawing units; the page scales it to the available width.
 const WIDTH: f64 = 780.0;
 
-/// The number of colours. Further curves reuse them, with different marks.
+/// The number of colours. Additional curves use the same colours with different marks.
 const COLOURS: usize = 7;
 
-// The width of text, and the positions of labels so that none touches another.
+// The width of text, and positions of labels that do not touch each other.
 //
-// The font in which a drawing will be shown is unknown. The widths here are those of DejaVu Sans, the widest
-// font in the page's style, so that the text fits with any of them.
+// The font that will display a drawing is unknown. The widths here are those of DejaVu Sans, the widest font
+// in the page's style, so the text fits with any of these fonts.
 
-/// The height of a line of labels, in units of the drawing, at [`SIZE`].
+/// The height of a line of labels at [`SIZE`], in drawing units.
 const LINE: f64 = 16.0;
 
-/// The size of all text in a drawing, in its units.
+/// The font size of all text in a drawing, in drawing units.
 const SIZE: f64 = 12.5;
 
-/// An upper bound of the width of a text.
+/// Returns an upper bound of the width of a text.
 fn width(text: &str) -> f64 {
     text.chars().map(|letter| em(letter) * SIZE).sum()
 }
 
-/// The start of a text that fits, with an ellipsis if it is shortened.
+/// Returns as much of the start of a text as fits, with an ellipsis if the text is shortened.
 fn fitted(text: &str, room: f64) -> String {
     if width(text) <= room {
         return text.to_owned();
@@ -68,9 +69,9 @@ fn fitted(text: &str, room: f64) -> String {
     text.chars().take_while(fits).chain(['…']).collect()
 }
 
-/// Positions for labels of one line each: as close as possible to the wanted ones, at least [`LINE`] apart,
-/// between `top` and `bottom`. In the order of `wanted`. Labels overflow at the bottom, so there must be
-/// enough space.
+/// Returns positions for labels of one line each, in the order of `wanted`. They are as close as possible to
+/// the wanted positions, at least [`LINE`] apart, and between `top` and `bottom`. If there is not enough
+/// space, labels extend below `bottom`.
 fn spread(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|one, other| wanted[*one].total_cmp(&wanted[*other]));
@@ -88,7 +89,7 @@ fn spread(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     places
 }
 
-/// The step between labels, centred at these positions, that can be written without touching.
+/// Returns the smallest step with which the labels, centred at these positions, do not touch each other.
 fn stride(labels: &[(f64, String)]) -> usize {
     const GAP: f64 = 8.0;
     let apart = |stride: usize| {
@@ -101,7 +102,7 @@ fn stride(labels: &[(f64, String)]) -> usize {
     (1..labels.len().max(2)).find(|stride| apart(*stride)).unwrap_or(labels.len().max(1))
 }
 
-/// The advance of a letter relative to the font size: DejaVu Sans, rounded up.
+/// Returns the advance width of a letter relative to the font size, for DejaVu Sans, rounded up.
 fn em(letter: char) -> f64 {
     match letter {
         'i' | 'j' | 'l' | 'I' | '\'' | '|' => 0.29,
@@ -116,69 +117,70 @@ fn em(letter: char) -> f64 {
     }
 }
 
-// Scales: the position of a value on an axis, and the ticks.
+// Scales: the position of values on an axis, and the ticks.
 
-/// The scale of an axis. Positions range from 0 to 1.
+/// The scale of an axis. Positions are from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scale {
-    /// Equal differences have equal distances.
+    /// Equal differences have equal lengths on the axis.
     Linear {
-        /// The value at 0.
+        /// The value at position 0.
         low: f64,
-        /// The value at 1.
+        /// The value at position 1.
         high: f64,
     },
-    /// Equal ratios have equal distances.
+    /// Equal ratios have equal lengths on the axis.
     Log {
-        /// The base of the ticks: 2 for lengths, 10 otherwise.
+        /// The base of the ticks: 2 for request lengths, 10 otherwise.
         base: f64,
-        /// The value at 0, above 0.
+        /// The value at position 0; above 0.
         low: f64,
-        /// The value at 1.
+        /// The value at position 1.
         high: f64,
     },
-    /// Shares of all requests, with equal distances between 0, 90 %, 99 % and 99.9 %. Rare slow requests get
-    /// as much space as common fast ones.
+    /// Shares of all requests. 0, 90 %, 99 %, 99.9 % and so on are at equal distances, so that rare slow
+    /// requests get as much space as common fast ones.
     Nines {
-        /// The number of nines.
+        /// The number of nines at position 1.
         count: f64,
     },
 }
 
 impl Scale {
-    /// From 0 to a round number above all values.
+    /// Creates a linear scale from 0 to a round number above all values.
     pub(crate) fn from_zero(values: impl IntoIterator<Item = f64>) -> Scale {
         let most = values.into_iter().filter(|value| value.is_finite()).fold(0.0, f64::max);
         let step = nice_step(if most > 0.0 { most } else { 1.0 }, 5);
         Scale::Linear { low: 0.0, high: (most / step).ceil().max(1.0) * step }
     }
 
-    /// Over exactly this range.
+    /// Creates a linear scale over exactly this range.
     pub(crate) fn over(low: f64, high: f64) -> Scale {
         Scale::Linear { low, high: if high > low { high } else { low + 1.0 } }
     }
 
-    /// Over all values above 0, to powers of two.
+    /// Creates a logarithmic scale over all positive values, extended to powers of two.
     pub(crate) fn log2(values: impl IntoIterator<Item = f64>) -> Scale {
         let (low, high) = ends(values);
         let (low, high) = (low.log2().floor(), high.log2().ceil());
         Scale::Log { base: 2.0, low: low.exp2(), high: if high > low { high } else { low + 1.0 }.exp2() }
     }
 
-    /// Over all values above 0, to 1, 2 or 5 times a power of ten.
+    /// Creates a logarithmic scale over all positive values, extended to 1, 2 or 5 times a power of ten.
     pub(crate) fn log10(values: impl IntoIterator<Item = f64>) -> Scale {
         let (low, high) = ends(values);
         let (low, high) = (one_two_five(low, f64::floor), one_two_five(high, f64::ceil));
         Scale::Log { base: 10.0, low, high: if high > low { high } else { low * 10.0 } }
     }
 
-    /// Logarithmic if a linear axis would compress the small values into one line; linear otherwise.
+    /// Creates a linear scale, or a logarithmic one if a linear axis would compress the small values into one
+    /// line.
     pub(crate) fn from_zero_or_log(values: &[f64]) -> Scale {
         let (low, high) = ends(values.iter().copied());
         if high / low > 40.0 { Scale::log10([low, high]) } else { Scale::from_zero(values.iter().copied()) }
     }
 
-    /// The position of a value, from 0 to 1, clamped to the ends.
+    /// Returns the position of a value, clamped to the range from 0 to 1.
     pub(crate) fn at(self, value: f64) -> f64 {
         let at = match self {
             Scale::Linear { low, high } => (value - low) / (high - low),
@@ -193,7 +195,7 @@ impl Scale {
         if at.is_finite() { at.clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// Values for tick labels, about `about` of them, in ascending order.
+    /// Returns values for about `about` tick labels, in ascending order.
     pub(crate) fn ticks(self, about: usize) -> Vec<f64> {
         let about = about.max(2);
         match self {
@@ -211,24 +213,24 @@ impl Scale {
     }
 }
 
-/// The nines of a share: 1 for 90 %, 2 for 99 %.
+/// Returns the number of nines of a share: 1 for 90 %, 2 for 99 %.
 pub(super) fn nines(share: f64) -> f64 {
     -(1.0 - share).max(1e-12).log10()
 }
 
-/// The smallest and the largest value above 0.
+/// Returns the smallest and the largest positive value.
 fn ends(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
     let positive = values.into_iter().filter(|value| value.is_finite() && *value > 0.0);
     let (low, high) = positive.fold((f64::MAX, 0.0_f64), |(low, high), v| (low.min(v), high.max(v)));
     if high > 0.0 { (low, high) } else { (1.0, 10.0) }
 }
 
-/// The next of 1, 2, 5 times a power of ten, below or above.
+/// Returns the next number below or above the value that is 1, 2 or 5 times a power of ten.
 fn one_two_five(value: f64, towards: fn(f64) -> f64) -> f64 {
     let power = 10_f64.powf(value.log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
     let up = towards(0.5) > 0.0;
-    // A value that differs from such a number only by rounding counts as that number.
+    // A value that differs from such a number only by rounding counts as equal.
     let slack = 1e-9 * value;
     let found = if up {
         steps.iter().find(|step| **step >= value - slack)
@@ -238,7 +240,7 @@ fn one_two_five(value: f64, towards: fn(f64) -> f64) -> f64 {
     found.copied().unwrap_or(value)
 }
 
-/// 1, 2 or 5 times a power of ten, so that about `about` of them fill the range.
+/// Returns 1, 2 or 5 times a power of ten, so that about `about` steps fill the range.
 fn nice_step(range: f64, about: usize) -> f64 {
     one_two_five(range / about as f64, f64::ceil)
 }
@@ -263,9 +265,9 @@ mod tests {
     use super::COLOURS;
     use super::*;
 
-    /// Colour perception with each kind of colour blindness: linear RGB to linear RGB, complete (Machado,
-    /// Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color Vision Deficiency",
-    /// 2009, table of severity 1).
+    /// The colours that people with each kind of colour blindness perceive, as complete transformations of
+    /// linear RGB (Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color
+    /// Vision Deficiency", 2009, table of severity 1).
     const EYES: [(&str, [[f64; 3]; 3]); 4] = [
         ("all", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
         (
@@ -305,7 +307,7 @@ mod tests {
         })
     }
 
-    /// CIE L*a*b*, in which distances are perceived colour differences.
+    /// Converts to CIE L*a*b*, in which distances are perceived colour differences.
     fn lab(rgb: [f64; 3]) -> [f64; 3] {
         let to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]];
         let [x, y, z] = times(&to_xyz, rgb.map(|part| part.clamp(0.0, 1.0)));
@@ -316,7 +318,8 @@ mod tests {
 
     #[test]
     fn colours_are_told_apart_by_every_eye() {
-        // 2.3 is just noticeable side by side; lines are thin and far apart.
+        // A difference of 2.3 is just noticeable between adjacent areas. Lines are thin and far apart, so
+        // they need more.
         const LEAST: f64 = 20.0;
         let style = include_str!("../style.css");
         let palettes: Vec<&str> =

@@ -1,33 +1,33 @@
-//! Curves over two axes.
+//! Charts of curves over two axes.
 
 use super::super::markup::{Attribute, Markup, Px};
 use super::{Axis, COLOURS, WIDTH};
 use crate::chart::{LINE, fitted, spread, stride, width};
 
-/// Curves over two axes.
+/// A chart of curves over two axes.
 #[derive(Clone, Debug)]
 pub(crate) struct Plot {
     /// The title for screen readers.
     pub(crate) title: String,
-    /// To the right.
+    /// The horizontal axis.
     pub(crate) x: Axis,
-    /// Upwards.
+    /// The vertical axis.
     pub(crate) y: Axis,
-    /// In order of importance.
+    /// The curves, in order of importance.
     pub(crate) curves: Vec<Curve>,
-    /// Behind the curves.
+    /// The bands behind the curves.
     pub(crate) bands: Vec<Band>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Curve {
-    /// The label at its right end.
+    /// The label at the right end of the curve.
     pub(crate) name: String,
     /// The style of the curve.
     pub(crate) look: Look,
-    /// Curves of one colour belong together.
+    /// The index of the colour. Curves with the same colour belong together.
     pub(crate) colour: usize,
-    /// In the order of the line.
+    /// The points, in the order in which the line connects them.
     pub(crate) points: Vec<Point>,
 }
 
@@ -38,9 +38,9 @@ pub(crate) enum Look {
     Measured,
     /// A dashed line with marks: measurements that belong to another curve of the same colour.
     Companion,
-    /// A line without marks, for many points; [`Point::low`] and [`Point::high`] make a band.
+    /// A line without marks, for many points. [`Point::low`] and [`Point::high`] are the edges of a band.
     Fine,
-    /// A dashed grey line: a ceiling, or a model.
+    /// A dashed grey line: a limit or a model.
     Limit,
     /// A dotted line with hollow marks: published results.
     Published,
@@ -49,9 +49,9 @@ pub(crate) enum Look {
 /// A point of a curve.
 #[derive(Clone, Debug)]
 pub(crate) struct Point {
-    /// Its position on the first axis.
+    /// The position on the horizontal axis.
     pub(crate) x: f64,
-    /// And along the second.
+    /// The position on the vertical axis.
     pub(crate) y: f64,
     /// The lower end of the uncertainty of `y`; `y` itself if it is exact.
     pub(crate) low: f64,
@@ -61,7 +61,7 @@ pub(crate) struct Point {
     pub(crate) says: String,
 }
 
-/// A highlighted range of the first axis, such as the rounds that count.
+/// A highlighted range of the horizontal axis, such as the rounds that count.
 #[derive(Clone, Debug)]
 pub(crate) struct Band {
     /// The start of the band.
@@ -72,7 +72,7 @@ pub(crate) struct Band {
 }
 
 impl Point {
-    /// A point without uncertainty.
+    /// Creates a point without uncertainty.
     pub(crate) fn exact(x: f64, y: f64, says: String) -> Point {
         Point { x, y, low: y, high: y, says }
     }
@@ -93,7 +93,7 @@ impl Plot {
             self.draw_y(svg, &frame);
             self.draw_x(svg, &frame);
             let names = self.places_of_names(&frame);
-            // The most important curve is drawn last, on top of the others.
+            // The most important curve is drawn last, above the others.
             for (curve, name_at) in self.curves.iter().zip(names).rev() {
                 draw_curve(curve, name_at, svg, &frame);
             }
@@ -146,7 +146,7 @@ impl Plot {
     }
 }
 
-/// The area of the curves.
+/// The area in which the curves are drawn.
 struct Frame<'a> {
     plot: &'a Plot,
     right: f64,
@@ -154,7 +154,7 @@ struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// As wide as the labels on the right allow, and as high as these need.
+    /// Returns a frame as wide as the labels on the right allow, and at least as high as they require.
     fn of(plot: &'a Plot) -> Frame<'a> {
         let names = plot.curves.iter().map(|curve| width(&curve.name)).fold(0.0, f64::max).min(NAMES_MAX);
         let height = PLOT_HEIGHT.max(plot.curves.len() as f64 * LINE);
@@ -189,7 +189,8 @@ fn draw_curve(curve: &Curve, name_at: f64, svg: &mut Markup, frame: &Frame<'_>) 
     });
 }
 
-/// The label at the right end of a curve, connected to it by a thin line if it was moved.
+/// Draws the label at the right end of a curve. If the label had to be moved, a thin line connects it to the
+/// curve. ~ 207 the mark hides the line
 fn draw_name(curve: &Curve, name_at: f64, svg: &mut Markup, frame: &Frame<'_>) {
     let Some(last) = curve.points.last() else { return };
     let (x, y) = frame.at(last);
@@ -218,7 +219,7 @@ fn draw_spread(curve: &Curve, svg: &mut Markup, frame: &Frame<'_>) {
 }
 
 fn draw_marks(curve: &Curve, svg: &mut Markup, frame: &Frame<'_>) {
-    // Enough for tooltips; more would be most of the file.
+    // This number is enough for tooltips. With more, they would be most of the file.
     const MARKS_MAX: usize = 60;
     let every = curve.points.len().div_ceil(MARKS_MAX).max(1);
     for point in curve.points.iter().step_by(every) {
@@ -234,7 +235,8 @@ fn draw_marks(curve: &Curve, svg: &mut Markup, frame: &Frame<'_>) {
     }
 }
 
-/// The outline of a mark: one shape for each colour, so that curves differ even in grey.
+/// Returns the outline of a mark. Each colour has its own shape, so that curves can be distinguished without
+/// colours.
 fn mark(shape: usize, x: f64, y: f64) -> String {
     let corner = |dx: f64, dy: f64| format!("{} {}", Px(x + dx), Px(y + dy));
     match shape % 6 {
@@ -267,7 +269,7 @@ fn path(points: impl IntoIterator<Item = (f64, f64)>) -> String {
     path
 }
 
-/// A drawing of this height, with its content.
+/// Adds a drawing of this height, with its content.
 pub(super) fn chart(svg: &mut Markup, title: &str, height: f64, draw: impl FnOnce(&mut Markup)) {
     let view = format!("0 0 {} {}", Px(WIDTH), Px(height));
     let attributes: [Attribute<'_>; 4] =

@@ -1,14 +1,14 @@
-//! Statistically significant differences between two records.
+//! Compares two records, and finds statistically significant differences.
 //!
-//! For each cell, one figure is compared: the rate in a closed loop, and the median response time in an open
-//! loop, whose rate is configured. Differences are computed from logarithms, so that they are ratios: half as
-//! fast and twice as fast have the same distance from 0.
+//! One figure of each cell is compared: the rate in a closed loop, or the median response time in an open
+//! loop, whose rate is configured. Differences are computed from logarithms, so they are ratios: half the
+//! speed and twice the speed have the same distance from 0.
 //!
-//! If both sides have two or more runs, Welch's test compares the runs; the autocorrelation of samples within
-//! a run does not matter then. If either side has a single run, the test uses the error of its samples,
+//! If both sides have two or more runs, Welch's test compares the runs, so the autocorrelation of the samples
+//! within a run does not matter. If a side has only one run, the test uses the error of its samples,
 //! corrected for autocorrelation ([`series_mean`](stats::series_mean)). This error does not include the
-//! variation between runs, which [`Basis`] indicates. Holm's rule ([`holm`]) covers all cells together: a
-//! comparison of many cells of equal storage finds any difference at all in at most 5 of 100 cases.
+//! variation between runs, which [`Basis`] indicates. Holm's rule ([`holm`]) covers all cells together: if
+//! two systems are equal, a comparison of many cells reports any difference in at most 5 of 100 cases.
 
 #[cfg(test)]
 mod tests;
@@ -23,7 +23,7 @@ use crate::summary;
 use crate::summary::{CellSummary, Flag};
 pub use words::listed;
 
-/// A comparison of two records. The second one is judged: better and worse refer to B.
+/// A comparison of two records, A and B. "Better" and "worse" describe B relative to A.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     /// Cells in both records, in the order of A.
@@ -32,39 +32,41 @@ pub struct Comparison {
     pub only_a: Vec<String>,
     /// Names of cells only in B.
     pub only_b: Vec<String>,
-    /// What else is different.
+    /// Differences in the environment.
     pub environment: Vec<Difference>,
 }
 
-/// A cell in both records.
+/// The comparison of a cell that is in both records.
 #[derive(Clone, Debug, Serialize)]
 pub struct CellComparison {
-    /// Its name.
+    /// The name of the cell.
     pub cell: String,
-    /// What is compared.
+    /// The compared figure.
     pub figure: Figure,
-    /// In the first record.
+    /// The figure in A.
     pub a: Side,
-    /// In the second.
+    /// The figure in B.
     pub b: Side,
-    /// What came of it.
+    /// The result of the comparison.
     pub judgement: Judgement,
 }
 
-/// A cell in one of the records.
+/// The figures of a cell in one of the records.
 #[derive(Clone, Debug, Serialize)]
 pub struct Side {
-    /// The figure: requests a second, or microseconds. With several runs, their geometric mean.
+    /// The compared figure: requests per second, or microseconds. With several runs, this is their geometric
+    /// mean.
     pub value: f64,
-    /// Bytes a second, the median of the runs.
+    /// Bytes per second: the median of the runs.
     pub bytes_per_s: f64,
-    /// The 99th percentile of latency in microseconds (response time in an open loop); shown, but not judged.
+    /// The 99th percentile of the latency (in an open loop, of the response time), in microseconds. It is
+    /// shown, but not part of the test.
     pub p99_us: f64,
-    /// Runs.
+    /// The number of runs.
     pub runs: usize,
-    /// Requests that failed or returned wrong data.
+    /// The number of requests that failed or returned wrong data.
     pub faults: u64,
-    /// Warnings, which programs get as sentences.
+    /// Warnings; in JSON, as sentences.
     #[serde(serialize_with = "sentences")]
     pub flags: Vec<Flag>,
 }
@@ -77,28 +79,30 @@ pub enum Judgement {
     Better(Change),
     /// B is significantly worse.
     Worse(Change),
-    /// No significant difference. There may be one that is smaller than [`Change::detectable_percent`].
+    /// The difference is not significant. There may be a difference smaller than
+    /// [`Change::detectable_percent`].
     Undecided(Change),
-    /// The cells have the same name and different workloads.
+    /// The cells have the same name, but different workloads.
     OtherWorkload,
-    /// One side was not measured, or has too few measurements for an error estimate.
+    /// One side was not measured, or has too few measurements for an estimate of its error.
     TooLittle,
 }
 
-/// A difference, in percent of A.
+/// The difference between two figures.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// The difference of B from A in percent (negative if less).
+    /// The difference of B from A, in percent of A; negative if B is less.
     pub percent: f64,
-    /// The lower end of the interval of the true difference, at this cell's significance level.
+    /// The lower end of the confidence interval of the difference, at this cell's significance level, in
+    /// percent.
     pub low_percent: f64,
-    /// The upper end.
+    /// The upper end of the interval, in percent.
     pub high_percent: f64,
-    /// The probability of a difference at least as large if there is no true difference.
+    /// The p-value: the probability of a difference at least this large if there is no true difference.
     pub p: f64,
-    /// The significance level for `p`: 0.05, reduced for the number of cells.
+    /// The significance level for `p`: 0.05, reduced according to the number of cells.
     pub alpha: f64,
-    /// The smallest change for the worse, in percent of A, that four of five such comparisons would detect:
+    /// The smallest change for the worse that four of five such comparisons would detect, in percent of A:
     /// negative for a rate, positive for a time.
     pub detectable_percent: f64,
     /// The basis of the error estimates.
@@ -130,30 +134,30 @@ pub fn compare(a: &Record, b: &Record) -> Comparison {
 }
 
 impl Comparison {
-    /// Cells that are significantly worse in B, by more than this percentage, and cells with failed requests
-    /// or wrong data in B only.
+    /// Returns the cells that are significantly worse in B by more than this percentage, and the cells with
+    /// failed requests or wrong data only in B.
     pub fn worse(&self, above_percent: f64) -> impl Iterator<Item = &CellComparison> {
         self.cells.iter().filter(move |cell| cell.is_worse(above_percent))
     }
 
-    /// A table and its remarks for a terminal with this number of columns.
+    /// Returns a table with remarks, for a terminal with this number of columns.
     pub fn terminal(&self, width: usize) -> String {
         words::terminal(self, width)
     }
 
-    /// The same as Markdown, for a merge request.
+    /// Returns the table and remarks as Markdown, for a merge request.
     pub fn markdown(&self) -> String {
         words::markdown(self)
     }
 
-    /// Cells that could be judged.
+    /// Returns the number of cells that could be compared.
     pub fn judged(&self) -> usize {
         self.cells.iter().filter(|cell| cell.judgement.change().is_some()).count()
     }
 }
 
 impl CellComparison {
-    /// Whether it is worse in B, as in [`Comparison::worse`].
+    /// Whether the cell is worse in B, as in [`Comparison::worse`].
     pub fn is_worse(&self, above_percent: f64) -> bool {
         let slower = match self.judgement {
             Judgement::Worse(change) => change.percent.abs() > above_percent,
@@ -165,14 +169,14 @@ impl CellComparison {
         slower || self.has_new_faults()
     }
 
-    /// Whether requests failed or returned wrong data in B only.
+    /// Whether requests failed or returned wrong data only in B.
     pub fn has_new_faults(&self) -> bool {
         self.b.faults > 0 && self.a.faults == 0
     }
 }
 
 impl Judgement {
-    /// The difference, if there is a comparison.
+    /// Returns the difference, if the cell could be compared.
     pub fn change(&self) -> Option<Change> {
         match self {
             Judgement::Better(change) | Judgement::Worse(change) | Judgement::Undecided(change) => {
@@ -183,14 +187,14 @@ impl Judgement {
     }
 }
 
-/// The same cell in both records, before all cells are judged together.
+/// The same cell in both records, before the significance levels of all cells are known.
 struct Pair<'a> {
     a: &'a CellSummary,
     b: &'a CellSummary,
     figure: Figure,
     sides: [Option<Measured>; 2],
     alike: bool,
-    /// Compares logarithms; `None` without an error estimate.
+    /// The comparison of the logarithms; `None` without an estimate of the error.
     test: Option<Welch>,
 }
 
@@ -208,7 +212,7 @@ impl<'a> Pair<'a> {
         let judgement = match self.test {
             None if !self.alike => Judgement::OtherWorkload,
             None => Judgement::TooLittle,
-            // There is one level for each test.
+            // Each test has its own level.
             Some(test) => self.judgement(test, levels.next().unwrap_or_default()),
         };
         let [a, b] = [(self.a, &self.sides[0]), (self.b, &self.sides[1])]
@@ -236,9 +240,9 @@ impl<'a> Pair<'a> {
     }
 }
 
-/// A difference of logarithms in percent.
+/// Converts a difference of logarithms to percent.
 fn percent(log: f64) -> f64 {
-    // Larger values are clamped, so that the result is a number in JSON.
+    // Larger values are clamped, so that JSON can represent the result as a number.
     const PERCENT_MAX: f64 = 1e6;
     (100.0 * log.exp_m1()).min(PERCENT_MAX)
 }
@@ -258,7 +262,7 @@ fn sentences<S: Serializer>(flags: &[Flag], serializer: S) -> Result<S::Ok, S::E
     serializer.collect_seq(flags.iter().map(Flag::to_string))
 }
 
-/// Whether two cells make the same requests, apart from seeds and names.
+/// Whether two cells make the same requests, apart from their seeds and names.
 fn same_work(one: &Cell, other: &Cell) -> bool {
     let what = |cell: &Cell| -> Vec<Role> {
         let plain = |role: &Role| {
@@ -275,20 +279,21 @@ fn missing(from: &[CellSummary], among: &[CellSummary]) -> Vec<String> {
     from.iter().filter(is_missing).map(|cell| cell.cell.name.clone()).collect()
 }
 
-// Environment differences between two measurements.
+// Differences between the environments of two measurements.
 
-/// One difference.
+/// A fact that differs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// Its name: `kernel`, `MTU`, `FirstBurstLength`.
+    /// The name of the fact: `kernel`, `MTU`, `FirstBurstLength`.
     pub name: String,
-    /// Its value in A, if known.
+    /// The value in A, if known.
     pub a: Option<String>,
-    /// In B.
+    /// The value in B, if known.
     pub b: Option<String>,
 }
 
-/// The storage, the program, and every fact that differs, in the order of A; facts known only in B come last.
+/// Compares the storage, the program and all facts. Returns those that differ, in the order of A, followed by
+/// facts that are known only in B.
 fn differences(a: &Record, b: &Record) -> Vec<Difference> {
     let about = |name: &str, of: fn(&Record) -> String| Difference {
         name: name.to_owned(),
@@ -318,15 +323,15 @@ fn key(fact: &Fact) -> (Group, &str) {
     (fact.group, &fact.name)
 }
 
-// The figure of a cell, with its error.
+// The compared figure of a cell, with its error.
 
 /// The figure to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
-    /// Requests a second: more is better.
+    /// Requests per second: more is better.
     Iops,
-    /// The median response time in microseconds, if the rate was configured: less is better.
+    /// The median response time in microseconds, if the rate is configured: less is better.
     ResponseUs,
 }
 
@@ -336,22 +341,22 @@ pub enum Figure {
 pub enum Basis {
     /// The variation between the runs of each side.
     Runs,
-    /// The samples of a single run on one of the sides, or on both. The variation between runs is unknown, so
-    /// a significant difference may be one between two runs and not between two systems.
+    /// The samples of a single run, on one side or on both. The variation between runs is unknown, so a
+    /// significant difference may be one between two runs, and not one between two systems.
     Samples,
 }
 
-/// A figure in one record.
+/// The figure of a cell in one record.
 struct Measured {
     /// The displayed value.
     value: f64,
-    /// Its logarithm with the error; `None` if the error is unknown.
+    /// The logarithm of the figure with its error; `None` if the error is unknown.
     log: Option<MeanEstimate>,
     basis: Basis,
 }
 
 impl Figure {
-    /// The figure of a cell: a time if any of its roles has a configured rate.
+    /// Returns the figure to compare: a time if any role of the cell has a configured rate.
     fn of(cell: &Cell) -> Figure {
         let open = cell.roles.iter().any(|role| role.workload.pace.is_open());
         if open { Figure::ResponseUs } else { Figure::Iops }
@@ -365,7 +370,7 @@ impl Figure {
         }
     }
 
-    /// A difference of this size for the worse.
+    /// Returns a difference of this size in the direction that is worse.
     fn worse_by(self, size: f64) -> f64 {
         match self {
             Figure::Iops => -size,
@@ -380,21 +385,22 @@ impl Figure {
         }
     }
 
-    /// The same for each sample. With several clients, the mean of their medians is used.
+    /// Returns the figure for each sample. With several clients, it is the mean of their medians.
     fn of_samples(self, run: &CellRun) -> Vec<f64> {
         match self {
             Figure::Iops => run.iops_samples(),
             Figure::ResponseUs => {
                 let clients = run.clients.len().max(1) as f64;
                 let sums = run.sample_by_sample(|sample| sample.p50_us);
-                // A sample in which nothing completed has no median.
+                // A sample without completed requests has no median.
                 sums.into_iter().map(|sum| sum / clients).filter(|us| *us > 0.0).collect()
             }
         }
     }
 }
 
-/// The figure of a cell in one record, from the runs that count; `None` if nothing was measured.
+/// Returns the figure of a cell in one record, from the runs that count. Returns `None` if nothing was
+/// measured.
 fn measured(runs: &[&CellRun], figure: Figure) -> Option<Measured> {
     let values: Vec<f64> = runs.iter().map(|run| figure.of_run(run)).collect();
     if values.iter().any(|value| !value.is_finite() || *value <= 0.0) {
@@ -415,7 +421,7 @@ fn of_runs(values: &[f64]) -> Measured {
     Measured { value: log.mean.exp(), log: Some(log), basis: Basis::Runs }
 }
 
-/// The value of the whole run, with the relative error of its samples' mean.
+/// Returns the value of the whole run, with the relative error of the mean of its samples.
 fn of_samples(value: f64, samples: &[f64]) -> Measured {
     let log =
         series_mean(samples).filter(|series| series.mean > 0.0 && series.freedom >= 1.0).map(|series| {

@@ -8,7 +8,7 @@ fn cells(count: usize) -> Vec<Cell> {
     (0..count).map(|number| cell(&format!("cell-{number}"), 4096, 1)).collect()
 }
 
-/// A record in which each cell has these rates, run after run.
+/// Creates a record in which each cell has these rates, one for each run.
 fn rates(cells: &[Cell], rates: &[&[f64]]) -> Record {
     let runs = cells
         .iter()
@@ -22,7 +22,7 @@ fn one(a: &[f64], b: &[f64]) -> CellComparison {
     compare(&rates(&cells, &[a]), &rates(&cells, &[b])).cells.remove(0)
 }
 
-/// A normally distributed number: the sum of twelve uniform ones.
+/// Returns a number that is approximately normally distributed: the sum of twelve uniform numbers.
 fn normal(random: &mut Random) -> f64 {
     (0..12).map(|_| random.next() as f64 / u64::MAX as f64).sum::<f64>() - 6.0
 }
@@ -105,7 +105,7 @@ fn in_an_open_loop_time_is_compared_and_less_is_better() {
 
 #[test]
 fn the_more_cells_are_compared_the_surer_each_has_to_be() {
-    // As a single comparison, this difference is significant with p = 3 %.
+    // Alone, this difference is significant with p = 3 %.
     let (a, b): (&[f64], &[f64]) = (&[1000.0, 1020.0, 980.0], &[950.0, 970.0, 930.0]);
     assert!(matches!(one(a, b).judgement, Judgement::Worse(_)));
     let cells = cells(10);

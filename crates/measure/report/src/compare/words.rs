@@ -1,4 +1,4 @@
-//! A comparison as text: a table for a terminal or for Markdown, and its remarks.
+//! Formats a comparison: a table for a terminal or for Markdown, with remarks.
 
 use std::mem::discriminant;
 
@@ -42,7 +42,7 @@ pub(super) fn terminal(comparison: &Comparison, width: usize) -> String {
     printed(&lines)
 }
 
-/// For a merge request.
+/// Formats the comparison as Markdown, for a merge request.
 pub(super) fn markdown(comparison: &Comparison) -> String {
     let rows: Vec<[String; 8]> = rows(comparison).collect();
     let mut text = format!("**{}**\n\n", count(comparison));
@@ -59,7 +59,7 @@ pub(super) fn markdown(comparison: &Comparison) -> String {
     text
 }
 
-/// A few names, and the number of further ones.
+/// Lists a few names, and the number of further ones.
 pub fn listed(names: &[&str]) -> String {
     const SHOWN: usize = 5;
     let shown: Vec<String> = names.iter().take(SHOWN).map(|name| printable(name)).collect();
@@ -69,7 +69,7 @@ pub fn listed(names: &[&str]) -> String {
     }
 }
 
-/// The first line.
+/// Returns the first line: the number of cells with each result.
 fn count(comparison: &Comparison) -> String {
     let of = |is: fn(&Judgement) -> bool| comparison.cells.iter().filter(|cell| is(&cell.judgement)).count();
     let worse = of(|judgement| matches!(judgement, Judgement::Worse(_)));
@@ -96,7 +96,7 @@ fn cells(count: usize) -> String {
 }
 
 fn head(comparison: &Comparison) -> [String; 8] {
-    // Each time includes its unit, and so do the rates in a mixed table.
+    // Each time includes its unit. If a table contains times as well as rates, each rate also does.
     let [a, b] = if only_rates(comparison) { ["A, IOPS", "B, IOPS"] } else { ["A", "B"] };
     ["cell", a, b, "difference", "interval", "", "detectable", "p99 A → B"].map(str::to_owned)
 }
@@ -139,7 +139,7 @@ fn value(side: &Side, figure: Figure, unit: &str) -> String {
     }
 }
 
-/// A difference in percent, with a sign: `+3.1 %`, `−0.4 %`. An interval may be unbounded.
+/// Formats a difference in percent with its sign: `+3.1 %`, `−0.4 %`. The end of an interval may be infinite.
 fn signed(percent: f64) -> String {
     const SHOWN_MAX: f64 = 9999.0;
     let sign = if percent < 0.0 { '−' } else { '+' };
@@ -150,7 +150,7 @@ fn signed(percent: f64) -> String {
     }
 }
 
-/// Remarks needed to read and trust the table.
+/// Returns the remarks that readers need to interpret the table.
 fn remarks(comparison: &Comparison) -> Vec<String> {
     let judged = comparison.judged();
     let mut remarks = vec![format!(
@@ -185,7 +185,8 @@ fn of_basis(comparison: &Comparison, basis: Basis) -> Vec<&str> {
     comparison.cells.iter().filter(has).map(|cell| cell.cell.as_str()).collect()
 }
 
-/// Warnings about individual cells: for each kind of flag, the first one and the other cells that have it.
+/// Returns warnings about individual cells. Each kind of flag is shown for the first cell, followed by the
+/// names of the other cells that have it.
 fn flags(comparison: &Comparison) -> Vec<String> {
     let sides = comparison.cells.iter().flat_map(|cell| [(cell, 'A', &cell.a), (cell, 'B', &cell.b)]);
     let raised = sides.flat_map(|(cell, side, of)| of.flags.iter().map(move |flag| (flag, cell, side)));
@@ -206,7 +207,7 @@ fn flags(comparison: &Comparison) -> Vec<String> {
     kinds.into_iter().map(sentence).collect()
 }
 
-/// A heading, and a row for each difference.
+/// Returns a heading and a row for each difference.
 fn environment(comparison: &Comparison) -> Vec<[String; 3]> {
     let head = ["different too", "A", "B"].map(str::to_owned);
     let told = |value: &Option<String>| value.as_deref().map_or("not known".to_owned(), printable);
@@ -222,7 +223,7 @@ fn table<const N: usize>(head: &[String; N], columns: [Align; N], rows: &[[Strin
     format!("{}| {rule} |\n{body}", line(head))
 }
 
-/// Text without Markdown syntax.
+/// Escapes Markdown syntax.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {

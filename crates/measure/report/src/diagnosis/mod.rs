@@ -1,11 +1,11 @@
 //! The report of a diagnosis: the cause, its evidence, the expected gain from a fix, and the remedies.
 //!
-//! Every form starts with the verdict, followed by up to three findings and the time of one request by layer
-//! ([`waterfall`]). Every load with its limits follows, and at the end all measurements. A terminal shows the
-//! same in lines of its width. All conclusions come from [`diagnose`].
+//! Every format starts with the verdict, followed by up to three findings, and the time of one request by
+//! layer ([`waterfall`]). Then every load is shown with its limits, and at the end all measurements. The
+//! output for a terminal is a summary of this. All conclusions come from [`diagnose`].
 //!
-//! Evidence contains text from the target. Like all other text in a report, it passes through `markup`,
-//! `markdown`, or here [`terminal`], which remove markup and cursor movements.
+//! The evidence contains text from the target. Like all other text in a report, it passes through `markup`,
+//! `markdown` or [`terminal`], which escape markup and replace control characters.
 
 mod sections;
 mod terminal;
@@ -19,36 +19,37 @@ use serde::Serialize;
 use super::{html, markdown};
 use diagnose::Diagnosis;
 
-/// A diagnosis, with its time and program version.
+/// The report of a diagnosis, with the time of the diagnosis and the version of the program.
 #[derive(Clone, Copy, Debug)]
 pub struct DiagnosisReport<'a> {
     diagnosis: &'a Diagnosis,
-    /// The start time, in human-readable form; empty if not needed.
+    /// The start time in human-readable form; not shown if empty.
     begun: &'a str,
-    /// The version of the program that made it.
+    /// The version of the program that made the diagnosis.
     version: &'a str,
 }
 
 impl<'a> DiagnosisReport<'a> {
-    /// The report of a diagnosis that began at this time, made by this version.
+    /// Creates the report of a diagnosis that started at this time and was made by this version.
     pub fn new(diagnosis: &'a Diagnosis, begun: &'a str, version: &'a str) -> DiagnosisReport<'a> {
         DiagnosisReport { diagnosis, begun, version }
     }
 
-    /// A self-contained HTML file.
+    /// Returns the report as a self-contained HTML file.
     pub fn html(&self) -> String {
         html::page(&sections::document(self))
     }
 
-    /// The same as Markdown, with numbers in place of figures.
+    /// Returns the report as Markdown, with numbers instead of figures.
     pub fn markdown(&self) -> String {
         markdown::page(&sections::document(self))
     }
 
-    /// The complete diagnosis for programs. Its names are stable, and documented in `docs/diagnose-json.md`.
+    /// Returns the complete diagnosis for programs. Its names are stable, and documented in
+    /// `docs/diagnose-json.md`.
     ///
     /// # Errors
-    /// The diagnosis cannot be written as JSON.
+    /// Fails if the diagnosis cannot be written as JSON.
     pub fn json(&self) -> serde_json::Result<String> {
         let DiagnosisReport { diagnosis, begun, version } = *self;
         let told = Told {
@@ -62,35 +63,35 @@ impl<'a> DiagnosisReport<'a> {
         serde_json::to_string_pretty(&told).map(|text| text + "\n")
     }
 
-    /// The same for a terminal with this number of columns, of which up to 100 are used.
+    /// Returns a summary for a terminal with this number of columns, of which up to 100 are used.
     pub fn terminal(&self, width: usize) -> String {
         terminal::summary(self.diagnosis, width)
     }
 }
 
-/// The JSON of a diagnosis.
+/// The JSON document of a diagnosis.
 #[derive(Serialize)]
 struct Told<'a> {
-    /// As in the JSON of all commands.
+    /// The version of the format, under the name that the JSON of all commands uses.
     version: u32,
-    /// The same, under its older name.
+    /// The version of the format, under its older name.
     format: u32,
     /// The program's version.
     linerate: &'a str,
     begun: &'a str,
-    /// The verdict in words.
+    /// The verdict as a sentence.
     says: String,
     #[serde(flatten)]
     diagnosis: &'a Diagnosis,
 }
 
-/// Incremented when an older reader would misunderstand the format.
+/// The version of the format. It is incremented if an older reader would misunderstand the new format.
 const FORMAT: u32 = 1;
 
-/// The diagnosis in a `diagnosis.json`.
+/// Parses a `diagnosis.json`.
 ///
 /// # Errors
-/// The text is not a diagnosis, or has another format.
+/// The text is not a diagnosis, or has a different format version.
 pub fn read(json: &str) -> Result<Diagnosis, String> {
     #[derive(serde::Deserialize)]
     struct Format {
@@ -103,7 +104,7 @@ pub fn read(json: &str) -> Result<Diagnosis, String> {
     serde_json::from_str(json).map_err(|error| error.to_string())
 }
 
-/// A verdict in one sentence, for a separate line.
+/// Returns the verdict as one sentence, for a separate line.
 pub fn verdict(diagnosis: &Diagnosis) -> String {
     words::verdict(diagnosis)
 }

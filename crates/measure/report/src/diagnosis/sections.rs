@@ -14,7 +14,7 @@ use crate::diagnosis::{DiagnosisReport, words};
 use crate::document::{Block, Document, Headline, Lead, Section, Table, Tone, Verdict};
 use crate::sections;
 
-/// The complete report of a diagnosis.
+/// Returns the complete report of a diagnosis.
 pub(super) fn document(report: &DiagnosisReport<'_>) -> Document {
     let diagnosis = report.diagnosis;
     let evidence = &diagnosis.evidence;
@@ -48,7 +48,7 @@ fn subtitle(report: &DiagnosisReport<'_>) -> String {
     parts.join(" · ")
 }
 
-/// The path: the interface, and every connection at rest and under load.
+/// Returns the section on the path: the interface, and every connection at rest and under load.
 fn connections_section(evidence: &Evidence) -> Option<Section> {
     let mut blocks = vec![Block::Text(link(&evidence.link))];
     blocks.extend(words::long_packets(evidence).map(Block::Text));
@@ -75,7 +75,8 @@ fn link(link: &Known<LinkLayer>) -> String {
     }
 }
 
-/// An NBD request may use any connection, so connections have no separate request times.
+/// Returns the table of the idle connections. An NBD request may use any connection, so NBD connections have
+/// no separate request times.
 fn at_rest(evidence: &Evidence) -> Table {
     let has_nop = evidence.nbd.is_none();
     let columns = [
@@ -106,10 +107,10 @@ fn at_rest(evidence: &Evidence) -> Table {
     table
 }
 
-/// Longer tables are folded.
+/// Tables with more rows are folded.
 const ROWS: usize = 12;
 
-/// The traffic of the connections, with lost and reordered segments.
+/// Returns the traffic of the connections, with lost and reordered segments.
 fn traffic(loads: &[LoadRun]) -> Table {
     let columns =
         ["load", "#connection", "#sent, MB", "#received, MB", "#resent", "#out of order", "#round trip"];
@@ -132,7 +133,7 @@ fn traffic(loads: &[LoadRun]) -> Table {
     table.folded(many)
 }
 
-/// The windows of the connections under load, and which of them limited the rate.
+/// Returns the windows of the connections under load, and which of them limited the rate.
 fn windows(loads: &[LoadRun]) -> Table {
     let columns = [
         "load",
@@ -164,7 +165,7 @@ fn under_load(loads: &[LoadRun]) -> impl Iterator<Item = (&LoadRun, &PathUnderLo
     loads.iter().flat_map(|run| run.paths.iter().map(move |path| (run, path)))
 }
 
-/// `12 (0.31 %)`.
+/// Formats a part and its share: `12 (0.31 %)`.
 fn of(part: u64, all: Option<u64>) -> String {
     match all {
         Some(all) if all > 0 && part > 0 => {
@@ -178,7 +179,7 @@ fn not_told() -> String {
     "?".to_owned()
 }
 
-/// The findings, the greatest gain first: evidence, expected gain, and remedies.
+/// Returns the section on the findings, in order of decreasing gain: evidence, expected gain, and remedies.
 fn findings_section(diagnosis: &Diagnosis) -> Option<Section> {
     let findings = diagnosis.findings.iter().enumerate();
     let blocks: Vec<Block> =
@@ -208,7 +209,7 @@ fn remedies(finding: &Finding) -> Option<Block> {
     (!table.rows.is_empty()).then_some(Block::Table(table))
 }
 
-/// The result of the test, or how to run it.
+/// Returns the result of the test of a finding, or how to run the test.
 fn tried(finding: &Finding) -> String {
     match (&finding.gain.confirmed, &finding.trial) {
         (Some(tried), _) => format!("Tested, in alternating rounds: {}.", confirmed(tried)),
@@ -224,7 +225,7 @@ fn tried(finding: &Finding) -> String {
     }
 }
 
-/// The time of one request, by layer.
+/// Returns the section on the time of one request by layer.
 fn layers_section(evidence: &Evidence) -> Option<Section> {
     let waterfalls = waterfalls(evidence);
     if waterfalls.is_empty() {
@@ -272,7 +273,7 @@ fn table(waterfalls: &[Waterfall]) -> Table {
     table
 }
 
-/// `12.3 µs ± 0.8 µs`, or that it is below the noise.
+/// Formats the time of a layer: `12.3 µs ± 0.8 µs`, or that it is below the noise.
 fn takes(step: &Step) -> String {
     let takes = latency(step.takes_us());
     match step {
@@ -283,7 +284,8 @@ fn takes(step: &Step) -> String {
     }
 }
 
-/// The rate of each load, every limit separately, and the time of its requests by phase.
+/// Returns the section on the loads: the rate of each, every limit separately, and the time of its requests
+/// by phase.
 fn loads_section(diagnosis: &Diagnosis) -> Option<Section> {
     let runs = &diagnosis.evidence.loads;
     if runs.is_empty() {
@@ -338,7 +340,7 @@ fn result(run: &LoadRun, explained: Option<&Explained>) -> [String; 8] {
     ]
 }
 
-/// `link 117, requests at once 240`.
+/// Formats the lowest limits: `link 117, requests at once 240`.
 pub(in crate::diagnosis) fn tightest(explained: &Explained, most: usize) -> String {
     let one = |(term, per_s): &(Term, f64)| format!("{} {}", words::term(*term), megabytes(*per_s));
     explained.terms.iter().take(most).map(one).collect::<Vec<_>>().join(", ")
@@ -363,7 +365,7 @@ fn loads_bars(diagnosis: &Diagnosis) -> Bars {
     }
 }
 
-/// Parts below this share of the whole are too small to be visible.
+/// Parts below this share of the whole are not drawn, since they would be too small to be visible.
 const SEEN: f64 = 0.005;
 
 fn parts(runs: &[LoadRun], nbd: bool) -> Bars {
@@ -387,7 +389,7 @@ fn parts(runs: &[LoadRun], nbd: bool) -> Bars {
     }
 }
 
-/// The parts in chronological order; an invalid number counts as zero.
+/// Returns the parts in chronological order, with their names. An invalid number counts as zero.
 fn named(parts: &Parts, nbd: bool) -> [(&'static str, f64); 7] {
     let named = [
         ("waiting for the command window", parts.waiting_us),
@@ -401,7 +403,7 @@ fn named(parts: &Parts, nbd: bool) -> [(&'static str, f64); 7] {
     named.map(|(name, us)| (name, if us.is_finite() && us > 0.0 { us } else { 0.0 }))
 }
 
-/// The same loads over other sessions.
+/// Returns the table of the same loads over other sessions.
 fn beside(runs: &[LoadRun]) -> Table {
     let columns = ["load", "by another session", "#rounds", "#MB/s", "#MB/s so", "#ratio"];
     let mut table = Table::of("In alternating rounds", &columns);
@@ -468,7 +470,7 @@ fn cpu(runs: &[LoadRun], nbd: bool) -> Table {
     table.folded(true)
 }
 
-/// Reference data: every probe with its median and interval.
+/// Returns the section with every probe, its median and its interval, for reference.
 fn probes_section(evidence: &Evidence) -> Option<Section> {
     let columns =
         ["probe", "#times", "#shortest", "#median", "#from", "#to", "#p99", "#longest", "not known"];
@@ -482,7 +484,7 @@ fn probes_section(evidence: &Evidence) -> Option<Section> {
     Some(Section { id: "probes", title: "Appendix: every probe", blocks })
 }
 
-/// In the order of the ladder.
+/// Returns all probes in the order of the ladder, with their names.
 fn probes(evidence: &Evidence) -> Vec<(String, &Known<Timed>)> {
     let ladder = &evidence.ladder;
     let [block, physical] = [evidence.storage.block_bytes, evidence.storage.physical_block_bytes]
@@ -504,7 +506,7 @@ fn probes(evidence: &Evidence) -> Vec<(String, &Known<Timed>)> {
     all
 }
 
-/// The same probe with this number of bytes.
+/// Names a probe for each of its lengths in bytes.
 fn sized<'a>(
     what: &'a str,
     probes: &'a [(u32, Known<Timed>)],
@@ -536,7 +538,8 @@ fn row(name: String, known: &Known<Timed>) -> [String; 9] {
     ]
 }
 
-/// The box at the top: the one sentence, the gains in large letters, and the unknowns.
+/// Returns the box at the top: the verdict in one sentence, the gains in large letters, and the unknown
+/// values.
 fn verdict(diagnosis: &Diagnosis) -> Verdict {
     let says = format!("{} {}.", tone(&diagnosis.verdict).sign(), words::verdict(diagnosis));
     let remedy = diagnosis.findings.first().and_then(|finding| finding.remedies.first());
@@ -565,7 +568,8 @@ pub(in crate::diagnosis) fn tone(verdict: &Told) -> Tone {
     }
 }
 
-/// A gain for each finding; without any, the share of a limit reached, or the unexplained share.
+/// Returns a gain for each finding. Without findings, returns the achieved share of the limit, or the
+/// unexplained share of the time.
 fn headlines(diagnosis: &Diagnosis) -> Vec<Headline> {
     if !diagnosis.findings.is_empty() {
         return diagnosis.findings.iter().map(|finding| gain(diagnosis, finding)).collect();

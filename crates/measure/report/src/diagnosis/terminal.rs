@@ -1,7 +1,8 @@
-//! The terminal output of a diagnosis: the verdict, the findings with their evidence and settings, the layers
+//! The terminal output of a diagnosis: the verdict, the findings with their evidence and remedies, the layers
 //! and the loads.
 //!
-//! The output does not depend on colour, and nothing is cut: text wraps, and omitted columns are listed.
+//! The output does not depend on colour, and no text is cut: text wraps, and the names of omitted columns are
+//! listed.
 
 use super::sections::{tightest, tone};
 use super::waterfall::{Step, Waterfall, unknown, waterfalls};
@@ -12,10 +13,10 @@ use diagnose::{Diagnosis, Explained, Finding, Known, LoadRun, Remedy};
 use readable::figures::{grouped, latency, megabytes, significant};
 use readable::table::{Align, Column, hanging, wrapped};
 
-/// A layer's name and its time, before its bar.
+/// The width of a layer's name and time, which precede its bar.
 const LAYER_WIDTH: usize = 34;
 
-/// The summary, for a terminal with this number of columns.
+/// Returns the summary for a terminal with this number of columns.
 pub(super) fn summary(diagnosis: &Diagnosis, width: usize) -> String {
     let width = used(width);
     let below = [layers(diagnosis, width), loads(diagnosis, width), not_known(diagnosis, width)];
@@ -80,7 +81,7 @@ fn layers(diagnosis: &Diagnosis, width: usize) -> Vec<String> {
     waterfalls.iter().flat_map(waterfall).collect()
 }
 
-/// A layer's name, its time and its bar; a name of several layers has more lines.
+/// Formats a layer: its name, its time and its bar. The name of several merged layers takes more lines.
 fn layer(step: &Step, most_us: f64, room: usize) -> Vec<String> {
     let takes = match step.is_noise() {
         true => format!("<{}", latency(step.give_us)),
@@ -94,7 +95,7 @@ fn layer(step: &Step, most_us: f64, room: usize) -> Vec<String> {
     names.map(line).collect()
 }
 
-/// A piece of a bar, starting where the previous layer ended; never empty.
+/// Returns the bar of a layer, which starts where the previous layer's ends. It has at least one character.
 fn piece(step: &Step, most_us: f64, room: usize) -> String {
     let at = |us: f64| if most_us > 0.0 { us / most_us * room as f64 } else { 0.0 };
     let begin = (at(step.from_us).round() as usize).min(room.saturating_sub(1));
@@ -103,7 +104,7 @@ fn piece(step: &Step, most_us: f64, room: usize) -> String {
     format!("{:begin$}{drawn}", "")
 }
 
-/// Columns, and the order in which they are omitted if they do not all fit.
+/// The columns, with the order in which they are omitted if they do not all fit.
 const COLUMNS: [(&str, Align, u8); 7] = [
     ("loads", Align::Left, 0),
     ("MB/s", Align::Right, 0),

@@ -1,4 +1,4 @@
-//! The time of a single request by layer: the additional time of each rung of the ladder.
+//! The time of a single request by layer. Each layer's time is the additional time of one rung of the ladder.
 //!
 //! ```text
 //!   TCP round trip    ████
@@ -8,8 +8,8 @@
 //!   medium                     ███████████
 //! ```
 //!
-//! The layer of an unknown rung is merged into that of the next known one. A rung that is faster than the
-//! previous one, which happens within the noise, has the length zero.
+//! If a rung is unknown, its layer is merged into that of the next known rung. If a rung is faster than the
+//! previous one, which noise can cause, its layer has the length zero.
 
 use diagnose::{Evidence, Known, LoadRun, Timed};
 use model::Direction;
@@ -17,35 +17,36 @@ use readable::figures::size;
 
 use crate::diagnosis::words;
 
-/// One request, layer by layer.
+/// The time of one request, layer by layer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Waterfall {
-    /// `a read of 4 KiB`.
+    /// The name of the request: `a read of 4 KiB`.
     pub(super) request: String,
-    /// The direction of its data.
+    /// The direction of the request's data.
     pub(super) direction: Direction,
-    /// From the network inwards.
+    /// The layers, from the network to the medium.
     pub(super) steps: Vec<Step>,
 }
 
-/// A layer of it.
+/// The time of one layer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Step {
-    /// Its name; several if the layers above it are unknown.
+    /// The name of the layer; several names if the layers before it are unknown.
     pub(super) layer: String,
-    /// Its index among all layers, from the network inwards: the same for reads and writes.
+    /// The index of the layer among all layers, from the network to the medium. It is the same for reads and
+    /// writes.
     pub(super) rank: usize,
-    /// Its start, in microseconds from the request's start.
+    /// The start of the layer's time, in microseconds from the start of the request.
     pub(super) from_us: f64,
-    /// The end of the step, in microseconds.
+    /// The end of the layer's time, in microseconds from the start of the request.
     pub(super) to_us: f64,
-    /// The uncertainty of `to_us`, on either side: half of the 95 % interval of the difference.
+    /// The uncertainty of `to_us`, to each side: half of the 95 % interval of the difference.
     pub(super) give_us: f64,
-    /// It was not measured, but computed from the negotiated keys.
+    /// Whether the time was computed from the negotiated keys instead of being measured.
     pub(super) reckoned: bool,
 }
 
-/// The time of a request that reaches a layer.
+/// The total time of a request that reaches a layer.
 struct Rung {
     layer: &'static str,
     rank: usize,
@@ -60,25 +61,25 @@ struct Until {
 }
 
 impl Step {
-    /// Its length, in microseconds.
+    /// Returns the time of the layer, in microseconds.
     pub(super) fn takes_us(&self) -> f64 {
         self.to_us - self.from_us
     }
 
-    /// Whether it is zero within the measurement error.
+    /// Whether the time is zero within the measurement error.
     pub(super) fn is_noise(&self) -> bool {
         self.takes_us() <= self.give_us
     }
 }
 
 impl Waterfall {
-    /// The total, in microseconds.
+    /// Returns the total time, in microseconds.
     pub(super) fn whole_us(&self) -> f64 {
         self.steps.last().map_or(0.0, |step| step.to_us)
     }
 }
 
-/// Of a read, of a write, and of a durable write, if measured.
+/// Returns the waterfalls of a read, of a write and of a durable write, as far as they were measured.
 pub(super) fn waterfalls(evidence: &Evidence) -> Vec<Waterfall> {
     let storage = &evidence.storage;
     let read = format!("a read of {}", size(f64::from(storage.block_bytes)));
@@ -99,7 +100,8 @@ fn reading(evidence: &Evidence) -> Vec<Rung> {
     rungs
 }
 
-/// Without a measured write, only the path is known, which the read already shows.
+/// Returns the rungs of a write. If no write was measured, there are none: the path alone is already part of
+/// the read.
 fn writing(evidence: &Evidence) -> Vec<Rung> {
     let ladder = &evidence.ladder;
     if measured(&ladder.write).is_none() && measured(&ladder.durable_write).is_none() {
@@ -112,12 +114,12 @@ fn writing(evidence: &Evidence) -> Vec<Rung> {
     rungs
 }
 
-/// The common part of every request: the path, and the handling of the PDU.
+/// Returns the rungs that all requests have in common: the path, and the handling of the PDU.
 fn to_the_target(evidence: &Evidence) -> Vec<Rung> {
     let ladder = &evidence.ladder;
     let shortest = evidence.paths.iter().map(|path| path.round_trip_min_us.unwrap_or(path.round_trip_us));
     let shortest = shortest.filter(|us| us.is_finite() && *us > 0.0).min_by(f64::total_cmp);
-    // If a NOP is faster than TCP's round trip, the NOP is right: the kernel's value is the coarser one.
+    // If a NOP is faster than TCP's round trip, use the NOP's time, since the kernel's value is less precise.
     let nop = measured(&ladder.nop).map_or(f64::INFINITY, |nop| nop.us);
     let way = shortest.map(|us| Until { us: us.min(nop), give_us: 0.0 });
     let way = Rung { layer: "TCP round trip", rank: 0, until: way, reckoned: false };
@@ -130,7 +132,7 @@ fn to_the_target(evidence: &Evidence) -> Vec<Rung> {
     }
 }
 
-/// The time of waiting for R2Ts, if the write waits for them: one NOP for each.
+/// Returns the time that a write waits for R2Ts, if it does: one NOP for each wait.
 fn solicitation(evidence: &Evidence) -> Option<Rung> {
     let exchanges = evidence.got?.exchanges(Direction::Write, written_bytes(evidence));
     let ladder = &evidence.ladder;
@@ -141,7 +143,8 @@ fn solicitation(evidence: &Evidence) -> Option<Rung> {
     (exchanges > 1).then_some(Rung { layer: "waiting for R2Ts", rank: 3, until, reckoned: true })
 }
 
-/// Until a write is on stable storage: with FUA, or otherwise by a SYNCHRONIZE CACHE after it.
+/// Returns the time until a write is on stable storage: with FUA, or otherwise with a SYNCHRONIZE CACHE after
+/// the write.
 fn durable(evidence: &Evidence) -> Option<Until> {
     let ladder = &evidence.ladder;
     let flushed = || {
@@ -169,7 +172,7 @@ fn measured(known: &Known<Timed>) -> Option<Until> {
     }
 }
 
-/// The steps between the known rungs.
+/// Returns the differences between the known rungs.
 fn steps(rungs: Vec<Rung>) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut layers: Vec<&str> = Vec::new();
@@ -191,9 +194,11 @@ fn steps(rungs: Vec<Rung>) -> Vec<Step> {
     steps
 }
 
-// Unknown values, with the reasons: layers that a target does not expose, failed loads, and forbidden writes.
+// Unknown values with the reasons: layers that a target does not expose, failed loads, and writes that were
+// not allowed.
 
-/// A sentence for each reason with all values that it affects, in the order of the layers; then the failures.
+/// Returns one sentence for each reason, with all values that it affects, in the order of the layers. The
+/// failures of loads follow.
 pub(super) fn unknown(evidence: &Evidence) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for (what, why) in gaps(evidence) {
@@ -206,7 +211,7 @@ pub(super) fn unknown(evidence: &Evidence) -> Vec<String> {
     gaps.chain(evidence.loads.iter().filter_map(failed)).collect()
 }
 
-/// The missing measurements, each with its reason.
+/// Returns the missing measurements, each with its reason.
 fn gaps(evidence: &Evidence) -> Vec<(String, &str)> {
     let ladder = &evidence.ladder;
     let rungs = [
@@ -221,7 +226,7 @@ fn gaps(evidence: &Evidence) -> Vec<(String, &str)> {
         ("WRITE shorter than the physical block", &ladder.short_write),
     ];
     let link = why(&evidence.link).map(|why| ("the interface".to_owned(), why));
-    // NBD has no such requests, and they are not missing.
+    // NBD does not have these requests, so they are not missing.
     let rungs = rungs
         .into_iter()
         .filter(|(name, _)| evidence.nbd.is_none() || !["connect", "TEST UNIT READY"].contains(name));

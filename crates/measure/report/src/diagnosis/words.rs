@@ -1,4 +1,4 @@
-//! The names of causes, places, limits and loads.
+//! The displayed names of causes, places, limits and loads.
 
 pub(super) use bench::plan::load_words as load;
 use diagnose::{
@@ -9,7 +9,7 @@ use model::Term;
 use readable::figures::{grouped, latency, megabytes, short, significant, size};
 use stats::{Interval, median_interval};
 
-/// A cause as a sentence without a full stop.
+/// Returns a cause as a sentence without a full stop.
 pub(super) fn cause(diagnosis: &Diagnosis, cause: Cause) -> &'static str {
     match cause {
         Cause::Medium if diagnosis.evidence.nbd.is_some() => "The storage behind the server is slow",
@@ -36,12 +36,12 @@ pub(super) fn cause(diagnosis: &Diagnosis, cause: Cause) -> &'static str {
     }
 }
 
-/// The shortest request of the protocol.
+/// Returns the name of the protocol's shortest request.
 pub(super) fn shortest(evidence: &Evidence) -> &'static str {
     if evidence.nbd.is_some() { "BLOCK_STATUS" } else { "NOP" }
 }
 
-/// The change of the session over which a load was tested; appended to the load.
+/// Returns the change of the session over which a load was tested, to be appended to the load's name.
 pub(super) fn otherwise(otherwise: Otherwise) -> String {
     match otherwise {
         Otherwise::Connections(count) => format!("over {count} connections"),
@@ -49,12 +49,12 @@ pub(super) fn otherwise(otherwise: Otherwise) -> String {
     }
 }
 
-/// The command that flushes the cache.
+/// Returns the name of the command that flushes the cache.
 pub(super) fn flush(evidence: &Evidence) -> &'static str {
     if evidence.nbd.is_some() { "FLUSH" } else { "SYNCHRONIZE CACHE" }
 }
 
-/// The display name of the place of a setting.
+/// Returns the displayed name of the place of a setting.
 pub(crate) fn at(at: Where) -> &'static str {
     match at {
         Where::Url => "linerate's URL",
@@ -74,7 +74,7 @@ pub(crate) fn at(at: Where) -> &'static str {
     }
 }
 
-/// A limit, in one or two words.
+/// Returns the name of a limit, in one or two words.
 pub(crate) fn term(term: Term) -> &'static str {
     match term {
         Term::Link => "link",
@@ -86,7 +86,7 @@ pub(crate) fn term(term: Term) -> &'static str {
     }
 }
 
-/// A limit as a clause after "of what".
+/// Returns a limit as a clause that follows "of what".
 fn allows(term: Term) -> &'static str {
     match term {
         Term::Link => "the link carries",
@@ -98,14 +98,14 @@ fn allows(term: Term) -> &'static str {
     }
 }
 
-/// `ACME FlashArray, 50 GiB`.
+/// Describes the storage: `ACME FlashArray, 50 GiB`.
 pub(super) fn storage(storage: &Storage) -> String {
     let product = storage.product.as_ref().map(|product| format!("{product}, ")).unwrap_or_default();
     let read_only = if storage.read_only { ", write-protected" } else { "" };
     format!("{product}{}{read_only}", size(storage.bytes as f64))
 }
 
-/// `eth0 at 1 Gbit/s, MTU 1,500`.
+/// Describes the link: `eth0 at 1 Gbit/s, MTU 1,500`.
 pub(super) fn link(link: &LinkLayer) -> String {
     if link.loopback {
         return format!("{} (loopback), MTU {}", link.interface, grouped(link.mtu.into()));
@@ -115,7 +115,7 @@ pub(super) fn link(link: &LinkLayer) -> String {
     format!("{}{speed}{half}, MTU {}", link.interface, grouped(link.mtu.into()))
 }
 
-/// `1 G`, `100 M`: bits a second without their unit.
+/// Formats bits per second without the rest of the unit: `1 G`, `100 M`.
 fn short_unit(bits_per_s: f64) -> String {
     let text = match bits_per_s {
         bits if bits >= 1e6 => short(bits),
@@ -125,7 +125,7 @@ fn short_unit(bits_per_s: f64) -> String {
     format!("{} {}", &text[..unit], &text[unit..])
 }
 
-/// The observation of lost long packets, if any.
+/// Describes lost long packets, if there were any.
 pub(super) fn long_packets(evidence: &Evidence) -> Option<String> {
     let seen = evidence.long_packets.as_ref()?;
     let segment = grouped(seen.segment_bytes.into());
@@ -139,7 +139,7 @@ pub(super) fn long_packets(evidence: &Evidence) -> Option<String> {
     Some(format!("Long packets do not arrive: {}, with TCP segments of {segment} bytes; {then}.", seen.lost))
 }
 
-/// A probe's median, or that it is unknown.
+/// Formats the median of a probe, or that it is unknown.
 pub(super) fn median(known: &Known<Timed>) -> String {
     match known {
         Known::Measured(timed) => latency(timed.median_us),
@@ -147,7 +147,7 @@ pub(super) fn median(known: &Known<Timed>) -> String {
     }
 }
 
-/// A client-side change, as in `initial-r2t=no, queue depth 32`.
+/// Describes a change on the client, such as `initial-r2t=no, queue depth 32`.
 pub(super) fn change(change: &Change) -> String {
     let settings = change.settings.iter().map(|(key, value)| format!("{key}={value}"));
     let depth = change.depth.map(|depth| format!("queue depth {depth}"));
@@ -155,7 +155,7 @@ pub(super) fn change(change: &Change) -> String {
     settings.chain(depth).chain(block).collect::<Vec<_>>().join(", ")
 }
 
-/// The one sentence.
+/// Returns the verdict as one sentence.
 pub(super) fn verdict(diagnosis: &Diagnosis) -> String {
     match (&diagnosis.verdict, diagnosis.findings.first()) {
         (Verdict::HeldBack, Some(finding)) => {
@@ -188,7 +188,7 @@ pub(super) fn verdict(diagnosis: &Diagnosis) -> String {
     }
 }
 
-/// `×1.17`: with the digits that a ratio of noisy rates has.
+/// Formats a ratio: `×1.17`, with the number of digits that is meaningful for noisy rates.
 pub(super) fn times(ratio: f64) -> String {
     match ratio {
         ratio if !ratio.is_finite() => "×?".to_owned(),
@@ -198,7 +198,7 @@ pub(super) fn times(ratio: f64) -> String {
     }
 }
 
-/// `×1.90 (1.74 to 2.10)`, or that nothing works without the fix.
+/// Formats a predicted gain: `×1.90 (1.74 to 2.10)`, or that nothing works without the fix.
 pub(super) fn predicted(gain: &Gain) -> String {
     match gain.predicted {
         Some(ratio) => format!("{} ({} to {})", times(ratio), bare(gain.low), bare(gain.high)),
@@ -206,7 +206,7 @@ pub(super) fn predicted(gain: &Gain) -> String {
     }
 }
 
-/// `×1.85 (1.80 to 1.90)`, and a remark if that is not a clear gain.
+/// Formats a measured gain: `×1.85 (1.80 to 1.90)`, with a remark if the gain is not clear.
 pub(super) fn confirmed(confirmed: &Confirmed) -> String {
     let figures = format!("{} ({} to {})", times(confirmed.ratio), bare(confirmed.low), bare(confirmed.high));
     match confirmed {
@@ -220,12 +220,12 @@ fn bare(ratio: f64) -> String {
     times(ratio).split_off('×'.len_utf8())
 }
 
-/// The load of a finding; `None` if the index is invalid.
+/// Returns the load of a finding, or `None` if its index is invalid.
 fn load_of<'a>(diagnosis: &'a Diagnosis, finding: &Finding) -> Option<&'a LoadRun> {
     diagnosis.evidence.loads.get(finding.load)
 }
 
-/// The median of a load's rounds, in bytes a second; `None` without rounds.
+/// Returns the median rate of a load's rounds, in bytes per second, or `None` if there are no rounds.
 pub(super) fn rate(run: &LoadRun) -> Option<f64> {
     (!run.bytes_per_s.is_empty()).then(|| stats::median(&run.bytes_per_s)).filter(|rate| rate.is_finite())
 }
@@ -234,7 +234,7 @@ pub(super) fn interval(run: &LoadRun) -> Option<Interval> {
     median_interval(&run.bytes_per_s)
 }
 
-/// `12.3 MB/s now, about 23.4 MB/s (21.4 to 25.8) after the fix`.
+/// Formats the current and the expected rate: `12.3 MB/s now, about 23.4 MB/s (21.4 to 25.8) after the fix`.
 pub(super) fn rates(diagnosis: &Diagnosis, finding: &Finding) -> Option<String> {
     let now = rate(load_of(diagnosis, finding)?)?;
     let gain = &finding.gain;
@@ -250,17 +250,17 @@ pub(super) fn rates(diagnosis: &Diagnosis, finding: &Finding) -> Option<String> 
     })
 }
 
-/// Bytes a second, in MB of 10^6 bytes.
+/// Formats bytes per second, in MB of 10^6 bytes.
 pub(super) fn with_unit(bytes_per_s: f64) -> String {
     format!("{} MB/s", megabytes(bytes_per_s))
 }
 
-/// `97 %`.
+/// Formats a share: `97 %`.
 pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent {
         percent if !percent.is_finite() => "? %".to_owned(),
-        // Too small to matter.
+        // The share is too small to matter.
         percent if percent.abs() < 0.0005 => "0 %".to_owned(),
         percent if percent.abs() < 0.95 => format!("{} %", significant(percent)),
         percent => format!("{percent:.0} %"),

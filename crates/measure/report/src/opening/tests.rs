@@ -1,5 +1,5 @@
-//! Random records, and their expected statements, computed in another way: directly from the runs, with the
-//! printed Student's table.
+//! Tests with random records. The expected statements are computed independently: directly from the runs,
+//! with a printed table of Student's distribution.
 
 use super::*;
 use crate::summary;
@@ -8,7 +8,7 @@ use bench::record::{CellRun, Record};
 use bench::test_record::{clients, record, run};
 use testkit::Random;
 
-/// 3 runs: two degrees of freedom, 95 % (Student's table).
+/// The value of Student's table for 3 runs: two degrees of freedom, 95 %.
 const T: f64 = 4.303;
 
 fn between(random: &mut Random, low: f64, high: f64) -> f64 {
@@ -134,8 +134,8 @@ fn a_rate_is_judged_by_its_own_ceiling_else_by_what_was_published_of_its_length(
     assert!(seen.iter().all(|count| *count > 30), "{seen:?}");
 }
 
-/// The effect of the last step, by the formula: mean ± t s/√3, including the median and limited to 0. `None`
-/// if it is too close to a threshold for a table of four digits.
+/// Returns the effect of the last step, by the formula mean ± t s/√3, extended to include the median and
+/// limited to 0. Returns `None` if it is too close to a threshold for a table with four digits.
 fn told(before: [f64; 3], after: [f64; 3]) -> Option<(bool, bool)> {
     let ends = |rates: [f64; 3]| {
         let mean = rates.iter().sum::<f64>() / 3.0;

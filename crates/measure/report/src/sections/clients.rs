@@ -1,4 +1,4 @@
-//! The results of each client, and how the total grows with their number.
+//! The section on the results of each client, and on how the total grows with the number of clients.
 
 use readable::figures::{latency, megabytes, round, short, significant, size};
 
@@ -23,7 +23,7 @@ pub(super) fn section(report: &Report<'_>) -> Option<Section> {
 }
 
 fn bars(shared: &[&CellSummary]) -> Bars {
-    /// A bar for each client of every cell would fill pages.
+    /// Maximum number of groups. A bar for each client of every cell would fill pages.
     const GROUPS_MAX: usize = 12;
     let group = |summary: &&CellSummary| {
         let fairness = summary.fairness.map(|index| format!(", fairness {index:.3}")).unwrap_or_default();
@@ -56,7 +56,7 @@ fn name(client: &ClientSummary) -> String {
     }
 }
 
-/// All clients together against their number, with the ideal linear growth.
+/// Returns a chart of all clients together over their number, with the ideal linear growth.
 fn growth(report: &Report<'_>) -> Option<Block> {
     let series = over_clients(&report.summaries);
     series.first()?;
@@ -108,9 +108,9 @@ fn as_many_alone(Series { name, cells }: &Series<'_>) -> Option<Curve> {
     Some(Curve { name: format!("{name}, linear"), look: Look::Limit, colour: 0, points })
 }
 
-/// The universal scalability law, as bytes a second.
+/// Returns a curve of the fitted universal scalability law, in bytes per second.
 fn fitted(summaries: &[CellSummary], scaling: &Scaling) -> Option<Curve> {
-    /// Enough points for a smooth curve.
+    /// This number of points results in a smooth curve.
     const STEPS: u32 = 24;
     let first = summaries.iter().find(|summary| scaling.cells.first() == Some(&summary.cell.name))?;
     let most = scaling.points.last()?.0;
@@ -139,16 +139,16 @@ fn table(shared: &[&CellSummary]) -> Table {
     table
 }
 
-// The depth or number of clients from which more do not help, in a sentence: the universal scalability law,
-// fitted.
+// Sentences about the depth or the number of clients above which the rate no longer grows, from the fitted
+// universal scalability law.
 
-/// A sentence for each curve over this number, if there are any.
+/// Returns a sentence for each curve over this number, if there are any.
 pub(super) fn sentences(summaries: &[CellSummary], over: Over) -> Option<Block> {
     let sentences: Vec<String> = laws(summaries, over).iter().map(|law| sentence(summaries, law)).collect();
     (!sentences.is_empty()).then_some(Block::List(sentences))
 }
 
-/// The fits over this number.
+/// Returns the fits over this number.
 pub(super) fn laws(summaries: &[CellSummary], over: Over) -> Vec<Scaling> {
     scaling(summaries).into_iter().filter(|scaling| scaling.over == over).collect()
 }
@@ -178,7 +178,7 @@ fn sentence(summaries: &[CellSummary], scaling: &Scaling) -> String {
     )
 }
 
-/// The CPU time of requests, on the clients and on the server.
+/// Returns the section on the CPU time of requests, on the clients and on the server.
 pub(super) fn cpu_section(report: &Report<'_>) -> Option<Section> {
     let costs = |summary: &CellSummary| summary.client_cpu.is_some() || summary.server_cpu.is_some();
     let known: Vec<&CellSummary> = report.summaries.iter().filter(|s| s.runs > 0 && costs(s)).collect();
@@ -198,10 +198,10 @@ pub(super) fn cpu_section(report: &Report<'_>) -> Option<Section> {
     Some(Section { id: "cpu", title: "CPU cost", blocks })
 }
 
-/// More cells would fill pages with bars.
+/// Maximum number of cells with bars. More would fill pages.
 const BARS_MAX: usize = 16;
 
-/// IOPS per % CPU against the length of requests, as in document 003.
+/// Returns a chart of IOPS per percent of CPU over the length of requests, as in document 003.
 fn effectiveness(series: &[Series<'_>]) -> Block {
     let sides: [(&str, Look, Side); 2] = [
         ("client", Look::Measured, |summary| summary.client_cpu),

@@ -1,4 +1,4 @@
-//! Latency: against load, as a distribution, and over the time of a run.
+//! The sections on latency: against the load, as a distribution, and over the time of a run.
 
 use bench::plan::{Order, Step};
 use bench::record::{CellRun, Flow, Histogram, Record, Run};
@@ -13,7 +13,7 @@ use crate::sections::clients;
 use crate::summary::{CellSummary, Convergence, Latencies, Over, convergence};
 use crate::views::{Series, asked_rate, interval, latencies, load, over_load, whole};
 
-/// Latency against load: the gain and the cost of a higher queue depth.
+/// Returns the section on latency against load, which shows the gain and the cost of a higher queue depth.
 pub(super) fn load_section(report: &Report<'_>) -> Option<Section> {
     let all = over_load(&report.summaries);
     let (open, closed): (Vec<_>, Vec<_>) =
@@ -100,15 +100,15 @@ fn load_table(series: &[Series<'_>]) -> Table {
     table
 }
 
-// The distribution of latencies: each nine of the requests has the same width.
+// The distribution of latencies. On the axis, each additional nine of the requests has the same width.
 
-/// More curves are indistinguishable.
+/// Maximum number of curves. More would be indistinguishable.
 const PERCENTILES_CURVES_MAX: usize = 6;
 
 pub(super) fn percentiles_section(report: &Report<'_>) -> Option<Section> {
     let seen = |summary: &&CellSummary| summary.runs > 0 && latencies(summary).max_us > 0.0;
     let all: Vec<&CellSummary> = report.summaries.iter().filter(seen).collect();
-    // With a response time, each cell has two curves.
+    // If there are response times, each cell has two curves.
     let most = if all.iter().any(|summary| summary.response.is_some()) {
         PERCENTILES_CURVES_MAX / 2
     } else {
@@ -141,7 +141,8 @@ pub(super) fn percentiles_section(report: &Report<'_>) -> Option<Section> {
     Some(Section { id: "percentiles", title: "Latency percentiles", blocks: vec![block] })
 }
 
-/// All cells, or the first and the last of each series, or the first of each, as space allows.
+/// Returns the cells to show: all of them, or the first and last of each series, or only the first of each,
+/// depending on the space.
 fn percentiles_chosen<'a>(all: &[&'a CellSummary], most: usize) -> Vec<&'a CellSummary> {
     if all.len() <= most {
         return all.to_vec();
@@ -170,14 +171,15 @@ fn curves(report: &Report<'_>, colour: usize, summary: &CellSummary) -> Vec<Curv
     curves
 }
 
-/// The latencies of all runs of a cell, both directions together.
+/// Returns the latencies of all runs of a cell, for both directions together.
 fn merged(record: &Record, cell: &str, of: fn(&Flow) -> &Histogram) -> Histogram {
     let runs = record.runs.iter().filter(|run| run.cell == cell).flat_map(|run| &run.clients);
     let both = |run: &Run| of(&run.reads).merged(of(&run.writes));
     runs.fold(Histogram::default(), |all, client| all.merged(&both(&client.run)))
 }
 
-/// Points at quantiles evenly spaced on the axis, up to the resolution of the number of requests.
+/// Returns a curve with points at quantiles that are evenly spaced on the axis, as far as the number of
+/// requests allows.
 fn percentiles_curve(name: &str, look: Look, colour: usize, histogram: &Histogram) -> Curve {
     const FINEST: f64 = 6.0;
     let most = (histogram.count() as f64).max(1.0).log10().min(FINEST);
@@ -225,9 +227,9 @@ fn percentiles_table(all: &[&CellSummary]) -> Table {
     table.folded(all.len() > 20)
 }
 
-// The course over time: samples within runs, and rounds until the steady state.
+// Changes over time: samples within runs, and rounds until the steady state.
 
-/// More curves are indistinguishable.
+/// Maximum number of curves. More would be indistinguishable.
 const TIMES_CURVES_MAX: usize = 6;
 
 pub(super) fn times_section(report: &Report<'_>) -> Option<Section> {
@@ -248,7 +250,7 @@ pub(super) fn times_section(report: &Report<'_>) -> Option<Section> {
     (!blocks.is_empty()).then_some(Section { id: "times", title: "Over time", blocks })
 }
 
-/// One run of each of a few cells: flagged cells first, then the others in order.
+/// Returns one run of each of a few cells: first the cells with flags, then the others in order.
 fn times_chosen<'a>(report: &'a Report<'_>) -> Vec<(&'a str, Vec<Moment>)> {
     let flagged = report.summaries.iter().filter(|summary| !summary.flags.is_empty());
     let series_ends = report.summaries.iter().enumerate().filter(|(n, summary)| {
@@ -267,7 +269,8 @@ fn times_chosen<'a>(report: &'a Report<'_>) -> Vec<(&'a str, Vec<Moment>)> {
     names.into_iter().filter_map(run).filter(|(_, moments)| moments.len() > 1).collect()
 }
 
-/// The run that is drawn of each cell: the last, by its number among the cell's runs.
+/// Returns a sentence on which run of each cell is drawn: the last one, with its number among the cell's
+/// runs.
 fn shown(report: &Report<'_>, drawn: &[(&str, Vec<Moment>)]) -> String {
     let count = |name: &str| report.record.runs.iter().filter(|run| run.cell == name).count();
     let counts: Vec<usize> = drawn.iter().map(|(name, _)| count(name)).collect();
@@ -289,7 +292,8 @@ fn times_figure(
     says: &str,
     value: fn(&Moment) -> f64,
 ) -> Block {
-    /// Finer than a chart's resolution: more points only make the file longer.
+    /// Maximum number of points. More would be finer than the resolution of a chart, and only make the file
+    /// larger.
     const POINTS_MAX: usize = 200;
     let is_latency = title.contains("latency");
     let say =
@@ -323,7 +327,7 @@ fn times_figure(
     Block::Plot(Box::new(plot), says.to_owned(), None)
 }
 
-/// The tracked cell over the rounds, with the window that counts and its tolerance.
+/// Returns a chart of the tracked cell over the rounds, with the window that counts and its tolerance.
 fn rounds(report: &Report<'_>, step: &Step) -> Option<Block> {
     let Step::Measure { order: Order::SteadyRounds { tracked, rounds_max }, .. } = step else { return None };
     let mut steps = convergence(report.record).into_iter();
@@ -360,7 +364,7 @@ fn rounds(report: &Report<'_>, step: &Step) -> Option<Block> {
     Some(Block::Plot(Box::new(plot), says, None))
 }
 
-/// The mean of a window, its tolerance, and the line fitted to it.
+/// Returns the mean of a window, its tolerance, and the line fitted to it.
 fn around(window: &Window) -> [Curve; 4] {
     let (first, last) = ends(window);
     let line = |name: &str, from: f64, to: f64| Curve {
@@ -375,7 +379,7 @@ fn around(window: &Window) -> [Curve; 4] {
     [level("+10 %", 1.1), level("mean", 1.0), level("-10 %", 0.9), trend]
 }
 
-/// Displayed round numbers start from 1.
+/// Returns the first and last round of the window; displayed round numbers start from 1.
 fn ends(window: &Window) -> (f64, f64) {
     ((window.first + 1) as f64, (window.first + steady::WINDOW) as f64)
 }
@@ -393,19 +397,19 @@ fn judged(window: &Window) -> String {
     )
 }
 
-// Samples over time, summed over all clients, and thinned for a drawing.
+// Samples over time, summed over all clients, and reduced in number for a drawing.
 
-/// One interval, all clients together.
+/// One interval of a run, for all clients together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Moment {
     /// The end of the interval, in seconds since counting started.
     at_s: f64,
     bytes_per_s: f64,
-    /// The maximum over the clients: percentiles cannot be added.
+    /// The maximum over the clients, since percentiles cannot be added.
     p99_us: f64,
 }
 
-/// The samples of a run, summed over its clients.
+/// Returns the samples of a run, summed over its clients.
 fn over_time(run: &CellRun) -> Vec<Moment> {
     let longest = run.clients.iter().map(|client| client.run.samples.len()).max().unwrap_or(0);
     let moment = |index: usize| {
@@ -419,8 +423,8 @@ fn over_time(run: &CellRun) -> Vec<Moment> {
     (0..longest).map(moment).collect()
 }
 
-/// Reduces the points to `most`: the mean of adjacent ones, with their minimum and maximum, so that no spike
-/// is lost.
+/// Reduces the number of points to `most`. Each result is the mean of adjacent points, with their minimum and
+/// maximum, so that all peaks remain visible.
 fn thinned(series: &[(f64, f64)], most: usize) -> Vec<Point> {
     let together = series.len().div_ceil(most.max(1)).max(1);
     let point = |part: &[(f64, f64)]| {

@@ -1,5 +1,5 @@
-//! The sections of a report, in reading order. Each file makes one of them, or nothing if the record has no
-//! data for it.
+//! The sections of a report, in reading order. Each file creates one section, or none if the record does not
+//! contain the data for it.
 
 mod clients;
 mod latency;
@@ -18,7 +18,7 @@ pub(super) use verdict::fastest;
 pub(super) use verdict::says;
 pub(super) use verdict::verdict;
 
-/// The complete report.
+/// Returns the complete report.
 pub(super) fn document(report: &Report<'_>) -> Document {
     let measured = match &report.wan {
         Some(wan) => wan::sections(wan),
@@ -48,7 +48,7 @@ pub(super) fn document(report: &Report<'_>) -> Document {
     }
 }
 
-/// `vmware4 on iscsi://…`
+/// Returns the title: `vmware4 on iscsi://…`.
 pub(super) fn title(report: &Report<'_>) -> String {
     format!("{} on {}", report.record.suite.name, report.record.subject.place)
 }
@@ -70,7 +70,7 @@ fn subtitle(report: &Report<'_>) -> String {
     parts.join(" · ")
 }
 
-/// Facts on the machines and the path between them: possible improvements are visible, everything is folded.
+/// The groups of facts, in order. Possible improvements are visible; everything else is folded.
 const GROUPS: [(Group, &str); 5] = [
     (Group::Negotiated, "Negotiated"),
     (Group::Network, "Network"),
@@ -83,7 +83,7 @@ fn environment_section(report: &Report<'_>) -> Option<Section> {
     table(&report.record.environment)
 }
 
-/// All facts, by their groups.
+/// Returns the section with all facts, by group.
 pub(crate) fn table(facts: &Facts) -> Option<Section> {
     let facts = &facts.0;
     if facts.is_empty() {
@@ -109,7 +109,7 @@ pub(crate) fn table(facts: &Facts) -> Option<Section> {
     Some(Section { id: "environment", title: "Environment", blocks })
 }
 
-/// Rates and CPU loads, compared with those of the document.
+/// Returns the section that compares rates and CPU loads with those of the document.
 fn loads_section(report: &Report<'_>) -> Option<Section> {
     let loads = Loads::of(report)?;
     let cells: Vec<String> = loads.cells.iter().map(|cell| format!("#{cell}")).collect();
@@ -120,7 +120,7 @@ fn loads_section(report: &Report<'_>) -> Option<Section> {
     Some(Section { id: "loads", title: "CPU loads compared with the published ones", blocks })
 }
 
-/// Every cell in one table.
+/// Returns the section with every cell in one table.
 fn results_section(report: &Report<'_>) -> Option<Section> {
     let columns = [
         "cell",
@@ -161,7 +161,8 @@ fn results_section(report: &Report<'_>) -> Option<Section> {
     (!report.summaries.is_empty()).then_some(Section { id: "results", title: "All results", blocks })
 }
 
-/// Reference data: the suite and its assumptions, how to run it again, and every run.
+/// Returns the section with reference data: the suite and its assumptions, how to run it again, and every
+/// run.
 fn appendix_section(report: &Report<'_>) -> Section {
     let record = report.record;
     let suite = &record.suite;
@@ -180,7 +181,7 @@ fn appendix_section(report: &Report<'_>) -> Section {
     Section { id: "appendix", title: "Appendix", blocks }
 }
 
-/// A shell command line.
+/// Formats a shell command line.
 fn command(arguments: &[String]) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:,=@%+".contains(letter);
     let quoted = |argument: &String| {

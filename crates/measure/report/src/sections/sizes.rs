@@ -1,4 +1,4 @@
-//! Throughput against the length of requests, with its ceilings and published results.
+//! The section on throughput against the length of requests, with limits and published results.
 
 use crate::Report;
 use crate::chart::{Axis, Curve, Look, Plot, Point, Scale};
@@ -26,7 +26,7 @@ fn plot(report: &Report<'_>, series: &[Series<'_>]) -> Plot {
     let range = measured_range(series);
     let limits = limits(report, series);
     curves.extend(limits.iter().enumerate().filter_map(|(n, limit)| {
-        // One line for both directions if their limits are the same.
+        // If both directions have the same limits, draw only one line for them.
         let alike = |other: &&&Limit| other.name == limit.name && other.points == limit.points;
         let is_first = !limits[..n].iter().any(|other| alike(&other));
         let is_alone = limits.iter().filter(alike).count() == 1;
@@ -88,7 +88,7 @@ fn measured((index, series): (usize, &Series<'_>)) -> Curve {
     Curve { name: series.name.clone(), look: Look::Measured, colour: index, points }
 }
 
-/// Limits for a direction and a depth in the chart.
+/// Returns the limits in the chart, for the directions and depths of the curves.
 fn limits<'a>(report: &Report<'a>, series: &[Series<'_>]) -> Vec<&'a Limit> {
     let concerns = |limit: &&Limit| {
         series.iter().flat_map(|series| &series.cells).any(|summary| {
@@ -104,7 +104,7 @@ fn measured_range(series: &[Series<'_>]) -> (f64, f64) {
     sizes.fold((f64::MAX, 0.0), |(low, high), size| (low.min(size), high.max(size)))
 }
 
-/// The part of a limit in the range of the measurements.
+/// Returns the part of a limit within the range of the measurements.
 fn limit_curve(limit: &Limit, with_direction: bool, (low, high): (f64, f64)) -> Curve {
     let inside = |(size, _): &&(u32, f64)| (low..=high).contains(&f64::from(*size));
     let point = |(length, rate): &(u32, f64)| Point::exact(f64::from(*length), rate / 1e6, String::new());
@@ -137,7 +137,7 @@ fn published_name(curve: &published::Curve) -> String {
     format!("{}: {}", curve.document, curve.name)
 }
 
-/// The tables of the curves.
+/// Lists the tables from which the published curves come.
 fn published_sources(curves: &[published::Curve]) -> Option<Vec<String>> {
     let source = |curve: &published::Curve| {
         let depth = curve.depth.map(|depth| format!(", depth {depth}")).unwrap_or_default();

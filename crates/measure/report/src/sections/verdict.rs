@@ -1,4 +1,4 @@
-//! The best numbers, and whether they can be trusted.
+//! Determines the best numbers, and whether the results can be trusted.
 
 use crate::Report;
 use crate::document::{Headline, Tone, Verdict};
@@ -7,7 +7,7 @@ use crate::summary::{CellSummary, Flag};
 use crate::views::{Direction, latencies, listed, load, lowest_limit, percent_of_limit};
 use readable::figures::{counted, grouped, latency, megabytes, significant};
 
-/// The summary for hurried readers.
+/// Returns the summary at the start of the report.
 pub(crate) fn verdict(report: &Report<'_>) -> Verdict {
     let mut concerns = concerns(report);
     concerns.sort_by_key(|(trust, _)| std::cmp::Reverse(*trust));
@@ -21,7 +21,7 @@ pub(crate) fn verdict(report: &Report<'_>) -> Verdict {
     }
 }
 
-/// Whether the numbers can be trusted.
+/// Returns a phrase about whether the numbers can be trusted.
 pub(crate) fn says(trust: Tone) -> &'static str {
     match trust {
         Tone::Good => "every check passed",
@@ -53,7 +53,7 @@ fn headlines(report: &Report<'_>) -> Vec<Headline> {
     headlines
 }
 
-/// The cell with the highest throughput in this direction, if any.
+/// Returns the cell with the highest throughput in this direction, if any.
 pub(crate) fn fastest<'a>(
     summaries: impl Iterator<Item = &'a CellSummary>,
     direction: Direction,
@@ -77,7 +77,8 @@ fn throughput(report: &Report<'_>, what: &str, summary: &CellSummary) -> Headlin
     }
 }
 
-/// The shortest latency at the lowest queue depth: under load, a latency mainly reflects the load.
+/// Returns the shortest latency at the lowest queue depth. At a higher depth, the latency mainly reflects the
+/// load.
 fn quickest<'a>(summaries: impl Iterator<Item = &'a CellSummary>) -> Option<Headline> {
     let seen = summaries.filter(|summary| latencies(summary).p50_us > 0.0);
     let key = |summary: &CellSummary| (summary.depth, latencies(summary).p50_us);
@@ -93,7 +94,7 @@ fn quickest<'a>(summaries: impl Iterator<Item = &'a CellSummary>) -> Option<Head
     })
 }
 
-/// The cell of a number, and its load if that is not part of the name.
+/// Returns the cell of a number, with its load if that is not part of the name.
 fn place(summary: &CellSummary) -> String {
     let (name, load) = (&summary.cell.name, load(summary));
     if name.replace('-', " ").ends_with(&load) { name.clone() } else { format!("{name}, {load}") }
@@ -120,7 +121,8 @@ fn concerns(report: &Report<'_>) -> Vec<(Tone, String)> {
     concerns
 }
 
-/// One sentence for each kind of flag: the first cell's, and the other cells that have it.
+/// Returns one sentence for each kind of flag: that of the first cell, with the names of the other cells that
+/// have it.
 fn grouped_flags(summaries: &[CellSummary]) -> Vec<(Tone, String)> {
     let mut kinds: Vec<(&Flag, Vec<&str>)> = Vec::new();
     for (summary, flag) in summaries.iter().flat_map(|s| s.flags.iter().map(move |flag| (s, flag))) {
@@ -142,7 +144,7 @@ fn grouped_flags(summaries: &[CellSummary]) -> Vec<(Tone, String)> {
     kinds.into_iter().map(sentence).collect()
 }
 
-/// The severity of a flag for the use of the number.
+/// Returns how much a flag affects the use of a number.
 fn gravity(flag: &Flag) -> Tone {
     match flag {
         Flag::WrongData { .. } => Tone::Bad,

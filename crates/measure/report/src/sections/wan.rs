@@ -1,5 +1,5 @@
-//! Distance: document 002's tables with measured, modelled and printed results, and the axes that it mentions
-//! without results.
+//! The sections on distance: document 002's tables with measured, modelled and published results, and the
+//! parameters that the document mentions without results.
 
 use bench::plan::{Part, Way};
 use model::Direction;
@@ -10,7 +10,7 @@ use crate::diagnosis::term;
 use crate::document::{Block, Column, Headline, Section, Table};
 use crate::wan::{Constants, Met, Off, Row, Verdict, Wan};
 
-/// The sections on distance, in reading order.
+/// Returns the sections on distance, in reading order.
 pub(super) fn sections(wan: &Wan) -> Vec<Section> {
     let parts: [(&'static str, &'static str, Vec<Block>); 5] = [
         ("wan", "Requests over distance", over_distance(wan)),
@@ -23,9 +23,9 @@ pub(super) fn sections(wan: &Wan) -> Vec<Section> {
     sections.filter(|section| !section.blocks.is_empty()).collect()
 }
 
-// Axes that the document mentions without results: one small chart for each, with its numbers.
+// Parameters that the document mentions without results: one small chart for each, with its numbers.
 
-/// An axis with numeric values that double.
+/// A parameter whose numeric values double from cell to cell.
 struct Doubling {
     part: Part,
     title: &'static str,
@@ -104,7 +104,7 @@ fn curves(wan: &Wan, axis: &Doubling) -> Option<Block> {
     if curves.is_empty() {
         return None;
     }
-    // Measured curves on top, and labelled first.
+    // Draw measured curves on top, and place their labels first.
     curves.sort_by_key(|curve| curve.look == Look::Limit);
     let points = || curves.iter().flat_map(|curve| &curve.points);
     let plot = Plot {
@@ -150,12 +150,12 @@ fn bars(wan: &Wan, part: Part, title: &str, name: fn(&Row) -> String, says: &str
     Some([Block::Bars(bars, says), Block::Table(table(title, "", &rows, name))])
 }
 
-/// The common part of all cells of an axis: `64 KiB × 32 over 10 ms`.
+/// Describes what all cells of a parameter have in common: `64 KiB × 32 over 10 ms`.
 fn setup(rows: &[&Row]) -> String {
     rows.first().map_or_else(String::new, |row| format!("{} over {} ms", load(row), row.setting.rtt_ms))
 }
 
-/// Measurement and model for each direction, a line for each value.
+/// Returns a table of measurement and model for each direction, with a line for each value.
 fn table(title: &str, axis: &str, rows: &[&Row], value: impl Fn(&Row) -> String) -> Table {
     let ways = axes_ways(rows);
     let mut table = Table::of(&format!("{title}, in MB/s: measured / model"), &[axis]);
@@ -182,9 +182,9 @@ fn axes_ways(rows: &[&Row]) -> Vec<Way> {
     ways
 }
 
-// The document's tables, and the two largest of them as pictures.
+// The document's tables, and charts of the two largest.
 
-/// Reads and both kinds of writes, over the round trip.
+/// Returns the tables of reads and of both kinds of writes, over the round trip.
 fn over_distance(wan: &Wan) -> Vec<Block> {
     let rows: Vec<&Row> = wan.part(Part::Wan).collect();
     if rows.is_empty() {
@@ -207,7 +207,7 @@ fn over_distance(wan: &Wan) -> Vec<Block> {
     blocks
 }
 
-/// Plain TCP.
+/// Returns the table of plain TCP.
 fn tcp(wan: &Wan) -> Vec<Block> {
     let rows: Vec<&Row> = wan.part(Part::Tcp).collect();
     let trips = round_trips(&rows);
@@ -235,7 +235,7 @@ fn tcp(wan: &Wan) -> Vec<Block> {
     if rows.is_empty() { Vec::new() } else { vec![Block::Text(says.to_owned()), Block::Table(table)] }
 }
 
-/// The same requests without a delay, on Gigabit Ethernet.
+/// Returns the table of the same requests on Gigabit Ethernet, without a delay.
 fn lan(wan: &Wan) -> Vec<Block> {
     let rows: Vec<&Row> = wan.part(Part::Lan).collect();
     if rows.is_empty() {
@@ -266,7 +266,8 @@ fn of_way(rows: &[&Row], way: Way) -> Table {
     table
 }
 
-/// A line of a table, marked if one of its cells was missed.
+/// Adds a line to a table. It is marked if one of its cells was slower than published although the path
+/// permits more.
 fn line<'a>(table: &mut Table, head: [String; 2], cells: impl Iterator<Item = Option<&'a &'a Row>>) {
     let mut missed = false;
     let cells: Vec<String> = cells
@@ -287,7 +288,7 @@ fn measured(rows: &[&Row]) -> Heat {
 }
 
 fn of_model(rows: &[&Row]) -> Heat {
-    /// Larger errors have the same shade: the model is wrong.
+    /// The error of the model with the full shade. Larger errors have the same shade.
     const FULL: f64 = 0.10;
     let square = |row: &Row| {
         let ratio = row.measured? / row.model?;
@@ -359,14 +360,15 @@ fn matrix_ways(rows: &[&Row]) -> Vec<Way> {
     ways
 }
 
-/// Adds an item that is not present yet.
+/// Adds an item if it is not present yet.
 fn push<T: PartialEq>(all: &mut Vec<T>, one: T) {
     if !all.contains(&one) {
         all.push(one);
     }
 }
 
-/// The constants of the model, its accuracy, and the published numbers that are unreachable over this path.
+/// Returns the constants of the model, its accuracy, and the published numbers that are not possible over
+/// this path.
 fn model_blocks(wan: &Wan) -> Vec<Block> {
     let mut blocks = Vec::new();
     if !wan.constants.is_empty() {
@@ -405,7 +407,7 @@ fn how_well(wan: &Wan) -> Vec<String> {
     fitted.into_iter().chain(predicted).collect()
 }
 
-/// A line for each constant, a column for each link and direction.
+/// Returns a table with a line for each constant, and a column for each link and direction.
 fn constants(wan: &Wan) -> Table {
     let found: Vec<&Constants> = wan.constants.iter().filter(|one| !one.small_window).collect();
     let mut table = Table::of("Constants", &[""]);
@@ -436,7 +438,7 @@ fn constants(wan: &Wan) -> Table {
     table
 }
 
-/// `reads, 160 Mbit/s`
+/// Returns the heading of a column: `reads, 160 Mbit/s`.
 fn head(found: &Constants) -> String {
     let direction = match found.direction {
         Direction::Read => "reads",
@@ -449,7 +451,7 @@ fn head(found: &Constants) -> String {
     format!("{direction}, {rate}")
 }
 
-/// An unknown constant is no limit.
+/// Formats a constant with its unit. An unknown constant means that there is no limit.
 fn with_unit(value: Option<String>, unit: &str) -> String {
     value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value} {unit}").trim_end().to_owned())
 }
@@ -458,7 +460,8 @@ fn time(seconds: f64) -> String {
     with_unit((seconds > 0.0).then(|| latency(seconds * 1e6)), "")
 }
 
-/// Unreachable published results, by reason: the same reason often applies to many cells.
+/// Returns a table of published results that are not possible, by reason. The same reason often applies to
+/// many cells.
 fn impossible(wan: &Wan) -> Table {
     let mut reasons: Vec<(&str, Vec<&Row>)> = Vec::new();
     for row in &wan.rows {
@@ -468,7 +471,7 @@ fn impossible(wan: &Wan) -> Table {
             None => reasons.push((why, vec![row])),
         }
     }
-    // The most frequent reason first.
+    // Sort by frequency, the most frequent reason first.
     reasons.sort_by_key(|(_, rows)| std::cmp::Reverse(rows.len()));
     let mut table = Table::of(
         "Published results that this path does not permit",
@@ -481,7 +484,7 @@ fn impossible(wan: &Wan) -> Table {
     table
 }
 
-/// The share of the possible rate is shown if it is below this.
+/// Below this share of the possible rate, the share is shown.
 const NEAR: f64 = 0.9;
 
 fn cell(row: &Row) -> String {
@@ -491,7 +494,7 @@ fn cell(row: &Row) -> String {
     format!("{}: {} of {published}{}", row.cell, rate(row.measured), share.unwrap_or_default())
 }
 
-// A cell in a table or a picture: measurement, model and published result in one.
+// A cell of a table or chart, which contains measurement, model and published result.
 
 /// The placeholder for missing values.
 const NOTHING: &str = "–";
@@ -501,7 +504,7 @@ const LEGEND: &str = "Each cell contains measured / model / published, in MB/s (
                       published, because this path does not permit more (the section on the model has the \
                       reasons); ✗ less than published, although the path permits more.";
 
-/// Measured, model and published.
+/// Formats the measured, modelled and published rates.
 fn all(row: &Row) -> String {
     let published = row.published.as_ref().map_or(NOTHING, |published| published.printed.as_str());
     let sign = match row.met {
@@ -512,17 +515,17 @@ fn all(row: &Row) -> String {
     format!("{} / {published}{sign}", both(row))
 }
 
-/// Measured and model.
+/// Formats the measured and modelled rates.
 fn both(row: &Row) -> String {
     format!("{} / {}", rate(row.measured), rate(row.model))
 }
 
-/// A rate in MB/s, if known.
+/// Formats a rate in MB/s, if it is known.
 fn rate(bytes_per_s: Option<f64>) -> String {
     bytes_per_s.map_or_else(|| NOTHING.to_owned(), megabytes)
 }
 
-/// The tooltip of a cell.
+/// Returns the tooltip of a cell.
 fn says(row: &Row) -> String {
     let published = row.published.as_ref().map(|published| format!(", published {}", published.printed));
     let limit = row.binding.map(|term| format!(" ({})", self::term(term)));
@@ -536,12 +539,12 @@ fn says(row: &Row) -> String {
     )
 }
 
-/// `64 KiB × 32`
+/// Formats a load: `64 KiB × 32`.
 fn load(row: &Row) -> String {
     format!("{} × {}", size(f64::from(row.asked.block_bytes)), row.asked.depth)
 }
 
-/// The direction and kind of the data, for a heading.
+/// Returns the direction and kind of the data, for a heading.
 fn way(way: Way) -> &'static str {
     match way {
         Way::Reads => "reads",
@@ -552,9 +555,10 @@ fn way(way: Way) -> &'static str {
     }
 }
 
-// The summary of a WAN record for hurried readers.
+// The summary at the start of the report of a WAN record.
 
-/// The link's share at the longest round trip, the document's cells, the model.
+/// Returns the share of the link at the longest round trip, the comparison with the document's cells, and the
+/// error of the model.
 pub(super) fn headlines(wan: &Wan) -> Vec<Headline> {
     let verdict = wan.verdict();
     let mut headlines = shares(wan, &verdict);
@@ -574,7 +578,7 @@ pub(super) fn headlines(wan: &Wan) -> Vec<Headline> {
     headlines
 }
 
-/// The longest requests of each kind.
+/// Returns the shares of the longest requests of each kind.
 fn shares(wan: &Wan, verdict: &Verdict) -> Vec<Headline> {
     let longest = verdict.shares.iter().map(|share| share.block_bytes).max();
     let of_longest = verdict.shares.iter().filter(|share| Some(share.block_bytes) == longest);
@@ -595,7 +599,7 @@ fn shares(wan: &Wan, verdict: &Verdict) -> Vec<Headline> {
     of_longest.filter_map(headline).collect()
 }
 
-/// A sentence on published numbers that were missed, although the path allows them.
+/// Returns a sentence about published numbers that were not reached, although the path permits them.
 pub(super) fn missed(wan: &Wan) -> Option<String> {
     let verdict = wan.verdict();
     let missed: Vec<&str> = verdict.missed.iter().map(String::as_str).collect();

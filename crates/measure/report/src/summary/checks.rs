@@ -1,4 +1,5 @@
-//! Plausibility checks of a cell: each check examines one property, and most results pass all of them.
+//! Checks the plausibility of a cell's results. Each check examines one property, and most results pass all
+//! checks.
 
 use bench::plan::{Order, Rule};
 use bench::record::{CellRun, ClientRun, Cpu, Ended, Flow};
@@ -11,7 +12,7 @@ use stats::{little, mean, median, series_mean, welch};
 use crate::summary::CellSummary;
 use crate::summary::counted::{Counted, machine_percent};
 
-/// The flags of a single cell, the most severe first.
+/// Returns the flags of a single cell, the most severe first.
 pub(super) fn flags(counted: &Counted<'_>, summary: &CellSummary) -> Vec<Flag> {
     let checks = [
         wrong_data(summary),
@@ -46,10 +47,10 @@ fn interrupted(counted: &Counted<'_>) -> Option<Flag> {
     counted.runs.iter().any(|run| run.ended == Ended::Interrupted).then_some(Flag::Interrupted)
 }
 
-/// Compares rate times mean latency with the measured number of outstanding requests. The tolerance is a
-/// twentieth, plus the effect of the edges of a run: a request outstanding at its start or end counts only
-/// partly in one of the two, which is at most depth times latency on either side. Failed requests were
-/// outstanding and have no latency: with any of them, the check is skipped.
+/// Compares the product of rate and mean latency with the measured number of outstanding requests. The
+/// tolerance is a twentieth, plus the effect of the start and end of a run. A request that is outstanding at
+/// the start or end counts only partly in one of the two values; at each end, this is at most depth times
+/// latency. Failed requests were outstanding, but have no latency, so the check is skipped if there are any.
 fn little_s_law(counted: &Counted<'_>, summary: &CellSummary) -> Option<Flag> {
     const TOLERANCE: f64 = 0.05;
     if summary.errors > 0 || summary.iops.median <= 0.0 {
@@ -68,8 +69,8 @@ fn rate_times_latency(client: &ClientRun) -> f64 {
     if client.run.seconds > 0.0 { of(&client.run.reads) + of(&client.run.writes) } else { 0.0 }
 }
 
-/// From this share of the time on, a thread is saturated: the rest goes to the kernel's ticks and to other
-/// programs.
+/// The share of the time from which a thread is saturated. The kernel's ticks and other programs use the
+/// rest.
 const BUSY_PERCENT: f64 = 95.0;
 
 fn client_cpu(counted: &Counted<'_>) -> Option<Flag> {
@@ -88,9 +89,9 @@ fn machine_busy(counted: &Counted<'_>) -> Option<Flag> {
     (percent >= BUSY_PERCENT).then_some(Flag::MachineBusy { percent })
 }
 
-/// In a closed loop, every completion immediately triggers the next request: the missing part is time used by
-/// the client, and a tenth is more than bookkeeping. Cells with configured pauses between bursts are not
-/// checked.
+/// Compares the depth with the measured number of outstanding requests. In a closed loop, every completion
+/// immediately triggers the next request, so a difference is time that the client used. A tenth is more than
+/// the client's own overhead. Cells with configured pauses between bursts are not checked.
 fn depth(counted: &Counted<'_>, summary: &CellSummary) -> Option<Flag> {
     const SHARE_MIN: f64 = 0.9;
     let paused = |access: &bench::plan::Access| access.delay_ms > 0;
@@ -101,8 +102,8 @@ fn depth(counted: &Counted<'_>, summary: &CellSummary) -> Option<Flag> {
     short.then_some(Flag::DepthNotReached { measured, asked: summary.depth })
 }
 
-/// Compares the configured rate of an open loop with the achieved one. The tolerance is two per cent, plus
-/// three standard deviations of a Poisson process of that length, since its number of requests is random.
+/// Compares the configured rate of an open loop with the achieved one. The tolerance is two percent, plus
+/// three standard deviations of a Poisson process of this length, since its number of requests is random.
 fn overload(counted: &Counted<'_>) -> Option<Flag> {
     const SHARE_MIN: f64 = 0.98;
     let roles = counted.cell.roles.iter().enumerate();
@@ -121,7 +122,8 @@ fn steadiness(counted: &Counted<'_>) -> Option<Flag> {
     (counted.steady == Some(false)).then_some(Flag::NotSteady)
 }
 
-/// Only if a width was required: by the stop rule of the runs, or by rounds that repeat until it is reached.
+/// Checks the confidence interval, if a width was required: by the stop rule of the runs, or by rounds that
+/// repeat until the width is reached.
 fn confidence(counted: &Counted<'_>, summary: &CellSummary) -> Option<Flag> {
     let by_rounds =
         matches!(counted.order, Order::Interleaved { repeats_min, repeats_max } if repeats_max > repeats_min);
@@ -131,19 +133,20 @@ fn confidence(counted: &Counted<'_>, summary: &CellSummary) -> Option<Flag> {
     (wide && (by_rounds || by_rule)).then_some(Flag::NotConfident { percent })
 }
 
-/// The change from the first quarter of a run to the last, if it is a tenth or more in the median of the
-/// runs. A difference explained by the scatter of the samples does not count.
+/// Returns the change from the first quarter of a run to the last, if the median over the runs is a tenth or
+/// more. A difference that the scatter of the samples explains does not count.
 fn drift(counted: &Counted<'_>) -> Option<Flag> {
     const PERCENT_MIN: f64 = 10.0;
     let percent = over_runs(counted, |run| drift_percent(&run.iops_samples()).unwrap_or(0.0));
     (percent.abs() >= PERCENT_MIN).then_some(Flag::Drifts { percent })
 }
 
-/// In percent of the first quarter, so that a decrease is never more than 100.
+/// Returns the change in percent of the first quarter, so a decrease is never more than 100.
 fn drift_percent(samples: &[f64]) -> Option<f64> {
-    /// A first quarter in which nothing completed has no ratio, and JSON has no infinity.
+    /// Limit on the change. If nothing completed in the first quarter, the ratio is infinite, which JSON
+    /// cannot represent.
     const PERCENT_MAX: f64 = 1e6;
-    /// Fewer samples give no estimate of their scatter.
+    /// Minimum number of samples in a quarter, for an estimate of their scatter.
     const QUARTER_MIN: usize = 4;
     const CHANCE_MAX: f64 = 0.01;
     let quarter = samples.len() / 4;
@@ -169,59 +172,60 @@ fn mean_of(run: &CellRun, value: impl Fn(&ClientRun) -> f64) -> f64 {
 
 // Warnings about a result, as values and as sentences.
 
-/// A warning about a result. [`std::fmt::Display`] writes it as a sentence; the JSON has its `kind` and its
+/// A warning about a result. [`std::fmt::Display`] writes it as a sentence; JSON contains its `kind` and its
 /// numbers.
 #[derive(Clone, Debug, PartialEq, Display, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Flag {
-    /// Rate times latency differs from the number of outstanding requests (Little's law): something was not
-    /// counted.
+    /// The product of rate and latency differs from the number of outstanding requests (Little's law), so
+    /// some requests were not counted.
     #[display(
         "Rate times latency gives {expected:.1} outstanding requests (Little's law), but {measured:.1} were \
          counted: these numbers are incomplete"
     )]
     Little {
-        /// Rate times mean latency.
+        /// The product of rate and mean latency.
         #[serde(rename = "expected_requests")]
         expected: f64,
-        /// Requests under way, measured.
+        /// The measured number of outstanding requests.
         #[serde(rename = "measured_requests")]
         measured: f64,
     },
-    /// The configured depth was not reached.
+    /// The configured queue depth was not reached.
     #[display(
         "{measured:.1} requests were outstanding on average, instead of {asked}: the client did not send \
          requests as fast as they completed"
     )]
     DepthNotReached {
-        /// Requests under way, measured.
+        /// The measured number of outstanding requests.
         #[serde(rename = "measured_requests")]
         measured: f64,
-        /// And asked for.
+        /// The configured queue depth.
         #[serde(rename = "asked_requests")]
         asked: u32,
     },
-    /// The client's threads were busy all the time: the measurement shows the client's limit.
+    /// A thread of the client was busy all the time, so the measurement may show the client's limit.
     #[display(
         "A thread of the client was busy {percent:.0} % of the time, excluding idle polls: the client may be \
          the bottleneck"
     )]
     ClientCpu {
-        /// CPU time of the busiest thread in percent of the time, without idle polls.
+        /// The CPU time of the busiest thread without unsuccessful polls, in percent of the time.
         percent: f64,
     },
-    /// All CPUs of a client's machine were busy all the time, including other programs: the client could not
-    /// be faster.
+    /// All CPUs of a client's machine were busy all the time, including other programs, so the client could
+    /// not have been faster.
     #[display(
         "The CPUs of a client's machine were busy {percent:.0} % of the time, including other programs: an \
          otherwise idle machine may be faster"
     )]
     MachineBusy {
-        /// Of all its CPUs, in percent of the time.
+        /// The CPU time of the machine, in percent of the time of all its CPUs.
         percent: f64,
     },
-    /// Requests a second hardly depend on their length, although bytes a second do (DPMETERM on a RAM drive,
-    /// document 000 table 4): the measurement shows the limit of the loop that makes requests.
+    /// The rate in requests per second hardly depends on the request length, although bytes per second do.
+    /// Document 000, table 4, has an example: DPMETER on a RAM drive. The measurement shows the limit of the
+    /// loop that makes requests.
     #[display(
         "The rate is about {iops:.0} requests per second for all request lengths: this is a fixed time per \
          request, in the sending loop or from a delay, and not the speed of data transfer"
@@ -238,17 +242,17 @@ pub enum Flag {
         grouped(asked.round() as u64), grouped(reached.round() as u64)
     )]
     Overload {
-        /// Asked for, per second.
+        /// The configured rate, per second.
         #[serde(rename = "asked_per_s")]
         asked: f64,
-        /// Reached, per second.
+        /// The achieved rate, per second.
         #[serde(rename = "reached_per_s")]
         reached: f64,
     },
     /// The confidence interval is wider than required.
     #[display("The error of the rate is ±{percent:.1} %, more than requested")]
     NotConfident {
-        /// Half of it in percent of the median.
+        /// Half of the interval, in percent of the median.
         percent: f64,
     },
     /// The rounds did not become steady.
@@ -265,10 +269,10 @@ pub enum Flag {
         }
     )]
     Drifts {
-        /// From the first quarter to the last, in percent of the first: -100 or more.
+        /// The change from the first quarter to the last, in percent of the first; at least -100.
         percent: f64,
     },
-    /// No request completed, so that there is neither a rate nor a latency.
+    /// No request completed, so there is neither a rate nor a latency.
     #[display("No request completed during the measured time: there is neither a rate nor a latency")]
     NothingCompleted,
     /// Requests failed.
@@ -277,10 +281,10 @@ pub enum Flag {
         /// The number of failed requests.
         errors: u64,
     },
-    /// Data came back wrong.
+    /// Reads returned wrong data.
     #[display("Requests read wrong data {mismatches} times")]
     WrongData {
-        /// The number of requests that read wrong data.
+        /// The number of requests that returned wrong data.
         mismatches: u64,
     },
     /// A run was interrupted.

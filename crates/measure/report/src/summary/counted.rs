@@ -1,4 +1,4 @@
-//! Selection of the runs that count.
+//! Selects the runs of each cell that count.
 
 use std::ops::Range;
 
@@ -9,21 +9,21 @@ use stats::{Scalability, drained_mean, median, scalability, steady};
 
 use crate::summary::{CellSummary, CpuCost, CpuLoad, Flag};
 
-/// A cell with those of its runs that count.
+/// A cell, with the runs that count.
 pub(super) struct Counted<'a> {
     pub(super) cell: &'a Cell,
     /// The condition that ends a run of the cell.
     pub(super) stop: Stop,
-    /// The order of its step.
+    /// The order of the cell's step.
     pub(super) order: &'a Order,
-    /// In the order of their rounds; at least one.
+    /// The runs in the order of their rounds; at least one.
     pub(super) runs: Vec<&'a CellRun>,
-    /// In a step with steady rounds: whether it became steady.
+    /// Whether the step became steady; `None` if it does not have steady rounds.
     pub(super) steady: Option<bool>,
 }
 
 impl<'a> Counted<'a> {
-    /// The cells that have been run, in the order of the suite.
+    /// Returns the cells that have been run, in the order of the suite.
     pub(super) fn of(record: &'a Record) -> Vec<Counted<'a>> {
         let steps = record.suite.steps.iter().filter_map(|step| match step {
             Step::Purge | Step::Fill { .. } => None,
@@ -42,12 +42,12 @@ impl<'a> Counted<'a> {
         counted.filter(|counted| !counted.runs.is_empty()).collect()
     }
 
-    /// The part of each client in each run.
+    /// Returns the results of each client in each run.
     pub(super) fn clients(&self) -> impl Iterator<Item = &'a ClientRun> {
         self.runs.iter().flat_map(|run| &run.clients)
     }
 
-    /// The configured number of outstanding requests.
+    /// Returns the configured number of outstanding requests.
     pub(super) fn depth(&self) -> u32 {
         let roles = self.cell.roles.iter();
         roles.fold(0, |sum, role| {
@@ -55,7 +55,8 @@ impl<'a> Counted<'a> {
         })
     }
 
-    /// The average configured number, which is lower if requests are drained now and then.
+    /// Returns the expected average number of outstanding requests. It is lower than the depth if the
+    /// workload drains.
     pub(super) fn depth_mean(&self) -> f64 {
         let of = |role: &bench::plan::Role| {
             let workload = &role.workload;
@@ -66,7 +67,7 @@ impl<'a> Counted<'a> {
     }
 }
 
-/// The runs of a cell, one for each round. An interrupted one counts only if there is no other.
+/// Returns the runs of a cell, one for each round. An interrupted run counts only if the cell has no other.
 pub(super) fn ended<'a>(record: &'a Record, cell: &str) -> Vec<&'a CellRun> {
     let mut runs: Vec<&CellRun> = record.runs.iter().filter(|run| run.cell == cell).collect();
     if runs.iter().any(|run| run.ended != Ended::Interrupted) {
@@ -108,8 +109,8 @@ fn tracked_window(runs: &[&CellRun]) -> Option<Window> {
 
 // The CPU time of requests.
 
-/// The clients' cost: the time of their threads per request, and the whole machines' for Iometer's
-/// effectiveness.
+/// Returns the CPU cost of the clients: the time of their threads per request, and the time of the whole
+/// machines for Iometer's effectiveness.
 pub(super) fn of_clients(runs: &[&CellRun]) -> Option<CpuCost> {
     let clients = || runs.iter().flat_map(|run| &run.clients);
     let work = Work::of(runs);
@@ -123,21 +124,21 @@ pub(super) fn of_clients(runs: &[&CellRun]) -> Option<CpuCost> {
     })
 }
 
-/// The server's cost; its machine is unknown.
+/// Returns the CPU cost of the server. The time of its whole machine is unknown.
 pub(super) fn of_server(runs: &[&CellRun]) -> Option<CpuCost> {
     let known: Vec<&CellRun> = runs.iter().copied().filter(|run| run.server_cpu.is_some()).collect();
     let seconds = known.iter().filter_map(|run| run.server_cpu.as_ref()).map(|cpu| cpu.seconds).sum();
     Work::of(&known).cost(seconds)
 }
 
-/// The CPU utilisation of a client's machine in percent of all its CPUs, if this client recorded it.
+/// Returns the CPU utilisation of a client's machine in percent of all its CPUs, if this client recorded it.
 pub(super) fn machine_percent(client: &ClientRun) -> Option<f64> {
     let time = client.run.seconds * f64::from(client.cpu.cpus);
-    // The kernel counts it in ticks of 10 ms, which may exceed the time of a short run.
+    // The kernel counts this time in ticks of 10 ms, so it may exceed the time of a short run.
     client.cpu.machine_s.filter(|_| time > 0.0).map(|busy| (100.0 * busy / time).min(100.0))
 }
 
-/// The CPU utilisation of the machines of both sides.
+/// Returns the CPU utilisation of the machines of both sides.
 pub(super) fn load(runs: &[&CellRun]) -> CpuLoad {
     let is_shared = runs.iter().any(|run| run.server_cpu.as_ref().is_some_and(|cpu| cpu.machine.is_none()));
     let middle = |of: &dyn Fn(&CellRun) -> Option<f64>| {
@@ -169,7 +170,7 @@ pub(super) fn load(runs: &[&CellRun]) -> CpuLoad {
     CpuLoad { client: middle(&client), server: middle(&server), is_shared }
 }
 
-/// The work done with the CPU time.
+/// The requests and bytes for which the CPU time was used.
 struct Work {
     ios: f64,
     bytes: f64,
@@ -210,13 +211,14 @@ impl Work {
 
 // Rates that do not depend on the length of requests.
 //
-// DPMETERM's RAM drive made 4,933 to 4,986 requests a second, with 4 KiB as well as with 512 KiB (document
-// 000, table 4): 202 µs were the loop's, and the numbers do not show the RAM's speed. Copying a hundred times
-// as much data cannot be free, so such a row can be recognized without further information.
+// DPMETER on a RAM drive made 4,933 to 4,986 requests per second, with 4 KiB as well as with 512 KiB
+// (document 000, table 4). The loop of the program took 202 µs per request, so the numbers do not show the
+// speed of the RAM. It takes longer to copy a hundred times as much data, so such a row can be recognised
+// without further information.
 
-/// The points of a curve, by increasing length, whose rates agree within a tenth over lengths that differ by
-/// a factor of 32 or more and reach 64 KiB. Below that, equal rates are normal for storage: the fixed cost of
-/// a request exceeds that of moving a few KiB.
+/// Returns the points of a curve, sorted by length, whose rates agree within a tenth. The lengths must differ
+/// by a factor of 32 or more, and reach 64 KiB. For shorter requests, equal rates are normal: the fixed cost
+/// of a request exceeds the cost of transferring a few KiB.
 pub fn loop_rate(points: &[(u32, f64)]) -> Option<Range<usize>> {
     const LENGTHS_MIN: f64 = 32.0;
     const LONGEST_MIN: u32 = 65_536;
@@ -235,7 +237,7 @@ pub fn loop_rate(points: &[(u32, f64)]) -> Option<Range<usize>> {
     ranges.filter(|range| wide(range) && flat(range)).max_by_key(ExactSizeIterator::len)
 }
 
-/// Flags the cells of such curves among the measured ones.
+/// Flags the measured cells that form such curves.
 pub(super) fn flag(cells: &mut [CellSummary]) {
     let mut left: Vec<usize> =
         (0..cells.len()).filter(|&index| length(&cells[index].cell).is_some()).collect();
@@ -256,12 +258,13 @@ pub(super) fn flag(cells: &mut [CellSummary]) {
     }
 }
 
-/// The request length of a cell; `None` unless the cell has one role, one length, and a closed loop without
-/// pauses. In other cells, equal rates do not indicate a limit.
+/// Returns the request length of a cell. Returns `None` unless the cell has one role, one length, and a
+/// closed loop without pauses or network delay. In other cells, equal rates do not indicate a limit of the
+/// loop.
 fn length(cell: &Cell) -> Option<u32> {
     let [Role { workload, .. }] = cell.roles.as_slice() else { return None };
     let [access] = workload.accesses.as_slice() else { return None };
-    // Over a distance, a constant time per request is expected.
+    // With a network delay, a constant time per request is expected.
     let near = cell.setting.as_ref().is_none_or(|setting| setting.rtt_ms <= 0.0);
     let free = !workload.pace.is_open() && access.delay_ms == 0 && near;
     free.then_some(access.block_bytes)
@@ -278,31 +281,31 @@ fn differ_in_length(one: &Cell, other: &Cell) -> bool {
     one.series == other.series && rest(one) == rest(other)
 }
 
-// The growth of a workload's rate with the number of clients or the depth, and its end.
+// The growth of a workload's rate with the number of clients or the depth, and where it ends.
 
-/// A curve of cells that differ in only one number.
+/// A curve of cells that differ only in one number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scaling {
-    /// The cells, by increasing number.
+    /// The names of the cells, in ascending order of the number.
     pub cells: Vec<String>,
-    /// The varied number: clients or queue depth.
+    /// The number that varies: clients or queue depth.
     pub over: Over,
-    /// The number, and requests a second.
+    /// The points: the number, and requests per second.
     pub points: Vec<(f64, f64)>,
-    /// The universal scalability law, fitted.
+    /// The fitted universal scalability law.
     pub law: Scalability,
 }
 
-/// The number that grows along a curve.
+/// The number that varies along a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// Clients that run the same workload concurrently.
+    /// The number of clients that run the same workload concurrently.
     Clients,
-    /// Outstanding requests of a single client, over all its sessions.
+    /// The number of outstanding requests of a single client, over all its sessions.
     Depth,
 }
 
-/// The curves among these cells with three or more different numbers.
+/// Returns the curves among these cells that have three or more different numbers.
 pub fn scaling(cells: &[CellSummary]) -> Vec<Scaling> {
     let of = |over: Over, key: fn(&Cell) -> Option<Role>, number: fn(&CellSummary) -> f64| {
         let keyed = cells.iter().filter_map(|cell| Some((key(&cell.cell)?, cell)));
@@ -327,21 +330,21 @@ fn fit(over: Over, mut cells: Vec<&CellSummary>, number: fn(&CellSummary) -> f64
     Some(Scaling { cells: cells.iter().map(|cell| cell.cell.name.clone()).collect(), over, points, law })
 }
 
-/// The role of every client of a cell, if all run the same closed loop.
+/// Returns the role of every client of a cell, if all run the same closed loop.
 fn same_of_all(cell: &Cell) -> Option<Role> {
     let (first, others) = cell.roles.split_first()?;
     let what = plain(first)?;
     others.iter().all(|other| plain(other).as_ref() == Some(&what)).then_some(what)
 }
 
-/// The role of a single client, without its depth.
+/// Returns the role of a single client, without its depth.
 fn without_depth(cell: &Cell) -> Option<Role> {
     let [only] = cell.roles.as_slice() else { return None };
     let role = plain(only)?;
     Some(Role { sessions: 1, workload: Workload { depth: 0, ..role.workload }, ..role })
 }
 
-/// A role without its distinction from others that run the same workload.
+/// Returns a role without the properties that distinguish it from others with the same workload.
 fn plain(role: &Role) -> Option<Role> {
     let workload = Workload { seed: 0, span: Span::default(), ..role.workload.clone() };
     let plain = Role { name: String::new(), client: 0, apart: false, workload, ..role.clone() };

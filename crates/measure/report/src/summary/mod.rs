@@ -1,5 +1,5 @@
-//! The summary of each cell of a record: medians over its runs with their errors, and warnings. Reports,
-//! tables and the terminal show these values and compute none themselves.
+//! Summarizes each cell of a record: medians over its runs with their errors, and warnings. Reports, tables
+//! and the terminal output show these values, and do not compute any values themselves.
 
 mod checks;
 mod counted;
@@ -28,12 +28,12 @@ pub fn of(record: &Record) -> Vec<CellSummary> {
     cells
 }
 
-/// The runs that count in the summary of each cell, by its name.
+/// Returns the runs that count in the summary of each cell, by the cell's name.
 pub(crate) fn counted_runs(record: &Record) -> BTreeMap<&str, Vec<&CellRun>> {
     Counted::of(record).into_iter().map(|counted| (counted.cell.name.as_str(), counted.runs)).collect()
 }
 
-/// The CPU utilisation of both machines in a run.
+/// Returns the CPU utilisation of both machines in a run.
 pub(crate) fn cpu_load(run: &CellRun) -> CpuLoad {
     counted::load(&[run])
 }
@@ -73,23 +73,23 @@ fn summarize(counted: &Counted<'_>, all: &[Counted<'_>]) -> CellSummary {
 pub struct CellSummary {
     /// The cell.
     pub cell: Cell,
-    /// Runs that count: all of them, or those of the steady rounds.
+    /// The number of runs that count: all runs, or those of the steady rounds.
     pub runs: usize,
-    /// Requests a second, all clients together.
+    /// Requests per second of all clients together.
     pub iops: Estimate,
-    /// Bytes a second, all clients together.
+    /// Bytes per second of all clients together.
     pub bytes_per_s: Estimate,
-    /// Bytes a second of reads and of writes, medians.
+    /// The median of bytes read per second.
     pub read_bytes_per_s: f64,
-    /// See `read_bytes_per_s`.
+    /// The median of bytes written per second.
     pub written_bytes_per_s: f64,
     /// The latency of requests, over all counted runs and both directions.
     pub service: Latencies,
-    /// From their due times; in an open loop only.
+    /// The latency from the due times of the requests; open loop only.
     pub response: Option<Latencies>,
-    /// Outstanding requests on average, all clients together: measured.
+    /// The measured average number of outstanding requests of all clients together.
     pub under_way: f64,
-    /// The configured number of outstanding requests, all clients together.
+    /// The configured number of outstanding requests of all clients together.
     pub depth: u32,
     /// CPU time of the clients.
     pub client_cpu: Option<CpuCost>,
@@ -97,25 +97,25 @@ pub struct CellSummary {
     pub server_cpu: Option<CpuCost>,
     /// The CPU utilisation of both machines.
     pub cpu_load: CpuLoad,
-    /// Each client's part, in the order of the roles.
+    /// The results of each client, in the order of the roles.
     pub clients: Vec<ClientSummary>,
-    /// Jain's index of the clients' rates, 1/n to 1, if there are several with the same workload.
+    /// Jain's index of the clients' rates, from 1/n to 1, if several clients have the same workload.
     pub fairness: Option<f64>,
-    /// Requests that failed.
+    /// The number of requests that failed.
     pub errors: u64,
-    /// Requests that returned wrong data.
+    /// The number of requests that returned wrong data.
     pub mismatches: u64,
-    /// What is to be thought of it.
+    /// Warnings about the results.
     pub flags: Vec<Flag>,
 }
 
-/// CPU load in percent of all CPUs of a machine, as in vmstat; medians of the runs. If the server is a
-/// process on the clients' machine, the share of each of the two.
+/// CPU utilisation in percent of all CPUs of a machine, as in vmstat; medians of the runs. If the server is a
+/// process on the clients' machine, the values are the shares of the clients and of the server.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuLoad {
-    /// Of the clients' machines, on average.
+    /// The utilisation of the clients' machines, on average.
     pub client: Option<f64>,
-    /// Of the server's machine.
+    /// The utilisation of the server's machine.
     pub server: Option<f64>,
     /// Whether both are the same machine.
     pub is_shared: bool,
@@ -126,70 +126,71 @@ pub struct CpuLoad {
 pub struct Estimate {
     /// The median.
     pub median: f64,
-    /// Its 95 % interval. With several runs, it comes from their variation ([`stats::median_interval`]). With
-    /// a single one, it comes from its samples ([`stats::series_mean`]), and does not include the variation
-    /// between runs. `None` without enough data.
+    /// The 95 % interval; `None` if there is not enough data. With several runs, it follows from their
+    /// variation ([`stats::median_interval`]). With a single run, it follows from the run's samples
+    /// ([`stats::series_mean`]), and does not include the variation between runs.
     pub interval: Option<Interval>,
 }
 
-/// Latencies in microseconds; not a number if no request completed.
+/// Latencies in microseconds; NaN if no request completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Latencies {
-    /// On average.
+    /// The mean.
     pub mean_us: f64,
-    /// Half took no longer.
+    /// The median.
     pub p50_us: f64,
-    /// 90 of 100.
+    /// The 90th percentile.
     pub p90_us: f64,
-    /// 99 of 100.
+    /// The 99th percentile.
     pub p99_us: f64,
-    /// 999 of 1000.
+    /// The 99.9th percentile.
     pub p999_us: f64,
-    /// 9999 of 10000.
+    /// The 99.99th percentile.
     pub p9999_us: f64,
-    /// The longest.
+    /// The maximum.
     pub max_us: f64,
 }
 
 /// The CPU time of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuCost {
-    /// Microseconds for each request.
+    /// CPU time per request, in microseconds.
     pub us_per_io: f64,
-    /// Microseconds for each MiB.
+    /// CPU time per MiB, in microseconds.
     pub us_per_mib: f64,
-    /// CPU time in percent of one CPU.
+    /// CPU time in percent of the time of one CPU.
     pub percent: f64,
-    /// Iometer's "CPU effectiveness": requests a second for each percent of the whole machine's CPUs,
-    /// including other programs; of one CPU if the machine is unknown (a server).
+    /// Iometer's "CPU effectiveness": requests per second for each percent of all CPUs of the machine,
+    /// including other programs. If the machine's CPU time is unknown (for a server), percent of one CPU.
     pub iops_per_percent: f64,
 }
 
-/// One client's part in a cell.
+/// The results of one client in a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientSummary {
-    /// Its role.
+    /// The role of the client.
     pub role: String,
-    /// Who it was.
+    /// The identity of the client.
     pub client: String,
-    /// Requests a second, median.
+    /// The median of requests per second.
     pub iops: f64,
-    /// Bytes a second, median.
+    /// The median of bytes per second.
     pub bytes_per_s: f64,
-    /// Its share of the rate that the same workload had when it ran alone, if it did.
+    /// The client's share of the rate that the same workload had without other clients, if that was measured.
     pub of_single: Option<f64>,
-    /// The latency of its requests.
+    /// The latency of the client's requests.
     pub service: Latencies,
 }
 
-/// Medians of runs with their intervals.
+/// Estimates from several runs.
 impl Estimate {
-    /// The median of a rate over runs. The interval of a single run comes from its samples.
+    /// Returns the median of a rate over runs. The interval of a single run follows from its samples.
     fn of(runs: &[&CellRun], rate: fn(&CellRun) -> f64, samples: fn(&CellRun) -> Vec<f64>) -> Estimate {
         let rates: Vec<f64> = runs.iter().map(|run| rate(run)).collect();
         let median = median(&rates);
         let interval = match runs {
-            // Around the rate of the whole run, which includes requests that the last, short sample may omit.
+            // Centre the interval at the rate of the whole run, which includes requests that a short last
+            // sample may omit.
             [run] => series_mean(&samples(run)).filter(|mean| mean.freedom > 0.0).map(|mean| {
                 let mut interval = mean.interval(ALPHA);
                 interval.low += median - mean.mean;
@@ -198,13 +199,13 @@ impl Estimate {
             }),
             _ => median_interval(&rates),
         };
-        // Student's distribution does not take into account that rates are never negative.
+        // Rates are never negative, but Student's distribution does not exclude that.
         let possible = interval.map(|interval| Interval { low: interval.low.max(0.0), ..interval });
         Estimate { median, interval: possible.filter(|interval| interval.half().is_finite()) }
     }
 
-    /// The distance of the farther end of the interval from the median, in percent of the median, if there is
-    /// an interval.
+    /// Returns the distance of the farther end of the interval from the median, in percent of the median, if
+    /// there is an interval.
     pub fn percent(&self) -> Option<f64> {
         let Interval { low, high } = self.interval?;
         let farther = (self.median - low).max(high - self.median);
@@ -212,14 +213,14 @@ impl Estimate {
     }
 }
 
-// Latencies out of histograms.
+// Latencies from histograms.
 
-/// The latency of requests, over all clients and both directions.
+/// Returns the service times of requests, over all clients and both directions.
 fn service<'a>(clients: impl Iterator<Item = &'a ClientRun>) -> Latencies {
     Latencies::of(&merged(clients, |flow| &flow.service))
 }
 
-/// The same from the due times; `None` in a closed loop.
+/// Returns the response times of requests, or `None` in a closed loop.
 fn response<'a>(clients: impl Iterator<Item = &'a ClientRun>) -> Option<Latencies> {
     let all = merged(clients, |flow| &flow.response);
     (!all.is_empty()).then(|| Latencies::of(&all))
@@ -232,7 +233,7 @@ fn merged<'a>(clients: impl Iterator<Item = &'a ClientRun>, of: fn(&Flow) -> &Hi
 }
 
 impl Latencies {
-    /// The quantiles to show: not a number if no request completed.
+    /// Returns the quantiles to show; NaN if no request completed.
     pub fn of(histogram: &Histogram) -> Latencies {
         let us = |ns: u64| if histogram.is_empty() { f64::NAN } else { ns as f64 / 1000.0 };
         let quantile = |share| us(histogram.quantile_ns(share));
@@ -257,13 +258,13 @@ pub struct Convergence {
     pub step: usize,
     /// The name of the cell that is tracked.
     pub tracked: String,
-    /// Its requests a second, round by round.
+    /// Requests per second of the tracked cell, for each round.
     pub iops: Vec<f64>,
     /// The last five rounds, steady or not; `None` if there are fewer.
     pub window: Option<Window>,
 }
 
-/// The steps of a record with steady rounds, and their progress.
+/// Returns the steps of a record with steady rounds, and their progress.
 pub fn convergence(record: &Record) -> Vec<Convergence> {
     let steps = record.suite.steps.iter().enumerate();
     let rounds = steps.filter_map(|(number, step)| match step {
@@ -279,16 +280,16 @@ pub fn convergence(record: &Record) -> Vec<Convergence> {
     converged.filter(|rounds| !rounds.iops.is_empty()).collect()
 }
 
-// Each client's part in a cell, compared with its rate when alone.
+// The results of each client in a cell, compared with its rate without other clients.
 
-/// The clients of a cell, in the order of its roles.
+/// Returns the clients of a cell, in the order of its roles.
 fn clients_of(counted: &Counted<'_>, all: &[Counted<'_>]) -> Vec<ClientSummary> {
     let present = counted.runs.iter().map(|run| run.clients.len()).min().unwrap_or(0);
     let roles = counted.cell.roles.iter().enumerate().take(present);
     roles.map(|(index, role)| clients_summarize(counted, index, alone(role, counted.cell, all))).collect()
 }
 
-/// Jain's index, if several clients run the same workload.
+/// Returns Jain's index, if several clients run the same workload.
 fn fairness(cell: &Cell, clients: &[ClientSummary]) -> Option<f64> {
     let (first, others) = cell.roles.split_first()?;
     let alike = !others.is_empty() && others.iter().all(|other| do_the_same(first, other));
@@ -297,7 +298,7 @@ fn fairness(cell: &Cell, clients: &[ClientSummary]) -> Option<f64> {
 }
 
 fn clients_summarize(counted: &Counted<'_>, index: usize, alone: Option<f64>) -> ClientSummary {
-    // Every run has the same number of clients: the caller has limited it.
+    // Every run has at least this number of clients, to which the caller has limited the index.
     let clients: Vec<&ClientRun> = counted.runs.iter().map(|run| &run.clients[index]).collect();
     let over_runs = |value: fn(&ClientRun) -> f64| {
         let values: Vec<f64> = clients.iter().map(|client| value(client)).collect();
@@ -314,7 +315,7 @@ fn clients_summarize(counted: &Counted<'_>, index: usize, alone: Option<f64>) ->
     }
 }
 
-/// The rate of a role's workload in a cell without other clients.
+/// Returns the rate of a role's workload in a cell without other clients.
 fn alone(role: &Role, cell: &Cell, all: &[Counted<'_>]) -> Option<f64> {
     let single = |other: &&Counted<'_>| match other.cell.roles.as_slice() {
         [only] => do_the_same(only, role),

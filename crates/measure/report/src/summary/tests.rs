@@ -9,7 +9,7 @@ fn summary_of(cell: Cell, runs: Vec<CellRun>) -> CellSummary {
     of(&record(vec![cell], runs)).remove(0)
 }
 
-/// The flags of one run of a cell with a small change.
+/// Returns the flags of one run of a cell after a change.
 fn flags_after(cell: &Cell, change: impl Fn(&mut CellRun)) -> Vec<Flag> {
     let rates: Vec<f64> = cell.roles.iter().map(|_| 1000.0).collect();
     let mut changed = run(cell, 0, &rates);
@@ -81,12 +81,13 @@ fn cpu_time_is_told_for_each_request_and_as_iometer_does() {
         Some(ServerCpu { of: "target".into(), seconds: 5.0, busiest_thread_s: None, machine: None });
     let summary = summary_of(cell, vec![run]);
     let client = summary.client_cpu.unwrap();
-    // One second for 10,000 requests of 1 MiB; 20 of 40 seconds of four CPUs are half of the machine.
+    // 10,000 requests of 1 MiB took one second of CPU time. 20 of 40 seconds of four CPUs are half of the
+    // machine.
     assert_eq!((client.us_per_io, client.us_per_mib, client.percent), (100.0, 100.0, 10.0));
     assert_eq!(client.iops_per_percent, 1000.0 / 50.0);
     let server = summary.server_cpu.unwrap();
     assert_eq!((server.us_per_io, server.percent, server.iops_per_percent), (500.0, 50.0, 20.0));
-    // Both processes on a machine of four CPUs, for 10 s.
+    // Both processes ran on a machine with four CPUs, for 10 s.
     assert_eq!(summary.cpu_load, CpuLoad { client: Some(2.5), server: Some(12.5), is_shared: true });
 }
 
@@ -110,7 +111,7 @@ fn clients_are_held_against_one_that_is_alone() {
     assert_eq!(cells[0].clients[0].of_single, None);
     let shares: Vec<f64> = cells[1].clients.iter().filter_map(|client| client.of_single).collect();
     assert_eq!(shares.len(), 3);
-    // Document 001: each of three has a third of what one had, and all together 94 %.
+    // In document 001, each of three clients reached a third of the rate of one, and all together 94 %.
     assert!((shares.iter().sum::<f64>() - 0.9436).abs() < 1e-3, "{shares:?}");
     assert!(cells[1].fairness.unwrap() > 0.9999);
     assert_eq!(cells[0].fairness, None);
@@ -159,7 +160,7 @@ fn latencies_that_do_not_explain_the_depth_break_littles_law() {
 
 #[test]
 fn the_edges_of_a_short_run_do_not_break_littles_law() {
-    // Requests of 2 s in a run of 10: those at its edges are missing on one side.
+    // Requests take 2 s in a run of 10 s, so the requests at its start and end are missing on one side.
     let cell = cell("c", 4096, 64);
     let flags = flags_after(&cell, |run| {
         run.clients[0].run.reads.ios = 280;
@@ -224,7 +225,7 @@ fn an_open_loop_that_is_not_kept_is_told() {
     let mut open = cell("c", 4096, 1);
     open.roles[0].workload.pace = Pace::Constant { per_second: 1100.0 };
     assert_eq!(flags_after(&open, |_| ()), [Flag::Overload { asked: 1100.0, reached: 1000.0 }]);
-    // 10,000 requests of a Poisson process may be 300 fewer by chance.
+    // By chance, a Poisson process with an average of 10,300 requests may have only 10,000.
     open.roles[0].workload.pace = Pace::Poisson { per_second: 1030.0 };
     assert_eq!(flags_after(&open, |_| ()), []);
 }
@@ -344,7 +345,7 @@ fn more_clients_follow_the_law_of_scalability() {
     assert_eq!(scaling.len(), 1, "depth is the same everywhere: {scaling:?}");
     let law = scaling[0].law;
     assert_eq!((scaling[0].over, scaling[0].points.len()), (Over::Clients, 4));
-    // Requests are counted in whole numbers.
+    // Requests are counted in whole numbers, so the fit is not exact.
     assert!((law.contention - 0.1).abs() < 0.01 && (law.coherency - 0.05).abs() < 0.01, "{law:?}");
     assert!((law.peak().unwrap() - (0.9f64 / 0.05).sqrt()).abs() < 0.3);
 }
@@ -367,7 +368,8 @@ fn dpmeter(system: &str) -> Vec<(u32, f64)> {
     points.collect()
 }
 
-/// Document 000, table 4: the RAM drive's rows are flat, and the hard drive's are not.
+/// In document 000, table 4, the rates of the RAM drive do not depend on the length, and those of the hard
+/// drive do.
 #[test]
 fn dpmeter_on_a_ram_drive_measured_its_own_loop() {
     let flags = |system| {
@@ -408,8 +410,9 @@ fn a_rate_that_was_asked_for_is_no_loop_rate() {
     assert!(summaries.iter().all(|summary| summary.flags.is_empty()), "{summaries:?}");
 }
 
-/// Document 001 does not say how many requests were under way. Its rates and latencies do: what Iometer's 64 come to when its
-/// connection drains every 500 transactions.
+/// Document 001 does not state the number of outstanding requests, but it follows from the rates and
+/// latencies. It is the average of Iometer's 64 outstanding requests if the connection drains after every 500
+/// transactions.
 #[test]
 fn littles_law_finds_the_depth_of_document_001() {
     let rows = || published::rows().iter().filter(|row| row.document == "001");

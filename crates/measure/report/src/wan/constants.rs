@@ -1,4 +1,4 @@
-//! The cost of the two ends, fitted to the record itself: a path for each link and direction, with as few
+//! Fits the costs of the two ends to the record itself: a path for each link and direction, with as few
 //! constants as possible.
 
 use bench::plan::{Part, Setting, Way};
@@ -6,35 +6,36 @@ use model::{Constant, Direction, Fitted, Keys, Measured, Path, fit};
 
 use crate::wan::{Asked, Met, Row, Wan};
 
-/// A path that was fitted to the part of a record that crosses one link in one direction.
+/// A path that was fitted to the cells of a record that use one link in one direction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Constants {
     /// The direction of the data.
     pub direction: Direction,
-    /// The link, in bits a second.
+    /// The rate of the link, in bits per second.
     pub link_bits_per_s: f64,
-    /// Only a small TCP window was fitted: the rest comes from the same link with a large one.
+    /// Whether only a small TCP window was fitted. The other constants are those of the same link with a
+    /// large window.
     pub small_window: bool,
-    /// The number of cells it was fitted to.
+    /// The number of cells to which the path was fitted.
     pub cells: usize,
-    /// The constants found; `None` or 0 is no limit.
+    /// The fitted constants; `None` or 0 means no limit.
     pub path: Path,
-    /// The median error of the model for these cells: 0.02 is 2 %.
+    /// The median relative error of the model for these cells, for example 0.02 for 2 %.
     pub median_off: f64,
 }
 
-/// The parts of a cell that a fit needs.
+/// The properties of a cell that a fit needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen<'a> {
     pub(super) name: &'a str,
     pub(super) setting: &'a Setting,
     pub(super) asked: Asked,
-    /// Its rate, in bytes a second.
+    /// The measured rate, in bytes per second.
     pub(super) measured: Option<f64>,
 }
 
-/// All constants that can be fitted to a record. The axes that the document does not print are not used: they
-/// are a test of the fit.
+/// Returns all constants that can be fitted to a record. Cells of the parameters that the document does not
+/// print are not used for the fit, so that they can test it.
 pub(super) fn of(seen: &[Seen<'_>]) -> Vec<Constants> {
     let mut groups: Vec<(Direction, f64)> = Vec::new();
     for one in seen.iter().filter(|one| is_used(one.setting) && one.measured.is_some()) {
@@ -46,7 +47,7 @@ pub(super) fn of(seen: &[Seen<'_>]) -> Vec<Constants> {
     groups.into_iter().flat_map(|(direction, link)| of_link(seen, direction, link)).collect()
 }
 
-/// The document's own cells.
+/// Whether the cell is one of the document's own.
 fn is_used(setting: &Setting) -> bool {
     matches!(setting.part, Part::Wan | Part::Lan | Part::Tcp)
 }
@@ -79,8 +80,8 @@ fn of_link(seen: &[Seen<'_>], direction: Direction, link_bits_per_s: f64) -> Vec
     [Some(large), small].into_iter().flatten().collect()
 }
 
-/// The constants to fit. Only writes with and without R2Ts distinguish an exchange's time from a command's,
-/// and the number of outstanding requests only matters over a distance.
+/// Returns the constants to fit. An exchange's time and a command's time can be distinguished only by writes
+/// with and without R2Ts. The number of outstanding requests matters only over a distance.
 fn free(direction: Direction, far: bool) -> &'static [Constant] {
     use Constant::{Command, Copy, Exchange, Exchanges, Link, WritesUnderWay};
     match (direction, far) {
@@ -103,7 +104,7 @@ impl Seen<'_> {
     }
 }
 
-/// The expected path of a cell, by the constants of the document's cells; `None` if there are none.
+/// Returns the expected path of a cell, with the constants of the document's cells; `None` if there are none.
 pub(super) fn path(constants: &[Constants], setting: &Setting) -> Option<Path> {
     let small = is_small_window(setting);
     let found = constants.iter().find(|one| {
@@ -122,8 +123,8 @@ pub(super) fn path(constants: &[Constants], setting: &Setting) -> Option<Path> {
     Some(path)
 }
 
-/// With another packet length, the share of data in each packet differs, and so does the time of the same
-/// data.
+/// Adapts a path to another packet length, which changes the share of data in each packet, and so the time
+/// for the same data.
 fn with_packets(path: &mut Path, setting: &Setting) {
     let fitted =
         crate::wan::link(&Setting { mtu: bench::suite::wan::MTU, ..setting.clone() }).payload_per_s();
@@ -138,8 +139,9 @@ fn with_packets(path: &mut Path, setting: &Setting) {
     });
 }
 
-/// The congestion window with packet loss: RFC 9438's equation 5 with cubic's constants, and Reno's window,
-/// which is cubic's minimum (section 4.3). BBR keeps the bandwidth-delay product, for any loss below a fifth.
+/// Applies the congestion window with packet loss: equation 5 of RFC 9438 with cubic's constants, and Reno's
+/// window, which is cubic's minimum (section 4.3). For any loss below a fifth, BBR's window remains the
+/// bandwidth-delay product.
 fn with_loss(path: &mut Path, setting: &Setting) {
     if setting.loss <= 0.0 {
         return;
@@ -155,7 +157,7 @@ fn with_loss(path: &mut Path, setting: &Setting) {
     path.window_bytes = Some(path.window_bytes.map_or(kept, |window| window.min(kept)));
 }
 
-/// The negotiated keys of a session; plain TCP has none, and does not use them.
+/// Returns the negotiated keys of a session. Plain TCP has none; its default values are not used.
 pub(super) fn keys(way: Way) -> Keys {
     way.keys().unwrap_or_default()
 }
@@ -165,21 +167,21 @@ pub(super) fn keys(way: Way) -> Keys {
 /// The main results of a WAN record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// Measured cells that the document prints.
+    /// The number of measured cells for which the document prints a result.
     pub published: usize,
-    /// Measured cells above the printed result.
+    /// The number of measured cells above the printed result.
     pub beaten: usize,
-    /// Measured cells that round to the printed result.
+    /// The number of measured cells that round to the printed result.
     pub met: usize,
-    /// Measured cells whose printed result is unreachable over this path.
+    /// The number of measured cells whose printed result is not possible over this path.
     pub cannot_be: usize,
-    /// The names of those that were missed although the path allows them.
+    /// The names of the cells that did not reach the printed result, although the path permits it.
     pub missed: Vec<String>,
     /// The error of the model for the cells of the fit.
     pub fitted: Option<Off>,
-    /// The error for the others, which it had to predict.
+    /// The error of the model for the other cells, whose rates it had to predict.
     pub predicted: Option<Off>,
-    /// The share of the link at the longest round trip, with long requests and a high queue depth.
+    /// The shares of the link at the longest round trip, with long requests and a high queue depth.
     pub shares: Vec<Share>,
 }
 
@@ -188,7 +190,7 @@ pub struct Verdict {
 pub struct Off {
     /// The number of cells.
     pub cells: usize,
-    /// The median absolute error: 0.02 is 2 %.
+    /// The median absolute error, for example 0.02 for 2 %.
     pub median: f64,
     /// The largest error, with its sign.
     pub worst: f64,
@@ -196,7 +198,7 @@ pub struct Off {
     pub worst_cell: String,
 }
 
-/// The share of the link reached by a cell.
+/// The share of the link that a cell reached.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Share {
     /// The cell.
@@ -205,19 +207,19 @@ pub struct Share {
     pub way: Way,
     /// The length of the requests, in bytes.
     pub block_bytes: u32,
-    /// Of the rate that the link alone would allow: 0.95 is 95 %.
+    /// The share of the rate that the link alone would permit, for example 0.95 for 95 %.
     pub of_link: f64,
-    /// Of the maximum rate at this queue depth.
+    /// The share of the maximum rate at this queue depth.
     pub of_most: f64,
 }
 
-/// The round trip, the lengths and the depth for the share of the link.
+/// The round trip, request length and depth of the cells for the share of the link.
 const FAR_MS: f64 = 50.0;
 const LONG_BYTES: u32 = 64 << 10;
 const MANY: u32 = 32;
 
 impl Wan {
-    /// The main results.
+    /// Returns the main results.
     pub fn verdict(&self) -> Verdict {
         let count = |is: fn(&Met) -> bool| {
             self.rows.iter().filter_map(|row| row.met.as_ref()).filter(|met| is(met)).count()

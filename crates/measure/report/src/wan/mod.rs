@@ -1,13 +1,14 @@
-//! Document 002's matrix: measured results, compared with a model and with published results.
+//! Compares the measured results of document 002's matrix with a model and with published results.
 //!
 //! ```text
 //!   bench::suite::wan ── Suite of cells, each with its Setting ──(measured)── Record ── Wan: rows, constants, verdict
 //! ```
 //!
-//! The document prints reads, most solicited and most unsolicited writes of four sizes, with a queue depth of
-//! 1 and 32, over four round trips; plain TCP with a small and a large window; and the same without a delay
-//! on Gigabit Ethernet. It mentions without results the effects of connections, sessions, the largest packet,
-//! the command window and TCP's congestion control; a few cells for each measure them.
+//! The document prints results of reads, most solicited writes and most unsolicited writes. They have four
+//! sizes, with a queue depth of 1 and 32, over four round trips, and also without a delay on Gigabit
+//! Ethernet. It also prints results of plain TCP with a small and a large window. It mentions without results
+//! the effects of connections, sessions, the largest packet, the command window and TCP's congestion control;
+//! a few cells measure each of these.
 
 mod constants;
 mod published;
@@ -28,46 +29,46 @@ pub use constants::Share;
 pub use constants::Verdict;
 pub use published::Published;
 
-// A cell with its measured, modelled and published results.
+// Cells with measured, modelled and published results.
 
 /// A WAN record, prepared for comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wan {
-    /// Its cells, in the order of the suite.
+    /// The cells, in the order of the suite.
     pub rows: Vec<Row>,
     /// The constants of the model.
     pub constants: Vec<Constants>,
 }
 
-/// A cell.
+/// A cell of the matrix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Its name.
+    /// The name of the cell.
     pub cell: String,
     /// The path of the measurement.
     pub setting: Setting,
     /// The requests.
     pub asked: Asked,
-    /// The measured rate, in bytes a second: the median of its runs. `None` if it was not run.
+    /// The measured rate in bytes per second, the median of the runs; `None` if the cell was not run.
     pub measured: Option<f64>,
-    /// The model's prediction with the constants of this record, in bytes a second.
+    /// The model's prediction with the constants of this record, in bytes per second.
     pub model: Option<f64>,
-    /// The limit that applies, by the model.
+    /// The limit that applies, according to the model.
     pub binding: Option<Term>,
-    /// The maximum rate over that path, in bytes a second.
+    /// The maximum rate over this path, in bytes per second.
     pub most: f64,
-    /// The data rate that the link alone would allow, in bytes a second.
+    /// The data rate that the link alone would permit, in bytes per second.
     pub of_link: f64,
-    /// What the document prints.
+    /// The published result, if there is one.
     pub published: Option<Published>,
     /// The comparison with the published result, if both exist.
     pub met: Option<Met>,
 }
 
-/// Requests of a cell.
+/// The requests of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// The length of each, in bytes.
+    /// The length of each request, in bytes.
     pub block_bytes: u32,
     /// The queue depth of each session.
     pub depth: u32,
@@ -76,23 +77,23 @@ pub struct Asked {
 /// The comparison of a measurement with a published result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Met {
-    /// More than the printed number, including its rounding.
+    /// The measurement exceeds the published number, including its rounding.
     Beaten,
-    /// It rounds to what is printed.
+    /// The measurement rounds to the published number.
     Yes,
-    /// Less, and unreachable over this path, for this reason.
+    /// The measurement is lower. The published number is not possible over this path, for this reason.
     CannotBe(String),
-    /// Less, although the path allows it.
+    /// The measurement is lower, although the path permits the published number.
     No,
 }
 
 impl Wan {
-    /// The evaluation of the matrix in a record; `None` if it has no cell with a setting.
+    /// Evaluates the matrix in a record. Returns `None` if no cell has a setting.
     pub fn of(record: &Record) -> Option<Wan> {
         Wan::of_summaries(record, &summary::of(record))
     }
 
-    /// The same, with existing summaries.
+    /// Evaluates the matrix with existing summaries.
     pub(crate) fn of_summaries(record: &Record, summaries: &[CellSummary]) -> Option<Wan> {
         let seen: Vec<Seen<'_>> = record.suite.cells().filter_map(|cell| Seen::of(cell, summaries)).collect();
         let constants = constants::of(&seen);
@@ -100,7 +101,7 @@ impl Wan {
         (!rows.is_empty()).then_some(Wan { rows, constants })
     }
 
-    /// The cells of a part, in order.
+    /// Returns the cells of a part, in order.
     pub fn part(&self, part: Part) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.setting.part == part)
     }
@@ -112,7 +113,7 @@ impl Asked {
         Some(Asked { block_bytes: workload.block_bytes_max(), depth: workload.depth })
     }
 
-    /// The load for the model; `None` for plain TCP.
+    /// Returns the load for the model, or `None` for plain TCP.
     fn load(self, setting: &Setting) -> Option<Load> {
         if matches!(setting.way, Way::Tcp { .. }) {
             return None;
@@ -129,7 +130,7 @@ impl Asked {
 }
 
 impl<'a> Seen<'a> {
-    /// A cell, and its rate if it was run.
+    /// Returns the properties of a cell, with its rate if it was run.
     fn of(cell: &'a Cell, summaries: &[CellSummary]) -> Option<Seen<'a>> {
         let setting = cell.setting.as_deref()?;
         let asked = Asked::of(cell)?;
@@ -179,31 +180,31 @@ fn model(setting: &Setting, asked: Asked, constants: &[Constants]) -> Option<(f6
 }
 
 impl Row {
-    /// The error of the model: 0.05 is 5 % too much.
+    /// Returns the relative error of the model: 0.05 means that the model is 5 % too high.
     pub fn off(&self) -> Option<f64> {
         Some(self.model? / self.measured? - 1.0)
     }
 
-    /// The share of the maximum rate over that path.
+    /// Returns the measured share of the maximum rate over this path.
     pub fn share_of_most(&self) -> Option<f64> {
         Some(self.measured? / self.most)
     }
 
-    /// The share of the rate that the link alone would allow.
+    /// Returns the measured share of the rate that the link alone would permit.
     pub fn share_of_link(&self) -> Option<f64> {
         Some(self.measured? / self.of_link)
     }
 }
 
-// The maximum rate over a path, with ends that take no time: only the link, the distance, TCP's window and
-// the outstanding requests count.
+// The maximum rate over a path whose ends take no time: it depends only on the link, the distance, TCP's
+// window and the outstanding requests.
 
-/// The link of a setting. Linux's TCP sends timestamps.
+/// Returns the link of a setting. Linux's TCP sends timestamps.
 fn link(setting: &Setting) -> Link {
     Link { timestamps: true, ..Link::ethernet(setting.link_bits_per_s, setting.mtu) }
 }
 
-/// A path with such a link and ends that take no time.
+/// Returns the path of a setting, with ends that take no time.
 fn path(setting: &Setting) -> Path {
     let payload_per_s = link(setting).payload_per_s();
     Path {
@@ -216,7 +217,7 @@ fn path(setting: &Setting) -> Path {
     }
 }
 
-/// The maximum rate of a cell, and the limit.
+/// Returns the maximum rate of a cell, and the limit that determines it.
 fn most(setting: &Setting, asked: Asked) -> (f64, Option<Term>) {
     let path = path(setting);
     match (setting.way.keys(), asked.load(setting)) {
@@ -228,14 +229,14 @@ fn most(setting: &Setting, asked: Asked) -> (f64, Option<Term>) {
     }
 }
 
-/// The rate of plain TCP on a path.
+/// Returns the rate of plain TCP on a path.
 fn tcp(path: &Path, setting: &Setting) -> (f64, Option<Term>) {
     let most = path.tcp_per_s(u32::from(setting.connections) * u32::from(setting.sessions));
     let is_link = path.payload_per_s == Some(most);
     (most, Some(if is_link { Term::Link } else { Term::Window }))
 }
 
-/// The data rate of a cell that the link alone would allow, in bytes a second.
+/// Returns the data rate of a cell that the link alone would permit, in bytes per second.
 fn of_link(setting: &Setting, asked: Asked) -> f64 {
     let path = path(setting);
     let prediction: Option<Prediction> =
@@ -244,7 +245,7 @@ fn of_link(setting: &Setting, asked: Asked) -> f64 {
     link.or(path.payload_per_s).unwrap_or(f64::INFINITY)
 }
 
-/// The reason for a cell's maximum rate, in a sentence.
+/// Returns the reason for a cell's maximum rate, as a sentence.
 fn reason(setting: &Setting, asked: Asked) -> String {
     let (most, term) = most(setting, asked);
     let most = format!("{:.1} MB/s", most / 1e6);

@@ -1,4 +1,4 @@
-//! Document 002's results for a cell.
+//! Looks up document 002's result for a cell.
 
 use bench::plan::{Part, Setting, Way};
 use published::{Direction, Row, rows};
@@ -8,16 +8,16 @@ use super::Asked;
 /// A number of document 002.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Published {
-    /// The number exactly as printed, in MB/s.
+    /// The number as printed, in MB/s.
     pub printed: String,
-    /// The same in bytes a second.
+    /// The number in bytes per second.
     pub bytes_per_s: f64,
-    /// Half a unit of the last printed digit, in bytes a second: the rounding error.
+    /// The rounding error: half a unit of the last printed digit, in bytes per second.
     pub half_digit_per_s: f64,
 }
 
 impl Published {
-    /// The published number of a cell; `None` if the document prints none.
+    /// Returns the published number of a cell, or `None` if the document prints none.
     pub(super) fn of(setting: &Setting, asked: Asked) -> Option<Published> {
         let row = rows().iter().find(|row| row.document == "002" && is_of(row, setting, asked))?;
         let decimals = row.printed.split_once('.').map_or(0, |(_, digits)| digits.len() as i32);
@@ -29,12 +29,12 @@ impl Published {
         })
     }
 
-    /// The smallest value that rounds to it.
+    /// Returns the smallest value that rounds to the number.
     pub fn least(&self) -> f64 {
         self.bytes_per_s - self.half_digit_per_s
     }
 
-    /// The largest value that rounds to it.
+    /// Returns the largest value that rounds to the number.
     pub fn most(&self) -> f64 {
         self.bytes_per_s + self.half_digit_per_s
     }
@@ -55,7 +55,7 @@ fn is_of(row: &Row, setting: &Setting, asked: Asked) -> bool {
         Way::MostSolicited => "most solicited",
         Way::MostUnsolicited => "most unsolicited",
     };
-    // The document does not specify the LAN's round trip.
+    // The document does not state the round trip of the LAN.
     let rtt_ms = match setting.part {
         Part::Wan => Some(setting.rtt_ms),
         Part::Lan => None,

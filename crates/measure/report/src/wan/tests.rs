@@ -1,4 +1,4 @@
-//! The comparison, on records of a machine with known constants.
+//! Tests of the comparison, on records of a machine with known constants.
 
 use super::*;
 use bench::plan::{Cell, Part, Suite, Way};
@@ -13,7 +13,7 @@ fn plan(link_bits_per_s: f64) -> WanPlan {
     WanPlan { link_bits_per_s, congestion: "cubic".to_owned(), quick: false }
 }
 
-/// Ends with these constants over the path of a cell.
+/// Returns the path of a cell, with ends that have these constants.
 fn path(cell: &Cell) -> Path {
     let setting = cell.setting.as_deref().expect("a setting");
     let link = super::path(setting);
@@ -28,7 +28,7 @@ fn path(cell: &Cell) -> Path {
     }
 }
 
-/// The rate of such ends in a cell, in bytes a second.
+/// Returns the rate of such ends in a cell, in bytes per second.
 fn rate(cell: &Cell) -> f64 {
     let setting = cell.setting.as_deref().expect("a setting");
     let workload = &cell.roles[0].workload;
@@ -39,7 +39,7 @@ fn rate(cell: &Cell) -> f64 {
     }
 }
 
-/// A record of a suite whose rates are this multiple of such ends'.
+/// Returns a record of a suite whose rates are this multiple of the rates of such ends.
 fn record(suite: Suite, factor: f64) -> Record {
     let runs = suite.cells().map(|cell| {
         let block_bytes = cell.roles[0].workload.block_bytes_mean();
@@ -115,7 +115,7 @@ fn a_cell_that_nobody_can_reach_is_named_with_the_reason() {
         "one request at a time, each with one round trip of 10 ms and 13.92 ms on the link: at most 11.0 MB/s"
     );
     assert_eq!(why("read, 0 ms, 256 KiB × 32"), "the link permits at most 18.8 MB/s of such data");
-    // On a faster link, all of them are reachable.
+    // On a faster link, all published results are possible.
     let wan = self::wan(1e9, 1.0);
     assert_eq!(wan.verdict().cannot_be, 0, "{:?}", wan.verdict());
     assert_eq!(row(&wan, "read, 10 ms, 256 KiB × 1").met, Some(Met::Beaten));
@@ -133,7 +133,7 @@ fn the_share_of_the_link_is_told_where_the_document_stopped_at_a_quarter() {
     let shares = wan(160e6, 1.0).verdict().shares;
     assert_eq!(shares.len(), 6);
     assert!(shares.iter().all(|share| share.of_link > 0.99), "{shares:?}");
-    // 32 × 64 KiB are not enough for a gigabit and 50 ms, which is not the ends' fault.
+    // 32 × 64 KiB are not enough to fill a gigabit over 50 ms, for which the ends are not responsible.
     let shares = wan(1e9, 1.0).verdict().shares;
     let short = |way: Way| {
         let share = shares.iter().find(|share| share.way == way && share.block_bytes == 64 << 10);

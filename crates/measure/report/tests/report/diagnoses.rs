@@ -1,4 +1,4 @@
-//! Synthetic diagnoses: of a limited path, of a good one, of an unexplained one, and of a malicious target.
+//! Synthetic diagnoses: of a limited path, of a good path, of an unexplained path, and of a malicious target.
 
 use bench::record::{Fact, Facts, Group, Histogram};
 use diagnose::{
@@ -7,7 +7,7 @@ use diagnose::{
 };
 use model::{Direction, Keys, Load, Term};
 
-/// Every cause there is.
+/// All causes.
 pub(crate) const CAUSES: [Cause; 17] = [
     Cause::Depth,
     Cause::CommandWindow,
@@ -28,7 +28,7 @@ pub(crate) const CAUSES: [Cause; 17] = [
     Cause::DelayedAck,
 ];
 
-/// Three findings on writes over 10 ms, one of which was tested.
+/// Returns a diagnosis with three findings about writes over 10 ms, one of which was tested.
 pub(crate) fn held_back() -> Diagnosis {
     let evidence = evidence();
     let explained = evidence.loads.iter().map(explained).collect();
@@ -38,20 +38,20 @@ pub(crate) fn held_back() -> Diagnosis {
     Diagnosis { evidence, explained, findings, verdict: Verdict::HeldBack }
 }
 
-/// The same path with only this cause.
+/// Returns a diagnosis of the same path with only this cause.
 pub(crate) fn with(cause: Cause) -> Diagnosis {
     let mut diagnosis = held_back();
     diagnosis.findings = vec![finding(cause, 0, 2.5)];
     diagnosis
 }
 
-/// Nothing is wrong.
+/// Returns a diagnosis of a path without problems.
 pub(crate) fn fine() -> Diagnosis {
     let verdict = Verdict::Fine { term: Term::Link, share: 0.97 };
     Diagnosis { findings: Vec::new(), verdict, ..held_back() }
 }
 
-/// An unexplained path: most of the ladder is rejected, and a load failed.
+/// Returns a diagnosis of an unexplained path: most probes are rejected, and a load failed.
 pub(crate) fn not_known() -> Diagnosis {
     let mut diagnosis = Diagnosis {
         findings: Vec::new(),
@@ -79,7 +79,7 @@ pub(crate) fn not_known() -> Diagnosis {
     diagnosis
 }
 
-/// A target with a malicious name, and implausible numbers.
+/// Returns a diagnosis of a target with a malicious name and implausible numbers.
 pub(crate) fn hostile() -> Diagnosis {
     let mut diagnosis = not_known();
     let evil = "<script>alert(1)</script>\"'&\u{1b}[31m\u{202e}|\n# x";
@@ -105,7 +105,7 @@ pub(crate) fn hostile() -> Diagnosis {
     diagnosis
 }
 
-/// All of them, with their names.
+/// Returns all these diagnoses, with their names.
 pub(crate) fn all() -> [(&'static str, Diagnosis); 4] {
     [("held-back", held_back()), ("fine", fine()), ("not-known", not_known()), ("hostile", hostile())]
 }
@@ -234,7 +234,7 @@ fn path(cid: u16, round_trip_us: f64) -> PathLayer {
     }
 }
 
-/// Sixty times around a median.
+/// Returns sixty times around a median.
 fn timed(median_us: f64) -> Known<Timed> {
     let times = (0..60).map(|n| ((median_us * (0.97 + 0.001 * f64::from(n)) * 1e3) as u64, 1));
     Known::Measured(Timed {

@@ -1,4 +1,4 @@
-//! Reports of diagnoses.
+//! Tests of the reports of diagnoses.
 
 use diagnose::{Diagnosis, Verdict};
 use model::Term;
@@ -119,7 +119,7 @@ fn the_layers_of_a_write_tell_the_wait_for_r2ts_apart() {
         page.contains("| a durable write of 4 KiB | waiting for R2Ts | 10.1 ms, calculated | 20.3 ms |"),
         "{page}"
     );
-    // FUA took 8.87 ms longer than the same write without.
+    // A write with FUA took 8.87 ms longer than the same write without FUA.
     assert!(page.contains("| to stable storage | 8.87 ms ± "), "{page}");
 }
 
@@ -174,7 +174,7 @@ fn a_diagnosis_survives_its_own_json() {
         let text = serde_json::to_string(&diagnosis).expect("JSON");
         let again: Diagnosis = serde_json::from_str(&text).expect("a diagnosis");
         assert_eq!((again.verdict, again.findings.len()), (diagnosis.verdict, diagnosis.findings.len()));
-        // Except for the last bit of a number, since parsing it exactly would be slow.
+        // The last bit of a number may differ, since exact parsing would be slow.
         assert_eq!(again.evidence.environment, diagnosis.evidence.environment);
         assert_eq!(again.evidence.loads.len(), diagnosis.evidence.loads.len());
     }

@@ -1,4 +1,4 @@
-//! Reports of records measured over distances.
+//! Tests of the reports of records that were measured over distances.
 
 use bench::record::Record;
 
@@ -8,7 +8,7 @@ fn markdown(record: &Record) -> String {
     report(record).markdown()
 }
 
-/// The cells of the first line with this prefix.
+/// Returns the cells of the first line with this prefix.
 fn line(page: &str, begin: &str) -> String {
     page.lines().find(|line| line.starts_with(begin)).unwrap_or_else(|| panic!("{begin}:\n{page}")).to_owned()
 }
@@ -20,7 +20,7 @@ fn each_number_stands_beside_the_models_and_the_published_one() {
     assert_eq!(line(reads, "| request |"), "| request | depth | 0 ms | 2 ms | 10 ms | 50 ms |");
     let far: Vec<String> =
         line(reads, "| 64 KiB | 1 |").split('|').map(|cell| cell.trim().to_owned()).collect();
-    // Over 2 ms, the document's testbed was faster than 160 Mbit/s allow; over 50 ms, all are equally slow.
+    // Over 2 ms, the document's testbed was faster than 160 Mbit/s permit. Over 50 ms, all are equally slow.
     assert!(far[4].ends_with("/ 17.2 †"), "{far:?}");
     assert!(far[6].starts_with("1.") && far[6].ends_with("/ 1.2"), "{far:?}");
     assert!(
@@ -69,7 +69,7 @@ fn a_terminal_shows_many_requests_over_every_round_trip() {
     let numbers: Vec<&str> = line.split("32 ").nth(1).expect("numbers").split_whitespace().collect();
     assert_eq!(numbers.len(), 8, "{line}");
     assert_eq!([numbers[1], numbers[7]], ["(19.3)", "(4.9)"], "{line}");
-    // A constant time per request is expected over a distance.
+    // With a network delay, a constant time per request is expected.
     assert!(
         !seen.contains("for all request lengths") && !seen.contains("requests were outstanding on average"),
         "{seen}"
@@ -82,7 +82,7 @@ fn the_table_of_cells_has_the_way_the_model_and_what_was_published() {
     let table = report(&record).cells_csv();
     let columns: Vec<&str> = table.lines().next().expect("a head").split(',').collect();
     let far = line(&table, "\"unsolicited write, 50 ms, 64 KiB × 32\"");
-    // Name and series contain commas; the rest of the line does not.
+    // The name and the series contain commas, but the rest of the line does not.
     let cells: Vec<&str> = far.rsplit("\",").next().expect("the rest").split(',').collect();
     let at = |name: &str| columns.iter().position(|column| *column == name).expect("a column");
     let cell = |name: &str| cells[at(name) - at("direction")];

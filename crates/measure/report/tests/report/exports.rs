@@ -1,11 +1,11 @@
-//! Exports for other programs: tables, Iometer's result file, fio's JSON.
+//! Tests of the exports for other programs: tables, Iometer's result file, and fio's JSON.
 
 use bench::plan::{Distribution, Pace, Percent, Step, Workload};
 use serde_json::Value;
 
 use crate::{all, records, report};
 
-/// Cells of a line of CSV, as RFC 4180 has them.
+/// Parses the cells of a line of CSV, according to RFC 4180.
 fn cells(line: &str) -> Vec<String> {
     let mut cells = vec![String::new()];
     let mut quoted = false;
@@ -58,7 +58,7 @@ fn iometers_lines_have_iometers_columns() {
         .filter(|line| ["ALL,", "MANAGER,", "WORKER,"].iter().any(|kind| line.starts_with(kind)))
         .map(cells)
         .collect();
-    // For each run, one line for all, and for each client one as a manager and one as a worker.
+    // Each run has one line for everything and, for each client, one line as a manager and one as a worker.
     assert_eq!(results.len(), record.runs.iter().map(|run| 1 + 2 * run.clients.len()).sum::<usize>());
     for line in &results {
         assert_eq!(line.len(), 80, "{line:?}");
@@ -92,7 +92,7 @@ fn fios_jobs_have_what_fio_plot_reads() {
     let jobs = file["jobs"].as_array().expect("jobs");
     assert_eq!(jobs.len(), 18);
     for job in jobs {
-        // The values that fio_plot's jsonimport.py reads from each job, and their types.
+        // These are the values that fio_plot's jsonimport.py reads from each job, with their types.
         for option in ["iodepth", "numjobs"] {
             let text = job["job options"][option].as_str().expect("a string");
             assert!(text.parse::<u32>().is_ok(), "{option}: {text}");
@@ -126,7 +126,7 @@ fn fios_bins_and_percentiles_are_those_of_the_record() {
     assert_eq!(job["read"]["total_ios"], ios);
     let p99 = job["read"]["clat_ns"]["percentile"]["99.000000"].as_u64().expect("a percentile");
     assert!(bins.contains_key(&p99.to_string()));
-    // fio_jsonplus_clat2csv looks for bins in all three directions.
+    // fio_jsonplus_clat2csv expects bins in all three directions.
     assert!(job["trim"]["clat_ns"]["bins"].is_object());
 }
 
@@ -160,7 +160,8 @@ fn fios_options_make_the_same_workload_again() {
     assert!(options["random_distribution"].is_null() && options["rate_process"].is_null());
 }
 
-/// Names of a job and of its directions as fio 3.33 wrote them with `--output-format=json+`; a parser may rely on each.
+/// The names in a job and in its directions, as fio 3.33 wrote them with `--output-format=json+`. A parser
+/// may depend on each name.
 #[test]
 fn fios_names_are_all_there() {
     let record = records::sweep();

@@ -1,4 +1,4 @@
-//! Malicious records: names that are markup, and implausible numbers.
+//! Tests with malicious records: names that contain markup, and implausible numbers.
 
 use bench::plan::Step;
 use bench::record::Record;
@@ -31,7 +31,7 @@ fn hostile_names_stay_text_in_markdown_and_on_a_terminal() {
 #[test]
 fn no_number_in_a_record_makes_a_report_fail() {
     for mut record in all() {
-        // A few runs of each cell cover numbers of every kind.
+        // A few runs of each cell contain numbers of every kind.
         record.runs.truncate(3);
         for client in record.runs.iter_mut().flat_map(|run| &mut run.clients) {
             client.run.samples.truncate(3);
@@ -39,7 +39,7 @@ fn no_number_in_a_record_makes_a_report_fail() {
         }
         for step in &mut record.suite.steps {
             if let Step::Measure { cells, .. } = step {
-                // Of a matrix, as many as there are runs.
+                // Of a matrix, keep only the cells that still have runs.
                 cells.retain(|cell| {
                     cell.setting.is_none() || record.runs.iter().any(|run| run.cell == cell.name)
                 });
@@ -49,7 +49,7 @@ fn no_number_in_a_record_makes_a_report_fail() {
         for extreme in [json!(0), json!(u64::MAX), json!(u32::MAX), json!(1e308), json!(-1.5)] {
             let mut parts = Vec::new();
             numbers(&value, &mut Vec::new(), &mut parts);
-            // All fields of the same name together: the same field of every run.
+            // Change all fields with the same name together, so that a field changes in every run.
             let mut names: Vec<Vec<String>> = parts;
             names.sort();
             names.dedup();
@@ -71,7 +71,7 @@ fn every_form(record: &Record) {
     assert!(texts.iter().chain(&[report.iometer_csv(), report.fio_json()]).all(|text| !text.contains("NaN")));
 }
 
-/// The paths of all numbers, without the indices of list elements.
+/// Collects the paths of all numbers, without the indices of list elements.
 fn numbers(value: &Value, way: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
     match value {
         Value::Number(_) => found.push(way.clone()),

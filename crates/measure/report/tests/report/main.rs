@@ -1,4 +1,4 @@
-//! Reports of records of every shape, and the handling of hostile names.
+//! Tests of the reports of all kinds of records, and of the handling of malicious names.
 
 mod diagnoses;
 mod diagnosis;
@@ -65,7 +65,7 @@ fn there_are_only_sections_that_the_record_has_data_for() {
     assert_eq!(of(records::depths()), [false, true, true, true, false, true]);
     assert_eq!(of(records::clients()), [false, false, true, true, true, true]);
     assert_eq!(of(records::empty()), [false; 6]);
-    // Its cells differ in their paths: a curve over all of them is meaningless.
+    // The cells of this record differ in their paths, so a curve over all of them would be meaningless.
     assert_eq!(of(records::wan()), [false; 6]);
     assert!(distance.iter().all(|section| has(&records::wan(), section)));
     assert!(!distance.iter().any(|section| has(&records::pts(), section)));
@@ -85,7 +85,7 @@ fn every_page_is_one_file_that_asks_for_nothing_else() {
 #[test]
 fn a_run_of_the_largest_suite_is_drawn_in_less_than_two_megabytes() {
     let mut record = records::pts();
-    // The number of samples of an hour for each cell.
+    // With this, each cell has the number of samples of an hour.
     for run in &mut record.runs {
         let samples = &mut run.clients[0].run.samples;
         *samples = samples.repeat(6);
@@ -146,7 +146,7 @@ fn a_single_run_is_told_with_the_warnings_of_its_report() {
     let cell = record.suite.cells().next().expect("a cell").clone();
     record.runs.retain(|run| run.cell == cell.name);
     record.runs.truncate(1);
-    // Half of the outstanding requests are missing from the rate.
+    // With this, half of the outstanding requests are missing from the rate.
     record.runs[0].clients[0].run.under_way_mean *= 2.0;
     let beside = Beside::new(&record, None, false);
     let measured = Measured::of(&record.runs[0], &beside);
@@ -195,7 +195,7 @@ fn the_command_line_of_the_appendix_makes_the_record_again() {
     assert!(report(&record).markdown().contains(line));
 }
 
-/// Every element is closed, in order.
+/// Checks that every element is closed, in the right order.
 pub(crate) fn assert_well_formed(page: &str) {
     let mut open: Vec<&str> = Vec::new();
     let mut rest = page;

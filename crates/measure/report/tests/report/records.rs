@@ -1,5 +1,5 @@
-//! Records as from a benchmark, for tests of reports: deterministic, and with every shape that a report
-//! draws. None of them was measured.
+//! Records as from a benchmark, for tests of reports. They are deterministic, contain everything that a
+//! report can draw, and were not measured.
 
 use bench::plan::{Cell, Order, Pace, Percent, Role, Rule, Step, Stop, Suite, Workload};
 use bench::record::{
@@ -11,12 +11,14 @@ use model::link::Link;
 use model::{Load, Path, predict};
 use testkit::Random;
 
-/// Storage with three parameters: a time for each request, a maximum byte rate, and a maximum request rate.
+/// The properties of the simulated storage: the time of a request, the maximum byte rate, and the maximum
+/// request rate.
 const SERVICE_S: f64 = 75e-6;
 const BYTES_PER_S: f64 = 1.12e9;
 const IOPS: f64 = 180_000.0;
 
-/// Block sizes from 512 B to 8 MiB in both directions, three times, on a link of 10 Gbit/s.
+/// Returns a record of block sizes from 512 B to 8 MiB in both directions, with three rounds, on a link of 10
+/// Gbit/s.
 pub(crate) fn sweep() -> Record {
     let sizes = || (9..=23).map(|power| 1_u32 << power);
     let reads = sizes().map(|size| one(&format!("read-{size}"), "read", size, 4, Percent::ALL));
@@ -36,7 +38,7 @@ pub(crate) fn sweep() -> Record {
     record
 }
 
-/// Random reads of 4 KiB and 64 KiB from depth 1 to 256.
+/// Returns a record of random reads of 4 KiB and 64 KiB, with depths from 1 to 256.
 pub(crate) fn depths() -> Record {
     let depths = [1, 2, 4, 8, 16, 32, 64, 128, 256];
     let cells = [(4096, "4 KiB random read"), (65_536, "64 KiB random read")].map(|(size, series)| {
@@ -46,7 +48,7 @@ pub(crate) fn depths() -> Record {
     measured(suite("depth", "Latency against depth", order, cells.concat()), 3, 5.0)
 }
 
-/// One, two and three readers, then a mix of roles.
+/// Returns a record of one, two and three readers, and of a mix of roles.
 pub(crate) fn clients() -> Record {
     let readers = |count: u16| {
         let role = |n| Role::new(format!("VM0{}", n + 1), n, reading(32_768, 8));
@@ -62,7 +64,7 @@ pub(crate) fn clients() -> Record {
     measured(suite("clients", "One, two and three initiators", Order::Once, cells), 1, 20.0)
 }
 
-/// Rates from easy to too much, against storage that stalls for a second in the middle.
+/// Returns a record of rates from low to too high, on storage that stalls for a second in the middle.
 pub(crate) fn open_loop() -> Record {
     let cell = |per_second: f64| {
         let mut workload = reading(4096, 64);
@@ -84,7 +86,8 @@ pub(crate) fn open_loop() -> Record {
     record
 }
 
-/// SNIA's matrix: seven mixes by eight lengths, in rounds until it is steady. Large, as such runs are.
+/// Returns a record of SNIA's matrix: seven mixes with eight lengths, in rounds until the results are steady.
+/// It is large, as such records are.
 pub(crate) fn pts() -> Record {
     let mut cells = Vec::new();
     for read in [100, 95, 65, 50, 35, 5, 0] {
@@ -97,7 +100,7 @@ pub(crate) fn pts() -> Record {
     let order = Order::SteadyRounds { tracked: "0/100 4096".to_owned(), rounds_max: 25 };
     let mut record = measured(suite("pts", "SNIA PTS: IOPS", order, cells), 12, 60.0);
     for run in &mut record.runs {
-        // Fresh storage writes faster than later on.
+        // Fresh storage writes faster at first.
         let faster = 1.0 + 1.4 * (-f64::from(run.round) / 2.0).exp();
         let run = &mut run.clients[0].run;
         run.writes.ios = (run.writes.ios as f64 * faster) as u64;
@@ -106,8 +109,8 @@ pub(crate) fn pts() -> Record {
     record
 }
 
-/// Document 002 in a lab of 160 Mbit/s, with ends of average quality: distance and long requests slow them
-/// down.
+/// Returns a record of document 002's matrix in a lab with 160 Mbit/s and ends of average quality. Distance
+/// and long requests reduce the rate.
 pub(crate) fn wan() -> Record {
     let plan = WanPlan { link_bits_per_s: 160e6, congestion: "cubic".to_owned(), quick: false };
     let mut record = measured(wan::suite(&plan), 1, 2.0);
@@ -125,7 +128,7 @@ pub(crate) fn wan() -> Record {
     record
 }
 
-/// The throughput of a cell with a setting, in bytes a second.
+/// Returns the throughput of a cell with a setting, in bytes per second.
 fn across(cell: &Cell) -> f64 {
     let setting = cell.setting.as_deref().expect("a way");
     let workload = &cell.roles[0].workload;
@@ -158,7 +161,7 @@ fn across(cell: &Cell) -> f64 {
     }
 }
 
-/// A sweep that was interrupted, has some failures, and has malicious names.
+/// Returns a record of an interrupted sweep, with some failures and with malicious names.
 pub(crate) fn partial() -> Record {
     let mut record = sweep();
     let evil = "<script>alert(1)</script>\"'&\u{202e}\u{1b}[2J|`=1+1";
@@ -180,7 +183,7 @@ pub(crate) fn partial() -> Record {
     record
 }
 
-/// A record without runs.
+/// Returns a record without runs.
 pub(crate) fn empty() -> Record {
     let mut record = measured(suite("empty", "Nothing", Order::Once, Vec::new()), 0, 1.0);
     record.environment = Facts::default();
@@ -209,7 +212,7 @@ fn reading(size: u32, depth: u32) -> Workload {
     Workload::simple(size, depth, Percent::ALL, Percent::ALL)
 }
 
-/// The share of a link's rate after headers: small requests are mostly headers.
+/// Returns the share of a link's rate that remains for data; short requests consist mostly of headers.
 fn goodput(size: u32) -> f64 {
     f64::from(size) / (f64::from(size) + 96.0)
 }
@@ -316,7 +319,7 @@ fn flow(workload: &Workload, share: f64, seconds: f64, noise: &mut Noise) -> Run
     flow_of(workload, possible, seconds, noise)
 }
 
-/// Requests of storage with this maximum rate.
+/// Returns the requests of storage with this maximum rate.
 fn flow_of(workload: &Workload, possible: f64, seconds: f64, noise: &mut Noise) -> Run {
     let size = workload.block_bytes_mean();
     let depth = f64::from(workload.depth);
@@ -366,12 +369,12 @@ fn flow_of(workload: &Workload, possible: f64, seconds: f64, noise: &mut Noise) 
     }
 }
 
-/// This number of requests with this mean latency and the usual long tail.
+/// Returns a histogram of this number of requests with this mean latency and a typical long tail.
 fn lognormal(mean_ns: f64, count: u64) -> Histogram {
     const SIGMA: f64 = 0.35;
     let mut bins: Vec<(u64, u64)> = Vec::new();
     let mut left = count;
-    // Quantiles of the distribution at steps of its nines: coarse at first, a single request at the end.
+    // Use quantiles at steps of a fraction of a nine: coarse at first, and a single request at the end.
     for step in 0..160_i32 {
         let share_above = 10_f64.powf(-f64::from(step + 1) / 20.0);
         let above = ((count as f64) * share_above) as u64;
@@ -387,8 +390,8 @@ fn lognormal(mean_ns: f64, count: u64) -> Histogram {
     Histogram::default().merged(&Histogram(bins))
 }
 
-/// The number of standard deviations above the mean that leaves this small share: accurate to a hundredth
-/// (Abramowitz and Stegun 26.2.23).
+/// Returns how many standard deviations above the mean leave this small share above them, with an error below
+/// a hundredth (Abramowitz and Stegun 26.2.23).
 fn normal_quantile_above(share: f64) -> f64 {
     let share = share.clamp(1e-12, 1.0 - 1e-12);
     if share > 0.5 {
@@ -399,7 +402,7 @@ fn normal_quantile_above(share: f64) -> f64 {
         / (1.0 + 1.432_788 * t + 0.189_269 * t * t + 0.001_308 * t * t * t)
 }
 
-/// Pseudo-random numbers that are the same in every run.
+/// Pseudo-random numbers that are the same in every test run.
 struct Noise(Random);
 
 impl Noise {
