@@ -128,7 +128,7 @@ pub struct Header {
     pub message_bytes: u32,
 }
 
-/// Why bytes are not a frame of ours.
+/// Why received bytes are not a valid frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum Malformed {
     /// Too short for its header, or for the length in the header.

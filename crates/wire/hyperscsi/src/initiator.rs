@@ -526,7 +526,7 @@ pub enum Event {
 /// Why a state machine has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum EndReason {
-    /// [`Initiator::disconnect`].
+    /// The driver called [`Initiator::disconnect`].
     #[display("the session was closed")]
     Disconnected,
     /// The target closed the session.
@@ -538,7 +538,7 @@ pub enum EndReason {
     /// There was no answer.
     #[display("no target responds")]
     Unreachable,
-    /// The target broke a rule of the protocol.
+    /// The target violated the protocol.
     #[display("the target violated the protocol")]
     TargetMisbehaved,
 }

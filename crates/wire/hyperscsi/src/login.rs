@@ -134,7 +134,7 @@ pub(crate) struct LoginRequest {
     pub(crate) paths: u8,
     pub(crate) initiator: String,
     pub(crate) target: String,
-    /// Noise's message, and the code of all before it, if there is a key.
+    /// Noise's message, and the code of all preceding bytes, if there is a key.
     pub(crate) noise: Vec<u8>,
     pub(crate) code: Vec<u8>,
 }

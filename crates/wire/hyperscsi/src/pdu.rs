@@ -178,7 +178,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 impl Request {
-    /// Decodes a message. `None` if it breaks a rule of the format or a length limit. An unknown function is
+    /// Decodes a message. `None` if it violates the format or a length limit. An unknown function is
     /// [`Function::Other`].
     pub(crate) fn parse(bytes: Vec<u8>) -> Option<Request> {
         let [kind, flags, high, low] = *bytes.first_chunk()?;
@@ -236,7 +236,7 @@ impl Request {
 }
 
 impl Reply {
-    /// Decodes a message. `None` if it breaks a rule.
+    /// Decodes a message. `None` if it is malformed.
     pub(crate) fn parse(bytes: Vec<u8>) -> Option<Reply> {
         let [kind, status, high, low] = *bytes.first_chunk()?;
         let (length, number) = (u16::from_be_bytes([high, low]), u64_at(&bytes, 4)?);

@@ -203,7 +203,8 @@ impl Transport {
         self.last_asked
     }
 
-    /// The larger of the number of messages and the number of frames on the busiest path and direction.
+    /// The age of the epoch: the largest of the number of messages sent, the number of frames sent on the
+    /// busiest path, and the number of frames received.
     pub(crate) fn age(&self) -> u64 {
         let ours = self.paths.iter().map(Path::next_number);
         ours.max().unwrap_or(0).max(u64::from(self.next_message)).max(self.counters.frames_received)

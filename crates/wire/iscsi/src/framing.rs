@@ -139,7 +139,7 @@ pub enum Destination<T> {
 #[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload<T> {
-    /// None.
+    /// No data.
     None,
     /// These bytes.
     Inline(Vec<u8>),
@@ -148,7 +148,7 @@ pub enum Payload<T> {
         task: T,
         /// Bytes from the start of the command's data.
         offset: u32,
-        /// Bytes.
+        /// Length in bytes.
         length: u32,
     },
 }

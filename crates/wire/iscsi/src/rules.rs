@@ -182,7 +182,7 @@ impl SessionType {
 }
 
 impl Setting {
-    /// A number is clamped to the range; other settings are unchanged.
+    /// Clamps a number to the range; other settings are unchanged.
     pub(crate) fn clamped(self, range: Range) -> Setting {
         match self {
             Setting::Number(number) => Setting::Number(number.clamp(range.least, range.greatest)),

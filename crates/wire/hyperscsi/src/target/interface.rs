@@ -168,7 +168,7 @@ pub enum SessionEnd {
     Replaced,
     /// Nothing was received for the timeout, or sent messages were not acknowledged.
     Silent,
-    /// The initiator broke a rule of the protocol.
+    /// The initiator violated the protocol.
     Misbehaved,
 }
 

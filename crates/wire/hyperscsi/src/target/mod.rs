@@ -154,7 +154,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         let messages = self.arrived.drain(..);
         let mut delivered = messages.map(|message| deliver(session, message, &mut self.events));
         let ended = delivered.find(Result::is_err);
-        drop(delivered); // including messages after the one that broke a rule
+        drop(delivered); // including messages after the one that violated the protocol
         match ended {
             Some(Err(reason)) => self.end(now, header.session, reason),
             // The acknowledgement may have freed memory for waiting commands.
@@ -601,7 +601,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         let HalfOpen { session, nexus, instance, transport, from, .. } = half_open;
         let of_nexus = self.sessions.iter().filter(|(_, other)| other.nexus == nexus);
         for id in of_nexus.map(|(id, _)| *id).collect::<Vec<u32>>() {
-            // No effect on a session that has ended and is closing.
+            // This has no effect on a session that has ended and is closing.
             self.end(now, id, SessionEnd::Replaced);
             self.remove(id);
         }

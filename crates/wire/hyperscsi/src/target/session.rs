@@ -117,8 +117,9 @@ impl<A> Session<A> {
         charges.sum()
     }
 
-    /// Time at which its initiator was last known to be alive and to accept replies: otherwise, an initiator
-    /// that sends but never acknowledges would occupy the memory of its replies forever.
+    /// Time at which the initiator was last known to be alive and to acknowledge replies. Acknowledgements
+    /// count, because an initiator that sends but never acknowledges would occupy the memory of its replies
+    /// forever.
     pub(super) fn alive_at(&self) -> Instant {
         let heard = self.transport.last_heard();
         self.transport.stalled().map_or(heard, |stalled| stalled.min(heard))
@@ -183,7 +184,8 @@ impl<A> Session<A> {
             self.release(charge);
             return Ok(());
         }
-        // Before the number is noted: a reset is dropped when the last missing number arrives.
+        // Check this before the number is noted: a reset is dropped when the last missing number before it
+        // arrives.
         let was_reset = match &request {
             Request::Command { command, .. } => self.was_reset(number, command.lun),
             Request::TaskManagement { .. } => false,

@@ -34,11 +34,11 @@ pub enum Algorithm {
     /// 5: the only algorithm that RFC 7143 requires. MD5 is not collision-resistant, but CHAP does not depend
     /// on that.
     Md5 = 5,
-    /// 6.
+    /// 6: SHA-1.
     Sha1 = 6,
-    /// 7.
+    /// 7: SHA-256.
     Sha256 = 7,
-    /// 8.
+    /// 8: SHA3-256.
     Sha3_256 = 8,
 }
 
@@ -214,7 +214,7 @@ fn required<'a>(pairs: &[Pair<'a>], key: Key) -> Result<&'a str, ChapError> {
     find(pairs, key)?.ok_or(ChapError::Missing(key))
 }
 
-/// More than any algorithm's output.
+/// Maximum length of a received response; longer than the output of any algorithm.
 const RESPONSE_BYTES_MAX: usize = 64;
 
 impl std::error::Error for ChapError {}

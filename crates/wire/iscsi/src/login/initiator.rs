@@ -343,7 +343,7 @@ impl InitiatorLogin {
             cid: self.config.cid,
             cmd_sn: self.config.cmd_sn,
             exp_stat_sn: self.exp_stat_sn.unwrap_or_default(),
-            // No more than LOGIN_DATA_BYTES_MAX bytes.
+            // The cast is lossless: the data has at most LOGIN_DATA_BYTES_MAX bytes.
             data_segment_length: data.len() as u32,
         };
         self.transmits.push_back(Transmit { bhs: request.emit(), data });

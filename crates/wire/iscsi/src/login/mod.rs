@@ -6,9 +6,9 @@
 //!        authenticate ─────────┘   may also be the first │      or be skipped │
 //! ```
 //!
-//! [`TargetLogin`] and [`InitiatorLogin`] each drive one login on one connection. PDUs enter through
-//! `handle_pdu`; PDUs to send come from `poll_transmit`, and queries to the driver and results from
-//! `poll_event`. Neither state machine has a clock: the driver ends a login that takes too long.
+//! [`TargetLogin`] and [`InitiatorLogin`] each drive one login on one connection. The driver passes received
+//! PDUs to `handle_pdu`. `poll_transmit` returns PDUs to send, and `poll_event` returns queries to the driver
+//! and results. Neither state machine has a clock: the driver ends a login that takes too long.
 
 mod initiator;
 #[cfg(test)]
@@ -89,12 +89,12 @@ pub struct AdmissionRequest {
 /// The driver's reply to [`TargetEvent::Admit`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Continue.
+    /// Continue the login.
     Accept(Box<Acceptance>),
     /// Refuse with this status. While the server starts or reloads, use [`LoginStatus::ServiceUnavailable`]:
     /// initiators do not retry after "not found".
     Refuse(LoginStatus),
-    /// Redirect.
+    /// Redirect the initiator to another address.
     Redirect {
         /// `host[:port][,tag]` (section 13.8).
         address: String,
@@ -197,7 +197,7 @@ pub enum LoginError {
     #[display("the initiator skipped authentication")]
     AuthenticationSkipped,
     Chap(ChapError),
-    /// The driver refused.
+    /// The driver refused the login.
     Refused(LoginStatus),
 }
 

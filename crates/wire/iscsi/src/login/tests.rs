@@ -643,8 +643,8 @@ fn an_answer_longer_than_a_pdu_goes_on_while_the_initiator_says_go_on() {
     assert_eq!(reply.response.transit_to, FULL);
 }
 
-/// If a session were granted before the last response of its login, a slow initiator could occupy it for any
-/// time.
+/// If a session were granted before the last response of its login, a slow initiator could keep it waiting
+/// indefinitely.
 #[test]
 fn a_session_is_asked_for_only_with_the_last_piece_of_an_answer() {
     let mut target = TargetLogin::new(TargetPolicy { first_stat_sn: Sn(0) });

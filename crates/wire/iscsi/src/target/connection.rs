@@ -168,9 +168,9 @@ impl Connection {
         stat_sn
     }
 
-    /// Registers a receipt for the next status. If an earlier, unacknowledged status has the same receipt, it
-    /// keeps it: if the receipt moved to the next status, a series of flushes could postpone the
-    /// acknowledgement indefinitely.
+    /// Registers a receipt for the next status. If an earlier, unacknowledged status has the same receipt,
+    /// the receipt stays with the earlier status: if it moved to the next one, a series of flushes could
+    /// postpone the acknowledgement indefinitely.
     pub(super) fn await_receipt(&mut self, receipt: Receipt) {
         if !self.receipts.iter().any(|(_, earlier)| *earlier == receipt) {
             if self.receipts.len() == RECEIPTS_MAX {

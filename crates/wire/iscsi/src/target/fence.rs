@@ -9,10 +9,10 @@
 //! ```
 //!
 //! The response to a task management function that ended many tasks is sent when all responses queued before
-//! it on the other connections have been acknowledged. Responses queued after it wait until it has been
-//! acknowledged itself. A ping at the end of each queue requests the acknowledgement. The initiator
-//! acknowledges with the ExpStatSN of any PDU, such as its response to the ping. The fence does not wait for
-//! a lost connection, and no wait exceeds its timeout.
+//! it on the other connections have been acknowledged. Responses queued after it wait until the response to
+//! the function has been acknowledged. A ping at the end of each queue requests the acknowledgement. The
+//! initiator acknowledges with the ExpStatSN of any PDU, such as its response to the ping. The fence does not
+//! wait for a lost connection, and no wait exceeds its timeout.
 //!
 //! If the session has one connection, the order of its queue suffices, and a fence ends immediately. The
 //! standard's fence applies to one I_T_L nexus, so it does not block responses of other logical units.

@@ -415,8 +415,8 @@ impl Session {
         self.observe("Data-Out", |session| session.tags.find(pdu.itt));
         let Some((key, task)) = self.tags.find(pdu.itt).and_then(|key| Some((key, self.tasks.get_mut(key)?)))
         else {
-            // After an ABORT or a reset an initiator may or may not continue to answer R2Ts (FastAbort in
-            // iscsid.conf): late data is silently dropped.
+            // After an abort or a reset, an initiator may or may not continue to answer R2Ts (FastAbort in
+            // iscsid.conf), so late data is silently dropped.
             self.counters.data_out_late += 1;
             return Ok(());
         };
@@ -468,8 +468,9 @@ impl Session {
         if waiting.overrun { Destination::Discard } else { self.reserve(id, length as usize) }
     }
 
-    /// The destination of the data of a request. A short ping is answered even without staging space, since a
-    /// connection receives only one at a time.
+    /// The destination of the data of a request. Up to [`UNCOUNTED_BYTES_MAX`] bytes are accepted even
+    /// without staging space, so that short pings are always answered: a connection receives only one such
+    /// segment at a time.
     fn request_destination(&mut self, id: ConnectionId) -> Destination {
         let length =
             self.connection(id).map_or(0, |connection| connection.header.data_segment_length()) as usize;
@@ -588,8 +589,9 @@ impl Session {
         }
     }
 
-    /// Section 7.8: "it MUST answer with a Reject PDU with a reason code of Data-Digest-Error and discard the PDU".
-    /// The task that owns the data also gets its CHECK CONDITION, "after … it receives all the data".
+    /// Handles a data digest error. Section 7.8: "it MUST answer with a Reject PDU with a reason code of
+    /// Data-Digest-Error and discard the PDU". The task that owns the data also gets its CHECK CONDITION,
+    /// "after … it receives all the data".
     pub(super) fn digest_failed(&mut self, id: ConnectionId, incoming: &Incoming) {
         self.counters.digest_errors += 1;
         self.reject(id, RejectReason::DataDigestError);

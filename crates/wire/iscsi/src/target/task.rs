@@ -91,8 +91,8 @@ impl Task {
     }
 }
 
-/// Memory charged for a held piece of data, in bytes. It includes an overhead, because small pieces consist
-/// mostly of overhead.
+/// Memory charged for a held piece of data, in bytes. This includes an overhead, which is larger than the
+/// data of small pieces.
 pub(super) fn staged_cost(length: usize) -> usize {
     const OVERHEAD_BYTES: usize = 64;
     length + OVERHEAD_BYTES

@@ -75,9 +75,9 @@ impl Session {
         }
     }
 
-    /// Section 4.2.3.3 (b): a function that ends many tasks "MUST wait … for all commands of the affected
-    /// tasks to be received, based on the CmdSN ordering". Commands can be missing only if the session has
-    /// several connections.
+    /// Whether a function must wait for earlier commands. Section 4.2.3.3 (b): a function that ends many
+    /// tasks "MUST wait … for all commands of the affected tasks to be received, based on the CmdSN
+    /// ordering". Commands can be missing only if the session has several connections.
     fn must_wait(&self, pdu: &TaskManagementRequest) -> bool {
         let ends_many = scope_of(pdu.function, pdu.lun).is_some();
         let is_ahead =
@@ -222,9 +222,10 @@ impl Session {
         self.respond_to_tmf(id, pdu.itt, result);
     }
 
-    /// Section 11.5.5: if the task does not exist "but the CmdSN indicated by RefCmdSN is within the valid
-    /// CmdSN window and less than the CmdSN of the Task Management Function Request itself, then targets MUST
-    /// consider the CmdSN received and return the 'Function Complete' response".
+    /// Handles ABORT TASK for a task that does not exist. Section 11.5.5: if the task does not exist "but the
+    /// CmdSN indicated by RefCmdSN is within the valid CmdSN window and less than the CmdSN of the Task
+    /// Management Function Request itself, then targets MUST consider the CmdSN received and return the
+    /// 'Function Complete' response".
     fn abort_absent(&mut self, pdu: &TaskManagementRequest) -> TaskManagementResult {
         let sn = pdu.ref_cmd_sn;
         match self.window.order(sn) {
@@ -243,7 +244,7 @@ impl Session {
         }
     }
 
-    /// RFC 7144 section 4: "Function Succeeded" means that the task exists.
+    /// Answers QUERY TASK. "Function Succeeded" means that the task exists (RFC 7144 section 4).
     fn query_task(&mut self, id: ConnectionId, pdu: &TaskManagementRequest) {
         let found = pdu.referenced_task.and_then(|itt| self.tags.find(itt));
         self.observe("QUERY TASK", |_| found);
@@ -334,7 +335,8 @@ fn scope_of(function: Function, lun: Lun) -> Option<FenceScope> {
     }
 }
 
-/// Section 4.2.2.3.4 lists the fenced responses: those of functions that end many tasks, and of CLEAR ACA.
+/// The responses that must not overtake the response to a function, if it is fenced. Section 4.2.2.3.4 lists
+/// the fenced responses: those to functions that end many tasks, and to CLEAR ACA.
 fn fence_of(tmf: &Tmf) -> Option<FenceScope> {
     match tmf.function {
         Function::ClearAca => Some(FenceScope::LogicalUnit(tmf.lun)),

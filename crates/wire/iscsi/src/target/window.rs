@@ -11,14 +11,14 @@ use super::connection::Request;
 use crate::pdu::Sn;
 use crate::slab::Key;
 
-/// The window, and entries that arrived ahead of their CmdSN.
+/// The window, and the requests that arrived before their turn in CmdSN order.
 #[derive(Debug)]
 pub(super) struct Window {
     exp_cmd_sn: Sn,
     max_cmd_sn: Sn,
     depth: u32,
-    /// Held entries, indexed by their distance from ExpCmdSN. There are never more than the window has had
-    /// slots.
+    /// Held entries, indexed by their distance from ExpCmdSN. The queue is never longer than the largest
+    /// window so far.
     held: VecDeque<Option<Held>>,
     /// Number of times that a command closed the window.
     closings: u64,
