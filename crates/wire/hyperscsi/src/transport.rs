@@ -613,11 +613,12 @@ impl Transport {
 /// Bytes before each message except the first.
 const LENGTH_BYTES: usize = 2;
 
-/// Minimum length of a message in a bundle, which limits the number per frame to that of requests: the
-/// shortest PDU is longer.
+/// Minimum length of a message in a bundle, which limits the number of messages in a frame. All PDUs that a
+/// bundle may contain are longer.
 const MESSAGE_BYTES_MIN: usize = 12;
 
-/// Whether the lengths in a body are those of two or more messages that fill it.
+/// Whether a body consists of two or more whole messages, according to the lengths in the header and in the
+/// body.
 fn is_bundle(header: &Header, body: &[u8]) -> bool {
     let first = header.message_bytes as usize;
     let (mut rest, mut last) = (body.get(first..).filter(|_| first >= MESSAGE_BYTES_MIN), header.message);

@@ -127,9 +127,9 @@ pub enum ReplyForm {
     /// A status, and the data of a read.
     #[default]
     Simple,
-    /// Chunks.
+    /// Replies in chunks.
     Structured,
-    /// Chunks with 64-bit lengths, as in requests.
+    /// Replies in chunks with 64-bit lengths; requests have such lengths too.
     Extended,
 }
 

@@ -165,7 +165,8 @@ pub fn report_supported_opcodes(allocation_bytes: u32) -> Cdb {
     cdb
 }
 
-/// REPORT SUPPORTED OPERATION CODES of one command: by operation code alone, or with the service action too.
+/// REPORT SUPPORTED OPERATION CODES of one command, which is selected by its operation code alone, or by its
+/// operation code and service action.
 pub fn report_one_opcode(opcode: u8, service_action: Option<u16>, allocation_bytes: u32) -> Cdb {
     let mut cdb = report_supported_opcodes(allocation_bytes);
     cdb[2] |= if service_action.is_some() { 2 } else { 1 };

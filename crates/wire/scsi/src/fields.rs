@@ -93,7 +93,7 @@ pub struct FieldAt {
 }
 
 impl FieldAt {
-    /// A field that starts at bit `bit` of byte `byte`, its highest bit, and has `bits` bits.
+    /// A field of `bits` bits, whose highest bit is bit `bit` of byte `byte`.
     pub(crate) const fn new(
         byte: usize,
         bit: u8,

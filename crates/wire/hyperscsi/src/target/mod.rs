@@ -364,8 +364,8 @@ fn deliver<A>(
 /// Maximum number of half-open epochs, and the lifetime of each.
 const HALF_OPEN_MAX: usize = 64;
 const HALF_OPEN_TIME: Duration = Duration::from_secs(30);
-/// One of this many sessions is reserved for initiators with a key; if there are two or more sessions, at
-/// least one. Anyone may open the others and keep them forever.
+/// One of this many sessions is reserved for initiators with a key, and at least one if there may be two or
+/// more. Anyone may open the other sessions and keep them forever.
 const KEYED_SHARE: usize = 8;
 
 /// An answered login whose initiator has not sent anything in the new epoch.

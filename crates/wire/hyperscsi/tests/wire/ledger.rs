@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-/// The result of a command known to the initiator.
+/// The result of a command, as far as the initiator has received it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     Outstanding,

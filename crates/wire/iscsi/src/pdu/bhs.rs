@@ -294,7 +294,7 @@ pub enum Malformed {
     /// Both overflow and underflow (sections 11.4.1, 11.7.3).
     #[display("both overflow and underflow")]
     ContradictoryResidual,
-    /// A SCSI response code between the standard's and the vendors' (section 11.4.3).
+    /// A response code between those of the standard and those of vendors (section 11.4.3).
     #[display("reserved response code")]
     ReservedResponse,
     /// Status on a Data-In that is not the last (section 11.7.3).
@@ -333,9 +333,9 @@ pub(super) const RESERVED_TAG: u32 = 0xffff_ffff;
 
 // Sequence numbers that wrap: CmdSN, StatSN, DataSN and R2TSN.
 //
-// RFC 7143 section 4.2.2.1 compares them by serial number arithmetic (RFC 1982, SERIAL_BITS = 32): a number is
-// less than another if the shorter path around the circle from it to the other leads upwards. Two numbers
-// half a circle apart are not comparable; here neither is then less than the other.
+// RFC 7143 section 4.2.2.1 compares them by serial number arithmetic (RFC 1982, SERIAL_BITS = 32): a number
+// is less than another if counting up from it reaches the other within less than half the number circle. Two
+// numbers exactly half a circle apart are not comparable: neither is less than the other.
 
 /// A 32-bit sequence number. It has no total order, so it is not `Ord`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Display)]

@@ -94,8 +94,8 @@ impl Session {
                 self.answer_logout(id, pdu.itt, LogoutResult::Success, close);
             }
             (LogoutReason::CloseConnection, Some(closed)) => self.log_out_other(id, closed, pdu.itt),
-            // The connection is gone, but its commands may still be executing. The response tells the
-            // initiator that they have ended.
+            // The connection is gone, but its commands may still be executing. The response is sent only when
+            // they have ended, because the initiator then retries them.
             (LogoutReason::CloseConnection, None) => self.hold_logout(id, pdu.itt, LogoutResult::CidNotFound),
             // Only ErrorRecoveryLevel 2 allows tasks to be reassigned to another connection.
             (LogoutReason::RemoveForRecovery, _) => {

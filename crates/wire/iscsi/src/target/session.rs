@@ -223,7 +223,7 @@ impl Session {
         true
     }
 
-    /// Ends the tasks of a connection, and reports those known to the driver.
+    /// Ends the tasks of a connection, and reports those that were announced to the driver.
     pub(super) fn drop_connection_tasks(&mut self, id: ConnectionId) {
         self.drop_tasks(|task| task.connection == id);
         debug_assert!(

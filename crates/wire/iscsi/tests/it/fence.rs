@@ -265,7 +265,7 @@ fn a_reset_waits_two_seconds_for_commands_that_never_come() {
     assert_eq!(pair.management_results(), [Outcome::FunctionComplete]);
 }
 
-/// To the initiator, the reset's response ends everything that it sent earlier to the logical unit.
+/// The initiator considers everything that it sent earlier to the logical unit ended by the reset's response.
 #[test]
 fn commands_that_come_after_the_reset_that_did_not_wait_for_them_do_not_begin() {
     let mut pair = two_connections();

@@ -1,4 +1,4 @@
-//! Malicious peers: no panic, bounded memory, no byte outside a task's data.
+//! Malicious peers: they cause no panic, memory stays bounded, and no byte outside a task's data is accessed.
 
 use iscsi::initiator::Fatal;
 use iscsi::pdu::{

@@ -349,8 +349,8 @@ fn every_function_meets_every_state_and_is_answered_once_behind_what_was_answere
         assert_eq!(statuses.len(), usize::from(is_answered), "{function:?} of a command {state:?}");
         assert!(matches!(pair.said.last(), Some((_, Pdu::TaskManagementResponse(_)))));
 
-        // Tasks known to the driver end unless the function spares them; held ones remain held, unless the
-        // function refers to them.
+        // Tasks that were announced to the driver end, unless the function spares them. Held tasks remain
+        // held, unless the function refers to them.
         let is_left = match (function, state) {
             (_, State::NotThere | State::Answered | State::Over) => false,
             (Function::TaskReassign, _) => true,

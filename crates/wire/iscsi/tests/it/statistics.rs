@@ -116,7 +116,8 @@ fn bytes_are_counted_by_how_they_were_allowed() {
     assert_eq!((immediate_bytes, unsolicited_bytes, solicited_bytes), (8192, 20_000 - 8192, 30_000));
     let Counters { commands, r2ts, data_in_bytes, pdus_in, pdus_out, .. } = *pair.initiator.counters();
     assert_eq!((commands, r2ts, data_in_bytes), (2, 2, 1000));
-    // Two R2Ts, a response and a Data-In with its status; two commands, and three times 2 Data-Out of up to 8 KiB.
+    // In: two R2Ts, a response, and a Data-In with its status. Out: two commands, and three times two
+    // Data-Out PDUs of up to 8 KiB.
     assert_eq!((pdus_in, pdus_out), (4, 2 + 6));
 }
 

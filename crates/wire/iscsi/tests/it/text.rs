@@ -189,8 +189,8 @@ fn a_key_said_twice_in_an_exchange_is_rejected() {
     assert_eq!((responses(&pair).len(), pair.rejects().len()), (2, 2));
 }
 
-/// Keys that are for logins only ("IO" and "LO" in section 13) do not change a session, and a missing answer
-/// would be taken for consent.
+/// Keys that are for logins only ("IO" and "LO" in section 13) do not change a session, and the initiator
+/// would take a missing answer for consent.
 #[test]
 fn keys_of_the_login_are_rejected() {
     let rejected = |text: &[u8]| {

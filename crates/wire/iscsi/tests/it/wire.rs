@@ -1,4 +1,4 @@
-//! One direction of a connection: PDUs in, bytes through, headers and segments out.
+//! One direction of a connection: takes PDUs, transfers their bytes, and delivers headers and segments.
 
 use std::collections::VecDeque;
 

@@ -45,13 +45,13 @@ pub struct ClientHandshake {
     list: Option<Vec<(String, String)>>,
     wants_tls: bool,
     awaits: Awaits,
-    /// Number of replies to the current option, and their bytes.
+    /// Number of replies to the current option, and their total size in bytes.
     replies: (usize, usize),
     no_zeroes: bool,
     form: ReplyForm,
     /// The server's number for `base:allocation`.
     allocation: Option<u32>,
-    /// The connection's name, and whether the server has selected it.
+    /// The connection's name, if the client sends one.
     channel: Option<ChannelName>,
     /// START of the server, if it has accepted the name.
     start: Option<u128>,

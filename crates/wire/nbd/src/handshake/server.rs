@@ -90,7 +90,7 @@ pub enum Step {
     StartTls,
     /// Send the replies; requests follow.
     Transmission(Session),
-    /// Send the replies, and close the connection: the client wants to end.
+    /// Send the replies, and close the connection: the client ends the handshake.
     End,
 }
 

@@ -1,6 +1,6 @@
 //! Sense data as text.
 //!
-//! The numbers are from SPC-4 (annex D); the wording is ours, and short. The table covers the codes that
+//! The numbers are from SPC-4 (annex D); the wording is our own, and brief. The table covers the codes that
 //! disks, arrays and iSCSI targets send; any other qualifier has the text of its additional sense code.
 
 use std::fmt;
