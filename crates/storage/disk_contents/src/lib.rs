@@ -2,8 +2,9 @@
 //! RAID members, disk images. A command that would overwrite a disk checks it first, and names the content
 //! that would be lost ([`Overwritten`]).
 //!
-//! It reads only signatures at fixed offsets, and labels or UUIDs that identify the disk; it does not mount a
-//! file system or follow references. The caller asks the user ([`Consent`]). `signatures` lists the formats.
+//! This crate evaluates only signatures at fixed offsets, and labels or UUIDs that identify the disk. It does
+//! not mount file systems, and does not follow references. The caller asks the user for consent
+//! ([`Consent`]). `signatures` lists the formats.
 //!
 //! ```
 //! let mut disk = vec![0; 1 << 20];
@@ -26,11 +27,12 @@ use block::{BlockDevice, DeviceError};
 
 use signatures::{Ends, Recognised};
 
-/// The recognised content; at least one item.
+/// The recognised content, which is at least one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents(Vec<Recognised>);
 
-/// Recognises the content of `device`; `None` if it begins and ends with zeros or has no blocks.
+/// Recognises the content of `device`. Returns `None` if the device begins and ends with zeros, or has no
+/// blocks.
 ///
 /// Reads at most 3 MiB.
 ///
@@ -40,9 +42,9 @@ pub async fn contents(device: &dyn BlockDevice) -> Result<Option<Contents>, Devi
     Ok(recognised(&Ends::read(device).await?))
 }
 
-/// The size of the file system on `device`, if its format is supported (ext2 to ext4, XFS) and nothing else
-/// is recognised: a superblock may be left over under a partition table. The file system may be smaller than
-/// its disk.
+/// Returns the size of the file system on `device`, if its format is supported (ext2 to ext4, XFS) and
+/// nothing else is recognised. (If there is also a partition table, the superblock may be left over from
+/// earlier use.) The file system may be smaller than its disk.
 ///
 /// # Errors
 /// Errors of the device.
@@ -57,7 +59,7 @@ fn file_system_bytes_of(ends: &Ends) -> Option<u64> {
     }
 }
 
-/// Recognises the content of a device in memory, given all of its bytes, with blocks of `block_bytes`.
+/// Recognises the content of a device in memory, from all of its bytes. Its blocks have `block_bytes` bytes.
 pub fn of_bytes(bytes: &[u8], block_bytes: u64) -> Option<Contents> {
     recognised(&Ends::new(bytes, block_bytes))
 }
@@ -68,8 +70,8 @@ fn recognised(ends: &Ends) -> Option<Contents> {
 }
 
 impl Contents {
-    /// The container format of a disk image, with its article: its bytes are not the bytes of the disk that
-    /// it contains.
+    /// Returns the container format, with its article, if the content is a disk image. The bytes of such an
+    /// image are not those of the disk that it contains.
     pub fn disk_image(&self) -> Option<&'static str> {
         self.0.iter().map(|found| found.what).find(|what| what.ends_with(" image"))
     }
@@ -93,10 +95,10 @@ impl fmt::Display for Contents {
 /// Consent to the loss of data.
 #[derive(Clone, Copy)]
 pub enum Consent<'a> {
-    /// Given beforehand.
+    /// The user gave consent beforehand.
     Given,
-    /// Requested with this function: its argument is a sentence that names the content that would be lost,
-    /// and it returns the consent.
+    /// Ask the user with this function. Its argument is a sentence that names the content that would be lost;
+    /// the result is whether the user consents.
     Ask(&'a dyn Fn(&str) -> bool),
 }
 
@@ -105,25 +107,25 @@ pub enum Consent<'a> {
 pub struct Overwritten<'a> {
     /// The device.
     pub device: &'a dyn BlockDevice,
-    /// Its name for display.
+    /// The device's name for display.
     pub name: &'a dyn fmt::Display,
-    /// The part that is written, for display, unless it is the whole device.
+    /// The part that is overwritten, for display; `None` for the whole device.
     pub part: Option<&'a str>,
 }
 
-/// Why it must not be overwritten.
+/// The reason why the device must not be overwritten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
     /// The device with this name is write-protected.
     WriteProtected(String),
-    /// The device has content, which the sentence names, and consent is missing.
+    /// The device has content, which the sentence names, and the user has not consented to its loss.
     Kept(String),
     /// The device with this name is unreadable.
     Unreadable(String, DeviceError),
 }
 
 impl Consent<'_> {
-    /// Checks for consent to lose the content that `sentence` names.
+    /// Checks that the user consents to the loss of the content that `sentence` names.
     ///
     /// # Errors
     /// [`Refused::Kept`] without consent.
@@ -136,10 +138,11 @@ impl Consent<'_> {
 }
 
 impl Overwritten<'_> {
-    /// Checks that the device is not write-protected, and that it is empty or consent is given.
+    /// Checks that the device is not write-protected, and that it is empty or the user consents to
+    /// overwriting it.
     ///
     /// # Errors
-    /// Why it must not be overwritten.
+    /// The reason why the device must not be overwritten.
     pub async fn consent(&self, consent: Consent<'_>) -> Result<(), Refused> {
         let name = self.name.to_string();
         if self.device.profile().read_only {

@@ -1,5 +1,5 @@
-//! Recognition of the content at the two ends of a disk: partition tables, file systems, volumes and disk
-//! images by a few bytes at a fixed offset, RAID members.
+//! Recognises the content of a disk by the bytes at its two ends: partition tables, file systems, volumes,
+//! disk images and RAID members. Most have a few known bytes at a fixed offset.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use block::{BlockDevice, Blocks, Buffer, DeviceError, Extent, Lba};
 /// One recognised item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Recognised {
-    /// With its article: "an ext4 file system".
+    /// The name with its article, for example "an ext4 file system".
     pub(super) what: &'static str,
     detail: Option<Detail>,
 }
@@ -34,7 +34,8 @@ impl Recognised {
     }
 }
 
-/// A label for display: up to its first zero, without control characters, and trimmed.
+/// Returns a label for display: the text up to the first zero byte, trimmed and without control characters.
+/// `None` if nothing is left.
 fn readable(label: &[u8]) -> Option<String> {
     let text = label.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = String::from_utf8_lossy(text);
@@ -62,7 +63,8 @@ impl fmt::Display for Recognised {
     }
 }
 
-/// All recognised items; an item of unknown type if nothing is recognised, but an end is not zero.
+/// Returns all recognised items. If nothing is recognised, but an end is not zero, returns an item of unknown
+/// type.
 pub(super) fn found(ends: &Ends) -> Vec<Recognised> {
     let mut found = partition_tables(ends);
     found.extend(at_fixed_places(ends));
@@ -96,7 +98,7 @@ const fn labelled(
     Signature { at, magic, what, label: Some((label_at, label_bytes)) }
 }
 
-/// From libblkid of util-linux and the documents of the formats.
+/// Known signatures, from libblkid (util-linux) and from the formats' documentation.
 const SIGNATURES: &[Signature] = &[
     labelled(0, b"XFSB", "an XFS file system", 108, 12),
     labelled(0x1_0040, b"_BHRfS_M", "a Btrfs file system", 0x1_012b, 256),
@@ -135,7 +137,8 @@ fn at_fixed_places(ends: &Ends) -> Vec<Recognised> {
     plain.chain(ext(ends)).chain(swap(ends)).collect()
 }
 
-/// ext2, ext3 and ext4 share a superblock. Its feature flags distinguish them, as for mount and blkid.
+/// Recognises ext2, ext3 and ext4. They share a superblock format, and are distinguished by its feature
+/// flags, as in mount and blkid.
 fn ext(ends: &Ends) -> Option<Recognised> {
     const SUPERBLOCK: u64 = 1024;
     const MAGIC: u16 = 0xef53;
@@ -168,7 +171,8 @@ fn ext(ends: &Ends) -> Option<Recognised> {
     Some(found)
 }
 
-/// The length of an ext or XFS file system from its superblock, if its values are valid.
+/// Returns the length of an ext or XFS file system according to its superblock, if the values there are
+/// valid.
 pub(super) fn file_system_bytes(ends: &Ends) -> Option<u64> {
     let (blocks, block) = if ends.has(0, b"XFSB") {
         let block = u32::from_be_bytes(*ends.get(4, 4)?.first_chunk()?);
@@ -191,7 +195,8 @@ pub(super) fn file_system_bytes(ends: &Ends) -> Option<u64> {
     blocks.checked_mul(block).filter(|bytes| *bytes > 0)
 }
 
-/// The signature is at the end of the first page, whose size depends on the machine that created it.
+/// Recognises swap. The signature is at the end of the first page, whose size depends on the machine that
+/// created the swap.
 fn swap(ends: &Ends) -> Option<Recognised> {
     const LABEL_AT: u64 = 1024 + 28;
     let is_swap = |page: u64| ends.has(page - 10, b"SWAPSPACE2") || ends.has(page - 10, b"SWAP-SPACE");
@@ -206,7 +211,7 @@ fn partition_tables(ends: &Ends) -> Vec<Recognised> {
     if has_second_guid_header(ends) {
         return vec![Recognised::new("the second copy of a GPT partition table, without the first")];
     }
-    // The first sector of a file system may end like a partition table.
+    // The first sector of a file system may end with the signature of a partition table.
     let is_of_a_file_system =
         SIGNATURES.iter().any(|signature| signature.at < 510 && ends.has(signature.at, signature.magic));
     if is_of_a_file_system { Vec::new() } else { master_boot_record(ends).into_iter().collect() }
@@ -218,10 +223,11 @@ fn with_partitions(what: &'static str, count: usize) -> Recognised {
 
 const GUID_MAGIC: &[u8] = b"EFI PART";
 
-/// Number of used entries. The header is in the second block; in an image of a disk with another block size,
-/// that size determines its offset.
+/// Returns the number of used entries in a GPT. The header is in the second block. In the image of a disk
+/// with another block size, that block size determines the header's offset.
 fn guid_partitions(ends: &Ends) -> Option<usize> {
-    /// More than any tool creates: 128 is usual.
+    /// Maximum number of entries that is accepted. It is larger than the number that any tool creates; 128 is
+    /// usual.
     const ENTRIES_MAX: u64 = 1024;
     let sizes = [ends.block_bytes, 512, 4096];
     let block = sizes.into_iter().find(|block| ends.has(*block, GUID_MAGIC))?;
@@ -236,7 +242,8 @@ fn guid_partitions(ends: &Ends) -> Option<usize> {
     Some(if length < 128 { 0 } else { (0..count).filter(|index| in_use(*index)).count() })
 }
 
-/// The backup header is in the last block. It may survive damage to the first one, as may all data on the disk.
+/// Whether the last block contains the backup GPT header. If the first header is damaged, the backup header
+/// and all data on the disk may still be intact.
 fn has_second_guid_header(ends: &Ends) -> bool {
     [ends.block_bytes, 512, 4096]
         .into_iter()
@@ -244,7 +251,8 @@ fn has_second_guid_header(ends: &Ends) -> bool {
         .any(|last| ends.has(last, GUID_MAGIC))
 }
 
-/// Four entries of 16 bytes, each with a boot flag that is 0 or 80h. In other data, that byte has any value.
+/// Recognises a master boot record: four entries of 16 bytes, in each of which the boot flag is 0 or 80h. In
+/// other data, that byte can have any value.
 fn master_boot_record(ends: &Ends) -> Option<Recognised> {
     const BOOT_FLAG: usize = 0;
     const KIND: usize = 4;
@@ -272,9 +280,9 @@ fn member(what: &'static str, set: &[u8]) -> Recognised {
     Recognised { what, detail: readable(set).map(Detail::Set) }
 }
 
-/// Our superblocks, in one of two slots (`docs/raid-format.md`). The set's name is from the first superblock
-/// found, even if it is the older one or damaged: a disk with a trace of a set must not be overwritten
-/// without consent.
+/// Recognises our superblocks, which are in two slots (`docs/raid-format.md`). The set's name is taken from
+/// the first superblock found, even if that is older than the other one, or damaged: a disk with any trace of
+/// a set must not be overwritten without consent.
 fn our_raid(ends: &Ends) -> Option<Recognised> {
     let slots = [64 << 10, 128 << 10];
     let at = slots.into_iter().find(|at| ends.has(*at, b"LNRTRAID"))?;
@@ -288,7 +296,8 @@ fn our_raid(ends: &Ends) -> Option<Recognised> {
 
 const RAID_MAGIC: [u8; 4] = 0xa92b_4efc_u32.to_le_bytes();
 
-/// md's superblocks of version 1: at the start (1.1), at 4 KiB (1.2), or about 8 KiB before the end (1.0).
+/// Recognises md superblocks of version 1: at the start (1.1), at 4 KiB (1.2), or about 8 KiB before the end
+/// (1.0).
 fn raid(ends: &Ends) -> Option<Recognised> {
     let last = ends.device_bytes.checked_sub(16 * 512).map(|at| at & !0xfff);
     let mut places = [Some(0), Some(4096), last].into_iter().flatten();
@@ -297,7 +306,8 @@ fn raid(ends: &Ends) -> Option<Recognised> {
     Some(member("a member of a Linux RAID set", ends.get(at + 32, 32)?))
 }
 
-/// Version 0.90: in the last whole 64 KiB, in the byte order of the machine that made it.
+/// Recognises md superblocks of version 0.90: in the last whole 64 KiB, in the byte order of the machine that
+/// created the set.
 fn old_raid(ends: &Ends) -> Option<Recognised> {
     const PLACE: u64 = 64 << 10;
     let at = (ends.device_bytes & !(PLACE - 1)).checked_sub(PLACE)?;
@@ -307,14 +317,16 @@ fn old_raid(ends: &Ends) -> Option<Recognised> {
     is_superblock.then(|| Recognised::new("a member of a Linux RAID set"))
 }
 
-/// The label is in one of the first four sectors; the identifier after it is printed in LVM's notation.
+/// Recognises an LVM physical volume. Its label is in one of the first four sectors. The identifier after the
+/// label is displayed in LVM's notation.
 fn physical_volume(ends: &Ends) -> Option<Recognised> {
     let is_label = |at: &u64| ends.has(*at, b"LABELONE") && ends.has(*at + 24, b"LVM2 001");
     [0, 512, 1024, 1536].iter().find(|at| is_label(at)).map(|_| Recognised::new("an LVM2 physical volume"))
 }
 
-/// Four labels of 256 KiB, two at each end. In each, the ring of uberblocks, in slots of 1 KiB or more,
-/// begins at 128 KiB. A pool writes some of them within a few seconds of its creation.
+/// Recognises ZFS, which has four labels of 256 KiB, two at each end. In each label, a ring of uberblocks
+/// begins at 128 KiB, in slots of 1 KiB or more. A pool writes some uberblocks within a few seconds of its
+/// creation.
 fn zfs(ends: &Ends) -> Option<Recognised> {
     const LABEL: u64 = 256 << 10;
     const RING: u64 = 128 << 10;
@@ -327,18 +339,19 @@ fn zfs(ends: &Ends) -> Option<Recognised> {
     labels.into_iter().flatten().any(has_uberblock).then(|| Recognised::new("a member of a ZFS pool"))
 }
 
-/// The first and the last bytes, with their offsets. On a small device the two overlap.
+/// The first and the last bytes of a device, with their offsets. On a small device, the two overlap.
 pub(super) struct Ends {
     head: Vec<u8>,
     tail: Vec<u8>,
     device_bytes: u64,
-    /// The block size of the device, which partition tables use too.
+    /// The block size of the device, which partition tables also use.
     block_bytes: u64,
 }
 
-/// VMFS begins 1 MiB into its partition; all other formats begin nearer to the start.
+/// Number of bytes at the start. The VMFS signature is 1 MiB after the start; those of all other formats are
+/// nearer to it.
 const HEAD_BYTES: u64 = 2 << 20;
-/// The last two labels of ZFS take 512 KiB, all other formats less.
+/// Number of bytes at the end. The last two ZFS labels take 512 KiB; all other formats take less.
 const TAIL_BYTES: u64 = 1 << 20;
 
 impl Ends {
@@ -355,7 +368,7 @@ impl Ends {
         })
     }
 
-    /// The ends of a device in memory.
+    /// Creates the ends of a device whose content is in memory.
     pub(super) fn new(bytes: &[u8], block_bytes: u64) -> Ends {
         let tail = bytes.len().saturating_sub(TAIL_BYTES as usize);
         debug_assert!(block_bytes.is_power_of_two());
@@ -367,7 +380,7 @@ impl Ends {
         }
     }
 
-    /// The `length` bytes at offset `at` of the device, if they are within one of its ends.
+    /// Returns the `length` bytes at offset `at` of the device, if they are within one of its ends.
     fn get(&self, at: u64, length: usize) -> Option<&[u8]> {
         let tail_start = self.device_bytes - self.tail.len() as u64;
         debug_assert!(self.head.len() as u64 <= self.device_bytes);
@@ -415,5 +428,5 @@ async fn read_in_steps(device: &dyn BlockDevice, all: Extent) -> Result<Vec<u8>,
     Ok(bytes)
 }
 
-/// Size of one request, which most devices support.
+/// Size of one read, which most devices support.
 const STEP_BYTES: u64 = 512 << 10;

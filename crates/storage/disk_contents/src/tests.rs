@@ -83,7 +83,7 @@ fn members_of_sets_are_found_at_either_end() {
     }
 }
 
-/// A header in the second block, with entries of 128 bytes from the third on.
+/// A GPT header in the second block, and entries of 128 bytes from the third block on.
 fn guid_table(block: usize, partitions: usize) -> Vec<u8> {
     let kind = [0xaf; 16];
     let mut bytes =
@@ -127,7 +127,7 @@ fn a_label_cannot_move_the_cursor() {
     assert_eq!(said.as_deref(), Some("an XFS file system (label a?[2Jb)"));
 }
 
-/// A device whose first block is that of a file system and whose other blocks are zeros; or only zeros.
+/// Creates a device of zeros. If `has_system`, its first block is that of a file system.
 fn test_disk(has_system: bool, read_only: bool) -> TestDisk {
     let disk = TestDisk::new(BlockSize::B512, 2048).with_profile(|profile| profile.read_only = read_only);
     if has_system {
@@ -136,7 +136,8 @@ fn test_disk(has_system: bool, read_only: bool) -> TestDisk {
     disk
 }
 
-/// Requests consent to overwrite the disk; `answer` is the user's answer, and `None` is consent given beforehand.
+/// Requests consent to overwrite the disk. `answer` is the user's answer; `None` means that the user gave
+/// consent beforehand.
 fn consent(device: &TestDisk, part: Option<&str>, answer: Option<bool>) -> Result<(), Refused> {
     let asked = |_: &str| answer.unwrap_or(false);
     let consent = if answer.is_some() { Consent::Ask(&asked) } else { Consent::Given };
@@ -185,7 +186,7 @@ const SIZE: usize = 80 << 10;
 const MAGICS: &[&[u8]] =
     &[b"EFI PART", b"LABELONE", &[0x53, 0xef], &[0x55, 0xaa], b"XFSB", b"SWAPSPACE2", b"LNRTRAID"];
 
-/// Hosts can also write the bytes that determine how much of a volume is kept.
+/// Hosts can write arbitrary bytes to a volume, including those from which this length is computed.
 #[test]
 fn a_length_is_that_of_the_only_file_system_and_of_nothing_else() {
     const EXT4: Written = (1080, &[0x53, 0xef]);
