@@ -1,5 +1,5 @@
-//! Buffers of requests: page-aligned, so that direct I/O accepts them, and owned, so that a request whose
-//! requester was dropped never writes into reused memory.
+//! Buffers of requests. They are page-aligned, so that direct I/O accepts them. A request owns its buffer, so
+//! that it never writes to reused memory, even if it is dropped by its caller and continues.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -16,23 +16,23 @@ pub const PAGE_BYTES: usize = 4096;
 #[repr(C, align(4096))]
 struct Page([u8; PAGE_BYTES]);
 
-/// Page-aligned memory of a fixed length in bytes. The thread keeps dropped buffers for the next request of
-/// the same size, up to [`POOL_BYTES_MAX`] and what a [`Reserve`] adds.
+/// Page-aligned memory of a fixed length in bytes. The thread keeps dropped buffers for the next requests of
+/// the same size, up to a limit of [`POOL_BYTES_MAX`] plus the sizes of its [`Reserve`]s.
 pub struct Buffer {
     pages: Vec<Page>,
     length: usize,
 }
 
 impl Buffer {
-    /// A buffer of `length` bytes, all zero.
+    /// Creates a buffer of `length` zero bytes.
     pub fn zeroed(length: usize) -> Buffer {
         let mut buffer = Buffer::recycled(length);
         buffer.fill(0);
         buffer
     }
 
-    /// A buffer of `length` bytes with the data of an earlier request of this process in it: for data that
-    /// will be overwritten in full. Never send a part of it that was not written.
+    /// Creates a buffer of `length` bytes that may contain data of an earlier request. For buffers that will
+    /// be overwritten completely: a part that was not overwritten must never be sent.
     pub fn recycled(length: usize) -> Buffer {
         let pages = pool_class(length.div_ceil(PAGE_BYTES));
         let pages = POOL.with_borrow_mut(|pool| pool.take(pages)).unwrap_or_else(|| fresh(pages));
@@ -40,12 +40,12 @@ impl Buffer {
         Buffer { pages, length }
     }
 
-    /// The memory allocated for a buffer of `length` bytes.
+    /// The amount of memory allocated for a buffer of `length` bytes.
     pub fn memory_bytes(length: usize) -> usize {
         pool_class(length.div_ceil(PAGE_BYTES)) * PAGE_BYTES
     }
 
-    /// Shortens the buffer to `length` bytes; a longer `length` has no effect.
+    /// Shortens the buffer to `length` bytes. Has no effect if it is already shorter.
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
     }
@@ -87,13 +87,13 @@ impl fmt::Debug for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let pages = std::mem::take(&mut self.pages);
-        // An exiting thread no longer has a pool; the memory then returns to the allocator.
+        // An exiting thread may no longer have a pool. The memory then returns to the allocator.
         let _ = POOL.try_with(|pool| pool.borrow_mut().put(pages));
     }
 }
 
-/// A part of a shared, read-only [`Buffer`]: the data of a write, which a mirror can send to both of its
-/// members.
+/// A part of a shared, read-only [`Buffer`], such as the data of a write, which a mirror can send to both of
+/// its members.
 #[derive(Clone)]
 pub struct Slice {
     buffer: Arc<Buffer>,
@@ -101,7 +101,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// The bytes at `range` within this slice; `None` if they are not all in it.
+    /// Returns the bytes at `range` of this slice; `None` if they are not all in it.
     pub fn part(&self, range: Range<usize>) -> Option<Slice> {
         let inside = range.start <= range.end && range.end <= self.range.len();
         inside.then(|| Slice {
@@ -115,7 +115,7 @@ impl Slice {
         Arc::strong_count(&self.buffer) > 1
     }
 
-    /// The buffer, if it is not shared.
+    /// Returns the buffer, if it is not shared.
     pub fn into_buffer(self) -> Option<Buffer> {
         Arc::into_inner(self.buffer)
     }
@@ -140,21 +140,21 @@ impl fmt::Debug for Slice {
     }
 }
 
-/// Limit of the memory of dropped buffers per thread: 32 commands of 256 KiB.
+/// Limit on the memory of dropped buffers per thread: 32 commands of 256 KiB.
 pub const POOL_BYTES_MAX: usize = 8 << 20;
 
-/// Raises the limit of dropped buffers of the creating thread while this exists: for users that drop many
-/// buffers together and soon need the same number again. Allocating memory from the system again costs more
-/// than using it.
+/// While this exists, raises the limit on dropped buffers of the thread that created it. For users that drop
+/// many buffers together and soon need the same number again: allocating the memory from the system again
+/// would cost more than using it.
 #[derive(Debug)]
 pub struct Reserve {
     bytes: usize,
-    /// Keeps the value on its thread.
+    /// Makes this type neither `Send` nor `Sync`, so that it stays on its thread.
     _here: PhantomData<*const ()>,
 }
 
 impl Reserve {
-    /// A reserve of `bytes`.
+    /// Raises the limit by `bytes`.
     pub fn of(bytes: usize) -> Reserve {
         POOL.with_borrow_mut(|pool| pool.limit += bytes);
         Reserve { bytes, _here: PhantomData }
@@ -172,14 +172,14 @@ impl Drop for Reserve {
     }
 }
 
-/// Sizes are rounded up to a power of two of pages, so that a returned buffer fits the next request.
+/// Rounds a size up to a power of two of pages, so that a returned buffer fits the next request.
 fn pool_class(pages: usize) -> usize {
     pages.max(1).next_power_of_two()
 }
 
 fn fresh(pages: usize) -> Vec<Page> {
-    // `new_vec_zeroed` asks the allocator for zeroed memory: large buffers then come from fresh mappings
-    // without a pass over them.
+    // `new_vec_zeroed` requests zeroed memory from the allocator, which takes large buffers from new mappings
+    // and so need not clear them.
     Page::new_vec_zeroed(pages).expect("the allocator has memory for one request")
 }
 
@@ -188,7 +188,8 @@ thread_local! {
         const { RefCell::new(Pool { shelves: [const { Vec::new() }; SHELVES], bytes: 0, limit: POOL_BYTES_MAX }) };
 }
 
-/// Shelf n holds buffers of 2^n pages: 4 KiB to 4 MiB. Larger ones are not pooled.
+/// Number of shelves. Shelf n contains buffers of 2^n pages, from 4 KiB to 4 MiB. Larger buffers are not
+/// pooled.
 const SHELVES: usize = 11;
 
 struct Pool {
@@ -216,8 +217,8 @@ impl Pool {
         debug_assert!(self.bytes <= self.limit, "the pool keeps to its limit");
     }
 
-    /// The latest size is kept in preference to others, of which the largest are dropped first. Otherwise the
-    /// buffers of one workload, such as eight of 1 MiB, would exclude all buffers of the next.
+    /// Makes room for a buffer by dropping buffers of other sizes, the largest first. Otherwise the buffers
+    /// of one workload, such as eight of 1 MiB, would keep all buffers of the next workload out of the pool.
     fn make_room(&mut self, bytes: usize, place: usize) -> bool {
         while self.bytes + bytes > self.limit {
             let others = self.shelves.iter_mut().enumerate().rev().filter(|(other, _)| *other != place);

@@ -1,5 +1,5 @@
-//! A device addressed by bytes. Partially written blocks are read, modified and written back, so the caller
-//! must not issue two writes to one block concurrently.
+//! Access to a device by bytes instead of blocks. Partially written blocks are read, modified and written
+//! back, so the caller must not issue concurrent writes to the same block.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use crate::buffer::{Buffer, Slice};
 use crate::device::{BlockDevice, DeviceError, Durability};
 use crate::extent::Extent;
 
-/// The bytes of `range`.
+/// Reads the bytes of `range`.
 ///
 /// # Errors
 /// Errors of the device.
@@ -46,7 +46,7 @@ pub async fn zero(device: &dyn BlockDevice, range: Range<u64>) -> Result<(), Dev
     write_zeros(device, inner.end..range.end).await
 }
 
-/// Writes less than two blocks of zeros.
+/// Writes zeros to a range that is shorter than two blocks.
 async fn write_zeros(device: &dyn BlockDevice, range: Range<u64>) -> Result<(), DeviceError> {
     if range.is_empty() {
         return Ok(());
@@ -54,10 +54,10 @@ async fn write_zeros(device: &dyn BlockDevice, range: Range<u64>) -> Result<(), 
     write(device, range.start, Buffer::zeroed(length(&range)).share()).await
 }
 
-/// The blocks that contain a byte of `range`.
+/// Returns the blocks that contain the bytes of `range`.
 ///
 /// # Errors
-/// [`DeviceError::OutOfRange`] beyond the end of the device.
+/// [`DeviceError::OutOfRange`] if `range` exceeds the device.
 pub fn covering(device: &dyn BlockDevice, range: &Range<u64>) -> Result<Extent, DeviceError> {
     let geometry = device.geometry();
     if range.start > range.end || range.end > geometry.bytes() {
@@ -69,7 +69,8 @@ pub fn covering(device: &dyn BlockDevice, range: &Range<u64>) -> Result<Extent, 
     Ok(Extent::new(first, end.saturating_sub(first)))
 }
 
-/// The content of the whole blocks that `range` covers: the outer ones as on the device, overlaid with `data`.
+/// Returns new content for all blocks that contain bytes of `range`: `data`, and around it the content that
+/// the first and the last block have on the device.
 async fn with_edges(
     device: &dyn BlockDevice,
     extent: Extent,
@@ -105,7 +106,7 @@ fn block_bytes(device: &dyn BlockDevice) -> u64 {
     u64::from(device.geometry().block_size.bytes())
 }
 
-/// Length of the range in memory.
+/// Length of a range that is in memory.
 fn length(range: &Range<u64>) -> usize {
     (range.end - range.start) as usize
 }
@@ -119,7 +120,7 @@ mod tests {
 
     const SIZE: u64 = 16 << 10;
 
-    /// Content of a device after `act`; initially all bytes are 0xee.
+    /// Returns the content of a device after `act`. Initially, all bytes are 0xee.
     fn after(act: impl AsyncFnOnce(&dyn BlockDevice) -> Result<(), DeviceError>) -> Vec<u8> {
         let device = Memory::new(SIZE / 512);
         ready(async {

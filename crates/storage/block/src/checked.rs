@@ -1,11 +1,11 @@
-//! A device under test: reads must return the last written data, and each request must end as the interface
-//! specifies. A violation panics with the block's address.
+//! Checks a device under test: reads must return the last written data, and each request must end as the
+//! interface specifies. A violation causes a panic with the block's address.
 //!
-//! For every block that was written or read, the model keeps checksums of the possible contents. There is
-//! more than one while changes of a block are outstanding, and after changes that overlapped, failed or were
-//! dropped. The next read without a concurrent change determines the content, which must then stay the same.
-//! A dropped change is outstanding until [`BlockDevice::quiesced`] has resolved: it may still reach the
-//! medium.
+//! For every block that was written or read, the model keeps checksums of the possible contents. There are
+//! several possible contents while changes of a block are outstanding, and after changes that overlapped,
+//! failed or were dropped. The next read without a concurrent change determines the content, which must then
+//! stay the same. A dropped change may still reach the medium, so it counts as outstanding until
+//! [`BlockDevice::quiesced`] has resolved.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -16,14 +16,15 @@ use crate::extent::Extent;
 use crate::forward;
 use crate::lock::Lock;
 
-/// Any device, checked against a model of its contents. Offers no memory, so that every byte is checked.
+/// Any device, checked against a model of its contents. It does not expose its memory, so that every access
+/// is checked.
 pub struct Checked<D> {
     inner: D,
     model: Lock<Model>,
 }
 
 impl<D: BlockDevice> Checked<D> {
-    /// `inner`, checked from now on; its present content is recorded when it is first read.
+    /// Checks `inner` from now on. The present content of a block is recorded when the block is first read.
     pub fn new(inner: D) -> Checked<D> {
         Checked { inner, model: Lock::default() }
     }
@@ -44,8 +45,8 @@ impl<D: BlockDevice> Checked<D> {
         self.model.lock().ended
     }
 
-    /// Checks one request: it ends once or is dropped, and fails with OutOfRange if and only if it is not
-    /// legal.
+    /// Checks one request: it must end once or be dropped, and must fail with OutOfRange if and only if it is
+    /// not `legal`.
     async fn watch<T>(&self, extent: Extent, legal: bool, request: Pending<'_, T>) -> Result<T, DeviceError> {
         self.model.lock().begun += 1;
         let mut open = Open { model: &self.model, ended: false };
@@ -80,7 +81,8 @@ impl<D: BlockDevice> Checked<D> {
         result
     }
 
-    /// The checksums of zeroed blocks, or [`ANYTHING`] for an unmap that need not zero.
+    /// Returns the checksums of zeroed blocks. If it is not `certain` that the blocks are zeroed, as with
+    /// unmap on a device that is not thin, [`ANYTHING`].
     fn zeros(&self, extent: Extent, certain: bool) -> Vec<u64> {
         let geometry = self.geometry();
         if !geometry.contains(extent) {
@@ -122,7 +124,7 @@ impl Change {
     }
 }
 
-/// A change whose future has not been dropped.
+/// An outstanding change whose future has not been dropped.
 struct UnderWay<'a> {
     model: &'a Lock<Model>,
     change: Option<Change>,
@@ -139,9 +141,9 @@ impl Drop for UnderWay<'_> {
 #[derive(Default)]
 struct Model {
     blocks: HashMap<u64, Block>,
-    /// Counts starts and ends of changes.
+    /// Counts the starts and ends of changes.
     clock: u64,
-    /// Dropped changes that have not been quiesced.
+    /// Dropped changes that may still be outstanding at the device.
     loose: Vec<Change>,
     begun: u64,
     ended: u64,
@@ -152,15 +154,15 @@ struct Model {
 struct Block {
     /// Checksums of the possible contents.
     may_be: Vec<u64>,
-    /// Outstanding changes.
+    /// Number of outstanding changes.
     changing: usize,
-    /// Some of the outstanding changes were concurrent: their order is unknown.
+    /// Whether some of the outstanding changes were concurrent, so that their order is unknown.
     overlapped: bool,
-    /// When a change last started or ended.
+    /// Value of the clock when a change last started or ended.
     touched: u64,
 }
 
-/// Instead of a checksum: unknown content.
+/// Stands for unknown content instead of a checksum.
 const ANYTHING: u64 = u64::MAX;
 
 fn checksum(block: &[u8]) -> u64 {

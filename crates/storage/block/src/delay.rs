@@ -1,5 +1,5 @@
-//! A device with added latency: to test the effect of a disk or link with a given latency, and to test
-//! latency measurements against a known value.
+//! A device with added latency, for testing the effect of a disk or link with a given latency, and for
+//! testing latency measurements against a known value.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,23 +10,23 @@ use crate::paced::{Pace, Paced, Work};
 use crate::random::{GOLDEN_GAMMA, Random};
 use crate::tasks::{Sleeper, later};
 
-/// Delays every request of the inner device. Requests overlap: this is latency, not a rate limit
-/// ([`crate::Limit`] is).
+/// Delays every request of the inner device. Requests overlap, so this adds latency but does not limit the
+/// rate as [`crate::Limit`] does.
 ///
-/// A separate flush time implies a volatile cache, so the profile reports one.
+/// If flushes have a separate service time, the profile reports a volatile cache.
 pub type Delay<D> = Paced<D, Latency>;
 
 /// The pace of a [`Delay`].
 pub struct Latency {
     times: ServiceTime,
-    /// Requests so far.
+    /// Number of requests so far.
     requests: AtomicU64,
     /// Time of the first request.
     first: OnceLock<Instant>,
 }
 
 impl<D: BlockDevice> Delay<D> {
-    /// `inner`, delayed by `times`.
+    /// Delays the requests of `inner` by `times`.
     pub fn new(inner: D, times: impl Into<ServiceTime>, sleeper: Arc<dyn Sleeper>) -> Delay<D> {
         let (requests, first) = (AtomicU64::new(0), OnceLock::new());
         Paced { inner, pace: Latency { times: times.into(), requests, first }, sleeper }
@@ -45,35 +45,35 @@ impl Pace for Latency {
     }
 }
 
-/// Service times: constant, or from a two-point distribution, optionally with stalls. The time of a request
-/// depends only on its number and the seed, so that a run is reproducible.
+/// Service times: constant, or from a two-point distribution, and optionally with stalls. Apart from stalls,
+/// the time of a request depends only on its number and the seed, so runs are reproducible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceTime {
     /// Service time of most requests.
     pub usual: Duration,
-    /// Service time of the slow ones.
+    /// Slow requests, if any.
     pub tail: Option<Tail>,
-    /// Service time of a flush, which is added to writes to stable storage (FUA); `None`: the same as other
-    /// requests.
+    /// Service time of a flush, which is added to that of writes to stable storage (FUA). `None` means the
+    /// same time as for other requests.
     pub flush: Option<Duration>,
     /// Periods in which the device completes nothing.
     pub stalls: Option<Stalls>,
-    /// Random seed for the choice of slow requests.
+    /// Seed for the random choice of slow requests.
     pub seed: u64,
 }
 
-/// The second point of a two-point distribution. Every request is slow with the same probability, independent
-/// of earlier ones.
+/// The second point of a two-point distribution. Every request is slow with the same probability,
+/// independently of other requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
     /// Service time of a slow request.
     pub time: Duration,
-    /// Slow requests per million.
+    /// Number of slow requests per million.
     pub per_million: u32,
 }
 
-/// Periods in which the device completes nothing, as during garbage collection or failover: a request that
-/// would complete in one completes at its end.
+/// Periods in which the device completes nothing, as during garbage collection or failover. A request that
+/// would complete during a stall completes when the stall ends.
 ///
 /// ```text
 ///    first request
@@ -88,7 +88,7 @@ pub struct Stalls {
 }
 
 impl Stalls {
-    /// `None` unless `length` is shorter than `every`.
+    /// Creates periodic stalls. Returns `None` unless `length` is shorter than `every`.
     pub fn new(length: Duration, every: Duration) -> Option<Stalls> {
         (length < every).then_some(Stalls { length, every })
     }
@@ -103,13 +103,13 @@ impl Stalls {
         self.every
     }
 
-    /// The completion time of a request that would complete at `end`, on a device whose first request arrived
-    /// at `first`.
+    /// Returns the completion time of a request that would complete at `end` without stalls, on a device
+    /// whose first request arrived at `first`.
     fn defer(self, end: Instant, first: Instant) -> Instant {
         let since = end.saturating_duration_since(first).as_nanos();
         let into = since % self.every.as_nanos();
         let stalled = since >= self.every.as_nanos() && into < self.length.as_nanos();
-        // Shorter than `length`, so it fits.
+        // `into` is shorter than `length`, so it fits.
         let rest = self.length.saturating_sub(Duration::from_nanos(into as u64));
         debug_assert!(!stalled || rest <= self.length);
         if stalled { later(end, rest) } else { end }
@@ -145,7 +145,7 @@ impl ServiceTime {
     }
 }
 
-/// The pseudo-random number at this position, below a million.
+/// Returns a pseudo-random number below a million, which depends only on the seed and this position.
 fn per_million(seed: u64, number: u64) -> u32 {
     let nth = Random::new(seed.wrapping_add(number.wrapping_mul(GOLDEN_GAMMA))).below(1_000_000);
     nth as u32
@@ -242,7 +242,7 @@ mod tests {
         let tail = Tail { time: 20 * MS, per_million: 10_000 };
         let times = ServiceTime { tail: Some(tail), ..ServiceTime::fixed(MS) };
         let slow = (0..1_000_000).filter(|number| times.base_time(*number) == tail.time).count();
-        // Four standard deviations of a binomial distribution: sqrt(10^6 * 0.01 * 0.99) is 99.5.
+        // The limit is four standard deviations of a binomial distribution: sqrt(10^6 * 0.01 * 0.99) is 99.5.
         assert!(slow.abs_diff(10_000) < 400, "{slow}");
     }
 

@@ -22,7 +22,7 @@ impl BlockSize {
     /// 4,096 bytes ("4K native").
     pub const B4096: BlockSize = BlockSize { shift: 12 };
 
-    /// `None` unless `bytes` is a power of two from 512 to 65,536.
+    /// Creates a block size. Returns `None` unless `bytes` is a power of two from 512 to 65,536.
     pub fn new(bytes: u32) -> Option<BlockSize> {
         let legal = bytes.is_power_of_two() && (512..=65_536).contains(&bytes);
         legal.then(|| BlockSize { shift: bytes.trailing_zeros() as u8 })
@@ -38,13 +38,13 @@ impl BlockSize {
         u32::from(self.shift)
     }
 
-    /// The number of blocks in `bytes`; `None` if that is not a whole number.
+    /// The number of blocks in `bytes`; `None` if it is not a whole number.
     pub fn exact(self, bytes: u64) -> Option<Blocks> {
         (bytes & (u64::from(self.bytes()) - 1) == 0).then_some(Blocks(bytes >> self.shift))
     }
 }
 
-/// A run of logical blocks. May be empty.
+/// A range of consecutive logical blocks, which may be empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display)]
 #[display("{}+{}", lba.0, blocks.0)]
 pub struct Extent {
@@ -55,7 +55,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// `blocks` blocks from `lba` on.
+    /// Creates an extent of `blocks` blocks from `lba` on.
     pub fn new(lba: u64, blocks: u64) -> Extent {
         Extent { lba: Lba(lba), blocks: Blocks(blocks) }
     }
@@ -65,7 +65,7 @@ impl Extent {
         self.lba.0.checked_add(self.blocks.0).map(Lba)
     }
 
-    /// Whether it has no blocks.
+    /// Whether the extent has no blocks.
     pub fn is_empty(self) -> bool {
         self.blocks.0 == 0
     }
@@ -76,7 +76,7 @@ impl Extent {
         Chunks { rest: self, blocks_max: blocks_max.max(1) }
     }
 
-    /// Whether the two share a block.
+    /// Whether the two extents share a block.
     pub fn overlaps(self, other: Extent) -> bool {
         let (a, b) = (u128::from(self.lba.0), u128::from(other.lba.0));
         a < b + u128::from(other.blocks.0) && b < a + u128::from(self.blocks.0)

@@ -9,8 +9,8 @@
 //!                 Short  inner device for the first blocks, then error
 //! ```
 //!
-//! A request dropped while it hangs or is delayed never reaches the inner device. While everything hangs,
-//! [`BlockDevice::quiesced`] waits too, as for a disk that the kernel waits for.
+//! A request that is dropped while it hangs or is delayed never reaches the inner device. While all requests
+//! hang, [`BlockDevice::quiesced`] also waits, as with a disk for which the kernel waits.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub enum FaultAction {
     Short(Blocks, DeviceError),
 }
 
-/// The kinds of request a rule applies to.
+/// The kinds of requests to which a rule applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requests {
     /// Every request.
@@ -52,12 +52,13 @@ pub enum Requests {
     Flushes,
 }
 
-/// A fault, and the requests it applies to.
+/// A fault, and the requests to which it applies.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
     /// The kind of requests.
     pub requests: Requests,
-    /// Requests that overlap this extent; flushes overlap everything. `None` is everywhere.
+    /// The rule applies to requests that overlap this extent. Requests without an extent, such as flushes,
+    /// always match. `None` matches all requests.
     pub within: Option<Extent>,
     /// The effect.
     pub action: FaultAction,
@@ -79,16 +80,16 @@ impl Rule {
     }
 }
 
-/// Counters.
+/// Counters of a [`Fault`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Requests passed to the inner device, at least in part.
+    /// Number of requests that were passed to the inner device, at least in part.
     pub passed: u64,
-    /// Requests that currently hang.
+    /// Number of requests that currently hang.
     pub hanging: u64,
-    /// Requests dropped while they hung or were delayed.
+    /// Number of requests that were dropped while they hung or were delayed.
     pub dropped: u64,
-    /// Requests failed by a rule.
+    /// Number of requests that failed because of a rule.
     pub failed: u64,
 }
 
@@ -114,7 +115,7 @@ struct Rules {
 }
 
 impl FaultControl {
-    /// Replaces the rules. The first that matches a request applies. Hanging requests are matched again.
+    /// Replaces the rules. The first rule that matches a request applies. Hanging requests are matched again.
     pub fn set(&self, rules: impl IntoIterator<Item = Rule>) {
         let mut state = self.shared.rules.lock();
         state.list = rules.into_iter().collect();
@@ -144,7 +145,7 @@ impl FaultControl {
         self.set([Rule::all(FaultAction::Slow(by))]);
     }
 
-    /// Removes all faults; hanging requests continue.
+    /// Removes all faults. Hanging requests continue.
     pub fn pass(&self) {
         self.set([]);
     }
@@ -167,7 +168,7 @@ impl Shared {
         self.rules.lock().list.iter().find(|rule| rule.matches(request)).map(|rule| rule.action)
     }
 
-    /// Waits while the request hangs; returns the effect of another rule that then applies.
+    /// Waits while the request hangs. Returns the effect of the other rule that then applies, if any.
     async fn released(&self, request: &Request) -> Option<FaultAction> {
         poll_fn(|cx| {
             let mut rules = self.rules.lock();
@@ -214,26 +215,28 @@ impl Drop for Dropped<'_> {
 
 struct Request {
     kind: Requests,
-    /// `None` for requests that concern the whole device.
+    /// `None` for requests that apply to the whole device.
     extent: Option<Extent>,
 }
 
-/// Any device, with injected faults. Offers no memory, since no rule would apply to it.
+/// Any device, with injected faults. It does not expose its memory, because no rule could apply to accesses
+/// to it.
 pub struct Fault<D> {
     inner: D,
     sleeper: Arc<dyn Sleeper>,
     control: FaultControl,
-    /// Flushes failed with a loss by a rule.
+    /// Counts flushes that failed with a loss because of a rule.
     losses: LossCounter,
 }
 
 impl<D: BlockDevice> Fault<D> {
-    /// `inner`, without faults until `control` sets them.
+    /// Wraps `inner`. There are no faults until `control` sets them.
     pub fn new(inner: D, sleeper: Arc<dyn Sleeper>, control: FaultControl) -> Fault<D> {
         Fault { inner, sleeper, control, losses: LossCounter::default() }
     }
 
-    /// Applies the rules' delays; returns their other effect on the request: `None`, `Fail` or `Short`.
+    /// Waits as long as the rules require. Returns their other effect on the request: `None`, `Fail` or
+    /// `Short`.
     async fn apply_rules(&self, kind: Requests, extent: Option<Extent>) -> Option<FaultAction> {
         let shared = &self.control.shared;
         let request = Request { kind, extent };
@@ -251,7 +254,7 @@ impl<D: BlockDevice> Fault<D> {
         action
     }
 
-    /// For a request without meaningful parts: it passes or fails.
+    /// Applies the rules to a request that cannot be executed in part: it passes or fails.
     async fn pass_or_fail(&self, kind: Requests, extent: Option<Extent>) -> Result<(), DeviceError> {
         match self.apply_rules(kind, extent).await {
             Some(FaultAction::Fail(error) | FaultAction::Short(_, error)) => Err(self.failed(error)),
@@ -262,7 +265,7 @@ impl<D: BlockDevice> Fault<D> {
         }
     }
 
-    /// For a change, which may be executed partially.
+    /// Applies the rules to a change, which may be executed in part.
     async fn change<'a>(
         &'a self,
         extent: Extent,

@@ -1,10 +1,10 @@
 //! Tracks which acknowledged writes are not yet covered by a flush, and whether the device may have lost any
 //! of them.
 //!
-//! A device with a volatile cache that loses power, or whose server is killed, loses the writes acknowledged
-//! since the last flush; the next flush succeeds, with an empty cache. A client that uses such a device over
-//! a network keeps running. Whatever its protocol, it therefore keeps a ledger per device, which determines
-//! the results of its flushes.
+//! If a device with a volatile cache loses power, or its server is killed, the writes acknowledged since the
+//! last flush are lost. The next flush nevertheless succeeds, because the cache is empty. A client that uses
+//! such a device over a network keeps running, and must detect the loss. So the client, whatever its
+//! protocol, keeps a ledger for each device, which determines the results of its flushes.
 //!
 //! ```text
 //!   write, flush done, loss                          nothing is lost
@@ -13,7 +13,8 @@
 //!   write, flushes A and B begun, loss, A and B done both fail: neither had been reported when it began
 //! ```
 //!
-//! The protocol determines which events may have lost writes: the client decides, the ledger only counts.
+//! It depends on the protocol which events may lose writes. The client detects them; the ledger only counts
+//! them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,15 +25,15 @@ use crate::losses::LossCounter;
 /// The writes of one user of one device.
 #[derive(Debug)]
 pub struct FlushLedger {
-    /// The number of the next flush, which covers all writes so far.
+    /// The number of the next flush, which will cover all writes so far.
     next: u64,
-    /// The number of the first flush that covers the last acknowledged write; 0 before there is one.
+    /// The number of the first flush that covers the last acknowledged write; 0 if no write may be unflushed.
     written: u64,
-    /// The highest number of a flush that succeeded.
+    /// The highest number of a successful flush.
     flushed: u64,
-    /// Known losses of unflushed writes.
+    /// The known losses of unflushed writes.
     losses: LossCounter,
-    /// Losses reported to the user.
+    /// Number of losses reported to the user.
     reported: u64,
 }
 
@@ -41,11 +42,11 @@ pub struct FlushLedger {
 #[must_use = "the flush is not covered until it has ended"]
 pub struct Flush {
     number: u64,
-    /// Losses reported to its caller when it started.
+    /// Number of losses reported to the user when the flush started.
     reported: u64,
 }
 
-/// The start of a write that must be durable at its end, which a flush after it ensures.
+/// The start of a write that must be durable when it ends. A flush after the write ensures this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StableWrite {
     losses: u64,
@@ -58,14 +59,14 @@ impl Default for FlushLedger {
 }
 
 impl FlushLedger {
-    /// A ledger with this counter. A loss of acknowledged writes may be counted there directly: the next flush
-    /// reports it.
+    /// Creates a ledger with this counter. Others may count losses of acknowledged writes there directly; the
+    /// next flush reports them.
     pub fn counting(losses: LossCounter) -> FlushLedger {
         let reported = losses.get().count();
         FlushLedger { next: 1, written: 0, flushed: 0, losses, reported }
     }
 
-    /// The losses, for [`BlockDevice::losses`](crate::BlockDevice::losses).
+    /// The counter of losses, for [`BlockDevice::losses`](crate::BlockDevice::losses).
     pub fn losses(&self) -> LossCounter {
         self.losses.clone()
     }
@@ -74,17 +75,18 @@ impl FlushLedger {
         self.losses.get().count()
     }
 
-    /// Notes that a write was acknowledged and may be in a volatile cache.
+    /// Records that a write was acknowledged and may be in a volatile cache.
     pub fn note_write(&mut self) {
         self.written = self.next;
     }
 
-    /// Whether any acknowledged write is not covered by a flush.
+    /// Whether there is an acknowledged write that no successful flush covers.
     pub fn has_unflushed(&self) -> bool {
         self.written > self.flushed
     }
 
-    /// Notes that the device may have lost its cache. Returns true if that loses unflushed writes.
+    /// Records that the device may have lost its cache. Returns true if unflushed writes may have been lost
+    /// with it.
     pub fn note_loss(&mut self) -> bool {
         let lost = self.has_unflushed();
         if lost {
@@ -94,7 +96,7 @@ impl FlushLedger {
         lost
     }
 
-    /// Starts a flush, which covers the writes noted before.
+    /// Starts a flush, which covers the writes recorded before.
     pub fn begin_flush(&mut self) -> Flush {
         let flush = Flush { number: self.next, reported: self.reported };
         debug_assert!(self.written <= self.next && self.flushed < self.next, "{self:?}");
@@ -102,14 +104,14 @@ impl FlushLedger {
         flush
     }
 
-    /// Ends a flush with the device's result. Returns the result for its caller, to whom it reports losses.
+    /// Ends a flush with the device's result. Returns the result for the caller, which may report a loss.
     pub fn end_flush(&mut self, flush: Flush, answer: Result<(), DeviceError>) -> Result<(), DeviceError> {
         let answer = self.note_answer(flush, answer);
         self.report(flush, answer)
     }
 
-    /// The result of a flush for its caller, to whom it reports losses. The device's result must already have
-    /// been [noted](Self::note_answer), even if the caller no longer waited for it.
+    /// Returns the result of a flush for the caller, which may report a loss. The device's result must
+    /// already have been [recorded](Self::note_answer), even if the caller no longer waited for it.
     pub fn report(&mut self, flush: Flush, answer: Result<(), DeviceError>) -> Result<(), DeviceError> {
         debug_assert!(flush.number < self.next && flush.reported <= self.reported, "a flush of this ledger");
         let ended = match answer {
@@ -127,8 +129,8 @@ impl FlushLedger {
         StableWrite { losses: self.lost() }
     }
 
-    /// Ends the flush after a stable write. Only losses since the start of the write are reported to its
-    /// caller; flushes report all losses, including these.
+    /// Ends the flush after a stable write, and returns the result for the writer. It reports only losses
+    /// since the write started. Flushes report all losses, including these.
     pub fn end_stable_write(
         &mut self,
         write: StableWrite,
@@ -139,15 +141,16 @@ impl FlushLedger {
         if self.has_lost_since(write) { Err(DeviceError::WritesLost) } else { Ok(()) }
     }
 
-    /// Whether there are losses since the start of a stable write.
+    /// Whether there have been losses since a stable write started.
     pub fn has_lost_since(&self, write: StableWrite) -> bool {
         debug_assert!(write.losses <= self.lost(), "losses only grow");
         self.lost() > write.losses
     }
 
-    /// Notes the device's result of a flush without reporting it: unless [`report`](Self::report) follows,
-    /// the next flush to start reports a loss. A device that could not flush its cache may have dropped it
-    /// without a second report, which affects every concurrent flush.
+    /// Records the device's result of a flush, without reporting a loss to the user. Unless
+    /// [`report`](Self::report) follows, the next flush to start reports it. A device that could not flush
+    /// its cache may have dropped the data, and may report that only once. So a failure affects every
+    /// concurrent flush.
     pub fn note_answer(&mut self, flush: Flush, answer: Result<(), DeviceError>) -> Result<(), DeviceError> {
         match answer {
             Ok(()) => self.flushed = self.flushed.max(flush.number),
@@ -156,15 +159,16 @@ impl FlushLedger {
                 return Err(DeviceError::WritesLost);
             }
             Err(DeviceError::NoSpace) => self.losses.count(),
-            Err(_) => {} // it is unknown whether anything was flushed, and there is no sign of a loss
+            Err(_) => {} // whether data was flushed is unknown, but nothing indicates a loss
         }
         answer
     }
 }
 
-/// Any device, for one user. A flush fails with [`DeviceError::WritesLost`] if the device has lost acknowledged
-/// writes since the last flush that reported it to this user, whichever request got the device's report. All
-/// flushes that started before that report fail: two concurrent flushes may be for different writes.
+/// Any device, as used by one user. A flush fails with [`DeviceError::WritesLost`] if the device has lost
+/// acknowledged writes since the last report of a loss to this user, even if the device returned the error to
+/// another request. All flushes that started before a report fail, because concurrent flushes may be for
+/// different writes.
 pub struct SingleUser<D> {
     inner: D,
     /// Number of losses reported to the user.
@@ -172,7 +176,7 @@ pub struct SingleUser<D> {
 }
 
 impl<D: BlockDevice> SingleUser<D> {
-    /// `inner`, for a user that has not written anything yet.
+    /// Wraps `inner` for a user that has not written anything yet.
     pub fn new(inner: D) -> SingleUser<D> {
         let reported = AtomicU64::new(inner.losses().count());
         SingleUser { inner, reported }
@@ -187,8 +191,8 @@ impl<D: BlockDevice> SingleUser<D> {
         self.reported.load(Ordering::Acquire)
     }
 
-    /// The result of a request that started when `reported` losses had been reported, and for which the
-    /// device returned `ended`.
+    /// Returns the result for a request that started when `reported` losses had been reported, and for which
+    /// the device returned `ended`.
     fn report(&self, reported: u64, ended: Result<(), DeviceError>) -> Result<(), DeviceError> {
         match ended {
             Err(error) if !error.is_loss() => return ended,
@@ -269,7 +273,7 @@ mod tests {
         assert_eq!(flush(&mut ledger), Ok(()));
     }
 
-    /// Two concurrent fdatasyncs, of which one got EIO and the other 0.
+    /// Two concurrent fdatasync calls, of which one returned EIO and the other 0.
     #[test]
     fn a_device_that_fails_one_of_two_flushes_has_failed_both() {
         let mut ledger = FlushLedger::default();
@@ -281,7 +285,7 @@ mod tests {
         assert_eq!(flush(&mut ledger), Ok(()));
     }
 
-    /// Its caller abandoned it before the reply arrived.
+    /// The caller dropped the first flush before the reply arrived.
     #[test]
     fn a_flush_that_fails_for_nobody_fails_the_next_one() {
         let mut ledger = FlushLedger::default();
@@ -345,16 +349,16 @@ mod tests {
     /// The state of each write.
     #[derive(Default)]
     struct Model {
-        /// Whether each may be lost.
+        /// For each write, whether it may be lost.
         writes: Vec<bool>,
-        /// Writes before this one are durable.
+        /// Number of writes that a successful flush has made durable.
         durable: usize,
-        /// For each flush that reported a loss to its caller, the number of writes until then.
+        /// For each flush that reported a loss, the number of writes up to then.
         reported: Vec<usize>,
     }
 
     proptest! {
-        /// After a successful flush, every earlier write is durable, except those whose loss was reported.
+        /// After a successful flush, every earlier write is durable, except writes whose loss was reported.
         #[test]
         fn no_flush_succeeds_over_a_loss_that_was_not_told(steps in prop::collection::vec(step(), 0..60)) {
             let (mut ledger, mut model) = (FlushLedger::default(), Model::default());
@@ -390,7 +394,7 @@ mod tests {
             }
         }
 
-        /// Without a loss, and without an error of the device, no loss is reported.
+        /// If the device has neither lost writes nor returned an error, no loss is reported.
         #[test]
         fn nobody_is_told_of_a_loss_that_did_not_happen(steps in prop::collection::vec(step(), 0..60)) {
             let mut ledger = FlushLedger::default();
@@ -430,7 +434,7 @@ mod tests {
         }
     }
 
-    /// The first of two concurrent flushes to end reported the loss; the other did not.
+    /// Of two concurrent flushes, only the one that ended first used to report the loss.
     #[test]
     fn flushes_that_began_before_the_loss_was_reported_report_it_too() {
         let control = FaultControl::default();

@@ -1,12 +1,12 @@
 //! Block devices: the interface, extents, buffers, errors, and layers over any device.
 //!
 //! A [`BlockDevice`] stores numbered blocks: memory, a file, a remote LUN, a RAID set, or a layer over any of
-//! them. All have the same interface, and layers stack in any order. This crate has no protocol, no clock and
-//! no system calls; layers that need to wait use a [`Sleeper`].
+//! them. All have the same interface, and layers can be stacked in any order. This crate contains no
+//! protocol, reads no clock, and makes no system calls; layers that need to wait use a [`Sleeper`].
 //!
 //! Reading order: [`Extent`] and [`Geometry`], [`Buffer`], [`Region`] and [`WholeBlocks`], [`DeviceError`],
-//! [`BlockDevice`] (the interface), [`bytewise`] (the same by bytes), [`RangeLocks`] (exclusion between overlapping requests),
-//! then the layers.
+//! [`BlockDevice`] (the interface), [`bytewise`] (access by bytes), [`RangeLocks`] (exclusion between
+//! overlapping requests), then the layers.
 
 mod buffer;
 mod buffered;

@@ -12,17 +12,18 @@ use crate::tasks::{Sleeper, later};
 /// The rate of a [`Limit`]. `None` is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
-    /// Requests of all kinds per second.
+    /// Number of requests of all kinds per second.
     pub requests_per_s: Option<NonZeroU64>,
-    /// Bytes read and written per second; write zeroes and unmap cost none.
+    /// Number of bytes read and written per second. Zeroing and deallocating blocks does not count.
     pub bytes_per_s: Option<NonZeroU64>,
 }
 
-/// Serves requests in order of arrival, each in the time determined by its rate. A busy device moves exactly
-/// its rate; a request to an idle device waits for its own service time only, and idle time gives no credit.
-/// Where requests and bytes are limited, each request waits for the slower of the two.
+/// Serves requests in order of arrival, each in the time that results from the rate. While it is busy, the
+/// device achieves exactly its rate. A request to an idle device waits only for its own service time; idle
+/// time earns no credit for later requests. If both requests and bytes are limited, each request waits for
+/// the slower of the two limits.
 ///
-/// A dropped request keeps its place: later ones are not served earlier.
+/// A dropped request keeps its place in the queue, so later requests are not served earlier.
 pub type Limit<D> = Paced<D, RateLimit>;
 
 /// The pace of a [`Limit`].
@@ -33,7 +34,8 @@ struct Servers {
     bytes: Option<Server>,
 }
 
-/// One server with a queue. Counts from the start of a busy period, so that rounding errors do not add up.
+/// A server with a queue. It computes times from the start of the busy period, so that rounding errors do not
+/// accumulate.
 struct Server {
     per_s: NonZeroU64,
     /// Start of the busy period, and the work accepted in it.
@@ -45,7 +47,7 @@ impl Server {
         Server { per_s, busy: None }
     }
 
-    /// Accepts more work; returns its completion time.
+    /// Accepts more work, and returns its completion time.
     fn serve(&mut self, now: Instant, work: u64) -> Instant {
         let still_busy = self.busy.filter(|(since, done)| self.end(*since, *done) > now);
         let (since, before) = still_busy.unwrap_or((now, 0));
@@ -59,13 +61,13 @@ impl Server {
         let per_s = u128::from(self.per_s.get());
         let seconds = u64::try_from(work / per_s).unwrap_or(u64::MAX);
         let nanoseconds = (work % per_s) * 1_000_000_000 / per_s;
-        // Less than a second, as the remainder is less than `per_s`.
+        // Less than a second, because the remainder is less than `per_s`.
         later(since, Duration::new(seconds, nanoseconds as u32))
     }
 }
 
 impl<D: BlockDevice> Limit<D> {
-    /// `inner`, limited to `rate`.
+    /// Limits `inner` to `rate`.
     pub fn new(inner: D, rate: Rate, sleeper: Arc<dyn Sleeper>) -> Limit<D> {
         let requests = rate.requests_per_s.map(Server::new);
         let bytes = rate.bytes_per_s.map(Server::new);

@@ -1,4 +1,4 @@
-//! A mutex for state that several cores share and lock briefly.
+//! A mutex for state that several cores share and lock only briefly.
 
 #[cfg(feature = "interleave")]
 use std::cell::Cell;
@@ -6,16 +6,16 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A mutex that ignores poisoning: every critical section leaves the value valid if it panics. Never held
-/// across an await.
+/// A mutex that ignores poisoning, because every critical section leaves the value valid if it panics. It
+/// must never be held across an await.
 ///
-/// With the feature `interleave`, used by a simulation of several cores on one thread, every `lock` is a
-/// point at which another core may run ([`set_interleaving`]).
+/// With the feature `interleave`, every `lock` is a point at which another core may run
+/// ([`set_interleaving`]). Simulations use this to run several cores on one thread.
 #[derive(Default)]
 pub struct Lock<T: ?Sized>(Mutex<T>);
 
 impl<T> Lock<T> {
-    /// A lock around `value`.
+    /// Creates a lock around `value`.
     pub const fn new(value: T) -> Lock<T> {
         Lock(Mutex::new(value))
     }
@@ -68,8 +68,8 @@ impl<T: ?Sized> Drop for LockGuard<'_, T> {
     }
 }
 
-/// A point at which another core may run, in a simulation; a no-op elsewhere. Never called with a [`Lock`]
-/// held: another core that runs here could wait for it forever.
+/// In a simulation, lets another core run; otherwise does nothing. Does nothing while this thread holds a
+/// [`Lock`], because the other core could wait for that lock forever.
 #[inline]
 pub(crate) fn interleave() {
     #[cfg(feature = "interleave")]
@@ -82,12 +82,13 @@ pub(crate) fn interleave() {
 
 #[cfg(feature = "interleave")]
 thread_local! {
-    /// Number of locks this thread holds.
+    /// Number of locks that this thread holds.
     static HELD: Cell<u32> = const { Cell::new(0) };
     static OTHERS_FIRST: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
-/// Sets this thread's hook for such points: it may let another core run, and then returns.
+/// Sets the function that this thread calls before it takes a lock. The function may let other cores run
+/// before it returns.
 #[cfg(feature = "interleave")]
 pub fn set_interleaving(others_first: Option<fn()>) {
     OTHERS_FIRST.set(others_first);

@@ -5,12 +5,12 @@
 //!                                                            └────── asked: another one ──► one loss more
 //! ```
 //!
-//! A reader that chooses among copies compares the whole value with the one at which a copy was in sync: a
-//! device in doubt equals no known value.
+//! A reader that chooses among copies compares the whole value with the value at which a copy was in sync.
+//! The value of a device in doubt does not equal any earlier certain value.
 //!
-//! The reply to a query that was sent before a doubt was raised describes the earlier cache, and does not
-//! resolve the doubt. So a query starts with [`LossCounter::doubts`], which [`LossCounter::resolve`]
-//! compares.
+//! If a query was sent before a doubt was raised, its reply may describe the earlier cache, and must not
+//! resolve the doubt. So a query starts with a call of [`LossCounter::doubts`], and [`LossCounter::resolve`]
+//! compares the result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,8 @@ pub struct Losses(u64);
 
 /// The highest bit marks a doubt.
 const DOUBT: u64 = 1 << 63;
-/// The lowest bits are the count, whose limit no device reaches. Between them a [`LossCounter`] numbers its doubts.
+/// The lowest bits are the count; no device reaches its limit. In the bits between the count and `DOUBT`, a
+/// [`LossCounter`] numbers its doubts.
 const COUNT_BITS: u32 = 40;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
 
@@ -29,7 +30,7 @@ impl Losses {
     /// No losses: for a device without a volatile cache.
     pub const NONE: Losses = Losses(0);
 
-    /// This many losses, without doubt.
+    /// This many losses, without a doubt.
     pub fn counted(count: u64) -> Losses {
         debug_assert!(count <= COUNT);
         Losses(count)
@@ -40,13 +41,13 @@ impl Losses {
         self.0 & !DOUBT
     }
 
-    /// Whether there may be one more: [`BlockDevice::resolve_losses`](crate::BlockDevice::resolve_losses)
-    /// determines that.
+    /// Whether there may be one more loss.
+    /// [`BlockDevice::resolve_losses`](crate::BlockDevice::resolve_losses) determines this.
     pub fn is_in_doubt(self) -> bool {
         self.0 & DOUBT != 0
     }
 
-    /// The same number, with the doubt of one more.
+    /// The same number of losses, and a doubt whether there is one more.
     #[must_use]
     pub fn in_doubt(self) -> Losses {
         Losses(self.0 | DOUBT)
@@ -58,7 +59,7 @@ impl Losses {
         Losses((self.0 & DOUBT) | self.count().saturating_sub(before.count()))
     }
 
-    /// The combined losses of a device over one or more others.
+    /// The combined losses of two devices, for a device that uses both.
     #[must_use]
     pub fn and(self, other: Losses) -> Losses {
         debug_assert!(self.count() + other.count() <= COUNT);
@@ -66,7 +67,7 @@ impl Losses {
     }
 }
 
-/// The losses of a device, counted by its own thread and read by all threads.
+/// The losses of a device, which its own thread counts and all threads read.
 #[derive(Clone, Debug, Default)]
 pub struct LossCounter(Arc<AtomicU64>);
 
@@ -88,24 +89,25 @@ impl LossCounter {
             let number = (now & !DOUBT).wrapping_add(1 << COUNT_BITS);
             Some(number | DOUBT)
         };
-        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, doubted); // never refused
+        let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, doubted); // never fails
     }
 
-    /// The doubts so far. Read them before you query the device's losses.
+    /// Returns the doubts raised so far. Call this before querying the device.
     pub fn doubts(&self) -> Doubts {
         Doubts(self.0.load(Ordering::Acquire) & !(DOUBT | COUNT))
     }
 
-    /// Resolves these doubts after the reply to a query. Count a loss revealed by the reply before this call,
-    /// so that no reader sees the old count without a doubt. Returns false, without effect, if a doubt was
-    /// raised since the query.
+    /// Resolves these doubts after the reply to a query. If the reply reveals a loss, count it before this
+    /// call, so that no reader sees the old count without a doubt. If a doubt was raised after the query
+    /// started, does nothing and returns false.
     pub fn resolve(&self, asked_after: Doubts) -> bool {
         let resolved = |now: u64| (now & !(DOUBT | COUNT) == asked_after.0).then_some(now & !DOUBT);
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, resolved).is_ok()
     }
 }
 
-/// The doubts of a device up to a moment: a reply resolves only doubts raised before its query.
+/// The doubts of a device up to a moment. The reply to a query resolves only doubts that were raised before
+/// the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Doubts(u64);

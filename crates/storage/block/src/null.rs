@@ -1,20 +1,20 @@
-//! A device that stores nothing and takes no time, to measure the layers above it.
+//! A device that stores nothing and takes no time, for measuring the layers above it.
 
 use crate::buffer::{Buffer, Slice};
 use crate::device::{Allocation, BlockDevice, Durability, Pending, Profile, Run};
 use crate::extent::{Blocks, Extent, Geometry};
 use crate::losses::Losses;
 
-/// Discards writes; reads as zeros. Each request completes in its first poll.
+/// Discards writes, and reads as zeros. Each request completes in its first poll.
 ///
-/// Reads fill their buffers, although skipping that would be faster: otherwise clients of a front end would
-/// see data of other requests.
+/// Reads fill their buffers with zeros. Skipping that would be faster, but clients would then see data of
+/// other requests.
 pub struct Null {
     geometry: Geometry,
 }
 
 impl Null {
-    /// A device with this geometry.
+    /// Creates a device with this geometry.
     pub fn new(geometry: Geometry) -> Null {
         Null { geometry }
     }

@@ -11,7 +11,8 @@ use crate::extent::Extent;
 use crate::forward;
 use crate::tasks::Sleeper;
 
-/// A device behind a [`Pace`]. Offers no memory, since memory is read without a request.
+/// A device whose requests are delayed by a [`Pace`]. It does not expose its memory, because access to memory
+/// makes no requests.
 ///
 /// A dropped request never reaches the inner device.
 pub struct Paced<D, P> {
@@ -26,7 +27,7 @@ pub enum Work {
     Read(Range<u64>),
     /// Writes these bytes with this durability.
     Write(Range<u64>, Durability),
-    /// Zeroes these bytes.
+    /// Zeroes these bytes, whether or not they may be deallocated.
     Zero(Range<u64>),
     /// A flush.
     Flush,
@@ -36,11 +37,11 @@ pub enum Work {
 
 /// Determines when requests start.
 pub trait Pace: Send + Sync {
-    /// Time at which a request that arrives at `now` reaches the inner device of `capacity_bytes` bytes;
-    /// `None` if it need not wait. Called when the request is first polled.
+    /// Returns the time at which a request that arrives at `now` is passed to the inner device, which has
+    /// `capacity_bytes` bytes; `None` if the request need not wait. Called when the request is first polled.
     fn begin(&self, now: Instant, work: Work, capacity_bytes: u64) -> Option<Instant>;
 
-    /// The properties of the device, derived from the inner one's.
+    /// Derives the properties of the device from those of the inner device.
     fn profile(&self, inner: Profile) -> Profile {
         inner
     }

@@ -1,26 +1,27 @@
-//! A part of a device as a device, such as a member's data after its superblock.
+//! A part of a device as a device of its own, such as the data of a RAID member after its superblock.
 
 use crate::buffer::{Buffer, Slice};
 use crate::device::{BlockDevice, DeviceError, Durability, OptimalTransfer, Pending, Profile, Run};
 use crate::extent::{Blocks, Extent, Geometry, Lba};
 use crate::region::{Region, WholeBlocks};
 
-/// The blocks of one extent of a device, counted from its start. A flush covers the whole device.
+/// The blocks of one extent of a device, counted from the start of the extent. A flush covers the whole
+/// device.
 pub struct Part<D> {
     inner: D,
     extent: Extent,
 }
 
 impl<D: BlockDevice> Part<D> {
-    /// `extent` of `inner`.
+    /// Presents `extent` of `inner` as a device.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfRange`] if `inner` does not have all of it.
+    /// [`DeviceError::OutOfRange`] if `inner` does not contain all of `extent`.
     pub fn new(inner: D, extent: Extent) -> Result<Part<D>, DeviceError> {
         inner.geometry().check(extent, None).map(|()| Part { inner, extent })
     }
 
-    /// An extent of the part, on the whole device.
+    /// Converts an extent of the part to one of the whole device.
     fn shifted(&self, extent: Extent) -> Result<Extent, DeviceError> {
         self.geometry().check(extent, None)?;
         let shifted = Extent::new(self.extent.lba.0 + extent.lba.0, extent.blocks.0);
@@ -42,7 +43,7 @@ impl<D: BlockDevice> Part<D> {
         }
     }
 
-    /// Converts the block address in an error to the part's.
+    /// Converts the block address in an error to that of the part.
     fn shifted_back(&self, error: DeviceError) -> DeviceError {
         error.map_lba(|lba| Lba(lba.0.saturating_sub(self.extent.lba.0)))
     }
@@ -55,7 +56,8 @@ impl<D: BlockDevice> BlockDevice for Part<D> {
         Geometry { blocks: self.extent.blocks, ..self.inner.geometry() }
     }
 
-    /// The part may start within a granule, so only multiples from its own start are certain to be whole granules.
+    /// Reports the granularity and the stripes of the whole device only if the part starts at a multiple of
+    /// them.
     fn profile(&self) -> Profile {
         let inner = self.inner.profile();
         let aligned = self.extent.lba.0.is_multiple_of(inner.granularity.0.max(1));
@@ -118,7 +120,7 @@ mod tests {
 
     const BLOCKS: u64 = 64;
 
-    /// Content of the whole device, each block filled with its number.
+    /// A device on which each block is filled with its number.
     fn numbered() -> Memory {
         let device = Memory::new(BLOCKS);
         for lba in 0..BLOCKS {
@@ -167,7 +169,7 @@ mod tests {
         }
     }
 
-    /// Stripes are counted from the start of a device.
+    /// Initiators count stripes from the start of the device that they see.
     #[test]
     fn a_part_keeps_stripes_only_where_it_begins_with_one() {
         struct Striped(Memory);

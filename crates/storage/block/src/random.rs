@@ -1,12 +1,13 @@
-//! Pseudorandom numbers, reproducible from their seed: the only generator of the program.
+//! Pseudorandom numbers that are reproducible from a seed. This is the only such generator in the program.
 
-/// SplitMix64: one addition and three multiplications per number; any seed is valid. Suitable for scattering
-/// block addresses and generating incompressible data, but not for secrets.
+/// SplitMix64, which needs one addition and a few multiplications per number, and for which any seed is
+/// valid. It is suitable for scattering block addresses and generating incompressible data, but not for
+/// secrets.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of this seed.
+    /// Starts the sequence of this seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
@@ -18,19 +19,19 @@ impl Random {
         mix(self.0)
     }
 
-    /// A number below `bound`, or 0 if that is 0. The high half of a product instead of a remainder: no
-    /// division, and a bias of at most `bound` / 2^64.
+    /// Returns a number below `bound`; 0 if `bound` is 0. It is the high half of a product instead of a
+    /// remainder, which avoids a division. The bias is at most `bound` / 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A number from 0 to below 1, in steps of 2^-53.
+    /// Returns a number from 0 to below 1, in steps of 2^-53.
     pub fn fraction(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 
-/// Spreads every bit of `value` over all of the result.
+/// Spreads every bit of `value` over all bits of the result.
 pub fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

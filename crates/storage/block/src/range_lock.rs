@@ -1,11 +1,14 @@
-//! Range locks: reads and writes share a range of blocks, an atomic operation holds it exclusively.
+//! Range locks: reads and writes share a range of blocks, and an atomic operation holds its range
+//! exclusively.
 //!
-//! COMPARE AND WRITE and WRITE ATOMIC must not mix with an overlapping write of another core, while plain
-//! writes cost no more than two uncontended atomic additions. The address space is divided into zones of
-//! [`ZONE_BLOCKS`] blocks, which are hashed onto a fixed table of counters. A shared holder adds one to each
-//! of its zones; an exclusive one marks them. Zones are taken in the table's order, so two holders never
-//! deadlock. Waiters are served first come, first served, through a queue that only contenders touch. A
-//! [`Hold`] is an entry of that queue that never takes its range: later requests wait for it.
+//! COMPARE AND WRITE and WRITE ATOMIC must not mix with an overlapping write from another core, but the lock
+//! of a plain write should cost no more than two uncontended atomic additions. So the address space is
+//! divided into zones of [`ZONE_BLOCKS`] blocks, which are mapped to a fixed table of counters. A shared
+//! holder adds one to the counter of each of its zones; an exclusive holder marks its counters. A request
+//! that cannot take all of its counters releases those that it has taken before it waits, so there are no
+//! deadlocks. If there is contention, requests wait in a queue in order of arrival; without contention, the
+//! queue is not touched. A [`Hold`] is an entry in that queue that never takes its range, so later requests
+//! wait for it.
 //!
 //! ```text
 //!  blocks   |  zone 0  |  zone 1  |  zone 2  | ...
@@ -21,16 +24,17 @@ use std::task::{Context, Poll, Waker};
 use crate::extent::Extent;
 use crate::lock::{Lock, interleave};
 
-/// 1 MiB of 512-byte blocks: large enough that most commands touch one or two zones.
+/// Size of a zone: 1 MiB of 512-byte blocks, large enough that most commands touch only one or two zones.
 const ZONE_BLOCKS: u64 = 2048;
-/// Two atomic operations that hash to the same slot only wait for each other.
+/// Number of counters. If two atomic operations on different zones use the same counter, one only has to wait
+/// for the other.
 const SLOTS: usize = 256;
 const EXCLUSIVE: u32 = 1 << 31;
 
 /// The locks of one device.
 pub struct RangeLocks {
     slots: Box<[AtomicU32]>,
-    /// Length of the queue; the fast paths read only this.
+    /// Length of the queue. The fast paths read only this value.
     waiting: AtomicUsize,
     queue: Lock<Queue>,
 }
@@ -48,7 +52,7 @@ struct Waiter {
     waker: Option<Waker>,
 }
 
-/// The slots of an extent: `count` from `first` on, modulo the table size.
+/// The slots of an extent: `count` slots from `first` on, modulo the size of the table.
 #[derive(Clone, Copy, Debug)]
 struct Zones {
     first: usize,
@@ -87,17 +91,19 @@ impl Default for RangeLocks {
 }
 
 impl RangeLocks {
-    /// Shares `extent` without waiting; `None` if it is not free.
+    /// Shares `extent` without waiting. Returns `None` if a part of it is held exclusively, or an exclusive
+    /// waiter conflicts.
     pub fn try_share(self: &Arc<Self>, extent: Extent) -> Option<Shared> {
         let zones = Zones::from_extent(extent);
         if self.waiting.load(Ordering::Acquire) != 0 && self.queue.lock().blocks(zones, u64::MAX, false) {
             return None;
         }
-        // Not `then_some`: dropping a guard built for a range that was not taken would release it.
+        // Not `then_some`, which would create the guard even if the range was not taken; dropping the guard
+        // would then release the range.
         self.take_shared_now(zones).then(|| Shared { locks: Arc::clone(self), zones })
     }
 
-    /// Shares `extent` with other readers and writers, after any exclusive holder.
+    /// Shares `extent` with other readers and writers. Waits for exclusive holders.
     pub async fn share(self: &Arc<Self>, extent: Extent) -> Shared {
         let zones = Zones::from_extent(extent);
         if self.waiting.load(Ordering::Acquire) != 0 || !self.take_shared_now(zones) {
@@ -106,16 +112,17 @@ impl RangeLocks {
         Shared { locks: Arc::clone(self), zones }
     }
 
-    /// Waits until no other holder has a part of `extent`, and excludes others.
+    /// Waits until nobody else holds a part of `extent`, and then holds it exclusively.
     pub async fn exclude(self: &Arc<Self>, extent: Extent) -> Exclusive {
         let zones = Zones::from_extent(extent);
         Acquire { locks: self, zones, exclusive: true, ticket: None }.await;
         Exclusive { locks: Arc::clone(self), zones }
     }
 
-    /// Makes later requests for `extent` wait. Present holders and earlier waiters are not affected. For a
-    /// request that was aborted but may still be executed by the device: outstanding requests are concurrent
-    /// with it; later ones must not be.
+    /// Makes later requests for `extent` wait. This does not affect current holders and earlier waiters.
+    ///
+    /// Intended for a request that was aborted, but which the device may still execute. Outstanding requests
+    /// may be executed concurrently with it, but later ones must not be.
     pub fn hold(self: &Arc<Self>, extent: Extent) -> Hold {
         let mut queue = self.queue.lock();
         let ticket = self.enqueue(&mut queue, Zones::from_extent(extent), true);
@@ -133,7 +140,7 @@ impl RangeLocks {
         ticket
     }
 
-    /// Removes an entry from the queue, and wakes later ones.
+    /// Removes an entry from the queue, and wakes later entries.
     fn leave_queue(&self, ticket: u64) {
         let mut queue = self.queue.lock();
         queue.waiters.retain(|waiter| waiter.ticket != ticket);
@@ -153,8 +160,9 @@ impl RangeLocks {
         is_taken
     }
 
-    /// The caller wakes others after a failure, unless it holds the queue's lock: in that case nothing was
-    /// released that a waiter could not have taken before.
+    /// Attempts to take a share of all slots. After a failure, the caller must wake waiters, unless it holds
+    /// the queue's lock: then no waiter can have failed because of the shares that this call took
+    /// temporarily.
     fn take_shared(&self, zones: Zones) -> bool {
         for (taken, slot) in zones.slots().enumerate() {
             if self.slots[slot].fetch_add(1, Ordering::Acquire) >= EXCLUSIVE {
@@ -186,16 +194,17 @@ impl RangeLocks {
         self.wake();
     }
 
-    /// Removes holders from a slot; the caller then calls [`RangeLocks::wake`].
+    /// Removes holders from a slot. The caller must then call [`RangeLocks::wake`].
     fn free(&self, slot: usize, holders: u32) {
         let before = self.slots[slot].fetch_sub(holders, Ordering::SeqCst);
         debug_assert!(before >= holders, "a range is released once");
     }
 
     fn wake(&self) {
-        // This load and the subtraction in `free` are SeqCst, and `Acquire::poll` has a fence between its
-        // increment and its second attempt: either this sees the waiter, or that attempt sees the released
-        // slots. A fence here would have the same effect, and costs as much again as the subtraction.
+        // This load and the subtraction in `free` are SeqCst, and `Acquire::poll` has a fence between
+        // incrementing `waiting` and its second attempt. So either this load sees the waiter, or the waiter's
+        // attempt sees the released slots. A fence here would have the same effect, but would cost as much
+        // again as the subtraction.
         if self.waiting.load(Ordering::SeqCst) == 0 {
             return;
         }
@@ -209,8 +218,8 @@ impl RangeLocks {
 }
 
 impl Queue {
-    /// Whether a waiter before ticket `before` conflicts with `zones`. Shared waiters do not conflict with
-    /// each other.
+    /// Whether a waiter with a ticket before `before` conflicts with `zones`. Shared waiters do not conflict
+    /// with one another.
     fn blocks(&self, zones: Zones, before: u64, exclusive: bool) -> bool {
         self.waiters
             .iter()
@@ -256,7 +265,7 @@ impl Future for Acquire<'_> {
         };
         if self.attempt(&queue, ticket) {
             drop(queue);
-            return Poll::Ready(()); // `drop` leaves the queue
+            return Poll::Ready(()); // `drop` removes the queue entry
         }
         if let Some(waiter) = queue.waiters.iter_mut().find(|waiter| waiter.ticket == ticket) {
             waiter.waker = Some(cx.waker().clone());
@@ -273,14 +282,14 @@ impl Drop for Acquire<'_> {
     }
 }
 
-/// A range shared with others; released on drop.
+/// A range held together with other sharers. Dropping this releases it.
 pub struct Shared {
     locks: Arc<RangeLocks>,
     zones: Zones,
 }
 
 impl Shared {
-    /// Whether a waiter exists for any range of the same device, possibly this one.
+    /// Whether there is a waiter for any range of the device, which may be this range.
     pub fn is_contended(&self) -> bool {
         self.locks.waiting.load(Ordering::Relaxed) != 0
     }
@@ -292,7 +301,7 @@ impl Drop for Shared {
     }
 }
 
-/// A range held exclusively; released on drop.
+/// A range held exclusively. Dropping this releases it.
 pub struct Exclusive {
     locks: Arc<RangeLocks>,
     zones: Zones,
@@ -307,7 +316,7 @@ impl Drop for Exclusive {
     }
 }
 
-/// A range that later requests wait for; released on drop.
+/// A range for which later requests wait. Dropping this releases it.
 pub struct Hold {
     locks: Arc<RangeLocks>,
     ticket: u64,

@@ -1,8 +1,8 @@
-//! Memory of a medium.
+//! Memory of a device's medium, for access without copies.
 //!
 //! A RAM volume can expose the memory of its blocks, so that a front end receives from a socket directly into
-//! it and sends directly from it. Several cores and the kernel may access such memory concurrently: hence
-//! bytes are atomics here, and no `&[u8]` to them exists.
+//! this memory, and sends directly from it. Several cores and the kernel may access such memory concurrently.
+//! Therefore its bytes are atomics, and no `&[u8]` refers to them.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,10 +12,11 @@ use std::sync::atomic::AtomicU8;
 use crate::buffer::Buffer;
 use crate::extent::BlockSize;
 
-/// Memory at a fixed address for the lifetime of the value.
+/// Memory that stays at a fixed address for the lifetime of the value.
 ///
-/// Blocks change atomically: two concurrent changes of a block are ordered, and a load happens before or
-/// after a change. Only a reader of [`Medium::bytes`] may see a block during a change.
+/// Blocks change atomically: concurrent changes of a block are executed one after the other, and a load
+/// returns a block as it is before or after a change. Only a reader of [`Medium::bytes`] may see a block
+/// during a change.
 pub trait Medium: Send + Sync {
     /// All bytes, for reading.
     fn bytes(&self) -> &[AtomicU8];
@@ -23,12 +24,13 @@ pub trait Medium: Send + Sync {
     fn store(&self, at: usize, from: &[u8]);
     /// Copies the bytes from `at` on to `into`.
     fn load(&self, at: usize, into: &mut [u8]);
-    /// Lets `receive` fill the bytes at `range`, or whole blocks at its start, and return the number of bytes
-    /// filled. It must not wait: others that change the same blocks may wait for it.
+    /// Calls `receive` with the bytes at `range`, or with whole blocks at its start. `receive` fills them and
+    /// returns the number of bytes filled. It must not wait, because other changes of the same blocks may be
+    /// waiting for it.
     fn receive(&self, range: Range<usize>, receive: &mut dyn FnMut(&[AtomicU8]) -> usize);
 }
 
-/// A part of a [`Medium`], which it keeps alive.
+/// A part of a [`Medium`]. It keeps the medium alive.
 #[derive(Clone)]
 pub struct Region {
     medium: Arc<dyn Medium>,
@@ -36,7 +38,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// The bytes of `medium` at `range`; `None` if they do not all exist.
+    /// Creates a region of the bytes of `medium` at `range`; `None` if they do not all exist.
     pub fn new(medium: Arc<dyn Medium>, range: Range<usize>) -> Option<Region> {
         medium.bytes().get(range.clone())?;
         Some(Region { medium, range })
@@ -53,14 +55,14 @@ impl Region {
         self.medium.store(self.range.start + at, from);
     }
 
-    /// Copies the bytes from `at` on to `into`; what exceeds the region is left unchanged.
+    /// Copies the bytes from `at` on to `into`. If the region is shorter, the rest of `into` stays unchanged.
     pub fn load(&self, at: usize, into: &mut [u8]) {
         let at = at.min(self.range.len());
         let length = into.len().min(self.range.len() - at);
         self.medium.load(self.range.start + at, &mut into[..length]);
     }
 
-    /// Lets `receive` fill the bytes at `range`, all of which are in the region, as [`Medium::receive`] does.
+    /// Does the same as [`Medium::receive`] for the bytes at `range`, all of which must be in the region.
     pub(crate) fn receive(&self, range: Range<usize>, receive: &mut dyn FnMut(&[AtomicU8]) -> usize) {
         debug_assert!(range.end <= self.range.len());
         self.medium.receive(self.range.start + range.start..self.range.start + range.end, receive);
@@ -83,8 +85,8 @@ impl fmt::Debug for Region {
     }
 }
 
-/// The destination of a write's data in memory. Data arrives in order, and each block changes completely or
-/// not at all.
+/// The memory to which a write's data is received. Data arrives in order, and each block changes completely
+/// or not at all.
 ///
 /// The bytes of a write arrive in pieces that are not aligned to blocks, and may end anywhere, for example
 /// because a connection is lost or a command is aborted. The received part of an incomplete block is kept
@@ -103,14 +105,14 @@ impl fmt::Debug for Region {
 pub struct WholeBlocks {
     region: Region,
     block_bytes: usize,
-    /// The end of the data received so far.
+    /// Length of the data received so far.
     end: usize,
     /// The received part of the block that contains `end`.
     incomplete: Vec<u8>,
 }
 
 impl WholeBlocks {
-    /// `region` consists of whole blocks of this size.
+    /// Creates a destination for a write to `region`, which must consist of whole blocks of this size.
     pub fn new(region: Region, block_size: BlockSize) -> WholeBlocks {
         WholeBlocks { region, block_bytes: block_size.bytes() as usize, end: 0, incomplete: Vec::new() }
     }
@@ -120,7 +122,7 @@ impl WholeBlocks {
         self.region.len()
     }
 
-    /// Whether there is no block.
+    /// Whether there are no blocks.
     pub fn is_empty(&self) -> bool {
         self.region.is_empty()
     }
@@ -135,8 +137,8 @@ impl WholeBlocks {
         self.incomplete.capacity()
     }
 
-    /// Stores the next bytes; `at` is the end of the previous ones. Only whole blocks reach the memory: a
-    /// partial block is kept until the rest arrives. Bytes beyond the last block are dropped.
+    /// Stores the next bytes. `at` must be the end of the previous ones. Only whole blocks are stored in the
+    /// region; a partial block is kept until the rest of it arrives. Bytes beyond the last block are dropped.
     pub fn put(&mut self, at: usize, bytes: &[u8]) {
         let at = at.min(self.len());
         let bytes = &bytes[..bytes.len().min(self.len() - at)];
@@ -158,12 +160,14 @@ impl WholeBlocks {
         }
     }
 
-    /// Receives bytes from `at` on, the end of the previous ones: `receive` gets two buffers to fill in this
-    /// order, and returns the number of bytes it stored. It is not called, and the result is 0, if the bytes
-    /// must be passed to [`WholeBlocks::put`].
+    /// Receives the next bytes directly into the region, if possible. `at` must be the end of the previous
+    /// bytes. `receive` gets two buffers to fill in this order, and returns the number of bytes that it
+    /// stored. If the bytes must be passed to [`WholeBlocks::put`] instead, `receive` is not called, and the
+    /// result is 0.
     ///
-    /// `sure` bytes can be received without waiting. The second buffer, which is the medium, is no longer
-    /// than the blocks that they complete: a `receive` that stores less leaves a partial block there.
+    /// `sure` is the number of bytes that can be received without waiting. The second buffer is the medium
+    /// itself, and only as long as the blocks that `sure` bytes complete. If `receive` stores fewer bytes, it
+    /// leaves a partial block in the medium.
     pub fn receive(
         &mut self,
         at: usize,
@@ -194,14 +198,14 @@ impl WholeBlocks {
         received
     }
 
-    /// Start of the blocks of [`WholeBlocks::rest`], which are at least one block, so that there is something
-    /// to write.
+    /// Start of the blocks that [`WholeBlocks::rest`] returns. They are at least one block, so that there is
+    /// something to write.
     pub fn rest_start(&self) -> usize {
         self.whole(self.end).min(self.len().saturating_sub(self.block_bytes))
     }
 
-    /// A buffer for the blocks not yet complete, from [`WholeBlocks::rest_start`] on, with the part received
-    /// so far.
+    /// Returns a buffer for the blocks that are not yet complete, from [`WholeBlocks::rest_start`] on. It
+    /// contains the part received so far.
     pub fn rest(&self) -> Buffer {
         let start = self.rest_start();
         let mut rest = Buffer::recycled(self.len() - start);
@@ -212,7 +216,7 @@ impl WholeBlocks {
         rest
     }
 
-    /// Bytes from `at` to the next block boundary.
+    /// Number of bytes from `at` to the next block boundary.
     fn missing(&self, at: usize) -> usize {
         at.wrapping_neg() & (self.block_bytes - 1)
     }
@@ -223,7 +227,8 @@ impl WholeBlocks {
 
     fn put_head(&mut self, at: usize, head: &[u8]) {
         if self.incomplete.is_empty() && !head.is_empty() {
-            // The start of the block is on the medium: a `receive` stored less than `sure`.
+            // The start of the block is already in the medium, because a `receive` stored fewer than `sure`
+            // bytes.
             return self.region.store(at, head);
         }
         self.incomplete.extend_from_slice(head);
@@ -252,7 +257,7 @@ mod tests {
     const BLOCK: usize = 512;
     const LENGTH: usize = 8 * BLOCK;
 
-    /// Memory of old bytes, and the ranges that changed atomically.
+    /// A medium with old content, and the ranges that were changed atomically.
     #[derive(Default)]
     struct Bytes(Vec<AtomicU8>, Mutex<Vec<Range<usize>>>);
 
@@ -285,13 +290,13 @@ mod tests {
         (medium, WholeBlocks::new(region, BlockSize::B512))
     }
 
-    /// Bytes that all differ from their neighbours.
+    /// New content, in which each byte differs from its neighbours.
     fn data() -> Vec<u8> {
         (0..LENGTH).map(|at| (at % 251) as u8 + 1).collect()
     }
 
-    /// Checks that the medium has the first `landed` bytes, and old ones after them, and that all changes
-    /// were of whole blocks.
+    /// Checks that the medium contains the first `landed` new bytes and old content after them, and that all
+    /// changes were of whole blocks.
     #[track_caller]
     fn expect_landed(medium: &Bytes, landed: usize) {
         let mut found = vec![0; LENGTH];

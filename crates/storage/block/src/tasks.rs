@@ -1,6 +1,7 @@
-//! Tasks and time for the layers that need them, since this crate has neither an executor nor a clock: an
-//! executor ([`Spawner`]), a clock ([`Sleeper`]), changes that continue without their requester
-//! ([`Operations`]), aborted requests ([`Aborted`]), and a limit of outstanding ones ([`Permits`]).
+//! Interfaces and helpers for layers that need tasks or time, because this crate contains neither an executor
+//! nor a clock: an executor ([`Spawner`]), a clock ([`Sleeper`]), changes that continue after their requests
+//! were dropped ([`Operations`]), aborted requests ([`Aborted`]), and a limit on outstanding requests
+//! ([`Permits`]).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::{Future, poll_fn};
@@ -12,13 +13,14 @@ use std::time::{Duration, Instant};
 use crate::device::DeviceError;
 use crate::lock::Lock;
 
-/// Spawns tasks on the calling thread. The program implements it with the reactor's executor.
+/// Spawns tasks on the calling thread. The program implements this trait with the reactor's executor.
 pub trait Spawner: Send + Sync {
-    /// Runs `task` to completion, or drops it with the thread's other tasks.
+    /// Runs `task` to completion, or drops it together with the thread's other tasks.
     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()>>>);
 }
 
-/// A clock with a timer. The program implements it with the reactor's clock, tests with a virtual one.
+/// A clock with a timer. The program implements this trait with the reactor's clock, tests with a virtual
+/// clock.
 pub trait Sleeper: Send + Sync {
     /// The current time.
     fn now(&self) -> Instant;
@@ -26,22 +28,22 @@ pub trait Sleeper: Send + Sync {
     /// Resolves after `duration`.
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()>>>;
 
-    /// Resolves at `end`, or immediately if that has passed.
+    /// Resolves at `end`, or immediately if `end` has passed.
     fn sleep_until(&self, end: Instant) -> Pin<Box<dyn Future<Output = ()>>> {
         self.sleep(end.saturating_duration_since(self.now()))
     }
 }
 
-/// `duration` after `start`, or a year after it if the sum exceeds the clock's range.
+/// Returns `start` plus `duration`, or a year after `start` if the sum exceeds the clock's range.
 pub(crate) fn later(start: Instant, duration: Duration) -> Instant {
     start.checked_add(duration).unwrap_or_else(|| start + Duration::from_secs(365 * 86_400))
 }
 
-/// Operations of a device that run to completion, even if their requester is dropped.
+/// Operations of a device that run to completion, even if their requests are dropped.
 ///
-/// A write that reached one copy but not the other, or data but not parity, is worse than one that never
-/// started. So a change that does not end in its first poll runs as a separate task, and its requester waits
-/// for the result.
+/// A write that reaches only one of two copies, or data but not parity, is worse than a write that never
+/// started. So an operation that does not end in its first poll runs as a separate task, and the request
+/// waits for its result.
 pub struct Operations {
     spawner: Arc<dyn Spawner>,
     state: Arc<Lock<Running>>,
@@ -53,7 +55,7 @@ struct Running {
     begun: u64,
     numbers: BTreeSet<u64>,
     waiting: Vec<Waker>,
-    /// No more operations start.
+    /// Whether new operations are prevented.
     have_ended: bool,
 }
 
@@ -63,7 +65,7 @@ struct Outcome<T> {
 }
 
 impl Operations {
-    /// Without operations; `spawner` runs those that do not end in their first poll.
+    /// Creates an empty set of operations. `spawner` runs operations that do not end in their first poll.
     pub fn new(spawner: Arc<dyn Spawner>) -> Operations {
         Operations { spawner, state: Arc::default() }
     }
@@ -103,7 +105,7 @@ impl Operations {
     pub fn start(&self, operation: impl Future<Output = ()> + 'static) {
         let Some(running) = self.begin() else { return };
         let mut operation = Box::pin(operation);
-        // A task will poll it again with its own waker, so ignoring this poll's waker loses nothing.
+        // This poll needs no waker: if the operation does not end, a task polls it again with its own waker.
         if operation.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
             return drop(running);
         }
@@ -113,7 +115,7 @@ impl Operations {
         }));
     }
 
-    /// Prevents new operations; those already started run to completion.
+    /// Prevents new operations. Operations that have started run to completion.
     pub fn end(&self) {
         self.state.lock().have_ended = true;
     }
@@ -186,16 +188,17 @@ impl<T> Completer<T> {
 
 impl<T> Drop for Completer<T> {
     fn drop(&mut self) {
-        // No effect after `complete`.
+        // This has no effect after `complete`.
         if self.running.take().is_some() {
             self.end(Err(DeviceError::Cancelled));
         }
     }
 }
 
-/// Entries of aborted requests, in the order of the aborts. Take [`Aborted::count`] before calling
-/// [`BlockDevice::quiesced`]; when that has resolved, [`Aborted::settle`] returns the entries from before.
-/// Requests aborted in between keep theirs.
+/// Entries of aborted requests that the device may still execute, in the order of the aborts.
+///
+/// To remove entries, read [`Aborted::count`], wait for [`BlockDevice::quiesced`], and pass the count to
+/// [`Aborted::settle`]. Requests that are aborted after the count was read keep their entries.
 ///
 /// [`BlockDevice::quiesced`]: crate::BlockDevice::quiesced
 pub struct Aborted<T> {
@@ -221,8 +224,8 @@ impl<T> Aborted<T> {
         self.count
     }
 
-    /// Called when the device has completed or cancelled the first `count` of them: returns their entries,
-    /// for the caller to drop.
+    /// Called when the device has completed or cancelled the first `count` aborted requests. Returns their
+    /// entries, which the caller must drop.
     #[must_use]
     pub fn settle(&mut self, count: u64) -> Vec<T> {
         debug_assert!(count <= self.count, "only requests that were aborted");
@@ -235,7 +238,7 @@ impl<T> Aborted<T> {
     }
 }
 
-/// A limit of requests, first come, first served.
+/// A limit on concurrent requests, which get permits in order of arrival.
 pub struct Permits {
     state: Lock<Waiting>,
 }
@@ -247,7 +250,7 @@ struct Waiting {
 }
 
 impl Permits {
-    /// A limit of `count` concurrent requests, at least one.
+    /// Creates a limit of `count` concurrent requests, but at least one.
     pub fn new(count: usize) -> Permits {
         Permits { state: Lock::new(Waiting { free: count.max(1), next: 0, queue: VecDeque::new() }) }
     }

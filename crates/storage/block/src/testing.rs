@@ -1,4 +1,4 @@
-//! A device, a clock and an executor for the tests of the layers, and scenes with several concurrent users.
+//! A device, a clock and an executor for testing layers, and tests with several concurrent users.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -30,7 +30,7 @@ pub(crate) fn ready<F: Future>(future: F) -> F::Output {
     poll(pin!(future)).expect("ready immediately")
 }
 
-/// A clock that moves only by [`ManualClock::pass`].
+/// A clock that advances only when [`ManualClock::pass`] is called.
 pub(crate) struct ManualClock {
     now: Arc<Lock<Instant>>,
 }
@@ -61,7 +61,7 @@ impl Sleeper for ManualClock {
     }
 }
 
-/// Blocks in a vector; each request completes in its first poll.
+/// A device with its blocks in a vector. Each request completes in its first poll.
 pub(crate) struct Memory {
     state: Lock<(Vec<u8>, Vec<Extent>)>,
     block_size: BlockSize,
@@ -194,7 +194,7 @@ pub(crate) fn requests() -> impl Strategy<Value = (TestRequest, u64, u64)> {
 }
 
 async fn carry_out(device: &impl BlockDevice, (request, lba, blocks): (TestRequest, u64, u64)) {
-    // A few of them exceed the end of the device, and fail.
+    // A few requests exceed the end of the device, and fail.
     let extent = Extent::new(lba, blocks);
     let _ = match request {
         TestRequest::Read => device.read(extent, Buffer::zeroed(blocks as usize * 512)).await.map(drop),
@@ -209,7 +209,7 @@ async fn carry_out(device: &impl BlockDevice, (request, lba, blocks): (TestReque
     };
 }
 
-/// Whether all requests of several concurrent users end; the last user drops its requests after `polls_max`
+/// Whether all requests of several concurrent users end. The last user drops its requests after `polls_max`
 /// polls.
 pub(crate) fn all_end(
     device: &impl BlockDevice,
@@ -240,7 +240,7 @@ pub(crate) fn read<D: BlockDevice>(device: &D, lba: u64, blocks: u64) -> Buffer 
     end(device.read(Extent::new(lba, blocks), buffer)).expect("readable")
 }
 
-/// Yields a random number of times before and after each request.
+/// A device that yields a random number of times before and after each request.
 pub(crate) struct SlowDevice(pub(crate) Memory);
 
 async fn random_yields() {
@@ -321,7 +321,8 @@ impl Spawner for LocalSpawner {
     }
 }
 
-/// Runs the given tasks and those they spawn until none is woken; returns those that have not ended.
+/// Runs the given tasks, and tasks that they spawn, until no task is woken. Returns the tasks that have not
+/// ended.
 pub(crate) fn run<'a>(users: Vec<Task<'a>>) -> Vec<Task<'a>> {
     let mut tasks: Vec<(bool, Task<'a>, Arc<Woken>)> = Vec::new();
     let start = |task, user| (user, task, Arc::new(Woken(AtomicBool::new(true))));
@@ -343,7 +344,7 @@ pub(crate) fn run<'a>(users: Vec<Task<'a>>) -> Vec<Task<'a>> {
     tasks.into_iter().map(|(_, task, _)| task).collect()
 }
 
-/// Runs one request to completion; panics if it does not complete.
+/// Runs one request to completion. Panics if it does not complete.
 pub(crate) fn end<T>(request: Pending<'_, T>) -> Result<T, DeviceError> {
     let result = RefCell::new(None);
     let left = run(vec![Box::pin(async { *result.borrow_mut() = Some(request.await) })]);

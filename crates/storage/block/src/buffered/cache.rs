@@ -1,15 +1,16 @@
-//! The cache: chunks, and which of their blocks are valid, dirty, or being written back.
+//! The cache: its chunks, and which of their blocks are valid, dirty, or being written back.
 //!
-//! All state changes of a chunk are here, under one lock, and none of them waits; callers wait elsewhere.
-//! Invariants:
+//! All state changes of chunks are in this module, under one lock. No function here waits; callers wait
+//! elsewhere. Invariants:
 //!
-//! - A dirty block is valid. A load fills only blocks that are not valid yet, so a load never overwrites a
-//!   write that arrived during it.
-//! - A chunk has at most one load and one write-back outstanding. Overlapping writes are never outstanding at
-//!   the device together, and a chunk with either is not evicted.
-//! - While a range is held for a direct change of the device, its chunks are not accessed. After an aborted
-//!   change this continues until the device can no longer execute it: a load could read blocks that are about
-//!   to change.
+//! - A dirty block is valid. A load fills only blocks that are not yet valid, so it never overwrites data
+//!   that was written during the load.
+//! - At most one load and one write-back of a chunk are outstanding, so overlapping writes are never
+//!   outstanding at the device at the same time. A chunk with an outstanding load or write-back is not
+//!   evicted.
+//! - While a range is held for a direct change of the device, its chunks are not accessed. If the change is
+//!   aborted, this continues until the device can no longer execute the change. Otherwise a load could read
+//!   blocks that are about to change.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,15 +28,15 @@ pub(super) struct Piece {
     pub(super) blocks: Range<usize>,
 }
 
-/// Sizes in blocks, and of a block in bytes.
+/// Sizes in blocks, and the size of a block in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sizes {
     pub(super) block_bytes: usize,
-    /// A chunk: the size of one request to the device.
+    /// Size of a chunk, which is also the size of one request to the device.
     pub(super) chunk: usize,
-    /// Maximum read-ahead, and maximum write-behind.
+    /// Maximum read-ahead of a reader, and maximum write-behind of all writers together.
     pub(super) window: usize,
-    /// Chunks kept while no other chunk needs the memory.
+    /// Maximum number of chunks in memory.
     pub(super) chunks_kept: usize,
 }
 
@@ -44,15 +45,15 @@ pub(super) struct Cache {
     chunks: BTreeMap<u64, Chunk>,
     /// Ranges of chunks held for direct changes of the device.
     held: Vec<Range<u64>>,
-    /// Ranges of chunks whose direct change was aborted while outstanding at the device.
+    /// Ranges of chunks of which a direct change was aborted while it was outstanding at the device.
     aborted: Aborted<Range<u64>>,
-    /// Blocks that are dirty or being written back.
+    /// Number of blocks that are dirty or being written back.
     unwritten: usize,
     /// Number of losses of acknowledged data.
     losses: u64,
-    /// Number of write-backs of all chunks.
+    /// Total number of write-backs.
     write_backs: u64,
-    /// Counts accesses, for the least recently used chunk.
+    /// Counts accesses, to determine the least recently used chunk.
     clock: u64,
     waiters: Vec<Waker>,
 }
@@ -64,12 +65,12 @@ struct Chunk {
     loading: bool,
     /// Blocks being written back.
     writing: Option<BlockBitmap>,
-    /// The write-back was dropped before it completed: it may still be outstanding at the device.
+    /// Whether a write-back was dropped before it completed. It may still be outstanding at the device.
     abandoned: bool,
-    /// Another write-back follows the present one.
+    /// Whether another write-back must follow the outstanding one.
     write_back_again: bool,
-    /// Number of write-backs, successful or not, counted from `Cache::write_backs` at the time the chunk was
-    /// created: a chunk that was evicted and created again does not count from an earlier value.
+    /// Number of write-backs of the chunk, successful or not. It starts at the value of `Cache::write_backs`
+    /// when the chunk was created, so that it does not decrease if the chunk is evicted and created again.
     write_backs: u64,
     /// Number of failed write-backs.
     failures: u64,
@@ -83,18 +84,18 @@ pub(super) enum ReadOutcome {
     All,
     /// The piece must be loaded, and no load is outstanding.
     Missing,
-    /// The device must have completed or cancelled aborted changes first ([`Cache::quiesced`]).
+    /// The device must first complete or cancel aborted changes ([`Cache::quiesced`]).
     Aborted,
 }
 
 /// Result of writing a piece.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum WriteOutcome {
-    /// The piece was copied. `write_back_now`: the caller should write its chunk back now.
+    /// The piece was copied. If `write_back_now`, the caller should now write the chunk back.
     Yes { write_back_now: bool },
-    /// No space until this chunk has been written back.
+    /// There is no space until this chunk has been written back.
     After(u64),
-    /// The device must have completed or cancelled aborted changes first ([`Cache::quiesced`]).
+    /// The device must first complete or cancel aborted changes ([`Cache::quiesced`]).
     Aborted,
 }
 
@@ -102,11 +103,11 @@ pub(super) enum WriteOutcome {
 pub(super) struct WriteBack {
     pub(super) chunk: u64,
     pub(super) runs: Vec<(Range<usize>, Slice)>,
-    /// The device must first complete or cancel a dropped earlier write-back.
+    /// Whether the device must first complete or cancel an earlier write-back that was dropped.
     pub(super) after_abandoned: bool,
 }
 
-/// A chunk, and the write-back count at which its currently dirty blocks have been written back.
+/// A chunk, and the value of its write-back count at which its currently dirty blocks have been written back.
 pub(super) type WriteBackGoal = (u64, u64);
 
 impl Cache {
@@ -124,7 +125,8 @@ impl Cache {
         }
     }
 
-    /// Copies a piece into `into` if it is valid. `None` while it is being loaded or held.
+    /// Copies a piece into `into` if it is valid. Returns `None` while the piece is being loaded, or its
+    /// chunk is held.
     pub(super) fn read(&mut self, piece: &Piece, into: &mut [u8]) -> Option<ReadOutcome> {
         if self.is_held(piece.chunk) {
             return None;
@@ -143,8 +145,9 @@ impl Cache {
         (!chunk.loading).then_some(ReadOutcome::Missing)
     }
 
-    /// Marks a piece as being loaded if part of it is missing and no load is outstanding; returns the chunk's
-    /// failure count, which [`Cache::loaded`] takes. A load that is not `urgent` is not started without free space.
+    /// Starts a load of a piece, if part of it is missing and no load of its chunk is outstanding. Returns
+    /// the chunk's failure count, which the caller must pass to [`Cache::loaded`]. Unless the load is
+    /// `urgent`, it is started only if there is free space.
     pub(super) fn load(&mut self, piece: &Piece, urgent: bool) -> Option<u64> {
         let valid = self.chunks.get(&piece.chunk);
         let needless = valid.is_some_and(|chunk| chunk.loading || chunk.valid.all(piece.blocks.clone()));
@@ -166,7 +169,8 @@ impl Cache {
         let block_bytes = self.sizes.block_bytes;
         let Some(chunk) = self.chunks.get_mut(&piece.chunk) else { return };
         chunk.loading = false;
-        // After a failed write it is unknown for which blocks the load read old data, and for which new data.
+        // If a write-back failed meanwhile, it is unknown which blocks the load read with old data and which
+        // with new data.
         let Some(data) = data.filter(|_| chunk.failures == failures) else { return };
         for (block, data) in piece.blocks.clone().zip(data.chunks_exact(block_bytes)) {
             if !chunk.valid.is_set(block) {
@@ -176,7 +180,8 @@ impl Cache {
         chunk.valid.set(piece.blocks.clone());
     }
 
-    /// Accepts a written piece if there is space. `None` if there is none, or while the piece is held.
+    /// Copies a written piece into the cache if there is space. Returns `None` while its chunk is held, or if
+    /// there is no space and no dirty chunk to write back.
     pub(super) fn write(&mut self, piece: &Piece, from: &[u8]) -> Option<WriteOutcome> {
         if self.is_held(piece.chunk) {
             return None;
@@ -188,7 +193,7 @@ impl Cache {
         if self.unwritten > 0 && self.unwritten + piece.blocks.len() > window {
             return self.oldest_dirty().map(WriteOutcome::After);
         }
-        // A chunk has memory for all of its blocks, however few of them are dirty.
+        // A chunk takes memory for all of its blocks, even if few of them are dirty.
         if !self.chunks.contains_key(&piece.chunk) && !self.make_room() {
             return self.oldest_dirty().map(WriteOutcome::After);
         }
@@ -199,15 +204,15 @@ impl Cache {
         chunk.valid.set(piece.blocks.clone());
         chunk.dirty.set(piece.blocks.clone());
         let more = chunk.dirty.count() - before;
-        // The end of the chunk: a sequential writer has written all of it.
+        // At the end of the chunk, a sequential writer has written all of it.
         let write_back_now = piece.blocks.end == chunk_blocks;
         self.unwritten += more;
         self.debug_check();
         Some(WriteOutcome::Yes { write_back_now })
     }
 
-    /// Begins a write-back of the dirty blocks. `None` if nothing is dirty; if a write-back is outstanding,
-    /// another follows it.
+    /// Starts a write-back of a chunk's dirty blocks. Returns `None` if no block is dirty, or if a write-back
+    /// is outstanding; another one then follows it.
     pub(super) fn write_back(&mut self, index: u64) -> Option<WriteBack> {
         let block_bytes = self.sizes.block_bytes;
         let chunk = self.chunks.get_mut(&index).filter(|chunk| chunk.dirty.any())?;
@@ -230,7 +235,7 @@ impl Cache {
         Some(WriteBack { chunk: index, runs, after_abandoned: std::mem::take(&mut chunk.abandoned) })
     }
 
-    /// Ends a write-back; the blocks in `failed` are lost. True if another write-back follows.
+    /// Ends a write-back. The blocks in `failed` are lost. Returns true if another write-back must follow.
     pub(super) fn written_back(&mut self, index: u64, failed: &[Range<usize>]) -> bool {
         let has_failed = u64::from(!failed.is_empty());
         self.losses += has_failed;
@@ -251,7 +256,7 @@ impl Cache {
         again
     }
 
-    /// The write-back was dropped before it completed: its blocks are dirty again.
+    /// Ends a write-back that was dropped before it completed. Its blocks become dirty again.
     pub(super) fn abandoned(&mut self, index: u64) {
         let Some(chunk) = self.chunks.get_mut(&index) else { return };
         let Some(writing) = chunk.writing.take() else { return };
@@ -268,7 +273,8 @@ impl Cache {
         debug_assert_eq!(self.unwritten, self.chunks.values().map(unwritten).sum::<usize>());
     }
 
-    /// Goals that are reached when all blocks dirty now in these chunks have been written back.
+    /// Returns goals that are reached when all blocks that are now dirty in these chunks have been written
+    /// back.
     pub(super) fn goals(&self, chunks: Range<u64>) -> Vec<WriteBackGoal> {
         let goal = |(index, chunk): (&u64, &Chunk)| {
             let times = u64::from(chunk.writing.is_some()) + u64::from(chunk.dirty.any());
@@ -277,9 +283,10 @@ impl Cache {
         self.chunks.range(chunks).filter_map(goal).collect()
     }
 
-    /// Removes reached goals, and those of chunks without dirty blocks: after a dropped write-back, one pass
-    /// may write both. Returns the next chunk to write back; `None` while write-backs are outstanding;
-    /// `Some(None)` when all goals are reached.
+    /// Removes the goals that have been reached, and those of chunks that have been written back completely:
+    /// after a dropped write-back, a single write-back may cover the blocks of two. Returns the next chunk to
+    /// write back; `None` while only outstanding write-backs are left; `Some(None)` when all goals have been
+    /// reached.
     pub(super) fn next_goal(&self, goals: &mut Vec<WriteBackGoal>) -> Option<Option<u64>> {
         let is_ahead =
             |chunk: &Chunk, write_backs: u64| chunk.write_backs < write_backs && chunk.has_unwritten();
@@ -295,7 +302,7 @@ impl Cache {
         }
     }
 
-    /// Holds these chunks, unless a chunk of them is already held.
+    /// Holds these chunks. Returns `None` if one of them is already held.
     pub(super) fn hold(&mut self, chunks: &Range<u64>) -> Option<()> {
         let overlaps = |held: &Range<u64>| held.start < chunks.end && chunks.start < held.end;
         let free = !self.held.iter().any(overlaps);
@@ -308,7 +315,7 @@ impl Cache {
         self.held.retain(|held| held != chunks);
     }
 
-    /// Ends a hold whose change was aborted while outstanding at the device.
+    /// Ends a hold whose change was aborted while it was outstanding at the device.
     pub(super) fn abort(&mut self, chunks: &Range<u64>) {
         self.release(chunks);
         self.aborted.push(chunks.clone());
@@ -319,12 +326,13 @@ impl Cache {
         self.aborted.count()
     }
 
-    /// Notes that the device can no longer execute the first `aborts` aborted changes.
+    /// Records that the device can no longer execute the first `aborts` aborted changes.
     pub(super) fn quiesced(&mut self, aborts: u64) {
         drop(self.aborted.settle(aborts));
     }
 
-    /// Evicts held chunks that have been written back. `None` while one has a load or write-back outstanding.
+    /// Evicts these chunks, which must be held and written back. Returns `None` while a load or write-back of
+    /// one of them is outstanding.
     pub(super) fn evict(&mut self, chunks: Range<u64>) -> Option<()> {
         if self.chunks.range(chunks.clone()).any(|(_, chunk)| !chunk.is_idle()) {
             return None;
@@ -373,7 +381,8 @@ impl Cache {
         chunk
     }
 
-    /// Evicts the least recently used idle chunk if the cache is full. False if no chunk can be evicted.
+    /// Evicts the least recently used idle chunk if the cache is full. Returns false if no chunk can be
+    /// evicted.
     fn make_room(&mut self) -> bool {
         if self.chunks.len() < self.sizes.chunks_kept {
             return true;
@@ -392,8 +401,7 @@ impl Cache {
 impl Chunk {
     fn new(sizes: Sizes, write_backs: u64) -> Chunk {
         Chunk {
-            // Blocks that are not valid are never read, so the content of the recycled buffer does not
-            // matter.
+            // Invalid blocks are never read, so the content of the recycled buffer does not matter.
             bytes: Buffer::recycled(sizes.chunk * sizes.block_bytes),
             valid: BlockBitmap::empty(sizes.chunk),
             dirty: BlockBitmap::empty(sizes.chunk),
@@ -407,12 +415,12 @@ impl Chunk {
         }
     }
 
-    /// Whether the chunk can be evicted without loss.
+    /// Whether the chunk can be evicted without losing data.
     fn is_idle(&self) -> bool {
         !self.loading && !self.has_unwritten()
     }
 
-    /// Whether a block has yet to be written back.
+    /// Whether the chunk has blocks that have not been written back.
     fn has_unwritten(&self) -> bool {
         self.writing.is_some() || self.dirty.any()
     }
@@ -422,12 +430,12 @@ fn bytes(blocks: &Range<usize>, block_bytes: usize) -> Range<usize> {
     blocks.start * block_bytes..blocks.end * block_bytes
 }
 
-/// The bits of one chunk.
+/// A bit for each block of a chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct BlockBitmap(Vec<bool>);
 
 impl BlockBitmap {
-    /// All bits clear.
+    /// Creates a bitmap in which all bits are clear.
     pub(super) fn empty(blocks: usize) -> BlockBitmap {
         BlockBitmap(vec![false; blocks])
     }
@@ -456,7 +464,7 @@ impl BlockBitmap {
         self.0.iter().filter(|marked| **marked).count()
     }
 
-    /// The ranges of set bits, each as long as possible.
+    /// Returns the maximal ranges of consecutive set bits.
     pub(super) fn runs(&self) -> Vec<Range<usize>> {
         let mut at = 0;
         let parts = self.0.chunk_by(|one, next| one == next).map(|part| {

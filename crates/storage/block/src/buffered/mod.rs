@@ -1,4 +1,5 @@
-//! A page cache for devices without one: behaves as files do for `dd` and `bonnie++`, but over a LUN.
+//! A page cache for devices that do not have one. With it, a LUN behaves like a file for programs such as
+//! `dd` and `bonnie++`.
 //!
 //! ```text
 //!   reads of 8 KiB, one after the other     ──►  128 KiB at a time, a window of 1 MiB ahead
@@ -6,11 +7,11 @@
 //!   anything else                           ──►  as it comes
 //! ```
 //!
-//! Sequential reads are read ahead. Writes are collected until a chunk is full, its memory is needed, or a
-//! flush is requested. There is no timed write-back: data stays in memory until then and is lost with the
-//! process, as the profile reports (`volatile_cache`). Acknowledged data that could not be written counts as
-//! a loss ([`BlockDevice::losses`]). Little is kept for repeated reads: the layer models how a page cache
-//! changes requests, not how much memory a machine has.
+//! For sequential reads, the layer reads ahead. It collects writes until a chunk is full, its memory is
+//! needed, or a flush is requested. There is no periodic write-back: until then, data is only in memory and
+//! is lost with the process, as the profile reports (`volatile_cache`). Acknowledged data that could not be
+//! written counts as a loss ([`BlockDevice::losses`]). Little data is kept for repeated reads: the layer
+//! models how a page cache changes requests, not the size of a machine's memory.
 
 mod cache;
 #[cfg(test)]
@@ -34,15 +35,15 @@ use crate::tasks::Spawner;
 /// Read-ahead and write-behind of a [`Buffered`] device, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Total: per sequential reader, and for all writers together.
+    /// Size of the window. Each sequential reader has one, and all writers together have one.
     pub bytes: u64,
-    /// Size of one request.
+    /// Size of one request to the device.
     pub request_bytes: u64,
 }
 
 impl Window {
-    /// A window of `bytes`, in requests of 128 KiB, which is Linux's `read_ahead_kb` and a common
-    /// `max_sectors_kb`; smaller windows in one request.
+    /// Creates a window of `bytes`, in requests of 128 KiB, which is Linux's default for `read_ahead_kb` and
+    /// a common `max_sectors_kb`. A smaller window is one request.
     pub fn new(bytes: u64) -> Window {
         Window { bytes, request_bytes: bytes.min(128 << 10) }
     }
@@ -52,7 +53,7 @@ impl Window {
         let blocks = |bytes: u64| usize::try_from(bytes >> shift).unwrap_or(usize::MAX).max(1);
         let chunk = blocks(self.request_bytes);
         let window = blocks(self.bytes).max(chunk);
-        // Space for the window of every reader, and one for the writers.
+        // Space for one window per reader, and one for the writers.
         let chunks_kept = window.div_ceil(chunk).saturating_mul(STREAMS + 1);
         Sizes { block_bytes: geometry.block_size.bytes() as usize, chunk, window, chunks_kept }
     }
@@ -66,14 +67,15 @@ pub struct Buffered<D> {
 }
 
 impl<D: BlockDevice + 'static> Buffered<D> {
-    /// `inner` behind a cache. Requests and windows are at least one block. `spawner` runs read-ahead and
-    /// write-back.
+    /// Creates a cache over `inner`. Requests and windows are at least one block. `spawner` runs read-ahead
+    /// and write-back.
     pub fn new(inner: D, window: Window, spawner: Arc<dyn Spawner>) -> Buffered<D> {
         let sizes = window.sizes(inner.geometry());
         Buffered { traffic: Traffic::new(inner, sizes, spawner), streams: Lock::default(), sizes }
     }
 
-    /// The block up to which to load for this read: its end, or a window further if the read is sequential.
+    /// Returns the block up to which to load for this read: the read's end, or a window further if the read
+    /// is sequential.
     fn far(&self, extent: Extent) -> u64 {
         let end = extent.lba.0 + extent.blocks.0;
         let follows = self.streams.lock().follow(extent);
@@ -96,16 +98,17 @@ impl<D: BlockDevice + 'static> Buffered<D> {
         }
     }
 
-    /// The piece extended to the end of its chunk, but not beyond block `far` of the device.
+    /// Extends a piece to the end of its chunk, but not beyond block `far` of the device.
     fn reaching(&self, piece: &Piece, far: u64) -> Piece {
         let start = piece.chunk * self.sizes.chunk as u64;
         debug_assert!(start < far && piece.blocks.end <= self.sizes.chunk, "{piece:?}");
-        // Not above `chunk`, a usize.
+        // Not larger than `chunk`, which is a usize.
         let end = (far - start).min(self.sizes.chunk as u64) as usize;
         Piece { chunk: piece.chunk, blocks: piece.blocks.start..end.max(piece.blocks.end) }
     }
 
-    /// The pieces of the chunks that follow, up to block `far` of the device, and no more than a window.
+    /// Returns the pieces in the chunks that follow, up to block `far` of the device, but no more than a
+    /// window.
     fn following(&self, piece: &Piece, far: u64) -> impl Iterator<Item = Piece> + use<'_, D> {
         let chunk = self.sizes.chunk as u64;
         let chunks = piece.chunk + 1..far.div_ceil(chunk);
@@ -124,7 +127,7 @@ impl<D: BlockDevice + 'static> Buffered<D> {
         }
     }
 
-    /// Runs a request that changes the device directly, while its blocks in the cache are held.
+    /// Runs a request that changes the device directly. Meanwhile, its blocks in the cache are held.
     async fn alone(&self, extent: Extent, request: Pending<'_, ()>) -> Result<(), DeviceError> {
         self.traffic.check_owner().await?;
         let chunks = self.chunks(extent);
@@ -134,9 +137,9 @@ impl<D: BlockDevice + 'static> Buffered<D> {
         held.run(request).await
     }
 
-    /// Makes the writes of these blocks durable, for a request that started when `before` losses were
-    /// counted. A loss since then takes precedence over other errors: the data is lost, so a retry would not
-    /// report the loss.
+    /// Makes the writes to these chunks durable, for a request that started when `before` losses had been
+    /// counted. A loss since then takes precedence over other errors: if another error were returned, a retry
+    /// of the request would not report the loss.
     async fn settle(&self, chunks: Range<u64>, before: u64) -> Result<(), DeviceError> {
         self.traffic.drain(chunks).await;
         let flushed = self.traffic.inner.flush().await;
@@ -148,7 +151,7 @@ impl<D: BlockDevice + 'static> Buffered<D> {
         extent.lba.0 / chunk..(extent.lba.0 + extent.blocks.0).div_ceil(chunk)
     }
 
-    /// The pieces of a request, each with its range of bytes in the request's buffer.
+    /// Returns the pieces of a request, each with its range of bytes in the request's buffer.
     fn pieces(&self, extent: Extent) -> impl Iterator<Item = (Piece, Range<usize>)> + use<D> {
         let Sizes { chunk, block_bytes, .. } = self.sizes;
         let end = extent.lba.0 + extent.blocks.0;
@@ -156,7 +159,7 @@ impl<D: BlockDevice + 'static> Buffered<D> {
             let start = index * chunk as u64;
             let from = extent.lba.0.max(start);
             let to = end.min(start + chunk as u64);
-            // Less than a chunk, and part of a request in memory.
+            // The differences fit, because they are at most a chunk and a request in memory.
             let blocks = (from - start) as usize..(to - start) as usize;
             let at = (from - extent.lba.0) as usize * block_bytes;
             let length = blocks.len() * block_bytes;
@@ -194,7 +197,8 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
                 return Err(DeviceError::ReadOnly);
             }
             self.traffic.check_owner().await?;
-            // A full chunk of this write may be written back, and lost, before the last piece is accepted.
+            // Read the count before the first piece: a full chunk may be written back, and lost, before the
+            // last piece is accepted.
             let before = self.losses().count();
             for (piece, at) in self.pieces(extent) {
                 self.write_piece(&piece, &data[at]).await;
@@ -232,7 +236,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
         })
     }
 
-    /// Dirty blocks count as allocated: they are written back first.
+    /// Dirty blocks count as allocated, so they are written back before the query.
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(async move {
             self.geometry().check(extent, None)?;
@@ -241,7 +245,8 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
         })
     }
 
-    /// The accepted part of a dropped write is written back like any other write, so it is drained first.
+    /// Drains the cache first, because the accepted part of a dropped write is written back like any other
+    /// write.
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             self.traffic.drain(0..u64::MAX).await;
@@ -250,15 +255,15 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
     }
 }
 
-/// Number of sequential readers tracked: more than 16 files are seldom read concurrently.
+/// Number of sequential readers that are tracked. More than 16 files are seldom read concurrently.
 const STREAMS: usize = 16;
 
-/// The expected next block of each sequential reader, the latest last.
+/// The expected next block of each sequential reader. The reader that read last is last.
 #[derive(Debug, Default)]
 struct Streams(Vec<u64>);
 
 impl Streams {
-    /// Records a read; true if it is sequential.
+    /// Records a read. Returns true if it is sequential.
     fn follow(&mut self, extent: Extent) -> bool {
         let valid = self.0.iter().position(|next| *next == extent.lba.0);
         match valid {
@@ -279,7 +284,7 @@ struct Traffic<D> {
     taken_over: Lock<Option<TakenOver>>,
 }
 
-/// Another host has taken over the device, which made a write-back fail.
+/// The state after another host has taken over the device, which made a write-back fail.
 #[derive(Clone, Copy)]
 struct TakenOver {
     error: DeviceError,
@@ -292,7 +297,7 @@ impl<D> Traffic<D> {
         Arc::new(Traffic { inner, cache, sizes, spawner, taken_over: Lock::default() })
     }
 
-    /// Waits until `look` returns something; it is called after every state change.
+    /// Waits until `look` returns something. `look` is called after every state change.
     async fn until<T>(&self, mut look: impl FnMut(&mut Cache) -> Option<T>) -> T {
         poll_fn(|context| {
             let mut cache = self.cache.lock();
@@ -328,7 +333,8 @@ impl<D> Traffic<D> {
         self.cache.lock().losses()
     }
 
-    /// The error for a request whose blocks were lost.
+    /// Returns the error for a request whose blocks were lost: the error of a takeover, which then counts as
+    /// reported, or `WritesLost`.
     fn lost(&self) -> DeviceError {
         let mut taken_over = self.taken_over.lock();
         taken_over.as_mut().map_or(DeviceError::WritesLost, |taken_over| {
@@ -349,13 +355,15 @@ impl<D> Traffic<D> {
 }
 
 impl<D: BlockDevice + 'static> Traffic<D> {
-    /// Fails if another host has taken over the device: at least once, and until the device can be flushed. A
-    /// set of disks must then stop, before it checks for lost writes and continues without this disk.
+    /// Fails if another host has taken over the device. It fails at least once, and until the device can be
+    /// flushed. A RAID set must get this error and stop, before it detects lost writes and continues without
+    /// this member.
     async fn check_owner(&self) -> Result<(), DeviceError> {
         let Some(TakenOver { error, is_reported }) = *self.taken_over.lock() else { return Ok(()) };
         if is_reported && self.inner.flush().await.is_ok() {
             let mut taken_over = self.taken_over.lock();
-            // In the meantime a write-back may have failed for the same reason without reporting it.
+            // Meanwhile, another write-back may have failed because of a takeover that has not been reported
+            // yet.
             if taken_over.is_none_or(|taken_over| taken_over.is_reported) {
                 *taken_over = None;
                 return Ok(());
@@ -365,7 +373,7 @@ impl<D: BlockDevice + 'static> Traffic<D> {
         Err(error)
     }
 
-    /// Loads a piece, unless a load of it is outstanding.
+    /// Loads a piece, unless a load of its chunk is outstanding.
     async fn load(self: &Arc<Self>, piece: &Piece) -> Result<(), DeviceError> {
         match self.begin_load(piece, true) {
             Some(load) => load.carry_out().await,
@@ -373,7 +381,7 @@ impl<D: BlockDevice + 'static> Traffic<D> {
         }
     }
 
-    /// Loads a piece in advance. An error is ignored here: the read that needs the piece loads it again.
+    /// Loads a piece in advance. An error is ignored, because the read that needs the piece loads it again.
     fn read_ahead(self: &Arc<Self>, piece: &Piece) {
         if let Some(load) = self.begin_load(piece, false) {
             self.spawner.spawn(Box::pin(async move {
@@ -387,11 +395,11 @@ impl<D: BlockDevice + 'static> Traffic<D> {
         Some(LoadGuard { traffic: Arc::clone(self), piece: piece.clone(), failures, data: None })
     }
 
-    /// Waits until the device can no longer carry out requests aborted before.
+    /// Waits until the device can no longer execute requests that were aborted before this call.
     async fn quiesced(&self) -> Result<(), DeviceError> {
         let aborts = self.cache.lock().aborts();
         let quiesced = self.inner.quiesced().await;
-        // An error of this request is ignored here: the next read or write reports the problem.
+        // An error does not matter here, because the next read or write reports the problem.
         self.change(|cache| cache.quiesced(aborts));
         quiesced
     }
@@ -422,7 +430,7 @@ impl<D: BlockDevice + 'static> Traffic<D> {
 struct HeldChunks<'a, D> {
     traffic: &'a Traffic<D>,
     chunks: Range<u64>,
-    /// The change is outstanding at the device.
+    /// Whether the change is outstanding at the device.
     in_flight: bool,
 }
 
@@ -445,7 +453,7 @@ impl<D> Drop for HeldChunks<'_, D> {
     }
 }
 
-/// A load; its end is reported to the cache even if it is dropped.
+/// An outstanding load. If it is dropped, it reports its end to the cache nevertheless.
 struct LoadGuard<D> {
     traffic: Arc<Traffic<D>>,
     piece: Piece,
@@ -469,7 +477,7 @@ impl<D> Drop for LoadGuard<D> {
     }
 }
 
-/// A write-back; its blocks stay dirty if it is dropped before its end.
+/// An outstanding write-back. If it is dropped before its end, its blocks become dirty again.
 struct WriteBackGuard<D> {
     traffic: Arc<Traffic<D>>,
     chunk: u64,
@@ -477,12 +485,12 @@ struct WriteBackGuard<D> {
 }
 
 impl<D: BlockDevice> WriteBackGuard<D> {
-    /// Returns the write-back that follows.
+    /// Executes a write-back. Returns the write-back that must follow it, if any.
     async fn carry_out(&mut self, job: WriteBack) -> Option<WriteBack> {
         self.under_way = true;
         let traffic = &self.traffic;
         if job.after_abandoned {
-            // An error here is ignored: the next write reports the problem.
+            // An error does not matter here, because the next write reports the problem.
             let _ = traffic.inner.quiesced().await;
         }
         let mut failed = Vec::new();

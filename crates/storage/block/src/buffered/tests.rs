@@ -1,4 +1,4 @@
-//! Scenes on an executor that polls only woken tasks, in random order.
+//! Tests on an executor that polls only woken tasks, in random order.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ fn over<D: BlockDevice + 'static>(inner: D) -> Buffered<D> {
     Buffered::new(inner, WINDOW, Arc::new(LocalSpawner))
 }
 
-/// A window so small that chunks are evicted and loaded again.
+/// A device with such a small cache that chunks are evicted and loaded again.
 fn cramped<D: BlockDevice + 'static>(inner: D) -> Buffered<D> {
     let sizes = Sizes { chunks_kept: 3, ..WINDOW.sizes(inner.geometry()) };
     Buffered { traffic: Traffic::new(inner, sizes, Arc::new(LocalSpawner)), streams: Lock::default(), sizes }
@@ -128,14 +128,14 @@ fn what_was_lost_behind_a_writer_is_counted_before_anybody_flushes() {
     let (device, control) = hanging();
     let action = FaultAction::Fail(DeviceError::NoSpace);
     control.set([Rule { requests: Requests::Writes, within: None, action }]);
-    (0..8).for_each(|lba| write(&device, lba, 1)); // a chunk, which is written back immediately
+    (0..8).for_each(|lba| write(&device, lba, 1)); // a full chunk, which is written back now
     assert_eq!(device.losses().count(), 1);
     control.pass();
     assert_eq!(end(device.flush()), Ok(()), "it fails for what fails while it is under way");
     assert_eq!(device.losses().count(), 1);
 }
 
-/// Its first chunk is written back, and lost, while the second waits for space.
+/// The first chunk of the write is written back, and lost, while the second chunk waits for space.
 #[test]
 fn a_stable_write_fails_if_a_part_of_it_was_lost_before_all_of_it_was_taken() {
     let (device, control) = hanging();
@@ -186,7 +186,7 @@ fn a_flush_says_that_another_host_has_the_device_though_writes_were_lost() {
 fn who_asks_next_is_told_that_another_host_has_the_device() {
     let (device, control) = hanging();
     control.fail(DeviceError::Reserved);
-    (0..8).for_each(|lba| write(&device, lba, 1)); // a chunk, which is written back immediately
+    (0..8).for_each(|lba| write(&device, lba, 1)); // a full chunk, which is written back now
     assert_eq!(device.losses().count(), 1);
     let read = || end(device.read(Extent::new(0, 1), Buffer::zeroed(512))).map(drop);
     let write = || end(device.write(Extent::new(0, 1), filled(1, 1), Durability::Cached));
@@ -196,14 +196,14 @@ fn who_asks_next_is_told_that_another_host_has_the_device() {
     });
     control.pass();
     assert_eq!((read(), write(), end(device.flush())), (Ok(()), Ok(()), Ok(())));
-    // It is reported once, even if the other host has left before the next request.
+    // The takeover is reported once, even if the other host has released the device before the next request.
     control.fail(DeviceError::Fenced);
     (8..16).for_each(|lba| crate::buffered::tests::write(&device, lba, 1));
     control.pass();
     assert_eq!((read(), read()), (Err(DeviceError::Fenced), Ok(())));
 }
 
-/// Each block is in a different chunk, which has memory for eight.
+/// Each block is in a different chunk, and a chunk has memory for eight blocks.
 #[test]
 fn writes_here_and_there_take_no_more_chunks_than_are_kept() {
     let device = cramped(Memory::new(1024));
@@ -240,14 +240,15 @@ fn what_a_thread_left_undone_is_done_by_who_flushes() {
     let (device, control) = hanging();
     control.hang();
     let taken = device.write(Extent::new(0, 8), filled(1, 8), Durability::Cached);
-    // The thread's executor ends, and with it its write-backs.
+    // The thread's executor ends, which drops its write-backs.
     drop(run(vec![Box::pin(async { taken.await.expect("taken") })]));
     control.pass();
     assert_eq!(end(device.flush()), Ok(()));
     assert_eq!(control.counts().passed, 2, "the write again, and the flush");
 }
 
-/// A chunk with a write-back outstanding gets new data; then its executor ends, and one write covers both.
+/// A chunk gets new data while a write-back of it is outstanding. Then the executor ends and drops the
+/// write-back, so that a single write covers the old and the new data.
 #[test]
 fn a_flush_ends_though_a_write_that_it_waits_for_was_dropped() {
     let (device, control) = hanging();
@@ -359,7 +360,7 @@ fn nobody_loads_what_an_aborted_change_is_about_to_change() {
         let _ = zeros.await;
     })]));
     assert!(device.traffic.inner.asked.lock().is_some(), "the device has it");
-    // A block in the same chunk.
+    // Reads a block in the same chunk.
     read(&device, 2, 2);
     end(device.quiesced()).expect("the device has nothing any more");
     let kept = read(&device.traffic.inner, 3, 1);

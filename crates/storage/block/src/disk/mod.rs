@@ -1,4 +1,5 @@
-//! A device as slow as a rotating disk, to test the cost of random access, and the gain from several disks.
+//! A device that is as slow as a rotating disk, for testing the cost of random access and the gain from
+//! several disks.
 
 #[cfg(test)]
 mod tests;
@@ -13,10 +14,10 @@ use crate::lock::Lock;
 use crate::paced::{Pace, Paced, Work};
 use crate::tasks::{Sleeper, later};
 
-/// Serves requests one after the other, with the timing of a disk model. The inner device stores data when a
-/// request is acknowledged, regardless of the model's cache.
+/// Serves requests one after another, with the timing of a disk model. Whatever the model's cache, the inner
+/// device has stored a write's data when the write is acknowledged.
 ///
-/// A dropped request keeps its place: later ones are not served earlier.
+/// A dropped request keeps its place in the queue, so later requests are not served earlier.
 pub type RotatingDisk<D> = Paced<D, Rotation>;
 
 /// The pace of a [`RotatingDisk`].
@@ -26,7 +27,7 @@ pub struct Rotation {
 }
 
 impl<D: BlockDevice> RotatingDisk<D> {
-    /// `inner`, as slow as `model` with `cache`.
+    /// Makes `inner` as slow as a disk of this `model` with this `cache`.
     pub fn new(inner: D, model: DiskModel, cache: DiskCache, sleeper: Arc<dyn Sleeper>) -> RotatingDisk<D> {
         let has_cache = cache.bytes > 0 && !cache.write_through;
         Paced { inner, pace: Rotation { drive: Lock::new(Drive::new(model, cache)), has_cache }, sleeper }
@@ -70,7 +71,7 @@ impl DiskModel {
         self.seek_s + 0.5 / self.turns_per_s + bytes / self.bytes_per_s
     }
 
-    /// Time of a seek over a fraction of the disk, between 0 and 1.
+    /// Time of a seek over a fraction of the disk, from 0 to 1.
     fn seek_over_s(&self, distance: f64) -> f64 {
         /// Shortest seek, as a fraction of the average.
         const SHORTEST: f64 = 0.1;
@@ -107,16 +108,17 @@ pub struct DiskCache {
 ///   distance, as long as the arm accelerates (Ruemmler and Wilkes, 1994). A seek between two random
 ///   positions takes the average time.
 /// - *Rotation*: a block has an angle, and the disk rotates continuously, including between requests.
-/// - *Transfer*: tracks follow each other without a gap, thanks to their skew, and all have the same length.
+/// - *Transfer*: tracks follow one another without a pause, because of their skew, and all have the same
+///   length.
 /// - *Reading ahead*: after a read the head continues reading until the cache is full or another request
 ///   needs the head.
 /// - *Writing behind*: writes are acknowledged when they are in the cache, and reach the medium in the order of their
 ///   addresses while the head is idle.
 ///
-/// Requests are served in order of arrival. Not modelled: zones, defects, interface time, and out-of-order
-/// reads (NCQ), which speed up a disk with many outstanding random reads.
+/// Requests are served in order of arrival. The model does not include zones, defects, the time of the
+/// interface, and out-of-order reads (NCQ), which make a disk with many outstanding random reads faster.
 ///
-/// All times are derived from those of requests.
+/// The model has no clock: it derives all times from the arrival times of requests.
 struct Drive {
     model: DiskModel,
     cache: DiskCache,
@@ -124,7 +126,7 @@ struct Drive {
     started: Option<Instant>,
     /// Time at which the head has completed all its work.
     idle_from: Option<Instant>,
-    /// The head passed this byte at time `passed`; it continues reading only if `ahead` is set.
+    /// The head passed this byte at time `passed`. It continues reading from there only if `ahead` is set.
     head: u64,
     passed: Option<Instant>,
     ahead: Option<Ahead>,
@@ -137,14 +139,14 @@ struct Drive {
 struct Ahead {
     /// The first cached byte.
     first: u64,
-    /// The head passes `from` at `since`, and continues.
+    /// The head passes byte `from` at time `since`, and continues reading.
     from: u64,
     since: Instant,
     /// The end of the requested range.
     wanted: u64,
 }
 
-/// Maximum length of a piece of write-behind, so that a read does not wait for long.
+/// Maximum length of a write-behind piece, so that a read does not have to wait for long.
 const PIECE_BYTES: u64 = 1 << 20;
 
 impl Drive {
@@ -189,7 +191,7 @@ impl Drive {
         }
         self.dirty.insert(bytes);
         debug_assert!(self.dirty.bytes() <= self.cache.bytes, "the cache has room");
-        // The head does not start before the first write arrives.
+        // The head does not start work before the first write arrives.
         self.idle_from = Some(self.free_at(now));
         acknowledged
     }
@@ -209,14 +211,15 @@ impl Drive {
         self.idle_from.map_or(now, |idle_from| idle_from.max(now))
     }
 
-    /// Writes behind until `now`. A piece that was started is completed.
+    /// Executes write-behind until `now`. A piece that has been started is completed.
     fn write_behind(&mut self, now: Instant, capacity: u64) {
         while let Some(free) = self.idle_from.filter(|free| *free < now && !self.dirty.is_empty()) {
             self.write_one(free, capacity);
         }
     }
 
-    /// Writes the next piece from the head on, wrapping around to the first one; returns its completion time.
+    /// Writes the next piece after the head's position, or the first piece if there is none after it. Returns
+    /// the completion time.
     fn write_one(&mut self, free: Instant, capacity: u64) -> Instant {
         let Some(next) = self.dirty.from(self.head) else { return free };
         let piece = next.start..next.end.min(next.start + PIECE_BYTES);
@@ -224,10 +227,10 @@ impl Drive {
         self.access(free, &piece, capacity)
     }
 
-    /// The mechanics of one access, starting when the head is free.
+    /// Moves the head for one access, which starts when the head is free. Returns the completion time.
     fn access(&mut self, free: Instant, bytes: &Range<u64>, capacity: u64) -> Instant {
         let started = *self.started.get_or_insert(free);
-        // A head that has just passed the preceding byte needs neither a seek nor a rotation.
+        // If the head has just passed the preceding byte, the access needs neither a seek nor a rotation.
         let continues = bytes.start == self.head && self.passed == Some(free) && self.ahead.is_none();
         let passes = if continues { free } else { self.passing(started, free, bytes.start, capacity) };
         let end = later(passes, self.model.transfer(bytes.end - bytes.start));
@@ -236,7 +239,7 @@ impl Drive {
         end
     }
 
-    /// Time at which the head, free from `free` on, passes `byte`.
+    /// Time at which the head, which is free from time `free` on, passes `byte`.
     fn passing(&self, started: Instant, free: Instant, byte: u64, capacity: u64) -> Instant {
         let track = |byte: u64| (byte as f64 / self.model.track_bytes()).floor();
         let from = self.ahead.map_or(self.head, |ahead| self.reached(&ahead, free));
@@ -259,7 +262,8 @@ impl Drive {
         ahead.from.saturating_add(passed as u64).min(ahead.wanted.saturating_add(self.cache.bytes))
     }
 
-    /// Completion time of a read that is in the cache, or will be once the head has passed it.
+    /// Completion time of a read whose data is in the cache, or will be there once the head has passed it.
+    /// `None` if the data is not covered by the read-ahead.
     fn read_from_ahead(&mut self, now: Instant, start: Instant, bytes: &Range<u64>) -> Option<Instant> {
         let mut ahead = self.ahead?;
         let reached = self.reached(&ahead, start);
@@ -270,7 +274,7 @@ impl Drive {
         let was_full = reached == ahead.wanted.saturating_add(self.cache.bytes);
         ahead.wanted = ahead.wanted.max(bytes.end);
         if was_full {
-            // The head was waiting. It continues when the byte comes round again.
+            // The cache was full, so the head was waiting. It continues when the next byte passes it again.
             let started = *self.started.get_or_insert(start);
             (ahead.from, ahead.since) = (reached, later(start, self.rotation(started, start, reached)));
         }
@@ -291,7 +295,7 @@ fn seconds(seconds: f64) -> Duration {
 /// Ranges of bytes that are not adjacent.
 #[derive(Debug, Default)]
 struct Dirty {
-    /// Start and end.
+    /// The end of each range, by its start.
     ranges: BTreeMap<u64, u64>,
     bytes: u64,
 }
@@ -306,12 +310,12 @@ impl Dirty {
         self.ranges.is_empty()
     }
 
-    /// Whether it contains all of `bytes`.
+    /// Whether one range contains all of `bytes`.
     fn holds(&self, bytes: &Range<u64>) -> bool {
         self.ranges.range(..=bytes.start).next_back().is_some_and(|(_, end)| *end >= bytes.end)
     }
 
-    /// The first range that starts at `byte` or later, or otherwise the very first.
+    /// Returns the first range that starts at `byte` or later, or the very first range if there is none.
     fn from(&self, byte: u64) -> Option<Range<u64>> {
         let next = self.ranges.range(byte..).next().or_else(|| self.ranges.iter().next());
         next.map(|(start, end)| *start..*end)

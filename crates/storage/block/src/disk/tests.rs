@@ -15,7 +15,7 @@ const CAPACITY: u64 = 1 << 40;
 const CACHE: DiskCache = DiskCache { bytes: 16 << 20, write_through: false };
 const NO_CACHE: DiskCache = DiskCache { bytes: 0, write_through: true };
 
-/// A drive with sequential requests, and the elapsed time.
+/// A drive with the current time, for requests that are made one after another.
 struct Scene {
     drive: Drive,
     start: Instant,
@@ -41,7 +41,7 @@ impl Scene {
         self.until(|drive, now| drive.flush(now, CAPACITY))
     }
 
-    /// Duration of a request in seconds.
+    /// Makes a request, and returns its duration in seconds.
     fn until(&mut self, request: impl FnOnce(&mut Drive, Instant) -> Instant) -> f64 {
         let end = request(&mut self.drive, self.now);
         assert!(end >= self.now, "nothing ends before it comes");
@@ -67,7 +67,7 @@ fn close(value: f64, expected: f64, share: f64) {
     assert!((value / expected - 1.0).abs() < share, "{value} is not {expected}");
 }
 
-/// Checks the arithmetic of `measure/model`, which uses averages, with a drive that models positions and angles.
+/// Compares the drive, which models positions and angles, with `measure/model`, which uses averages.
 #[test]
 fn random_accesses_take_a_seek_half_a_turn_and_a_transfer_on_average() {
     for bytes in [4 << 10, 1 << 20] {
@@ -90,9 +90,9 @@ fn what_follows_each_other_passes_at_the_rate_of_the_medium() {
         1999.0 * bytes as f64 / (scene.passed() - start)
     };
     close(rate(CACHE, 64 << 10, Duration::ZERO), MODEL.bytes_per_s, 0.01);
-    // Reading ahead hides a pause between requests.
+    // Read-ahead hides a pause between requests.
     close(rate(CACHE, 64 << 10, Duration::from_micros(200)), MODEL.bytes_per_s, 0.01);
-    // Without it the byte has passed, and returns after a revolution.
+    // Without read-ahead, the next byte has already passed the head, and returns after a revolution.
     let turn = 1.0 / MODEL.turns_per_s;
     close(rate(NO_CACHE, 64 << 10, Duration::from_micros(200)), 65_536.0 / turn, 0.1);
 }
@@ -105,7 +105,8 @@ fn a_short_seek_is_shorter_than_a_long_one() {
     };
     let half_a_turn = 0.5 / MODEL.turns_per_s;
     let (tenth, all) = (mean(CAPACITY / 10) - half_a_turn, mean(CAPACITY) - half_a_turn);
-    // The distance-dependent part is multiplied by the square root of a tenth.
+    // Within a tenth of the disk, the part of a seek that depends on distance is multiplied by the square
+    // root of a tenth.
     close(tenth / all, 0.1 + 0.9 * 0.1f64.sqrt(), 0.03);
 }
 
@@ -119,7 +120,8 @@ fn writes_are_quick_until_the_cache_is_full_and_then_as_quick_as_the_head() {
         scene.write(place(4096), 4096);
     }
     let each = (scene.passed() - start) / 2000.0;
-    // In address order the seeks are short: the constant part of a seek, half a revolution, and a little more.
+    // In address order, the seeks are short: an access takes the constant part of a seek, half a revolution,
+    // and a little more.
     let shortest = 0.1 * MODEL.seek_s + 0.5 / MODEL.turns_per_s;
     assert!((shortest..0.6 * MODEL.access_s(4096.0)).contains(&each), "{each}");
     let flush = scene.flush();
@@ -215,7 +217,7 @@ proptest! {
         let asked = asked.0..asked.0 + asked.1;
         let all = expected[asked.start as usize..asked.end as usize].iter().all(|dirty| *dirty);
         prop_assert_eq!(dirty.holds(&asked), all);
-        // A range starts where the byte before it is clean.
+        // A range starts at a dirty byte if the byte before it is clean.
         let starts: Vec<u64> =
             (0..96).filter(|at| expected[*at] && (*at == 0 || !expected[*at - 1])).map(|at| at as u64).collect();
         let next = starts.iter().find(|start| **start >= asked.start).or(starts.first());

@@ -1,5 +1,5 @@
-//! 512-byte blocks over a device with longer ones ("512e"): a write that does not cover whole blocks of the
-//! device is a read-modify-write.
+//! 512-byte blocks over a device with longer blocks ("512e"). A write that does not cover whole blocks of the
+//! device becomes a read-modify-write.
 //!
 //! ```text
 //!   blocks of the device   |       0       |       1       |
@@ -8,9 +8,9 @@
 //!   reads 0 and 1, changes four short blocks of them, writes 0 and 1
 //! ```
 //!
-//! A read-modify-write excludes other requests for its blocks from the read to the end of the write, even if
-//! its requester was dropped: otherwise an intermediate write would be reverted by the data read before it.
-//! Whole blocks are passed to the device unchanged.
+//! A read-modify-write excludes other requests for its blocks from the start of the read to the end of the
+//! write, even if the request is dropped. Otherwise it could overwrite data that was written in between with
+//! the old data that it has read. Whole blocks are passed to the device unchanged.
 
 #[cfg(test)]
 mod tests;
@@ -25,18 +25,19 @@ use crate::forward;
 use crate::range_lock::RangeLocks;
 use crate::tasks::{Operations, Spawner};
 
-/// A device of 512-byte blocks over a device with longer blocks. Over a device with 512-byte blocks it
-/// changes nothing.
+/// A device with 512-byte blocks over a device with longer blocks. Over a device with 512-byte blocks, it
+/// passes requests on unchanged.
 pub struct Emulated512<D> {
     inner: Arc<D>,
     /// log2 of the 512-byte blocks in a block of the inner device.
     shift: u32,
     locks: Arc<RangeLocks>,
-    /// Writes with their blocks excluded.
+    /// Writes that hold their blocks exclusively.
     operations: Operations,
 }
 
-/// A request in blocks of the inner device: the blocks it touches, and its range of bytes in them.
+/// A request converted to blocks of the inner device: the blocks that it touches, and its range of bytes in
+/// them.
 #[derive(Clone)]
 struct Cover {
     extent: Extent,
@@ -49,13 +50,14 @@ impl Cover {
         self.bytes == (0..self.length)
     }
 
-    /// The blocks to read first: the blocks at the ends keep an unchanged part.
+    /// Returns the blocks that must be read first, because the request changes only a part of them: the
+    /// blocks at its ends.
     fn edges(&self, block_bytes: usize) -> Vec<Extent> {
         let Extent { lba: Lba(first), blocks: Blocks(blocks) } = self.extent;
         let head = !self.bytes.start.is_multiple_of(block_bytes);
         let tail = !self.bytes.end.is_multiple_of(block_bytes);
         match (head, tail) {
-            // For adjacent blocks, or the same block, one request.
+            // If these are adjacent blocks or the same block, one request is enough.
             (true, true) if blocks <= 2 => vec![self.extent],
             (true, true) => vec![Extent::new(first, 1), Extent::new(first + blocks - 1, 1)],
             (true, false) => vec![Extent::new(first, 1)],
@@ -66,7 +68,7 @@ impl Cover {
 }
 
 impl<D: BlockDevice + 'static> Emulated512<D> {
-    /// `inner` with blocks of 512 bytes. `spawner` runs writes, which continue when their requester is
+    /// Presents `inner` with 512-byte blocks. `spawner` runs writes that continue after their requests were
     /// dropped.
     pub fn new(inner: D, spawner: Arc<dyn Spawner>) -> Emulated512<D> {
         let shift = inner.geometry().block_size.shift() - BlockSize::B512.shift();
@@ -82,7 +84,7 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
         self.inner.geometry().block_size.bytes() as usize
     }
 
-    /// `extent` must lie within the device.
+    /// Converts `extent`, which must lie within the device.
     fn cover(&self, extent: Extent) -> Cover {
         let end = extent.lba.0 + extent.blocks.0;
         let first = extent.lba.0 >> self.shift;
@@ -100,13 +102,13 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
         }
     }
 
-    /// Blocks of the inner device in the unit of the locks: one zone per block, so that adjacent blocks do
-    /// not conflict.
+    /// Converts blocks of the inner device to an extent for the locks, with one zone per block, so that
+    /// adjacent blocks do not conflict.
     fn locked(extent: Extent) -> Extent {
         Extent::new(extent.lba.0.saturating_mul(ZONE), extent.blocks.0.saturating_mul(ZONE))
     }
 
-    /// An error of the inner device, with its LBA in short blocks.
+    /// Converts the LBA in an error of the inner device to 512-byte blocks.
     fn in_short_blocks(&self, error: DeviceError) -> DeviceError {
         error.map_lba(|lba| Lba(lba.0 << self.shift))
     }
@@ -117,7 +119,7 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
         Ok(buffer)
     }
 
-    /// A read-modify-write.
+    /// Executes a read-modify-write.
     async fn write_part(&self, cover: Cover, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
         let exclusive = self.locks.exclude(Self::locked(cover.extent)).await;
         debug_assert_eq!(data.len(), cover.bytes.len());
@@ -130,7 +132,7 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
             whole[at..at + length].copy_from_slice(&kept);
         }
         whole[cover.bytes.clone()].copy_from_slice(data);
-        // The blocks stay excluded until the end of the write, even if its requester is dropped.
+        // The blocks stay locked until the write ends, even if the request is dropped.
         let inner = Arc::clone(&self.inner);
         let write = async move {
             let result = inner.write(cover.extent, whole.share(), durability).await;
@@ -140,7 +142,7 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
         self.operations.run(write).await
     }
 
-    /// Zeroes the blocks of `extent`: partial blocks by writes, whole blocks by `whole`.
+    /// Zeroes the blocks of `extent`: partial blocks by writing zeros, whole blocks with `whole`.
     async fn clear<'a>(
         &'a self,
         extent: Extent,
@@ -170,7 +172,7 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
 }
 
 const SHORT_BYTES: usize = 512;
-/// Blocks per zone of [`RangeLocks`].
+/// Number of blocks per zone of [`RangeLocks`].
 const ZONE: u64 = 2048;
 
 impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
@@ -222,7 +224,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
         })
     }
 
-    /// On a device that is not thin, unmap has no guaranteed effect, and partial blocks stay unchanged.
+    /// On a device that is not thin, unmap need not have an effect, so partial blocks stay unchanged.
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         Box::pin(async move {
             self.geometry().check(extent, None)?;

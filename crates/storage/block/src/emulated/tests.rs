@@ -91,7 +91,7 @@ fn a_write_whose_waiter_goes_away_keeps_others_out_until_it_has_ended() {
     let writes = Rule { requests: Requests::Writes, within: None, action: FaultAction::Hang };
     control.set([writes]);
     let first = device.write(Extent::new(0, 1), filled(1, 1), Durability::Cached);
-    // It is dropped while its block is being written back.
+    // The write is dropped while its block is being written back.
     let mut left: Vec<Task<'_>> =
         run(vec![Box::pin(with_poll_limit(3, Box::pin(async { first.await.expect("not observed") })))]);
     let second = device.write(Extent::new(1, 1), filled(2, 1), Durability::Cached);
