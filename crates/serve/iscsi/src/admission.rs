@@ -1,8 +1,9 @@
-//! The login of a connection: drives the login state machine, from the first byte to the session.
+//! The login of a connection. Drives the login state machine, from the first byte until the connection joins
+//! its session.
 //!
-//! All resources are limited, since the peer is not authenticated yet: time by [`Limits::login_time`],
-//! connections by [`Limits::logins`] and the server's listener, PDUs and text by the state machine. In total,
-//! a connection takes at most [`LOGIN_MEMORY_BYTES_MAX`] of memory.
+//! All resources are limited, because the peer is not authenticated yet. [`Limits::login_time`] limits the
+//! time, [`Limits::logins`] and the server's listener limit the connections, and the state machine limits
+//! PDUs and text. In total, a connection takes at most [`LOGIN_MEMORY_BYTES_MAX`] of memory.
 //!
 //! ```text
 //!  accepted ─► security and operational negotiation (`iscsi::login::TargetLogin`)
@@ -74,18 +75,19 @@ pub(crate) struct LoginDriver {
     permit: ConnectionPermit,
     machine: TargetLogin,
     received: Vec<u8>,
-    /// The target that it may log in to; without LUNs, since the peer decides how long a login lasts.
+    /// The target to which the initiator may log in. It has no LUNs, so that a login, whose duration the peer
+    /// determines, does not keep volumes open.
     target: Option<Arc<Target>>,
-    /// The target that it names, whether it may log in there or not; also without LUNs.
+    /// The target that the initiator names, whether or not it may log in; also without LUNs.
     named: Option<Arc<Target>>,
     /// The CHAP user that the initiator claimed, authenticated or not.
     user: Option<String>,
-    /// Our own reason to refuse it.
+    /// The server's reason to refuse the login.
     refusal: Option<Refusal>,
     booking: Booking,
 }
 
-/// What a login has reserved. It is released on drop, unless the session has taken it.
+/// The reservation of a login. It is released on drop, unless the session has taken it over.
 struct Booking {
     context: Context,
     reserved: Option<Reserved>,
@@ -112,7 +114,7 @@ impl Drop for Booking {
 }
 
 impl LoginDriver {
-    /// A connection that has just been accepted.
+    /// Creates the login of a connection that has just been accepted.
     pub(crate) fn new(core: &Rc<CoreSessions>, accepted: Accepted) -> LoginDriver {
         let Accepted { portal, stream, permit } = accepted;
         let core = Rc::clone(core);
@@ -136,7 +138,7 @@ impl LoginDriver {
         }
     }
 
-    /// Takes the connection through its login and hands it to the core of its session.
+    /// Takes the connection through its login, and passes it to the core of its session.
     pub(crate) async fn admit(mut self) {
         let limit = self.core.context.config().limits.login_time;
         match reactor::timeout(limit, self.log_in()).await {
@@ -183,13 +185,14 @@ impl LoginDriver {
 
     async fn read_pdu(&mut self) -> Result<(), Failure> {
         debug_assert!(self.received.is_empty(), "no byte of the last PDU is left");
-        let framing = Framing::default(); // digests begin with full feature phase
+        let framing = Framing::default(); // digests are used only in full feature phase
         self.fill(BHS_BYTES).await?;
         let mut bhs = Bhs([0; BHS_BYTES]);
         bhs.0.copy_from_slice(&self.received[..BHS_BYTES]);
         let (header, data) = (framing.header_bytes(&bhs), bhs.data_segment_length() as usize);
         if data > LOGIN_DATA_BYTES_MAX {
-            // The state machine responds as far as possible without the data, which is not read.
+            // The state machine responds as far as possible without the data, which this function does not
+            // read.
             self.machine.handle_pdu(&bhs, &[]);
             return Ok(());
         }
@@ -199,7 +202,8 @@ impl LoginDriver {
         Ok(())
     }
 
-    /// Reads exactly up to `length` bytes: any data after the login belongs to the session.
+    /// Reads until `length` bytes have been received, and no further: data after the login belongs to the
+    /// session.
     async fn fill(&mut self, length: usize) -> Result<(), Failure> {
         // Memory is allocated for received bytes, not for the announced length. A login PDU usually fits.
         let mut piece = [0; 512];
@@ -225,7 +229,7 @@ impl LoginDriver {
         status
     }
 
-    /// Whether this initiator may try to log in, and how it must prove itself.
+    /// Whether this initiator may try to log in, and how it must authenticate itself.
     fn admission(&mut self, request: &AdmissionRequest) -> Result<Admission, Refusal> {
         let context = &self.core.context;
         if context.server.phase() != Phase::Open {
@@ -345,7 +349,7 @@ impl LoginDriver {
         }
     }
 
-    /// The nexus that a login is for; discovery has none.
+    /// The nexus that a login would use; a discovery session has none.
     fn nexus(&self, request: &AdmissionRequest) -> Option<NexusName> {
         let target = request.target_name.as_ref().filter(|_| request.session_type == SessionType::Normal)?;
         Some(NexusName {
@@ -356,7 +360,7 @@ impl LoginDriver {
         })
     }
 
-    /// A slot for the session, or the session that the connection joins.
+    /// Allocates a slot for a new session, or finds the session that the connection joins.
     async fn find_session(&mut self, request: &SessionRequest) -> Result<Grant, Refusal> {
         self.check_user(request)?;
         let user = request.authenticated_as.clone();
@@ -384,8 +388,8 @@ impl LoginDriver {
         }
     }
 
-    /// A session of the same nexus ends first, with all its commands, before the new one begins (RFC 7143
-    /// section 6.3.5).
+    /// Allocates a slot for a new session. If there is a session of the same nexus, ends it with all its
+    /// commands first (RFC 7143 section 6.3.5).
     async fn find_seat(&self, claim: Option<Claim>, parameters: &Parameters) -> Result<SessionSlot, Refusal> {
         let peer = self.stream.peer();
         let from = AddressBlock::containing(peer.ip());
@@ -398,7 +402,7 @@ impl LoginDriver {
                 SlotOutcome::Replaces(old) => {
                     let (done, mut ended) = reactor::mailbox();
                     self.core.context.tell(old.core, move |core| core.end(old, peer, done));
-                    // Nothing is ever sent: the channel ends with the session.
+                    // Nothing is ever sent: the mailbox ends with the session.
                     let _: Option<()> = ended.recv().await;
                     newcomer.reinstates = true;
                 }
@@ -419,7 +423,7 @@ impl LoginDriver {
         let (answer, mut answers) = reactor::mailbox();
         let cid = request.request.cid;
         self.core.context.tell(slot.core, move |core| {
-            // If the requesting login has ended, its release follows.
+            // If the requesting login has ended, it releases the reservation.
             let _ = answer.send(core.reserve(slot, cid));
         });
         self.booking.reserved = Some(Reserved::Connection(slot, cid));
@@ -468,14 +472,15 @@ impl LoginDriver {
         let claimed = self.machine.claimed();
         let (initiator, target) = (claimed.initiator.as_deref(), claimed.target.as_deref());
         let why = match (failure, &self.refusal) {
-            // A port scanner, or a health check.
+            // The peer is a port scanner, or a health check.
             (Failure::PeerClosed, _) => return tracing::debug!(%peer, "closed before its login was complete"),
-            // Normal during a start, drain or move; the initiator retries.
+            // This is normal while the server starts or shuts down, and for a redirected target. The
+            // initiator retries.
             (Failure::Login(LoginError::Refused(status)), None | Some(Refusal::NotOpen)) => {
                 return tracing::info!(%peer, %status, initiator, target, "login deferred or redirected");
             }
             (Failure::Login(LoginError::Refused(_)), Some(refusal)) => refusal.to_string(),
-            // The initiator does not learn which of the two was wrong.
+            // Only the log tells whether the user or the secret was wrong, not the response to the initiator.
             (Failure::Login(LoginError::Chap(ChapError::WrongResponse)), _) => match self.has_account() {
                 true => "wrong secret".to_owned(),
                 false => "unknown account".to_owned(),
@@ -497,7 +502,7 @@ impl LoginDriver {
     }
 }
 
-/// The beginning of a peer's text, up to the length of a name.
+/// The beginning of a text from a peer, up to the maximum length of a name.
 fn bounded(text: &str) -> String {
     text[..text.floor_char_boundary(NAME_BYTES_MAX)].to_owned()
 }
@@ -508,6 +513,6 @@ pub const LOGIN_MEMORY_BYTES_MAX: usize = 64 << 10;
 pub const DISCOVERY_MEMORY_BYTES_MAX: usize = 128 << 10;
 /// Challenges must be at least 16 bytes, or as long as the hash (RFC 7143 section 12.1.3).
 const CHALLENGE_BYTES: usize = 32;
-/// Maximum reinstatements that a login waits for: two initiators that replace each other must not keep the
-/// core busy.
+/// Maximum number of reinstatements for which a login waits: two initiators that replace each other must not
+/// keep the core busy.
 const REINSTATEMENTS: usize = 8;

@@ -17,8 +17,8 @@ use scsi_session::{Export, NamePattern};
 pub struct Config {
     /// The targets. Discovery lists them in the order of their names.
     pub targets: Vec<Arc<Target>>,
-    /// Authentication of discovery sessions; `None` admits every initiator. In both cases only targets that
-    /// the initiator may use are reported.
+    /// Authentication of discovery sessions; `None` admits every initiator. In both cases, discovery reports
+    /// only targets that the initiator may use.
     pub discovery_authentication: Option<Authentication>,
     /// Limits.
     pub limits: Limits,
@@ -27,7 +27,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Sorts the targets by name: a list in several parts continues after the last name.
+    /// Sorts the targets by name, because a discovery list in several parts continues after the last name.
     pub(crate) fn in_order(mut self) -> Config {
         self.targets.sort_by(|one, other| one.name.cmp(&other.name));
         debug_assert!(
@@ -56,13 +56,13 @@ pub struct Target {
     pub access: Access,
     /// Authentication; `None` disables it.
     pub authentication: Option<Authentication>,
-    /// The keys that it offers and accepts at login. Alias and MaxConnections in it are ignored:
-    /// [`Target::alias`] and [`Limits::connections_per_session`] replace them.
+    /// The keys that it offers and accepts at login. TargetAlias and MaxConnections in these offers are
+    /// ignored: [`Target::alias`] and [`Limits::connections_per_session`] replace them.
     pub offers: Offers,
-    /// The portal groups that it is accessible through; `None` for all.
+    /// The portal groups through which it is accessible; `None` for all.
     pub portal_groups: Option<Vec<u16>>,
-    /// Initiators without access get the status for a missing target (0203h), instead of that for missing
-    /// access (0202h).
+    /// Initiators without access get the login status for a missing target (0203h), not the status for
+    /// missing access (0202h).
     pub hidden: bool,
     /// Redirects logins to another address.
     pub redirect: Option<Redirect>,
@@ -96,7 +96,8 @@ impl Target {
         self.portal_groups.as_ref().is_none_or(|groups| groups.contains(&tag))
     }
 
-    /// Whether a logged-in initiator still has access: the checks of a login without authentication.
+    /// Whether a logged-in initiator still has access. Makes the same checks as a login, except
+    /// authentication.
     pub(crate) fn keeps(&self, initiator: &str, address: IpAddr, user: Option<&str>, tag: u16) -> bool {
         let proved = match (&self.authentication, user) {
             (None, _) => true,
@@ -110,10 +111,10 @@ impl Target {
 /// CHAP (RFC 7143 section 12.1).
 #[derive(Clone)]
 pub struct Authentication {
-    /// The accounts. Secrets must be at least 96 bits long (RFC 7143 section 9.2.1); `manage::config` checks
-    /// that.
+    /// The accounts. Secrets must be at least 96 bits long (RFC 7143 section 9.2.1); the crate `daemon`
+    /// checks this when it reads a configuration.
     pub accounts: Arc<[Credentials]>,
-    /// Initiator names that a user may use. A user without an entry may use any.
+    /// The initiator names that each user may use. A user without an entry may use any name.
     pub initiators: BTreeMap<String, Vec<NamePattern>>,
     /// The target's own credentials, for mutual authentication.
     pub mutual: Option<Credentials>,
@@ -139,7 +140,7 @@ impl Authentication {
 pub struct Redirect {
     /// "The comma and portal-group-tag MUST be omitted" (RFC 7143 section 13.8).
     pub address: TargetAddress,
-    /// 0102h instead of 0101h: the initiator may remember it.
+    /// The redirection is permanent (status 0102h, not 0101h), so the initiator may remember it.
     pub permanent: bool,
 }
 
@@ -148,7 +149,8 @@ pub struct Redirect {
 pub struct Limits {
     /// Maximum normal sessions in total.
     pub sessions: usize,
-    /// Maximum discovery sessions in total. One more ends the oldest of the address with the most.
+    /// Maximum discovery sessions in total. A further discovery session ends the oldest one of the address
+    /// with the most discovery sessions.
     pub discovery_sessions: usize,
     /// Maximum duration of a discovery session.
     pub discovery_time: Duration,
@@ -161,7 +163,8 @@ pub struct Limits {
     /// Idle time after which a NOP-In is sent; without a response within the same time the connection is
     /// closed.
     pub nop_interval: Duration,
-    /// How long a peer may neither receive queued data nor send the data of its outstanding writes.
+    /// Time for which a peer may accept none of the queued data, or send none of the data of its outstanding
+    /// writes.
     pub send_stall: Duration,
     /// Memory for the commands of one session, in bytes, within [`front_end_core::Limits::staging_bytes`].
     pub session_staging_bytes: usize,
@@ -186,14 +189,14 @@ impl Default for Limits {
 /// Access control of a target: both lists must admit the initiator.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// Names that the initiator may have; `None` allows any.
+    /// The names that the initiator may have; `None` allows any.
     pub initiators: Option<Vec<NamePattern>>,
-    /// Networks that it may come from; `None` allows any.
+    /// The networks from which it may connect; `None` allows any.
     pub networks: Option<Vec<Network>>,
 }
 
 impl Access {
-    /// Whether `initiator`, coming from `address`, may log in and see the target.
+    /// Whether `initiator`, connected from `address`, may log in and see the target.
     pub fn admits(&self, initiator: &str, address: IpAddr) -> bool {
         self.admits_name(initiator) && self.admits_address(address)
     }

@@ -24,13 +24,13 @@ use crate::session::{Outgoing, SharedSession};
 /// Why a connection ended.
 #[derive(Debug)]
 pub(crate) enum ConnectionEnd {
-    /// Closed by this side, or after a logout.
+    /// The server closed the connection, for example after a logout.
     Closed(Closing),
     /// The peer closed the connection.
     PeerClosed,
     /// The socket failed.
     Socket(io::Error),
-    /// A protocol violation that only closing the connection can answer.
+    /// The peer violated the protocol in a way that leaves no response except to close the connection.
     Violation(Fatal),
     /// The peer has not received any data for too long.
     Stalled,
@@ -49,7 +49,7 @@ pub(crate) struct Connection {
     outbox: Outbox,
     /// The socket may have more data.
     readable: bool,
-    /// Since when the socket has accepted no data.
+    /// Since when the socket has accepted no data; `None` if it accepts data.
     stuck: Option<Instant>,
     /// When the socket became full, and the end of the bytes queued at that time.
     backlog: Option<(Instant, u64)>,
@@ -106,8 +106,8 @@ impl ConnectionEnd {
 }
 
 impl Connection {
-    /// A connection that has just logged in, on the core of its session. Data received after the login is
-    /// handled first.
+    /// Creates a connection that has just logged in, on the core of its session. Data that was received after
+    /// the login is handled first.
     pub(crate) fn new(
         scratch: &Rc<Scratch>,
         session: &SharedSession,
@@ -143,7 +143,7 @@ impl Connection {
         Ok((connection, permit))
     }
 
-    /// Runs it to its end.
+    /// Runs the connection until its end.
     pub(crate) async fn run(&mut self) -> ConnectionEnd {
         loop {
             if let Err(end) = self.round() {
@@ -160,7 +160,7 @@ impl Connection {
     fn round(&mut self) -> Result<(), ConnectionEnd> {
         let now = reactor::now();
         match self.link.closing() {
-            // Nothing is received from a peer that does not read its responses.
+            // While the peer does not read its responses, receive nothing from it.
             None if self.readable && self.outbox.has_room() => self.receive(now)?,
             None | Some(Closing::Polite(_)) => self.readable = false,
             Some(closing) => return Err(ConnectionEnd::Closed(closing)),
@@ -210,8 +210,8 @@ impl Connection {
         }
     }
 
-    /// The socket is full: blocks in the volume's memory that have been queued for a while are copied if
-    /// other commands wait for them.
+    /// Called while the socket is full: copies blocks of the volume's memory that have been queued for a
+    /// while, if other commands wait for them.
     fn make_way(&mut self, now: Instant) -> Result<(), ConnectionEnd> {
         let (sent, queued) = self.outbox.position();
         let since = match self.backlog {
@@ -230,8 +230,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Copies queued blocks from the volume's memory; `None` if there is no memory for it. Queued data first:
-    /// the rest of a transfer holds the lock of its beginning.
+    /// Copies queued blocks from the volume's memory; `None` if there is no memory for it. Queued data is
+    /// copied first, because copying the rest of a transfer releases the lock that protects its beginning.
     fn withdraw(&mut self) -> Option<()> {
         let session = &mut *self.session.borrow_mut();
         let charge = session.charge_copy(self.outbox.medium_bytes())?;
@@ -242,7 +242,8 @@ impl Connection {
     /// Moves the session's PDUs to the outbox.
     fn fill(&mut self, now: Instant) {
         let session = &mut *self.session.borrow_mut();
-        // The commands whose responses are sent now have ended: one clock reading for all of them.
+        // All commands whose responses are sent now get the same end time, so that the clock is read only
+        // once.
         let mut ended = None;
         while self.outbox.has_room() {
             let Some(transmit) = session.machine.poll_transmit(self.id) else { break };
@@ -264,7 +265,7 @@ impl Connection {
                 self.outbox.keep(lock);
             }
         }
-        // The last queued PDU may allow the connection to be closed.
+        // The state machine may report that the connection can be closed after the last queued PDU.
         session.handle_events(now);
     }
 

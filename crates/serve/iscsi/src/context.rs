@@ -15,7 +15,8 @@ pub const ISCSI: &str = "iscsi";
 
 /// The iSCSI front end: targets, LUN maps, access control and sessions.
 pub struct Iscsi {
-    /// The current configuration. A change replaces it; sessions hold the parts they use by `Arc`.
+    /// The current configuration. A configuration change replaces it; sessions hold the parts that they use
+    /// by `Arc`.
     pub(crate) config: Lock<Arc<Config>>,
     pub(crate) registry: Registry,
     backoff: Lock<Backoff>,
@@ -30,7 +31,7 @@ pub(crate) struct Context {
 }
 
 impl Iscsi {
-    /// A front end that serves these targets on `cores` reactor threads.
+    /// Creates a front end that serves these targets on `cores` reactor threads.
     pub fn new(config: Config, cores: usize) -> Arc<Iscsi> {
         Arc::new(Iscsi {
             registry: Registry::new(cores.max(1), &config.limits),
@@ -45,7 +46,7 @@ impl Iscsi {
         Arc::clone(&self.config.lock())
     }
 
-    /// Replaces the configuration. Call it within [`Server::reconfigure`], which lets sessions adapt.
+    /// Replaces the configuration. Must be called within [`Server::reconfigure`], which makes sessions adapt.
     /// Initiators are notified of added and removed LUNs (REPORTED LUNS DATA HAS CHANGED), and are asked to
     /// log out if they have lost their target. `random` is not replaced; existing sessions keep the memory
     /// limits of their login.

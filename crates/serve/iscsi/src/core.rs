@@ -53,13 +53,14 @@ impl CoreSessions {
         self.sessions.borrow().values().cloned().collect()
     }
 
-    /// The session that has this slot: another one may have its TSIH by now.
+    /// The session that has this slot. Another session may have its TSIH by now, so the whole slot is
+    /// compared.
     fn session_of(&self, slot: SessionSlot) -> Option<SharedSession> {
         self.session(slot.tsih).filter(|session| session.borrow().identity.slot == slot)
     }
 
-    /// Reserves a connection in a session, and returns the session's window. The connection may have the CID
-    /// of another one, which it replaces (RFC 7143 section 6.3.4).
+    /// Reserves a connection in a session, and returns the session's window. If the session has a connection
+    /// with the same CID, the new connection will replace it (RFC 7143 section 6.3.4).
     pub(crate) fn reserve(&self, slot: SessionSlot, cid: Cid) -> Result<(Sn, Sn), Refusal> {
         let session = self.session_of(slot).ok_or(Refusal::NoSuchSession(slot.tsih))?;
         let mut session = session.borrow_mut();
@@ -83,8 +84,8 @@ impl CoreSessions {
             self.release(admitted.slot, admitted.login.request.cid);
         }
         if !self.is_current(&mut admitted) {
-            // The configuration has changed since the login began. The initiator retries, and that login
-            // returns the reason.
+            // The configuration has changed since the login began. The initiator retries, and gets the reason
+            // in the response to that login.
             if admitted.leading {
                 self.context.registry().vacate(admitted.slot);
             }
@@ -93,7 +94,7 @@ impl CoreSessions {
         let session = match (admitted.leading, self.session_of(admitted.slot)) {
             (true, _) if self.context.registry().holds(admitted.slot) => self.begin_session(&admitted),
             (false, Some(session)) => session,
-            // Since the check, another login has taken its slot, or its session has ended.
+            // Another login has taken the slot since the check, or the session has ended.
             _ => return,
         };
         match Connection::new(&self.scratch, &session, admitted) {
@@ -192,13 +193,13 @@ async fn serve(
     drop(connection); // closes the socket
     session.borrow_mut().lose_link(reactor::now(), id);
     drop(permit);
-    // The nexus' next session must not start while commands of this one can still reach the medium.
+    // The next session of the nexus must not start while commands of this session can still reach the medium.
     let aborted_units = session.borrow_mut().commands.take_aborted_units();
     quiesce(&core.context.server, aborted_units).await;
     core.end_session_without_links(&session);
 }
 
-/// Messages between cores.
+/// Messages to other cores.
 impl Context {
     /// Runs a closure on another core with that core's part of the front end.
     pub(crate) fn tell(&self, core: usize, what: impl FnOnce(&Rc<CoreSessions>) + Send + 'static) {

@@ -1,8 +1,8 @@
 //! SendTargets responses (RFC 7143 appendix C): the targets that an initiator may use, and their portals.
 //!
-//! A list is produced in parts, on request: a session keeps one part and no configuration. The list is
-//! ordered by name, and a part begins at a name. So a target that is served all the time is in exactly one
-//! part, even if others are added or removed in between.
+//! A list is produced in parts, on request, so that a session keeps only one part and no configuration. The
+//! list is ordered by name, and a part begins at a name. A target that is served all the time is therefore in
+//! exactly one part, even if others are added or removed in between.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,15 +14,15 @@ use crate::config::{Config, Target};
 pub(crate) struct SendTargetsRequester<'a> {
     pub(crate) initiator: &'a str,
     pub(crate) address: IpAddr,
-    /// The local address of its connection: known to be reachable.
+    /// The local address of its connection, which is known to be reachable.
     pub(crate) local: SocketAddr,
 }
 
-/// A part of a response is at most as long as one PDU of the requester, and as this: libiscsi accepts PDUs of
-/// 256 KiB, and no response that takes several.
+/// Maximum length of a part of a response, in addition to the requester's limit for one PDU. libiscsi accepts
+/// PDUs of 256 KiB, but no response that consists of several PDUs.
 pub(crate) const PART_BYTES_MAX: usize = 256 << 10;
 
-/// The targets that `requester` may log in to, from the name `from` on; others are not reported.
+/// The targets to which `requester` may log in, from the name `from` on. Other targets are not reported.
 pub(crate) fn visible<'a>(
     config: &'a Config,
     requester: &'a SendTargetsRequester<'a>,
@@ -35,8 +35,8 @@ pub(crate) fn visible<'a>(
 }
 
 /// A part of a SendTargets response: `TargetName` and its `TargetAddress`es, each terminated by a NUL. Also
-/// returns the name of the first target of the next part, if there is one. It fits into `segment_max` bytes
-/// unless a single target does not.
+/// returns the name of the first target of the next part, if there is one. The part fits into `segment_max`
+/// bytes unless a single target does not.
 pub(crate) fn describe<'a>(
     targets: impl Iterator<Item = &'a Target>,
     portals: &[Portal],
@@ -63,7 +63,8 @@ pub(crate) fn describe<'a>(
     (text, None)
 }
 
-/// The address to report for a portal to a requester connected to `local`; `None` if it could not reach it.
+/// The address of a portal to report to a requester that is connected to `local`; `None` if the requester
+/// could not reach the portal.
 fn address_for(portal: &Portal, local: SocketAddr) -> Option<String> {
     if let Some(advertised) = &portal.advertise {
         return Some(advertised.clone());
@@ -71,15 +72,16 @@ fn address_for(portal: &Portal, local: SocketAddr) -> Option<String> {
     let address = portal.listen.inet()?;
     let (listen, here) = (address.ip(), local.ip().to_canonical());
     if listen.is_unspecified() {
-        // The requester's own destination address works, but it must be of the family that the portal
-        // accepts.
+        // A wildcard portal is reachable at the address to which the requester has connected, if that address
+        // is of the family that the portal accepts.
         return (listen.is_ipv6() == here.is_ipv6()).then(|| with_port(here, address.port()));
     }
     let near = listen == here || (listen.is_loopback() == here.is_loopback() && !link_local(listen));
     near.then(|| with_port(listen, address.port()))
 }
 
-/// IPv6 link-local addresses need a zone, which is meaningless to the requester.
+/// Whether this is an IPv6 link-local address. Such an address needs a zone, which is meaningless to the
+/// requester.
 fn link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
@@ -141,8 +143,8 @@ mod tests {
         String::from_utf8(all).expect("UTF-8").replace('\0', "\n")
     }
 
-    /// Thousands of targets, every other one not visible: no part exceeds its limit, and the parts add up to
-    /// the whole.
+    /// There are thousands of targets, and every second one is not visible. No part exceeds its limit, and
+    /// the parts together list all visible targets.
     #[test]
     fn a_long_list_is_told_in_parts_of_bounded_length() {
         let name = |number: usize| format!("iqn.2026-11.example:store-{number:05}");
@@ -160,7 +162,7 @@ mod tests {
         }
     }
 
-    /// Regression: after a reload between two parts, a target that remained was in neither.
+    /// Regression: after a reload between two parts, a target that remained was in neither part.
     #[test]
     fn targets_that_stay_are_listed_once_although_others_come_and_go_between_the_parts() {
         let local: SocketAddr = "192.0.2.7:3260".parse().expect("an address");

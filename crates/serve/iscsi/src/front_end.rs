@@ -24,13 +24,12 @@ use crate::session::SharedSession;
 use crate::status::{Loss, SessionStatus, losses};
 
 impl Iscsi {
-    /// What current sessions would lose if `wanted` were served at `portals`. Blocks like
-    /// [`Iscsi::sessions`].
+    /// The losses of current sessions if `wanted` were served at `portals`. Blocks like [`Iscsi::sessions`].
     pub fn losses(&self, server: &Server, wanted: &Config, portals: &[Portal]) -> Vec<Loss> {
         losses(&self.sessions(server), &self.config(), &server.portals(), wanted, portals)
     }
 
-    /// The status of all sessions. Blocks for up to one second; not for reactor threads.
+    /// The status of all sessions. Blocks for up to one second, so reactor threads must not call it.
     pub fn sessions(&self, server: &Server) -> Vec<SessionStatus> {
         let status = |local: &Rc<RunningCore>| local.front_end::<CoreSessions>().map(|core| core.status());
         let by_core = server.ask_cores(Duration::from_secs(1), status);
@@ -39,8 +38,8 @@ impl Iscsi {
         sessions
     }
 
-    /// Ends the sessions with this TSIH or of this initiator, and returns their number. Requests that their
-    /// initiators log out within five seconds; with `force`, closes the connections immediately. The
+    /// Ends the sessions with this TSIH or of this initiator, and returns their number. Requests the
+    /// initiators to log out within five seconds; with `force`, closes the connections immediately. The
     /// initiators may log in again. Blocks like [`Iscsi::sessions`].
     pub fn drop_sessions(&self, server: &Server, which: &str, force: bool) -> usize {
         let (tsih, name) = (which.parse::<u16>().ok(), which.to_owned());
@@ -106,7 +105,7 @@ impl CoreFrontEnd for CoreSessions {
                 traffic: session.traffic(),
             }
         });
-        // Logical units count data for all cores together: the first core reports it.
+        // Logical units count data for all cores together, so only the first core reports it.
         let units = if self.index == 0 { units_of(&self.context) } else { BTreeMap::new() };
         units.values().for_each(|unit| drop(self.tally.volume(unit.volume())));
         let mut statistics = self.tally.statistics(sessions);
@@ -186,7 +185,7 @@ fn tick_session(server: &Server, session: &SharedSession, now: Instant, stall: D
         session.machine.handle_timeout(now);
         session.handle_events(now);
     }
-    // Blocked connections themselves check how long the socket has accepted no data.
+    // A blocked connection checks for how long its socket has accepted no data when it is woken.
     session.links().filter(|link| link.is_blocked()).for_each(|link| link.wake());
     session.commands.in_flight() > 0
 }

@@ -1,16 +1,16 @@
 //! Reception of a connection: headers are parsed in sequence, and data segments are moved to their
 //! destinations.
 //!
-//! Everything available is read into the core's one scratch buffer and parsed in place. Only a large rest of
-//! a data segment is received directly into its destination. Between two reads a connection keeps only an
-//! incomplete header, so an idle session costs no receive buffer.
+//! All available bytes are read into the core's scratch buffer and parsed in place. Only if the rest of a
+//! data segment is large is it received directly into its destination. Between two reads a connection keeps
+//! only an incomplete header, so an idle session costs no receive buffer.
 //!
-//! Only whole blocks are stored in a RAM volume's memory ([`WholeBlocks`]), wherever a PDU, a read or the
-//! connection ends. The start of an incomplete block is kept with its command.
+//! Only whole blocks are stored in a RAM volume's memory ([`WholeBlocks`]), even if a PDU, a read or the
+//! connection ends within a block. The start of an incomplete block is kept with its command.
 //!
 //! With data digests, data is stored in a RAM volume's memory only after its digest has been checked: from
-//! the scratch buffer if the whole segment is there, otherwise from a buffer that collects it. Each piece is
-//! summed on arrival, while it is in the cache.
+//! the scratch buffer if the whole segment is there, otherwise from a buffer that collects it. The digest of
+//! each piece is computed on arrival, while the piece is in the CPU cache.
 //!
 //! ```text
 //!   scratch      | hdr | data | hdr | data…          one read, many PDUs: data are copied
@@ -57,7 +57,7 @@ pub(crate) struct Inbox {
 /// A data segment being received.
 struct Segment {
     destination: Destination,
-    /// Without padding.
+    /// The length of the data, without padding.
     length: usize,
     received: usize,
     /// Padding and digest, at most seven bytes.
@@ -65,9 +65,9 @@ struct Segment {
     trailer_length: usize,
     trailer_received: usize,
     digest: RunningDigest,
-    /// The data until its digest is checked, if its destination is a RAM volume's memory.
+    /// Holds the data until its digest is checked, if its destination is a RAM volume's memory.
     unchecked: Option<Buffer>,
-    /// All of the data, if it does not belong to a task.
+    /// Holds all of the data, if it does not belong to a task.
     kept: Vec<u8>,
 }
 
@@ -171,11 +171,11 @@ impl Inbox {
         }
         session.machine.handle_segment(input.now, input.connection, holds, &segment.kept)?;
         if let Destination::Task { task, .. } = segment.destination {
-            // The rest of its last block may arrive at any time. The incomplete block of a connection's
-            // current segment is not charged, but that of every other command is.
+            // The rest of the command's last block may arrive much later, so its incomplete block is charged
+            // now. Only the incomplete block of a connection's current segment is not charged.
             session.charge_incomplete(task);
         }
-        self.segment = None; // it is large: not moved out, but dropped where it is
+        self.segment = None; // drop it in place, because moving it would copy it
         session.handle_events(input.now);
         Ok(())
     }
@@ -254,7 +254,7 @@ impl Segment {
         match self.destination {
             Destination::None | Destination::Discard => {}
             Destination::Inline => {
-                self.kept.reserve_exact(self.length - self.received); // no more than is counted
+                self.kept.reserve_exact(self.length - self.received); // no more than was charged
                 self.kept.extend_from_slice(data);
             }
             Destination::Task { task, offset } => {
@@ -271,8 +271,9 @@ impl Segment {
         }
     }
 
-    /// Whether the data is buffered until its digest is checked. Once started this continues, even if the
-    /// destination is no longer a RAM volume's memory (`Session::withdraw_slow_transfers`).
+    /// Whether the data is buffered until its digest is checked. Once the data of a segment is buffered, this
+    /// stays so even if the destination is no longer a RAM volume's memory
+    /// (`Session::withdraw_slow_transfers`).
     fn is_to_be_checked(&self, landing: &Landing, framing: Framing) -> bool {
         self.unchecked.is_some() || framing.data_digest && matches!(landing, Landing::Memory { .. })
     }
@@ -282,7 +283,7 @@ impl Segment {
         self.unchecked.get_or_insert_with(|| Buffer::recycled(self.length))
     }
 
-    /// Sums `length` bytes received after the previous ones.
+    /// Adds the `length` bytes that were received last to the digest.
     fn sum_placed(&mut self, session: &mut Session, length: usize) {
         let placed = self.received..self.received + length;
         if let Some(unchecked) = &self.unchecked {
@@ -294,7 +295,7 @@ impl Segment {
         }
     }
 
-    /// The digest matches: moves the buffered data to its destination.
+    /// Moves the buffered data to its destination, once its digest has been found correct.
     fn release(&self, session: &mut Session) {
         if let Destination::Task { task, offset } = self.destination
             && let Some(unchecked) = &self.unchecked
@@ -308,7 +309,7 @@ impl Segment {
         self.received == self.length && self.trailer_received == self.trailer_length
     }
 
-    /// The digest also covers the padding (RFC 7143 section 11.2.4).
+    /// Whether the received digest is correct. A digest also covers the padding (RFC 7143 section 11.2.4).
     fn digest_holds(&self) -> bool {
         let (padding, told) =
             self.trailer[..self.trailer_length].split_at(self.trailer_length - DIGEST_BYTES);

@@ -7,35 +7,35 @@
 //! Reading order:
 //!
 //! - [`Config`] - targets, LUN maps, limits
-//! - `context`: state shared by all cores
-//! - `registry`: all sessions
-//! - `session`: commands, whose life cycle and LUNs are those of the crate `scsi_session`; with `management`
-//!   (task management), `slow_peers` and `report`
-//! - `inbox`, `outbox`, `link` and `connection`: bytes
-//! - `core`: the sessions of a core
-//! - `admission`: login, with `refusal` for failed logins
-//! - `front_end`: the interface to the server
-//! - `status`: also the effects of a configuration change
+//! - `context` - state shared by all cores
+//! - `registry` - all sessions
+//! - `session` - the commands of a session, whose life cycle and LUNs are in the crate `scsi_session`; with
+//!   `management` (task management), `slow_peers` and `report`
+//! - `inbox`, `outbox`, `link` and `connection` - reception and transmission
+//! - `core` - the sessions of a core
+//! - `admission` - login, with `refusal` for failed logins
+//! - `front_end` - the interface to the server
+//! - `status` - the status of sessions, and the effects of a configuration change on them
 //!
 //! # Data
 //!
 //! Overlapping outstanding commands have no order, but each block contains the data of one of them. Only
-//! whole blocks reach a RAM volume. The start of an incomplete block waits with its command, so an
-//! interrupted write leaves each block old or new. Stores, receives, UNMAP and copies of a block exclude each
-//! other, and allocation is recorded with them (`host::ram`).
+//! whole blocks reach a RAM volume. The start of an incomplete block is kept with its command, so after an
+//! interrupted write each block is either old or new. Stores, receives, UNMAP and copies of a block exclude
+//! each other, and the allocation of the block is recorded under the same exclusion (`host::ram`).
 //!
-//! There is one exception, the price of sending without a copy: a READ without data digests may return a
-//! block that is half old and half new if another core stores to it during transmission. This can
+//! There is one exception, because data is sent without a copy: a READ without data digests may return a
+//! block that is half old and half new, if another core stores to the block during transmission. This can
 //! happen only while the READ and a WRITE of the block are outstanding at the same time, in sessions on
 //! different cores. Once the WRITE has completed, the block reads consistently.
 //!
 //! # Input validation
 //!
-//! `iscsi::pdu` rejects what the RFC forbids in a PDU, `iscsi::target` what it forbids in a session, and
+//! `iscsi::pdu` rejects violations of the RFC within a PDU, `iscsi::target` violations within a session, and
 //! `logical_unit` invalid CDBs and parameter lists. Each rule is a variant of an enum. The number and
 //! duration of discovery sessions are limited (`registry`). Each command declares the memory it takes in
 //! addition to its data (`Job::working_bytes`); `tests/memory.rs` of `logical_unit` checks this with a
-//! counting allocator. `tests/strangers.rs` checks the limits of peers that have not logged in.
+//! counting allocator. `tests/strangers.rs` checks the limits for peers that have not logged in.
 
 mod admission;
 mod config;

@@ -1,4 +1,4 @@
-//! The shared state of a connection, through which the rest of its session wakes or ends it.
+//! The shared state of a connection, through which other parts of its session wake or end the connection.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use iscsi::pdu::Cid;
 use iscsi::target::CloseReason;
 
-/// Transfers of a peer that is this late are moved from the volume's memory to a buffer if others wait for
-/// their blocks.
+/// Transfers of a peer that is late by this time are moved from the volume's memory to a buffer, if other
+/// commands wait for their blocks.
 pub(crate) const SLOW: Duration = Duration::from_secs(1);
 
 /// The shared state of a connection. Its task is in `connection`.
@@ -22,16 +22,17 @@ pub(crate) struct Link {
     closing: Cell<Option<Closing>>,
     /// The outbox was not empty when the task last started to wait: the socket accepted no more.
     blocked: Cell<bool>,
-    /// Other commands wait for blocks that it sends from the volume's memory.
+    /// Other commands wait for blocks that this connection sends from the volume's memory.
     to_withdraw: Cell<bool>,
-    /// Since when copies of blocks have waited for its socket. It stays set after the socket accepts data again:
-    /// [`Link::copies_since`] checks that.
+    /// Since when copies of blocks have waited for the socket. The value is not reset when the socket accepts
+    /// data again: [`Link::copies_since`] checks whether the socket is still full.
     copies: Cell<Option<Instant>>,
-    /// The progress number of outstanding Data-Out ([`Link::observe_owed`]), and the check that first found it.
+    /// The progress number of outstanding Data-Out ([`Link::observe_owed`]), and the check that first found
+    /// it.
     owed: Cell<Option<(u64, Instant)>>,
 }
 
-/// How a connection is to end.
+/// How to end a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
     /// After all queued PDUs have been sent.
@@ -42,7 +43,7 @@ pub(crate) enum Closing {
     /// - an administrator ends its session immediately;
     /// - its portal was removed;
     /// - its target was reset (TARGET COLD RESET);
-    /// - the server ends.
+    /// - the server shuts down.
     Abrupt,
     /// Immediately: the peer has sent none of its outstanding data for too long, or other commands wait for
     /// resources that it holds.
@@ -67,7 +68,7 @@ impl Link {
         }
     }
 
-    /// Wakes its task.
+    /// Wakes the task of the connection.
     pub(crate) fn wake(&self) {
         if !self.woken.replace(true)
             && let Some(waker) = self.waker.borrow().as_ref()
@@ -76,7 +77,7 @@ impl Link {
         }
     }
 
-    /// Ready if it was woken since the last call.
+    /// Ready if the connection was woken since the last call.
     pub(crate) fn poll_woken(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.woken.take() {
             return Poll::Ready(());
@@ -89,7 +90,7 @@ impl Link {
         Poll::Pending
     }
 
-    /// Closes it once all queued PDUs are sent.
+    /// Closes the connection once all queued PDUs are sent.
     pub(crate) fn close(&self, reason: CloseReason) {
         if self.closing.get().is_none() {
             self.closing.set(Some(Closing::Polite(reason)));
@@ -97,31 +98,31 @@ impl Link {
         self.wake();
     }
 
-    /// Ends it now.
+    /// Ends the connection immediately.
     pub(crate) fn cut(&self) {
         self.closing.set(Some(Closing::Abrupt));
         self.wake();
     }
 
-    /// Cuts it because its peer is slow.
+    /// Cuts the connection because its peer is slow.
     pub(crate) fn cut_slow(&self) {
         self.closing.set(Some(Closing::TooSlow));
         self.wake();
     }
 
-    /// Cuts it because its discovery session has lasted longer than `discovery-time`.
+    /// Cuts the connection because its discovery session has lasted longer than `discovery-time`.
     pub(crate) fn cut_late(&self) {
         self.closing.set(Some(Closing::TooLong));
         self.wake();
     }
 
-    /// Requests a copy of the blocks that it sends from the volume's memory.
+    /// Requests that the connection copies the blocks that it sends from the volume's memory.
     pub(crate) fn withdraw(&self) {
         self.to_withdraw.set(true);
         self.wake();
     }
 
-    /// Whether that was requested; resets the request.
+    /// Whether [`Link::withdraw`] was called; resets the request.
     pub(crate) fn take_withdrawal(&self) -> bool {
         self.to_withdraw.take()
     }
@@ -136,9 +137,9 @@ impl Link {
         self.copies.get().filter(|_| self.is_blocked())
     }
 
-    /// Records the progress of outstanding Data-Out, as each check finds it: a number that changes when data arrives,
-    /// and when a command starts or stops waiting for data. `None` if no command waits. Returns the time of the
-    /// check that first found this number.
+    /// Records the progress of outstanding Data-Out at a check. Progress is a number that changes when data
+    /// arrives, and when a command starts or stops waiting for data; it is `None` if no command waits.
+    /// Returns the time of the check that first found this number.
     pub(crate) fn observe_owed(&self, now: Instant, received: Option<u64>) -> Option<Instant> {
         let owed = received.map(|received| match self.owed.get() {
             Some((before, since)) if before == received => (before, since),

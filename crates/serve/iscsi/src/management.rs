@@ -1,10 +1,10 @@
-//! Task management (RFC 7143 section 11.5): which commands a function aborts, on which cores, and when its
-//! response is sent.
+//! Task management (RFC 7143 section 11.5): selects the commands that a function aborts, on all cores, and
+//! sends its response.
 //!
 //! The response is sent when the aborted commands can no longer reach the medium: they have been removed on
 //! every core, and their devices have quiesced. If a device does not quiesce in time, its volume is fenced
 //! (not ready for any initiator) until it does, and the response is sent immediately
-//! (`front_end_core::fence`).
+//! ([`front_end_core::Server::fence`]).
 
 use std::cell::RefCell;
 use std::rc::Weak;
@@ -21,7 +21,7 @@ use crate::session::Session;
 
 impl Session {
     /// Executes a function and sends its response. The session's own commands are aborted immediately, since
-    /// the function does not affect later commands; the rest runs as a task.
+    /// the function does not affect later commands; the rest of the function runs as a task.
     pub(crate) fn manage(&mut self, request: TmfRequest) {
         self.tally.note(Counted::TaskManagement, self.target(), name(request.function));
         let (units, untold) = self.end_own(&request);
@@ -80,7 +80,7 @@ impl Session {
                 }
                 (all, Vec::new())
             }
-            // Queries, unsupported functions, and LUNs that do not exist.
+            // Queries, unsupported functions, and functions for LUNs that do not exist.
             _ => (Vec::new(), Vec::new()),
         }
     }
@@ -104,7 +104,7 @@ async fn carry_out(
                 close_others(context, session);
             }
         }
-        // No initiator can be in the state that this function ends: INQUIRY reports NORMACA = 0.
+        // There is no ACA condition to clear: INQUIRY reports NORMACA = 0.
         (Function::ClearAca, _) => return Outcome::NotSupported,
         (Function::ITNexusReset | Function::AbortTask, _) => quiesce(server, units).await,
         (Function::QueryTask, _) => return yes(request.referenced.is_some()),
@@ -130,8 +130,8 @@ fn yes(found: bool) -> Outcome {
     if found { Outcome::FunctionSucceeded } else { Outcome::FunctionComplete }
 }
 
-/// TARGET COLD RESET ends all sessions of the target. The others end immediately; the state machine ends this
-/// one after its response.
+/// TARGET COLD RESET ends all sessions of the target. This function ends the other sessions immediately. The
+/// state machine ends the requesting session after its response.
 fn close_others(context: &Context, session: &Weak<RefCell<Session>>) {
     let own = with(session, |session| (session.identity.target.clone(), session.identity.slot.tsih));
     if let Some((Some(target), tsih)) = own {
@@ -142,8 +142,8 @@ fn close_others(context: &Context, session: &Weak<RefCell<Session>>) {
     }
 }
 
-/// Aborts all commands of other sessions for `unit`. The requesting session's own have been aborted already,
-/// and its later ones are executed.
+/// Aborts all commands of other sessions for `unit`. The requesting session's earlier commands have already
+/// been aborted, and its later commands are executed.
 async fn end_everybodys(server: &Server, session: &Weak<RefCell<Session>>, unit: &Arc<LogicalUnit>) {
     let spared = with(session, |session| session.commands.nexus_of(unit)).flatten();
     abort_everybodys(server, unit, spared).await;

@@ -1,7 +1,7 @@
 //! The send queue of a connection, with the digests of the PDUs it sends.
 //!
-//! It is filled from the session's state machine up to a limit, then sent until it is empty; meanwhile, the
-//! socket's buffer keeps the link busy.
+//! The queue is filled from the session's state machine up to a limit, and then sent until it is empty. While
+//! it is refilled, the socket's buffer keeps the link busy.
 //!
 //! With data digests, blocks of a RAM volume are copied when they are queued. Otherwise another session could
 //! overwrite them between the digest and the kernel's copy, and the initiator would close the connection
@@ -23,24 +23,26 @@ const FILL_BYTES: usize = 1 << 20;
 /// The limit of a discovery session, whose responses are short except SendTargets.
 const DISCOVERY_FILL_BYTES: usize = 16 << 10;
 
-/// The limit with data digests: the copies should still be in the L2 cache when the kernel copies them.
+/// The limit with data digests. The server's copies should still be in the L2 cache when the kernel copies
+/// them.
 const STAGED_BYTES: usize = 256 << 10;
-/// Copies up to this length go into the arena: one slice per PDU for the kernel instead of two.
+/// Copies up to this length are put into the arena, next to the header, so that the kernel gets one slice per
+/// PDU instead of two.
 const ARENA_COPY_BYTES_MAX: usize = 8 << 10;
-/// Size of the pieces that are copied and then summed: a part of the L1 cache.
+/// Size of the pieces that are copied and then added to the digest: small enough for the L1 cache.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// The longest data segment to a peer with the limit `peer_max`: with data digests not longer than the limit
-/// of copies.
+/// The longest data segment to send to a peer with the limit `peer_max`. With data digests, it is also
+/// limited by the limit of copies.
 pub(crate) fn segment_max(peer_max: u32, framing: Framing) -> u32 {
     if framing.data_digest { peer_max.min(STAGED_BYTES as u32) } else { peer_max }
 }
 
 /// Resources that are held until a payload has been sent.
 enum HeldUntilSent {
-    /// The lock of its blocks, against atomic writes.
+    /// The lock of the payload's blocks, which excludes atomic writes.
     Range(block::Shared),
-    /// Memory for its copy.
+    /// Memory for a copy of the payload.
     Memory { _charge: Charge },
 }
 
@@ -52,13 +54,13 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// An empty queue.
+    /// Creates an empty queue.
     pub(crate) fn new(framing: Framing) -> Outbox {
         let fill_bytes = if framing.data_digest { STAGED_BYTES } else { FILL_BYTES };
         Outbox { framing, fill_bytes, queue: SendQueue::default() }
     }
 
-    /// An empty queue for a discovery session.
+    /// Creates an empty queue for a discovery session.
     pub(crate) fn of_discovery(framing: Framing) -> Outbox {
         Outbox { fill_bytes: DISCOVERY_FILL_BYTES, ..Outbox::new(framing) }
     }
@@ -121,14 +123,14 @@ impl Outbox {
                 Some((payload, range, keep))
             }
         };
-        // The trailer is made while the data is at hand, and placed after the position of the data.
+        // The trailer was computed from the data above, and is placed after the position of the data.
         if let Some((payload, rest, keep)) = segment {
             self.queue.push(arena_end, payload, rest, keep.map(HeldUntilSent::Range));
         }
     }
 
-    /// Copies blocks and sums the copy, which holds no lock. A short copy goes into the arena with its
-    /// digest; for a long one, only the digest does. Whole blocks need no padding.
+    /// Queues a copy of blocks and its digest. The copy needs no lock. A short copy is put into the arena
+    /// with its digest; of a long copy, only the digest is. Whole blocks need no padding.
     fn push_copy(
         &mut self,
         region: &Region,
@@ -152,7 +154,7 @@ impl Outbox {
         Some((Payload::Buffer(Rc::new(copy)), whole, None))
     }
 
-    /// Holds `lock` until everything queued so far has been sent, unless it was copied.
+    /// Holds `lock` until everything queued so far has been sent, unless the data was copied.
     pub(crate) fn keep(&mut self, lock: block::Shared) {
         if !self.framing.data_digest && self.queue.segments().next().is_some() {
             let arena_end = self.queue.arena_end();
@@ -172,7 +174,7 @@ impl Outbox {
         self.queue.segments().any(|segment| matches!(segment.keep, Some(HeldUntilSent::Memory { .. })))
     }
 
-    /// Queued bytes that are in the volume's memory.
+    /// Number of queued bytes that are in the volume's memory.
     pub(crate) fn medium_bytes(&self) -> usize {
         let on_the_medium =
             self.queue.segments().filter(|segment| matches!(segment.payload, Payload::Memory(_)));
@@ -285,7 +287,8 @@ mod tests {
     #[test]
     fn bytes_leave_in_their_order_however_few_are_taken_at_once() {
         let header = Bhs::new(Opcode::DataIn);
-        // Headers alone, a part of the data that needs padding, and data without a header in between.
+        // The expected bytes are headers alone, data that needs padding, and data that follows other data
+        // without a header in between.
         let mut expected = [&header.0[..], &header.0, &[7; 5], &[0; 3], &header.0, &[8; 4]].concat();
         expected.extend([9; 6].iter().chain(&[0; 2]).chain(&header.0));
         for width in 1..=expected.len() {

@@ -1,11 +1,12 @@
 //! Failed logins: reasons to refuse a login, with the status that the initiator gets and the more detailed
 //! log text; and delays after wrong secrets.
 //!
-//! To prevent guessing, login attempts after wrong CHAP secrets are delayed, longer each time.
+//! To prevent guessing, login attempts after wrong CHAP secrets are delayed, and the delay increases each
+//! time.
 //!
 //! Wrong secrets are counted per address, target and user together: guessing a user's secret delays that user
-//! only from the guesser's address. While a user is delayed no proof is checked, right or wrong, so that the
-//! response reveals nothing.
+//! only from the guesser's address. While a user is delayed, no CHAP response of this user is checked, so
+//! that the server's response does not reveal whether the secret is correct.
 //!
 //! The number of entries is limited. When all are in use, the address with the most entries loses one. Its
 //! user with the fewest wrong secrets is merged into a shared entry for all users of that address without
@@ -32,13 +33,13 @@ pub(crate) enum Refusal {
     PortalGroup(u16),
     /// The target's `initiators` list does not contain the initiator.
     InitiatorNotListed,
-    /// The target's `networks` do not contain its address.
+    /// The target's `networks` do not contain the initiator's address.
     NetworkNotListed,
     /// The account's `initiators` list does not contain the initiator.
     NotTheUsersName,
     /// The session of the same name and ISID belongs to this user.
     SessionOfAnother(String),
-    /// Its TSIH identifies no session of its nexus and user.
+    /// The TSIH of the login does not identify a session of its nexus and user.
     NoSuchSession(Tsih),
     /// The session's limit of connections is reached.
     SessionIsFull,
@@ -46,7 +47,7 @@ pub(crate) enum Refusal {
     ServerIsFull,
     /// The session of its nexus was reinstated too often while this login waited.
     ReplacedTooOften,
-    /// Too many wrong secrets for this user from its address; the remaining delay.
+    /// There were too many wrong secrets for this user from its address. Contains the remaining delay.
     TooManyGuesses(Duration),
 }
 
@@ -69,8 +70,8 @@ impl Refusal {
         }
     }
 
-    /// The login status. For a hidden target, an initiator without access gets the same status as for one
-    /// that does not exist.
+    /// The login status. For a hidden target, an initiator without access gets the same status as for a
+    /// target that does not exist.
     pub(crate) fn status(&self, hidden: bool) -> LoginStatus {
         match self {
             Refusal::NotOpen | Refusal::TooManyGuesses(_) => LoginStatus::ServiceUnavailable,
@@ -89,7 +90,8 @@ impl Refusal {
     }
 }
 
-/// The cause in the log, with the key of the configuration that decides it: `docs/logs.md` has them all.
+/// The cause as logged, with the configuration key that determines it. `docs/logs.md` lists all of these
+/// texts.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -125,7 +127,7 @@ pub(crate) struct Attempt<'a> {
 /// Counts of wrong secrets.
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
-    /// User names are chosen by peers, so hashes of them are kept, with a secret key.
+    /// Hashes user names with a secret key. Peers choose the names, so only hashes of them are stored.
     hasher: RandomState,
     entries: BTreeMap<Key, Entry>,
 }
@@ -147,23 +149,23 @@ pub(crate) const FIRST_WAIT: Duration = Duration::from_secs(1);
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Time without further wrong secrets after which they are no longer counted.
 pub(crate) const FORGOTTEN: Duration = Duration::from_secs(600);
-/// Entries of 64 bytes, keys included.
+/// Maximum number of entries, 64 bytes each including the key.
 pub(crate) const ENTRIES_MAX: usize = 4096;
 
 impl Backoff {
-    /// The remaining delay of an attempt; `None` if its proof may be checked.
+    /// The remaining delay of an attempt; `None` if its CHAP response may be checked.
     pub(crate) fn wait(&self, now: Instant, attempt: &Attempt<'_>) -> Option<Duration> {
         let entry = self.entries.get(&self.key(now, attempt))?;
         let left = entry.wait().checked_sub(now.saturating_duration_since(entry.last))?;
         (!left.is_zero()).then_some(left)
     }
 
-    /// Records a wrong proof. Returns the delay if it is the first one, or the maximum for the first time,
-    /// because an administrator must see these.
+    /// Records a wrong CHAP response. Returns the delay if it is the first delay, or if it reaches the
+    /// maximum for the first time, because an administrator must see both.
     pub(crate) fn failed(&mut self, now: Instant, attempt: &Attempt<'_>) -> Option<Duration> {
         let mut key = self.key(now, attempt);
-        // At most two iterations: the first one may create a shared entry for the address, which uses the
-        // space.
+        // This needs at most two iterations: the first one may create a shared entry for the address, which
+        // takes the freed space.
         while !self.entries.contains_key(&key) && self.entries.len() >= ENTRIES_MAX {
             self.make_room(now);
             key = self.key(now, attempt);
@@ -180,7 +182,7 @@ impl Backoff {
         is_news.then_some(wait)
     }
 
-    /// Records a correct proof: removes the user's own entry. The shared entry of other users stays.
+    /// Records a correct CHAP response: removes the user's own entry. The shared entry of other users stays.
     pub(crate) fn succeeded(&mut self, attempt: &Attempt<'_>) {
         self.entries.remove(&self.own_key(attempt));
     }
@@ -210,7 +212,7 @@ impl Backoff {
                 others.failures = others.failures.max(least.failures);
                 others.last = others.last.max(least.last);
             }
-            // Each address has one entry.
+            // Each address has only one entry: remove the one with the fewest wrong secrets.
             _ => drop(self.remove_least((Bound::Unbounded, Bound::Unbounded))),
         }
     }
@@ -225,7 +227,7 @@ impl Backoff {
         heaviest
     }
 
-    /// Removes the entry with the fewest wrong secrets in this range; the oldest if there are several.
+    /// Removes the entry with the fewest wrong secrets in this range; of several such entries, the oldest.
     fn remove_least(&mut self, among: (Bound<Key>, Bound<Key>)) -> Option<Entry> {
         let least = self.entries.range(among).min_by_key(|(_, entry)| (entry.failures, entry.last))?;
         let key = *least.0;
@@ -330,8 +332,8 @@ mod tests {
         assert_eq!(backoff.wait(now + seconds(601), &alice), None, "one again");
     }
 
-    /// Regression: all entries were taken by users with five wrong secrets each. A user with four had the
-    /// fewest, and one more invented user removed the entry.
+    /// Regression: invented users with five wrong secrets each took all entries but one. The entry of a real
+    /// user with four wrong secrets had the fewest, and one more invented user removed it.
     #[test]
     fn invented_users_do_not_make_guesses_at_a_real_one_forgotten() {
         let (mut backoff, now) = (Backoff::default(), Instant::now());

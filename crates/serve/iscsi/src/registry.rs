@@ -1,9 +1,9 @@
-//! All logged-in sessions of all cores, and the only place that decides about session identity (RFC 7143
+//! The registry of all logged-in sessions of all cores. It alone decides about session identity (RFC 7143
 //! sections 6.3.5 and 6.3.6). It is accessed at login, at logout and for status, never by a command.
 //!
-//! A nexus name is an unverified claim of the peer. The authenticated user (CHAP_N) is kept with it: only the
-//! same user may join or reinstate a session. A session of a target without authentication has no user, and
-//! any login of its nexus reinstates it.
+//! A nexus name is an unverified claim of the peer. The registry therefore also records the authenticated
+//! user (CHAP_N): only the same user may join or reinstate a session. A session of a target without
+//! authentication has no user, and any login of its nexus reinstates it.
 //!
 //! ```text
 //!          allocate (login)          join (full feature phase)          vacate (last connection gone)
@@ -33,11 +33,12 @@ pub(crate) struct Admitted {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) login: LoggedIn,
-    /// The target as it was when the login began, without its LUNs; `None` for a discovery session.
+    /// The configuration of the target when the login began, without its LUNs; `None` for a discovery
+    /// session.
     pub(crate) target: Option<Arc<Target>>,
     pub(crate) tag: u16,
     pub(crate) slot: SessionSlot,
-    /// The first connection of a new session.
+    /// Whether this is the first connection of a new session.
     pub(crate) leading: bool,
 }
 
@@ -52,12 +53,12 @@ pub(crate) struct NexusName {
 }
 
 /// The TSIH and core of a session, allocated during its login. The slot stays allocated until
-/// [`Registry::vacate`]; dropping this has no effect.
+/// [`Registry::vacate`]; dropping this value has no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SessionSlot {
     pub(crate) tsih: Tsih,
     pub(crate) core: usize,
-    /// Sequence number of the allocation: TSIHs are reused.
+    /// Sequence number of the allocation, which distinguishes slots with the same TSIH: TSIHs are reused.
     number: u64,
 }
 
@@ -75,8 +76,8 @@ pub(crate) struct NewSession {
     /// `None` for a discovery session.
     pub(crate) claim: Option<Claim>,
     pub(crate) from: AddressBlock,
-    /// A session of the same nexus has just been ended for it: it gets a slot even if the limit was reached
-    /// meanwhile. No effect for a discovery session.
+    /// A session of the same nexus was ended so that this session can reinstate it. The new session gets a
+    /// slot even if the limit has been reached in the meantime. No effect for a discovery session.
     pub(crate) reinstates: bool,
 }
 
@@ -85,10 +86,10 @@ pub(crate) struct NewSession {
 pub(crate) enum SlotOutcome {
     /// A slot was allocated.
     Allocated(SessionSlot),
-    /// This session must end first: it has the same nexus (session reinstatement), or is evicted. The caller
-    /// ends it, and then allocates again.
+    /// This existing session must end first, because it has the same nexus (session reinstatement) or is
+    /// evicted. The caller ends it, and then allocates again.
     Replaces(SessionSlot),
-    /// A session of the same nexus belongs to another user and stays.
+    /// A session of the same nexus belongs to another user, and is not ended.
     OfAnother {
         /// The user's name.
         user: String,
@@ -107,7 +108,7 @@ struct Book {
     discovery_max: usize,
     sessions: BTreeMap<u16, Entry>,
     last_tsih: u16,
-    /// Slots allocated so far.
+    /// Number of slots allocated so far.
     next: u64,
     per_core: Vec<usize>,
     /// Normal sessions.
@@ -119,7 +120,7 @@ struct Entry {
     claim: Option<Claim>,
     from: AddressBlock,
     slot: SessionSlot,
-    /// The negotiated parameters, which further connections must match.
+    /// The negotiated parameters of the session, which further connections must match.
     parameters: Parameters,
 }
 
@@ -190,7 +191,7 @@ impl Registry {
         SlotOutcome::Allocated(slot)
     }
 
-    /// The session that a further connection names, if it is of the same nexus and user. Includes sessions
+    /// The session that a further connection names, if it has the same nexus and user. Includes sessions
     /// whose login is not complete.
     pub(crate) fn find(&self, tsih: Tsih, claim: &Claim) -> Option<SessionSlot> {
         let book = self.book();
@@ -198,8 +199,9 @@ impl Registry {
         (entry.claim.as_ref() == Some(claim)).then_some(entry.slot)
     }
 
-    /// The negotiated parameters of the session `tsih`, if it has this nexus. Does not check the user: the
-    /// login requires the parameters before it authenticates. [`Self::find`] checks it afterwards.
+    /// The negotiated parameters of the session `tsih`, if it has this nexus. Does not check the user,
+    /// because the login requires the parameters before authentication. [`Self::find`] checks the user
+    /// afterwards.
     pub(crate) fn parameters(&self, tsih: Tsih, nexus: &NexusName) -> Option<Parameters> {
         let book = self.book();
         let entry = book.sessions.get(&tsih.0)?;
@@ -212,8 +214,8 @@ impl Registry {
         self.book().sessions.get(&slot.tsih.0).is_some_and(|entry| entry.slot == slot)
     }
 
-    /// Frees the slot of a session that has ended, or whose login failed. No effect if it is free already,
-    /// even if its TSIH has been reused.
+    /// Frees the slot of a session that has ended, or whose login failed. No effect if the slot is already
+    /// free, even if its TSIH has been reused.
     pub(crate) fn vacate(&self, slot: SessionSlot) {
         let mut book = self.book();
         if book.sessions.get(&slot.tsih.0).is_some_and(|entry| entry.slot == slot)
@@ -230,7 +232,8 @@ impl Registry {
     }
 }
 
-/// The number of handles (TSIHs): 0 means "none" on the wire (RFC 7143 section 11.12.6).
+/// The number of TSIHs: all 16-bit values except 0, which means "none" on the wire (RFC 7143 section
+/// 11.12.6).
 const TSIHS: usize = u16::MAX as usize;
 
 impl Book {
@@ -238,8 +241,8 @@ impl Book {
         if is_discovery { &mut self.discovery } else { &mut self.normal }
     }
 
-    /// The discovery session to evict: the oldest of the address with the most of them, so that a flood from
-    /// one address evicts its own.
+    /// The discovery session to evict: the oldest session of the address with the most discovery sessions, so
+    /// that a flood from one address evicts its own sessions.
     fn oldest_discovery(&self) -> Option<SessionSlot> {
         let discovery = self.sessions.values().filter(|entry| entry.claim.is_none());
         discovery
@@ -255,7 +258,7 @@ impl Book {
         })
     }
 
-    /// The next unused handle. The caller has checked that there are fewer sessions than handles.
+    /// The next unused TSIH. The caller has checked that there are fewer sessions than TSIHs.
     fn free_tsih(&mut self) -> u16 {
         loop {
             self.last_tsih = self.last_tsih.wrapping_add(1).max(1);
@@ -350,7 +353,7 @@ mod tests {
         allocated(&registry, Some(proved("bob", "iqn.a", 2))); // another ISID is another nexus
     }
 
-    /// Its target may have started to require authentication since.
+    /// The target may require authentication since the session was established.
     #[test]
     fn a_session_that_proved_nothing_is_replaced_by_whoever_may_log_in_and_joined_by_its_like() {
         let registry = registry(1, 8, 8);
@@ -368,7 +371,7 @@ mod tests {
         allocated(&registry, Some(open("iqn.a", 2)));
     }
 
-    /// An unfinished login keeps its slot no longer than other logins allow.
+    /// A login that is not complete loses its slot when another login ends it.
     #[test]
     fn a_seat_that_was_vacated_is_lost_to_its_login_though_its_handle_comes_again() {
         let registry = registry(1, 1, 1);

@@ -14,7 +14,7 @@ use crate::session::Session;
 use crate::status::{self, ConnectionStatus, SessionStatus};
 use front_end_core::{AUDIT, Counted, SessionInfo, Traffic};
 
-/// Limits the length of a line.
+/// Maximum number of keys in one log line, so that the line does not become too long.
 const KEYS_OF_A_LINE: usize = 3;
 
 impl Session {
@@ -52,7 +52,7 @@ impl Session {
                 let target = &target.name;
                 tracing::info!(target: AUDIT, %peer, session, initiator, user, target, cid, "logged in");
             }
-            // Every host may cause one every few seconds.
+            // The level is debug, because every host may cause such a line every few seconds.
             None => tracing::debug!(target: AUDIT, %peer, session, initiator, user, "discovery"),
         }
         for keys in status::keys(self.machine.parameters()).chunks(KEYS_OF_A_LINE) {
@@ -85,7 +85,7 @@ impl Session {
         tracing::info!(target: AUDIT, %peer, session, cid, commands, read_bytes, written_bytes, "moved by its session");
     }
 
-    /// Its description for an observer of the server.
+    /// The description of the session for an observer of the server.
     pub(crate) fn info(&self) -> SessionInfo<'_> {
         SessionInfo {
             initiator: &self.identity.initiator,
@@ -96,7 +96,7 @@ impl Session {
         }
     }
 
-    /// Its status for monitoring.
+    /// The status of the session for monitoring.
     pub(crate) fn status(&self, core: usize) -> SessionStatus {
         let identity = &self.identity;
         let target = identity.target.as_ref().map(|target| target.name.clone());
@@ -127,12 +127,12 @@ impl Session {
         }
     }
 
-    /// Its traffic so far.
+    /// The traffic of the session so far.
     pub(crate) fn traffic(&self) -> Traffic {
         Traffic { window_full: self.machine.window_closings(), ..self.commands.traffic }
     }
 
-    /// Counts its traffic at its end.
+    /// Adds the traffic of the session to the statistics at its end.
     pub(crate) fn count_end(&self) {
         if let Some(target) = self.target() {
             self.tally.session_ended(target, &self.identity.counted_as, self.traffic());

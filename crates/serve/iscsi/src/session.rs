@@ -1,14 +1,15 @@
-//! A session on its core: connects the iSCSI state machine to the logical units. The life cycle of its
-//! commands is that of every SCSI session ([`scsi_session::ScsiSession`]). This module receives their data,
-//! and sends their responses to the initiator.
+//! A session on its core: connects the iSCSI state machine to the logical units. Its commands have the life
+//! cycle that all SCSI sessions share ([`scsi_session::ScsiSession`]). This module receives the data of
+//! commands, and sends their responses to the initiator.
 //!
-//! Memory held by the state machine is charged like that of commands: data that arrived before its command's
-//! turn, pings and texts being received, and queued responses to them. Data arrives early when several
-//! connections carry one command sequence and one of them is late. An initiator that omits a command, or does
-//! not send the rest of a ping, would hold memory without limit. It loses the connection when others need the
-//! memory (`Session::slowest_holder`).
+//! Memory that the state machine holds is charged like the memory of commands. It contains data that arrived
+//! before the turn of its command, pings and texts being received, and queued responses to them. Data arrives
+//! early when several connections carry one command sequence and one of them is late. An initiator that omits
+//! a command, or does not send the rest of a ping, would hold this memory indefinitely. It loses the
+//! connection when other commands need the memory (`Session::slowest_holder`).
 //!
-//! Elsewhere: task management (`management`), slow peers (`slow_peers`), the status of a session (`report`).
+//! Other modules implement task management (`management`), the handling of slow peers (`slow_peers`), and the
+//! status of a session (`report`).
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -48,12 +49,12 @@ pub(crate) struct Session {
     pub(crate) identity: Identity,
     pub(crate) context: Context,
     pub(crate) tally: Rc<CoreTally>,
-    /// By the index of their [`ConnectionId`].
+    /// The connections, by the index of their [`ConnectionId`].
     pub(crate) links: Vec<Option<(ConnectionId, Rc<Link>)>>,
-    /// The CIDs of logins that will join.
+    /// The CIDs that logins have reserved in this session.
     reserved: Vec<Cid>,
     this: Weak<RefCell<Session>>,
-    /// Memory held by the state machine.
+    /// The charge for memory that the state machine holds.
     kept: Charge,
     /// The maximum data segment that is buffered until its digest is checked; zero without data digests.
     checked_bytes_max: u32,
@@ -80,7 +81,7 @@ pub(crate) struct Identity {
 /// The data that a task sends.
 pub(crate) struct Outgoing {
     pub(crate) payload: Payload,
-    /// Locks out overlapping atomic commands until the payload is sent.
+    /// Excludes overlapping atomic commands until the payload is sent.
     pub(crate) lock: Option<block::Shared>,
 }
 
@@ -89,16 +90,16 @@ pub(crate) enum Landing {
     /// Blocks in the volume's own memory.
     Memory {
         blocks: WholeBlocks,
-        /// Memory for an incomplete block is charged to the command.
+        /// Whether memory for an incomplete block is charged to the command.
         is_charged: bool,
     },
-    /// A buffer that a request will carry, from this offset on. The data before it has been stored already.
+    /// A buffer for the data from offset `start` on. The data before `start` has already been stored.
     Buffer { start: usize, buffer: Buffer },
 }
 
 impl Landing {
-    /// Stores `bytes` at `offset`, the end of the previous ones. Bytes beyond the end were not requested and
-    /// are dropped.
+    /// Stores `bytes` at `offset`, where the previous bytes ended. Bytes beyond the end of the destination
+    /// were not requested and are dropped.
     pub(crate) fn put(&mut self, offset: usize, bytes: &[u8]) {
         match self {
             Landing::Memory { blocks, .. } => blocks.put(offset, bytes),
@@ -115,7 +116,7 @@ impl Landing {
 const LOGOUT_TIME: Duration = Duration::from_secs(5);
 
 impl Session {
-    /// The session of a leading login. Its connections join it one by one.
+    /// Creates the session of a leading login. Its connections join it one by one.
     pub(crate) fn begin(
         context: &Context,
         memory: &Rc<Budget>,
@@ -138,8 +139,8 @@ impl Session {
             abort_of_finished: abort_of_finished(&initiator),
             ..usual
         };
-        // A discovery session needs no authentication and does not use the memory of others: its own limit is
-        // small.
+        // The budget of a discovery session is not part of the core's budget, because the session may be
+        // unauthenticated. Its own limit is small.
         let within = target.map(|_| Rc::clone(memory));
         let budget = Budget::new(limits.session_staging_bytes, within);
         let port = InitiatorPort { name: initiator.clone(), qualifier: login.request.isid.0 };
@@ -149,7 +150,7 @@ impl Session {
             relative_port: admitted.tag,
         };
         let exports = target.map_or(&[][..], |target| &target.exports);
-        // A negotiated value that changes SCSI commands goes here.
+        // A negotiated value that affects the execution of SCSI commands would be added here.
         let traits = SessionTraits::new(port, target_port);
         let luns = Luns::new(exports, traits, Rc::clone(tally));
         let server = Arc::clone(&context.server);
@@ -226,9 +227,9 @@ impl Session {
         self.commands.receiving_mut(id).map(|receiving| &mut receiving.landing)
     }
 
-    /// Charges memory for an incomplete block at the end of the data received so far. If there is none, the
-    /// command gets a response and its further data is dropped. Whole blocks that were stored remain, and are
-    /// written again when the command is retried.
+    /// Charges memory for an incomplete block at the end of the data received so far. If there is no memory,
+    /// the command gets a response, and its further data is dropped. Whole blocks that were already stored
+    /// remain, and are written again when the initiator retries the command.
     pub(crate) fn charge_incomplete(&mut self, id: TaskId) {
         let Some(Landing::Memory { blocks, is_charged: charged @ false }) = self.landing(id) else { return };
         let bytes = blocks.incomplete_bytes();
@@ -273,21 +274,23 @@ impl Session {
         outgoing.map_or(Payload::None, |outgoing| outgoing.payload.clone())
     }
 
-    /// The last PDU of a task is queued; its connection holds the lock until everything is sent.
+    /// Records that the last PDU of a task is queued. Its connection holds the returned lock until everything
+    /// is sent.
     pub(crate) fn sent(&mut self, id: TaskId, now: Instant) -> Option<Outgoing> {
         let outgoing = self.commands.sent(id, now);
         self.resume_waiting_for_memory();
         outgoing
     }
 
-    /// Removes a task that the state machine has removed. Adds to `units` those whose devices may still
-    /// execute it.
+    /// Removes a task that the state machine has removed. Adds the units whose devices may still execute it
+    /// to `units`.
     fn forget(&mut self, id: TaskId, units: &mut Vec<Arc<LogicalUnit>>) {
         self.commands.clear(id, units);
         self.forget_cleared(id);
     }
 
-    /// Aborts a command: no response, and no further effect once these units have quiesced.
+    /// Aborts a command without a response. Returns the units that must quiesce before the command has no
+    /// further effect.
     pub(crate) fn abort(&mut self, id: TaskId) -> Vec<Arc<LogicalUnit>> {
         let mut units = Vec::new();
         self.machine.abort(id);
@@ -295,7 +298,7 @@ impl Session {
         units
     }
 
-    /// The unit of a LUN field, if this session has one there.
+    /// The unit that a LUN field addresses, if this session has a unit at this LUN.
     pub(crate) fn unit(&self, lun: u64) -> Option<Arc<LogicalUnit>> {
         self.commands.luns.find(lun).map(|index| self.commands.luns.unit(index))
     }
@@ -305,18 +308,18 @@ impl Session {
         self.commands.luns.iter().map(|slot| Arc::clone(&slot.unit)).collect()
     }
 
-    /// Allows the state machine to hold as much memory as the budget has left.
+    /// Allows the state machine to hold as much memory as the budget has available.
     pub(crate) fn grant_room(&mut self) {
         self.machine.set_staging_limit(self.commands.budget.free());
     }
 
-    /// Charges the memory that the state machine holds now.
+    /// Adjusts the charge to the memory that the state machine holds now.
     pub(crate) fn settle_kept(&mut self) {
         self.kept.set(self.machine.staged_bytes());
     }
 
-    /// Adapts to the current configuration. A session that has lost its target, or access to it, has no LUNs
-    /// any more and is asked to log out. Returns the aborted commands; `None` for a discovery session.
+    /// Adapts to the current configuration. A session that has lost its target, or access to it, loses its
+    /// LUNs and is asked to log out. Returns the aborted commands; `None` for a discovery session.
     pub(crate) fn adapt(
         &mut self,
         now: Instant,
@@ -325,7 +328,7 @@ impl Session {
     ) -> Option<Removed<TaskId>> {
         let before = self.identity.target.as_ref()?;
         let target = config.target(&before.name).filter(|target| self.may_stay(target)).cloned();
-        // Only the name of a removed target is kept, so that its volumes can be closed.
+        // Keep only the name of a removed target, so that its volumes can be closed.
         self.identity.target = Some(target.clone().unwrap_or_else(|| before.without_luns()));
         let removed = self.commands.adapt_luns(target.as_ref().map_or(&[], |target| &target.exports));
         if target.is_none() {
@@ -367,7 +370,7 @@ impl Session {
         self.ending.push(done);
     }
 
-    /// Adds a connection. It replaces one with the same CID, whose commands are aborted.
+    /// Adds a connection. It replaces a connection with the same CID, whose commands are aborted.
     pub(crate) fn open_link(&mut self, now: Instant, link: Rc<Link>, start: ConnectionStart) -> ConnectionId {
         let older = self.links.iter().flatten().find(|(_, other)| other.cid == link.cid).cloned();
         if let Some((id, older)) = older {
@@ -404,8 +407,8 @@ impl Session {
         self.wake_all();
     }
 
-    /// Reserves a connection for a login, unless the session is full. It replaces a connection with the same
-    /// CID.
+    /// Reserves a connection for a login, unless the session is full. The new connection will replace one
+    /// with the same CID.
     pub(crate) fn reserve(&mut self, cid: Cid) -> bool {
         let taken = self.links().map(|link| link.cid).chain(self.reserved.iter().copied());
         let others: BTreeSet<Cid> = taken.filter(|&taken| taken != cid).collect();
@@ -451,7 +454,7 @@ impl ScsiSession for Session {
     type Landing = Landing;
     type Outgoing = Outgoing;
 
-    /// Responses to INQUIRY and REQUEST SENSE are shorter.
+    /// Most responses to INQUIRY and REQUEST SENSE are not longer than this.
     const UNCHARGED_BYTES: usize = 512;
 
     fn commands(&self) -> &Commands<Session> {
@@ -482,7 +485,7 @@ impl ScsiSession for Session {
                 TaskAttribute::Aca => Some(Misdeclared::Aca),
                 _ => (command.read && command.write).then_some(Misdeclared::BothDirections),
             },
-            sends_early: command.write, // immediate data follows directly
+            sends_early: command.write, // immediate data follows the command directly
         }
     }
 
@@ -492,7 +495,8 @@ impl ScsiSession for Session {
 
     fn receive(&mut self, command: &Command, _: usize, receive: Receive) {
         let Receive { bytes, place, job } = receive;
-        // Of data that goes to memory, one data segment at a time is buffered for its digest.
+        // If the data goes to the volume's memory, only one data segment at a time is buffered, until its
+        // digest is checked.
         let buffered = match place {
             logical_unit::Landing::Buffer => bytes,
             logical_unit::Landing::Memory(_) => bytes.min(self.checked_bytes_max),
@@ -502,7 +506,8 @@ impl ScsiSession for Session {
             bytes => Buffer::memory_bytes(bytes as usize),
         };
         if !self.commands.charge(command.task, memory_bytes + job.working_bytes()) {
-            // The memory limit has priority; initiators retry this (SAM-5 5.3.1, TASK SET FULL).
+            // The limit is observed rather than the command executed. Initiators retry after TASK SET FULL
+            // (SAM-5 5.3.1).
             return self.answer(command.task, Reply::status(Status::TaskSetFull));
         }
         let landing = match place {
@@ -543,7 +548,8 @@ impl ScsiSession for Session {
         self.handle_events(reactor::now());
     }
 
-    /// Commands addressed to another LUN (copies) still need a response, since their initiator waits for it.
+    /// Commands that were addressed to another LUN (copies) still need a response, since their initiator
+    /// waits for it.
     fn abort_own(
         &mut self,
         unit: &Arc<LogicalUnit>,
@@ -552,7 +558,7 @@ impl ScsiSession for Session {
     ) -> Vec<TaskId> {
         let own = self.commands.tasks_of(unit).map(|task| task.id).filter(|id| Some(*id) != except);
         let mut untold: Vec<TaskId> = own.collect();
-        // All of them first, so that no command begins because another was aborted.
+        // Clear all of them before any is removed, so that no command starts because another was aborted.
         untold.iter().for_each(|id| self.commands.clear(*id, units));
         let received = |session: &Session, id: TaskId| session.commands.task(id).and_then(|task| task.slot);
         untold.retain(|id| {
@@ -577,8 +583,8 @@ impl ScsiSession for Session {
     }
 }
 
-/// The response to an abort of a task that has already ended. ESXi, whose names begin with VMware's, resets a
-/// target that follows RFC 7143 section 11.6.1 (c) here.
+/// The response to an abort of a task that has already ended. ESXi, whose initiator names have VMware's
+/// prefix, resets the target if the response follows RFC 7143 section 11.6.1 (c).
 fn abort_of_finished(initiator: &str) -> TaskManagementResult {
     match initiator.starts_with("iqn.1998-01.com.vmware:") {
         true => TaskManagementResult::FunctionComplete,

@@ -23,14 +23,14 @@ use crate::link::SLOW;
 use crate::session::Landing;
 use crate::session::Session;
 
-/// A slow peer that has held memory for this long loses its connection if others need the memory.
+/// A slow peer that has held memory for this time loses its connection if others need the memory.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Session {
     /// Moves transfers of slow peers from the volume's memory to buffers if other commands wait for their
-    /// blocks. An initiator that has died during a transfer, or does not read its data, must not delay a
-    /// COMPARE AND WRITE of another (ESXi waits eight seconds for those). If there is no memory for the
-    /// buffer, the connection is cut.
+    /// blocks. An initiator that has failed during a transfer, or does not read its data, must not delay a
+    /// COMPARE AND WRITE of another initiator. (ESXi waits eight seconds for this command.) If there is no
+    /// memory for the buffer, the connection is cut.
     pub(crate) fn withdraw_slow_transfers(&mut self, now: Instant) {
         let (mut writes, mut reads) = (Vec::new(), Vec::new());
         for (task, Observed { since, .. }) in self.commands.observed() {
@@ -49,15 +49,15 @@ impl Session {
             self.withdraw_write(id);
         }
         for id in reads {
-            // Its queued data belongs to the connection.
+            // The queued data belongs to the connection, which must copy it.
             if let Some(link) = self.link(id.connection()) {
                 link.withdraw();
             }
         }
     }
 
-    /// Redirects the missing blocks of a write to a buffer. If there is no memory for it, its connection is
-    /// cut.
+    /// Redirects the missing blocks of a write to a buffer. If there is no memory for the buffer, the
+    /// connection is cut.
     fn withdraw_write(&mut self, id: TaskId) {
         let Some(Landing::Memory { blocks, .. }) = self.landing(id) else { return };
         let start = blocks.rest_start();
@@ -113,7 +113,7 @@ impl Session {
         }
     }
 
-    /// Cuts the connections of peers with outstanding data that have sent none of it for `stall`.
+    /// Cuts the connections of peers that owe Data-Out and have sent none of it for `stall`.
     pub(crate) fn cut_stalled(&mut self, now: Instant, stall: Duration) {
         for (id, link) in self.links.iter().flatten() {
             let owed =
@@ -126,8 +126,8 @@ impl Session {
         }
     }
 
-    /// The connection whose slow peer has held memory longest (by a transfer, copies, a segment or early
-    /// data), and since when; `None` if that is within [`PATIENCE`].
+    /// The connection whose slow peer has held memory longest (for a transfer, copies, a segment or early
+    /// data), and since when. `None` if no peer has held memory for longer than [`PATIENCE`].
     pub(crate) fn slowest_holder(&self, now: Instant) -> Option<(Instant, ConnectionId)> {
         let held = self.commands.observed().filter(|(task, Observed { stage, .. })| {
             let by_its_peer = matches!(stage, WaitingFor::Data | WaitingFor::Sending);

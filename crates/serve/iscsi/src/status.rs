@@ -1,5 +1,5 @@
-//! Status of sessions: plain values, made on request. Also the sessions that a configuration change would
-//! affect: they are checked before the change, so that nothing in use is removed by mistake.
+//! The status of sessions, as plain values that are created on request. Also determines which sessions a
+//! configuration change would affect, so that the server can refuse a change that removes something in use.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,19 +21,19 @@ pub struct SessionStatus {
     pub user: Option<String>,
     /// The initiator's half of the session's identity, in hexadecimal.
     pub isid: String,
-    /// The target's half.
+    /// The target's half of the session's identity.
     pub tsih: u16,
     /// The target's name; `None` for a discovery session.
     pub target: Option<String>,
     /// Time since its login.
     pub age: Duration,
-    /// The reactor thread it lives on.
+    /// The reactor thread that runs the session.
     pub core: usize,
     /// Its connections.
     pub connections: Vec<ConnectionStatus>,
     /// The negotiated parameters, as `Key=Value`.
     pub parameters: Vec<String>,
-    /// The numbers of the LUNs it sees.
+    /// The numbers of the LUNs that the session sees.
     pub luns: Vec<u16>,
     /// Outstanding commands.
     pub in_flight: usize,
@@ -52,7 +52,7 @@ pub struct ConnectionStatus {
     pub local: SocketAddr,
 }
 
-/// Negotiated keys as `Key=Value`; those that affect performance come first.
+/// The negotiated keys as `Key=Value`. Keys that affect performance come first.
 pub(crate) fn keys(parameters: &Parameters) -> Vec<String> {
     use Key::*;
     #[rustfmt::skip]
@@ -77,14 +77,14 @@ pub(crate) fn keys(parameters: &Parameters) -> Vec<String> {
     lines
 }
 
-/// A session's loss by a configuration change.
+/// The loss that a configuration change would cause for a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// The session's initiator.
     pub initiator: String,
     /// The session's target.
     pub target: String,
-    /// The loss.
+    /// The resource that the session would lose.
     pub what: Lost,
 }
 
@@ -95,7 +95,7 @@ pub enum Lost {
     Target,
     /// These LUNs: removed, or mapped to other volumes.
     Luns(Vec<u16>),
-    /// The portal by which it is connected.
+    /// The portal through which the session is connected.
     Portal,
 }
 
@@ -160,7 +160,8 @@ fn lost(
     if !luns.is_empty() {
         return Some(Lost::Luns(luns));
     }
-    // A portal with port 0 is matched by address only: the configuration does not have its actual port.
+    // Match a portal with port 0 by its address only, because the configuration does not contain its actual
+    // port.
     let is_there = |portal: &Portal| {
         wanted_portals.iter().any(|other| {
             let (Some(wanted), Some(now)) = (other.listen.inet(), portal.listen.inet()) else { return false };
