@@ -1,13 +1,14 @@
 //! Execution of requests on their volume.
 //!
 //! Requests for whole blocks share their blocks with other requests, as all reads and writes of all front
-//! ends do. Two that overlap may be executed in either order, but no block is mixed. A change of part of a
-//! block excludes other requests, because it reads the block and writes it back.
+//! ends do. Two overlapping requests may be executed in either order, but each block contains the data of
+//! only one of them. A change of part of a block excludes other requests, because it reads the block and
+//! writes it back.
 //!
-//! There is one exception, the price of sending without a copy, as over iSCSI: a long read of memory may
-//! return a block that is half old and half new, if the block is written while the read is outstanding. Up to
-//! [`COPIED_BYTES_MAX`] are copied under their lock, so that data used for compare-and-write elsewhere is
-//! read consistently.
+//! As over iSCSI, there is one exception, because data is sent without a copy: a long read of memory may
+//! return a block that is half old and half new, if the block is written while the read is outstanding. Reads
+//! of up to [`COPIED_BYTES_MAX`] are copied under the lock of their blocks, so that data that hosts change by
+//! compare-and-write is read consistently.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -30,7 +31,7 @@ use crate::connection::queue_answer;
 const PIECE_BYTES: u64 = 1 << 20;
 /// Reads of memory up to this length are copied: the kernel gets one slice instead of two.
 const COPIED_BYTES_MAX: usize = 8 << 10;
-/// Copies are not charged while the queue is no longer than this.
+/// Up to this length of the send queue, copies are not charged to the memory budget.
 const COPIES_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of extents in one reply to BLOCK_STATUS.
 const EXTENTS_MAX: usize = 4096;
@@ -67,7 +68,7 @@ impl Client {
             }
         }
         if command == Command::BlockStatus {
-            // For the extents and for their reply.
+            // Memory for the extents and for their reply.
             charge = self.memory.take(2 * most_extents(&request) * size_of::<BlockStatus>());
             if charge.is_none() {
                 return false;
@@ -106,7 +107,7 @@ impl Client {
         let (region, part) = (self.device().memory(extent)?, self.part(request, extent));
         let length = part.len();
         if length <= COPIED_BYTES_MAX && queue.load() > COPIES_BYTES_MAX {
-            return None; // reads by a slow client use buffers, whose memory is charged
+            return None; // for a slow client, data is read into buffers, whose memory is charged
         }
         let outcome = match length <= COPIED_BYTES_MAX {
             true => Outcome::Copied,
@@ -118,7 +119,7 @@ impl Client {
         queue_answer(self, queue, Answer { request: *request, begin: now, outcome });
         if is_copied {
             if queue.load() > COPIED_BYTES_MAX {
-                queue.make_room(COPIES_BYTES_MAX, COPIED_BYTES_MAX); // not again in every round
+                queue.make_room(COPIES_BYTES_MAX, COPIED_BYTES_MAX); // once, not in every round
             }
             queue.append(|out| {
                 let at = out.len();
@@ -138,8 +139,8 @@ impl Client {
         self.device().read_nowait(extent, &mut buffer).then_some(buffer)
     }
 
-    /// Writes whole blocks if it need not wait for a device. After `None` a part may have been written, and
-    /// [`Client::start`] must follow.
+    /// Writes whole blocks without waiting for a device. Returns `None` if it would have to wait; a part may
+    /// then have been written, and the caller must call [`Client::start`].
     #[inline]
     pub(crate) fn write_now(&self, request: &Request, data: &[u8]) -> Option<Outcome> {
         debug_assert_eq!(data.len() as u64, request.length, "all of its data are here");
@@ -173,7 +174,7 @@ impl Client {
             Command::WriteZeroes => self.write_zeroes(request, ticket).await,
             Command::Cache => self.cache(request, ticket).await,
             Command::BlockStatus => self.block_status(request, ticket, charge).await,
-            Command::Disconnect => Ok(Outcome::Done), // does not concern the volume
+            Command::Disconnect => Ok(Outcome::Done), // the volume is not involved
         }
     }
 
@@ -213,20 +214,20 @@ impl Client {
             written?;
             return Ok(Outcome::Done);
         }
-        // A state directory on the same disk may hang as well: the deadline ends this wait, too.
+        // A state directory on the same disk may hang as well, so the deadline also applies to this wait.
         self.requests.wait(ticket, Access::Read, self.volume().record_lost_writes()).await?;
         self.flushed(written, None)
     }
 
-    /// Flushes all requests acknowledged so far, to any client.
+    /// Flushes all writes that have been acknowledged to any client.
     async fn flush(&self, ticket: Ticket) -> Result<Outcome, Failed> {
         let told = self.losses_told.get();
         let ended = self.requests.ask(ticket, RequestKind::Flush, None, || self.volume().flush()).await;
         self.flushed(ended, Some(told))
     }
 
-    /// Completes a change that the device has executed and that started when `before` losses were counted. With
-    /// FUA the change is made durable.
+    /// Completes a change that the device has executed and that started when `before` losses were counted.
+    /// With FUA the change is made durable.
     async fn settle(&self, request: &Request, ticket: Ticket, before: u64) -> Result<Outcome, Failed> {
         if self.durability(request) == Durability::Cached {
             return Ok(Outcome::Done);
@@ -235,14 +236,16 @@ impl Client {
         self.flushed(self.requests.ask(ticket, RequestKind::Flush, None, settle).await, None)
     }
 
-    /// The reply to every request for stable storage: to a flush, with the loss count `told` to this client when
-    /// it started, and to a change with FUA. This function alone decides what a client gets if the flush fails.
+    /// The reply to every request for stable storage: to a flush, where `told` is the loss count that had
+    /// been reported to this client when the flush started, and to a change with FUA, where `told` is `None`.
+    /// This function alone determines the client's reply if the flush fails.
     ///
-    /// A flush fails if acknowledged writes were lost and this had not been reported to this client when the
-    /// flush started: concurrent flushes may be for different writes, so each of them reports the loss. The reply
-    /// counts as the report, whatever the result of the device's flush. It is EIO for a full device as well: after
-    /// ENOSPC, QEMU waits for space and repeats the flush, which would succeed without the lost data. A change with FUA reports only its own
-    /// error, and leaves losses of earlier writes to the reply to a flush.
+    /// A flush fails if acknowledged writes were lost and the loss had not been reported to this client when
+    /// the flush started. Concurrent flushes may be for different writes, so each of them reports the loss.
+    /// The reply counts as the report, whatever the result of the device's flush. The error is EIO even for a
+    /// full device: after ENOSPC, QEMU waits for space and repeats the flush, which would then succeed
+    /// without the lost data. A change with FUA reports only its own error, and leaves losses of earlier
+    /// writes to the reply to a flush.
     fn flushed(&self, ended: Result<(), Unserved>, told: Option<u64>) -> Result<Outcome, Failed> {
         if let Some(told) = told {
             let losses = self.volume().lost_writes();
@@ -256,7 +259,7 @@ impl Client {
         Ok(Outcome::Done)
     }
 
-    /// Whole blocks are deallocated; partial blocks are left unchanged.
+    /// Deallocates whole blocks, and leaves partial blocks unchanged.
     async fn trim(&self, request: &Request, ticket: Ticket) -> Result<Outcome, Failed> {
         let before = self.volume().lost_writes();
         for piece in self.pieces(self.inner(request)) {
@@ -305,7 +308,7 @@ impl Client {
         Ok(self.requests.ask(ticket, RequestKind::Change, Some(extent), write).await?)
     }
 
-    /// Reads the blocks into the cache.
+    /// Reads the blocks, so that they are in the cache.
     async fn cache(&self, request: &Request, ticket: Ticket) -> Result<Outcome, Failed> {
         let extent = self.covering(request)?;
         if self.device().memory(extent).is_none() {
@@ -342,7 +345,7 @@ impl Client {
         debug_assert!(extents.iter().map(|extent| extent.bytes).sum::<u64>() <= request.length);
         match extents.is_empty() {
             false => Ok(Outcome::Extents { extents, charge }),
-            true => Err(Failed(Errno::Einval, "nothing is asked for")), // a reply has at least one
+            true => Err(Failed(Errno::Einval, "nothing is asked for")), // a reply has at least one extent
         }
     }
 
@@ -403,8 +406,8 @@ impl Client {
         extent.chunks(PIECE_BYTES >> self.device().geometry().block_size.shift())
     }
 
-    /// When a change may be acknowledged. If a crash of this process loses nothing, every change is stable
-    /// anyway.
+    /// The durability that a change must have before it is acknowledged. Without a volatile cache, every
+    /// change is stable anyway.
     fn durability(&self, request: &Request) -> Durability {
         let is_volatile = self.device().profile().volatile_cache;
         if is_volatile && request.flags & command::FUA != 0 { Durability::Stable } else { Durability::Cached }

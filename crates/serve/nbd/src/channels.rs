@@ -1,10 +1,10 @@
-//! The connections that clients have named. By these names, a client can have its own lost connections
-//! terminated.
+//! The connections that clients have named. With these names, a client can request that the server terminate
+//! the client's own lost connections.
 //!
-//! A handshake that names lost connections is answered once they have ended: their sockets are no longer
-//! read, and their requests have ended or been cancelled. A request that the device cannot cancel keeps its
-//! blocks locked until the device has quiesced, like any aborted request. A request of a terminated
-//! connection therefore cannot reach the medium after one of the new connection.
+//! The server answers a handshake that names lost connections only once these have ended: their sockets are
+//! no longer read, and their requests have completed or been cancelled. A request that the device cannot
+//! cancel keeps its blocks locked until the device has quiesced, like any aborted request. Therefore no
+//! request of a terminated connection can reach the medium after a request of the new connection.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -22,13 +22,13 @@ type Key = (u128, u64);
 /// All named connections of a server.
 pub(crate) struct Channels {
     named: Lock<HashMap<Key, Entry>>,
-    /// A random number.
+    /// A random number that identifies this run of the server.
     start: u128,
 }
 
 impl Default for Channels {
     fn default() -> Channels {
-        // The standard library's keys are random numbers from the system.
+        // The standard library takes hash keys from the system's random source.
         let random = || u128::from(RandomState::new().build_hasher().finish());
         Channels { named: Lock::default(), start: random() << 64 | random() }
     }
@@ -47,11 +47,11 @@ pub(crate) struct Channel {
 }
 
 impl Channels {
-    /// The number from which clients of this volume detect that acknowledged writes may have been lost: its
-    /// [cache generation](Volume::cache_generation), which does not change in a restart without losses. A
-    /// client that mistook such a restart for a loss would replay writes that another host has since
-    /// replaced. If a volume has no generation, each start of the server and each opening of the volume may
-    /// have lost writes.
+    /// The number whose change shows clients of this volume that acknowledged writes may have been lost: its
+    /// [cache generation](Volume::cache_generation), which a restart without losses does not change. A client
+    /// that mistook such a restart for a loss would replay writes that another host has since replaced. If a
+    /// volume has no cache generation, the number changes at each start of the server and each opening of the
+    /// volume, because each may have lost writes.
     pub(crate) fn start(&self, volume: &Volume) -> u128 {
         match volume.cache_generation() {
             Some(generation) => u128::from_be_bytes(generation),
@@ -74,7 +74,7 @@ impl Channels {
         Some(Channel { channels: Arc::clone(self), key, has_to_end })
     }
 
-    /// Marks the connections that the name requires to end. Returns those that have not ended.
+    /// Marks the connections that `name` requires to end. Returns the connections that have not ended yet.
     pub(crate) fn condemn(&self, name: &ChannelName) -> Vec<Key> {
         let named = self.named.lock();
         let ended = name.ended.iter().map(|number| (name.session, *number));
@@ -88,7 +88,7 @@ impl Channels {
         lingering.collect()
     }
 
-    /// Waits until they have ended.
+    /// Waits until these connections have ended.
     pub(crate) async fn ended(&self, keys: &[Key]) {
         for key in keys {
             poll_fn(|cx| match self.named.lock().get_mut(key) {
@@ -104,7 +104,7 @@ impl Channels {
 }
 
 impl Channel {
-    /// Whether its client has lost it.
+    /// Whether the client has lost this connection, so that it has to end.
     pub(crate) fn has_to_end(&self) -> bool {
         self.has_to_end.load(SeqCst)
     }

@@ -37,28 +37,28 @@ pub(crate) struct Client {
     pub(crate) requests: Requests,
     /// Memory for data of its requests.
     pub(crate) memory: Rc<Budget>,
-    /// The loss count last reported to it; losses before its connection count as reported.
+    /// The loss count last reported to the client. Losses before it connected count as reported.
     pub(crate) losses_told: Cell<u64>,
     /// The label of its host for monitoring.
     pub(crate) counted_as: Arc<str>,
     /// Counts of the volume on this core.
     pub(crate) tally: Rc<VolumeTally>,
-    /// Replies of this round, with the times at which their requests started: all of them end when the round
-    /// has sent them.
+    /// The replies of this round, with the times at which their requests started. All of these requests get
+    /// the time of sending as their end.
     answered: RefCell<Vec<(Operation, Instant)>>,
     since: Instant,
-    /// Replies of tasks, for the connection.
+    /// Replies from tasks, which the connection has to send.
     answers: RefCell<VecDeque<Answer>>,
     /// Number of requests that have a task.
     pub(crate) running: Cell<usize>,
     closing: Cell<Option<Closing>>,
-    /// Start of the time without progress in sending.
+    /// Since when sending has made no progress.
     pub(crate) stuck: Cell<Option<Instant>>,
     /// Time and end position, in bytes, of the oldest backlog that has not been sent yet.
     backlog: Cell<Option<(Instant, u64)>>,
-    /// Since when data of a write has been outstanding, and since when none of it has arrived.
+    /// Since when data of a write has been outstanding, and the time at which some of it last arrived.
     owing: Cell<Option<(Instant, Instant)>>,
-    /// A request waits for memory.
+    /// Whether a request waits for memory.
     pub(crate) starved: Cell<bool>,
     woken: Cell<bool>,
     waker: RefCell<Option<Waker>>,
@@ -74,13 +74,13 @@ pub struct ClientStatus {
     pub export: String,
     /// Its address; 127.0.0.1 with port 0 for a Unix socket.
     pub peer: SocketAddr,
-    /// Determines the exports visible to it.
+    /// The properties that determine which exports are visible to the client.
     pub requester: Requester,
     /// The local address.
     pub local: ListenAddress,
     /// The time since its handshake.
     pub age: Duration,
-    /// Its core.
+    /// The core that serves it.
     pub core: usize,
     /// Outstanding requests.
     pub in_flight: usize,
@@ -97,18 +97,18 @@ pub(crate) enum Closing {
     Disconnected,
     /// The server is shutting down, or an administrator requested it: outstanding requests are answered.
     Asked,
-    /// Its export has been removed.
+    /// Its export was removed.
     Gone,
     /// It was slow while other clients waited for memory.
     TooSlow,
-    /// Immediately.
+    /// The connection is dropped immediately.
     Dropped,
 }
 
 /// Why a connection ended.
 #[derive(Debug)]
 pub(crate) enum ConnectionEnd {
-    /// Closed by this side, or as requested by the client.
+    /// The server closed the connection, for this reason.
     Closed(Closing),
     /// The client closed the connection without notice.
     PeerClosed,
@@ -150,14 +150,14 @@ impl fmt::Display for ConnectionEnd {
 
 pub(crate) struct Answer {
     pub(crate) request: Request,
-    /// When it was received.
+    /// When the request was received.
     pub(crate) begin: Instant,
     pub(crate) outcome: Outcome,
 }
 
 /// The outcome of a request.
 pub(crate) enum Outcome {
-    /// It succeeded and returns no data.
+    /// The request succeeded and returns no data.
     Done,
     /// The data of a read: a part of a payload, whose memory is charged.
     Data { payload: Payload, part: Range<usize>, charge: Option<Charge> },
@@ -165,7 +165,7 @@ pub(crate) enum Outcome {
     Copied,
     /// The extents of BLOCK_STATUS, whose memory is charged.
     Extents { extents: Vec<BlockStatus>, charge: Option<Charge> },
-    /// It failed; with a human-readable reason.
+    /// The request failed. The text is a human-readable reason.
     Failed(Errno, &'static str),
 }
 
@@ -205,7 +205,7 @@ impl Client {
         self.number.value()
     }
 
-    /// Creates a client, whose memory also counts against that of its core.
+    /// Creates a client, whose memory also counts against the memory of its core.
     pub(crate) fn new(
         beginning: Beginning,
         counted_as: Arc<str>,
@@ -242,8 +242,8 @@ impl Client {
         }
     }
 
-    /// Closes its connection. The first reason is kept, unless the new one is immediate and the first was
-    /// not.
+    /// Closes the client's connection. The first reason is kept, unless the new reason closes the connection
+    /// immediately and the first one did not.
     pub(crate) fn close(&self, why: Closing) {
         if self.closing.get().is_none_or(|before| before.is_polite() && !why.is_polite()) {
             self.closing.set(Some(why));
@@ -255,12 +255,13 @@ impl Client {
         self.closing.get()
     }
 
-    /// Whether any request has a task, or a reply that is not queued yet.
+    /// Whether any request has a task, or a reply that has not been queued yet.
     pub(crate) fn is_working(&self) -> bool {
         self.running.get() > 0 || !self.answers.borrow().is_empty()
     }
 
-    /// Waits until no request has a task: aborted ones have released their blocks, or keep them locked.
+    /// Waits until no request has a task. Aborted requests have then released their blocks, or have left them
+    /// locked until the device quiesces.
     pub(crate) async fn idle(&self) {
         while self.running.get() > 0 {
             poll_fn(|cx| self.poll_woken(cx)).await;
@@ -323,7 +324,7 @@ impl Client {
         }
     }
 
-    /// Its description for observers.
+    /// The description of the client for observers.
     pub(crate) fn info<'a>(&'a self, host: &'a str) -> SessionInfo<'a> {
         let (target, handle) = (Some(&*self.export.name), Some(self.number()));
         SessionInfo { front_end: NBD, initiator: host, user: None, target, handle }
@@ -342,12 +343,12 @@ impl Client {
         self.owing.set(owes.then_some((begin, if progress { now } else { latest })));
     }
 
-    /// Since when no owed data has arrived.
+    /// When data that the client owes last arrived; `None` if it owes no data.
     pub(crate) fn silent_since(&self) -> Option<Instant> {
         self.owing.get().map(|(_, latest)| latest)
     }
 
-    /// Since when it has held memory because it is slow, in either direction.
+    /// Since when the client has held memory because it is slow, in either direction.
     pub(crate) fn slow_since(&self) -> Option<Instant> {
         let slow = [self.backlog.get().map(|(since, _)| since), self.owing.get().map(|(begin, _)| begin)];
         slow.into_iter().flatten().min()
@@ -376,7 +377,7 @@ impl Client {
         Poll::Pending
     }
 
-    /// The name of its host, which is its address.
+    /// The name of the client's host: its address.
     pub(crate) fn host(&self) -> String {
         self.peer.ip().to_canonical().to_string()
     }
@@ -460,7 +461,7 @@ fn name_of(error: Errno) -> &'static str {
     }
 }
 
-/// A client has no name except its address.
+/// The path of a client. A client has no name except its address.
 fn path(portal: &Portal, peer: SocketAddr, export: &str) -> HostPath {
     let host = HostPort { name: format!("{NBD}:{}", peer.ip().to_canonical()), qualifier: [0; 6] };
     let service = ServicePort { name: format!("{NBD}:{export}"), group: portal.tag, relative_port: 1 };
@@ -477,11 +478,11 @@ struct Numbers {
     last: u16,
 }
 
-/// Per process: a number identifies a client across all cores.
+/// One set for the process, so that a number identifies a client across all cores.
 static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { used: BTreeSet::new(), last: 0 });
 
 impl Number {
-    /// The next free number. With 65,535 clients none is free, and two clients share one.
+    /// The next free number. If there are 65,535 clients, no number is free, and two clients share one.
     pub(crate) fn next() -> Number {
         Number(NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).next())
     }

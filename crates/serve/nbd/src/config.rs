@@ -32,7 +32,8 @@ pub struct Tls {
 }
 
 impl Tls {
-    /// For a test in one process: the certificate proves nothing. TLS is optional.
+    /// Settings for a test with client and server in one process, in which TLS is optional. The certificate
+    /// does not authenticate anything.
     ///
     /// # Errors
     /// As for [`tls::loopback::server`].
@@ -59,7 +60,7 @@ pub struct Encryption {
     pub names: Vec<String>,
 }
 
-/// A named volume.
+/// A volume that is exported under a name.
 pub struct Export {
     /// The export name.
     pub name: String,
@@ -67,18 +68,18 @@ pub struct Export {
     pub description: String,
     /// The volume.
     pub volume: Arc<Volume>,
-    /// Its UUID, from which clients detect that the export is a different disk; `None` if it has no
-    /// persistent one.
+    /// The volume's UUID, from which clients detect that the export has become a different disk; `None` if
+    /// the volume has no persistent UUID.
     pub identity: Option<u128>,
     /// Clients cannot write, even if the volume is writable.
     pub read_only: bool,
-    /// The networks that clients may connect from; `None` allows any.
+    /// The networks from which clients may connect; `None` allows any.
     pub networks: Option<Vec<Network>>,
-    /// Client names, one of which must be in the client's certificate; `None` allows any client, encrypted or
+    /// The names of which one must be in the client's certificate; `None` allows any client, encrypted or
     /// not.
     pub clients: Option<Vec<String>>,
-    /// The deadline of a device request. After it the request fails, and the volume is fenced until the
-    /// device responds again.
+    /// The deadline of a device request. After the deadline, the request fails, and the volume is fenced
+    /// until the device responds again.
     pub deadline: Duration,
 }
 
@@ -87,9 +88,9 @@ pub struct Export {
 pub struct Limits {
     /// Maximum time from accepting a connection to the end of its handshake.
     pub handshake_time: Duration,
-    /// How long a client may stop reading replies.
+    /// Time for which a client may stop reading replies.
     pub send_stall: Duration,
-    /// Maximum number of outstanding device requests of a connection; further ones wait in the socket.
+    /// Maximum number of outstanding device requests of a connection. Further requests wait in the socket.
     pub requests: usize,
     /// Memory for data of the requests of one connection, in bytes.
     pub staging_bytes: usize,
@@ -136,7 +137,7 @@ impl Config {
         self.exports.iter().filter(move |export| !lacks_tls && export.admits(from))
     }
 
-    /// Whether an export requires TLS from this client, whose network may otherwise use it.
+    /// Whether this client could use the export if it used TLS.
     pub(crate) fn needs_tls(&self, name: &str, from: &Requester) -> bool {
         let mut all = self.exports.iter();
         from.encryption.is_none()
@@ -148,7 +149,7 @@ impl Config {
 }
 
 impl Requester {
-    /// Whether its certificate has one of these names; `None` requires no certificate.
+    /// Whether the client's certificate has one of these names; `None` requires no certificate.
     pub fn is_one_of(&self, clients: Option<&[String]>) -> bool {
         let names = self.encryption.as_ref().map_or(&[][..], |encryption| &encryption.names);
         clients.is_none_or(|clients| names.iter().any(|name| clients.contains(name)))
@@ -156,7 +157,7 @@ impl Requester {
 }
 
 impl Export {
-    /// Whether this client may use it.
+    /// Whether this client may use the export.
     pub(crate) fn admits(&self, from: &Requester) -> bool {
         self.admits_address(from.address) && from.is_one_of(self.clients.as_deref())
     }
@@ -174,7 +175,8 @@ impl Export {
             description: self.description.clone(),
             bytes: geometry.bytes(),
             flags: self.flags(profile),
-            // Parts of blocks are served as well, so clients that ignore block sizes still work.
+            // The minimum is 1, because parts of blocks are served as well. Clients that ignore block sizes
+            // therefore still work.
             block_sizes: BlockSizes {
                 minimum: 1,
                 preferred: preferred_block_size(geometry, profile),
@@ -199,8 +201,9 @@ impl Export {
     }
 }
 
-/// "The preferred block size represents the minimum size at which aligned requests will have efficient I/O", a power of two (NBD,
-/// Block size constraints): the stripe of a RAID set if that is one, or its strip.
+/// "The preferred block size represents the minimum size at which aligned requests will have efficient I/O",
+/// a power of two (NBD, Block size constraints): the stripe of a RAID set if its size is a power of two,
+/// otherwise the strip.
 fn preferred_block_size(geometry: Geometry, profile: Profile) -> u32 {
     let physical = (geometry.block_size.bytes() << geometry.physical_exponent).max(4096);
     let bytes = |blocks: Blocks| {

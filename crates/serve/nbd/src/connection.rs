@@ -1,22 +1,22 @@
 //! A connection: the loop between its socket and its client's requests.
 //!
 //! Each round reads available bytes once, starts the requests in them, and sends completed replies: under
-//! load, two system calls for any number of requests. Requests are parsed in sequence where they were
-//! received. The data of a write is also taken from there if it is complete; only the rest of longer data is
-//! received into its buffer.
+//! load, two system calls for any number of requests. Requests are parsed in sequence in the scratch buffer.
+//! The data of a write is also taken from there if it is complete. Only the rest of longer data is received
+//! directly into the write's own buffer.
 //!
 //! ```text
 //!   scratch   | request | request, data | request, da…        one read, many requests
 //!   buffer                                         |  …ta  |  the rest, if it is long
 //! ```
 //!
-//! Whether to wait for more requests before the next read depends on the client. Some clients keep many
-//! requests outstanding and send the next one after each reply. A faster server answers such a client one
-//! request at a time, which costs two system calls and a wake-up of the client for each. If the server waits
-//! briefly, several requests arrive together, and the client loses nothing, because it still has other
-//! replies to process. A client that waits for its replies does lose time. The server therefore measures
-//! ([`Gather`]): it compares the duration of some requests with and without waiting, and applies the result
-//! for a while.
+//! Whether the server should wait for more requests before the next read depends on the client. Some clients
+//! keep many requests outstanding and send the next one after each reply. If the server is faster than such a
+//! client, it answers one request at a time. Each reply then costs two system calls and a wake-up of the
+//! client. If the server waits briefly, several requests arrive together, and the client loses nothing,
+//! because it still has other replies to process. A client that waits for each reply would lose time. The
+//! server therefore measures ([`Gather`]): it compares the duration of some requests with and without
+//! waiting, and applies the result for a while.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -34,8 +34,8 @@ use crate::client::{Answer, Client, Closing, ConnectionEnd, Outcome};
 
 /// No request starts while more than this number of bytes waits to be sent.
 const FILL_BYTES: usize = 1 << 20;
-/// Only after a round that moved at most this much data does the server wait for more requests: data costs
-/// more than system calls.
+/// The server waits for more requests only after a round that moved at most this amount of data. With more
+/// data, the cost of system calls is insignificant.
 const GATHERED_BYTES_MAX: u64 = 128 << 10;
 
 /// A connection after its handshake.
@@ -67,13 +67,13 @@ impl Connection {
         loop {
             match self.round() {
                 Err(end) => return end,
-                Ok(true) => reactor::yield_now().await, // others first; then the rest of the socket's data
+                Ok(true) => reactor::yield_now().await, // other tasks run before the next read
                 Ok(false) => self.idle().await,
             }
         }
     }
 
-    /// Returns whether there is more to do immediately.
+    /// Executes one round. Returns whether there is more to do immediately.
     fn round(&mut self) -> Result<bool, ConnectionEnd> {
         while let Some(answer) = self.client.next_answer() {
             queue_answer(&self.client, &mut self.queue, answer);
@@ -95,7 +95,8 @@ impl Connection {
         }
     }
 
-    /// Lets more requests accumulate, if that is known to pay and this round's requests are all answered.
+    /// Lets more requests accumulate, if the measurements show a benefit and all requests of this round have
+    /// been answered.
     fn gather(&mut self, before: Traffic) {
         let now = self.client.traffic();
         debug_assert!(now.commands >= before.commands, "traffic only grows");
@@ -112,7 +113,7 @@ impl Connection {
         self.client.has_room() && self.queue.load() < FILL_BYTES
     }
 
-    /// Whether another request can start; `sent` tells whether replies were sent, which frees memory.
+    /// Whether another request can start. `sent` is true if replies were sent, which frees memory.
     fn has_more(&self, sent: bool) -> bool {
         match self.receiver.stopped() {
             Stopped::Incomplete => self.readable,
@@ -123,7 +124,7 @@ impl Connection {
 
     fn receive(&mut self) -> Result<(), ConnectionEnd> {
         if !self.may_begin() {
-            // The server stopped reading, so the client is not to blame.
+            // The server stopped reading, so the delay is not the client's fault.
             self.client.set_owing(reactor::now(), self.receiver.owed().is_some(), true);
             return Ok(());
         }
@@ -222,7 +223,8 @@ pub(crate) fn queue_answer(client: &Client, queue: &mut SendQueue<Charge>, answe
 pub(crate) const SCRATCH_BYTES: usize = 256 << 10;
 /// A remainder of at least this size is received in place.
 const DIRECT_BYTES: usize = 32 << 10;
-/// Longer data does not fit into one read together with other data in the socket.
+/// Data of more than this length is received directly into its buffer: it does not fit into one read together
+/// with other data in the socket.
 const LONG_BYTES: u64 = SCRATCH_BYTES as u64 / 2;
 /// Number of bytes read after long data, so that the data of the next request is received in place as well,
 /// which saves a copy.
@@ -237,7 +239,7 @@ struct Receiver {
     /// Received bytes not yet consumed: an incomplete header, or requests that must wait.
     stash: Vec<u8>,
     incoming: Option<Incoming>,
-    /// The latest request has long data, so the next may as well.
+    /// Whether the latest request had long data, so the next one may have long data as well.
     is_long: bool,
     stopped: Stopped,
 }
@@ -245,12 +247,12 @@ struct Receiver {
 /// Why the server stopped starting requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stopped {
-    /// No more were received.
+    /// No more complete requests were received.
     #[default]
     Incomplete,
     /// The limit on outstanding requests or queued bytes is reached.
     Room,
-    /// There is no memory for the next one.
+    /// There is no memory for the next request.
     Memory,
 }
 
@@ -260,23 +262,23 @@ struct Incoming {
     /// Bytes received, and their total.
     received: u64,
     length: u64,
-    /// The destination. Data of a rejected request is dropped before the reply: clients that are still
-    /// sending do not expect a reply (libnbd abandons the connection).
+    /// The destination. The data of a rejected request is received and dropped before the reply is sent,
+    /// because clients that are still sending do not expect a reply (libnbd abandons the connection).
     place: Result<(Buffer, Charge), Errno>,
 }
 
 impl Receiver {
-    /// Whether so many received bytes wait that no more should be read.
+    /// Whether the number of received bytes that wait is so high that no more should be read.
     fn is_full(&self) -> bool {
         self.stash.len() >= SCRATCH_BYTES / 2
     }
 
-    /// Bytes received of a request's data, if the request waits for more.
+    /// The number of bytes received of a request's data; `None` if no request waits for data.
     fn owed(&self) -> Option<u64> {
         self.incoming.as_ref().map(|incoming| incoming.received)
     }
 
-    /// Why it stopped the last time.
+    /// Why the server stopped starting requests the last time.
     fn stopped(&self) -> Stopped {
         self.stopped
     }
@@ -366,7 +368,7 @@ impl Receiver {
             let begun = match client.session.check(&request) {
                 Ok(Command::Disconnect) => {
                     client.close(Closing::Disconnected);
-                    return Ok(bytes.len()); // nothing may follow
+                    return Ok(bytes.len()); // no request may follow
                 }
                 Ok(Command::Write) => {
                     let data = bytes[at + header_bytes..].get(..payload_bytes as usize);
@@ -396,14 +398,15 @@ impl Receiver {
 }
 
 impl Incoming {
-    /// The missing part, if it should be received in place: `least` bytes or more.
+    /// The destination of the missing part, if it has at least `least` bytes and should therefore be received
+    /// in place.
     fn rest(&mut self, least: usize) -> Option<&mut [u8]> {
         let received = self.received as usize;
         let (buffer, _) = self.place.as_mut().ok()?;
         buffer.get_mut(received..).filter(|rest| rest.len() >= least)
     }
 
-    /// Consumes its share of `bytes` from the front, and returns the number of bytes consumed.
+    /// Consumes the bytes at the front of `bytes` that belong to this data. Returns their number.
     fn put(&mut self, bytes: &[u8]) -> usize {
         debug_assert!(self.received <= self.length, "no more is taken than belongs to it");
         let missing = self.length - self.received;
@@ -426,7 +429,7 @@ fn why(error: Errno) -> &'static str {
     }
 }
 
-/// How long to wait for more requests. (Virtual machines wake up 40 µs later.)
+/// Time to wait for more requests. (Virtual machines wake up 40 µs later.)
 const SPAN: Duration = Duration::from_micros(20);
 /// If a read returns this number of requests, the server does not wait for more.
 const ENOUGH: u64 = 16;
@@ -434,7 +437,7 @@ const ENOUGH: u64 = 16;
 const WINDOW: u64 = 128;
 /// Number of requests for which the result applies.
 const HOLD: u64 = 64 * WINDOW;
-/// After this number of consecutive waits without a second request, waiting does not pay.
+/// After this number of consecutive waits without a second request, waiting is assumed to have no benefit.
 const VAIN: u32 = 4;
 /// A longer interval between two rounds counts as idle time.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -447,7 +450,7 @@ struct Gather {
     requests: u64,
     spent: Duration,
     latest: Option<Instant>,
-    /// The server waited before this round.
+    /// Whether the server waited before this round.
     waited: bool,
     /// Consecutive waits without a second request.
     in_vain: u32,
@@ -458,15 +461,15 @@ enum Phase {
     /// Measuring without waiting.
     #[default]
     Alone,
-    /// Measuring with waiting; `alone` is the time that `requests` took without.
+    /// Measuring with waiting. `alone` is the time that `requests` took without waiting.
     Together { alone: Duration, requests: u64 },
-    /// The result: whether waiting pays.
+    /// The result: whether waiting reduces the time per request.
     Known(bool),
 }
 
 impl Gather {
-    /// One read returned `requests` requests, which have been answered. Returns whether to wait for more
-    /// before the next read.
+    /// Records that one read returned `requests` requests, which have been answered. Returns whether the
+    /// server should wait for more requests before the next read.
     fn after(&mut self, requests: u64, now: Instant) -> bool {
         let since = self.latest.replace(now).map_or(Duration::ZERO, |latest| now.duration_since(latest));
         self.spent += since.min(PAUSE);

@@ -1,6 +1,6 @@
 //! NBD as a front end: the state shared by all cores, the clients of a core, and the handshake of a
-//! connection, from its first byte until its transfer to its core. The client is not trusted: its time is
-//! limited, and so is the state kept for it.
+//! connection, from its first byte until its transfer to its core. The client is not trusted, so the duration
+//! of a handshake and the memory for its state are limited.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -26,11 +26,11 @@ use crate::connection::{Connection, SCRATCH_BYTES, Scratch};
 
 /// The NBD front end: exports and their clients.
 pub struct Nbd {
-    /// The current configuration. A change replaces it; clients hold their export by `Arc`.
+    /// The current configuration. A configuration change replaces it; clients hold their export by `Arc`.
     config: Lock<Arc<Config>>,
     /// The number of clients of each core.
     loads: Box<[AtomicUsize]>,
-    /// Addresses with clients.
+    /// The addresses of clients.
     addresses: Lock<Counts>,
     /// Connections that their clients have named.
     channels: Arc<Channels>,
@@ -77,15 +77,15 @@ impl Nbd {
         Arc::clone(&self.config.lock())
     }
 
-    /// Replaces the configuration. Must be called from within [`Server::reconfigure`], which makes
-    /// connections adapt. Connections whose export has been removed or replaced are closed, since NBD has no
-    /// other way to notify the client. New limits apply to later connections.
+    /// Replaces the configuration. Must be called within [`Server::reconfigure`], which makes connections
+    /// adapt. Connections whose export has been removed or replaced are closed, because NBD has no other way
+    /// to notify the client. New limits apply to later connections.
     pub fn adopt(&self, config: Config) {
         debug_assert!(config.has_distinct_names(), "the names of exports differ");
         *self.config.lock() = Arc::new(config);
     }
 
-    /// The status of all clients. Blocks for up to one second; not for reactor threads.
+    /// The status of all clients. Blocks for up to one second, so reactor threads must not call it.
     pub fn clients(&self, server: &Server) -> Vec<ClientStatus> {
         let status = |local: &Rc<RunningCore>| local.front_end::<CoreClients>().map(|core| core.status());
         let by_core = server.ask_cores(Duration::from_secs(1), status);
@@ -94,7 +94,7 @@ impl Nbd {
         clients
     }
 
-    /// Closes the connections with this number or from this host, and returns how many they are. Blocks like
+    /// Closes the connections with this number or from this host, and returns their number. Blocks like
     /// [`Nbd::clients`].
     pub fn drop_clients(&self, server: &Server, which: &str, force: bool) -> usize {
         let which = which.to_owned();
@@ -127,7 +127,8 @@ impl FrontEnd for Nbd {
         self.addresses.lock().count_of(from) > 0
     }
 
-    /// The protocol has no message for this: a client sees the new size when it reconnects.
+    /// Does nothing, because the protocol has no message for this. A client sees the new size when it
+    /// reconnects.
     fn volume_grew(&self, _: &Arc<Volume>) {}
 }
 
@@ -155,7 +156,8 @@ impl CoreClients {
         let core = Rc::clone(self);
         drop(reactor::spawn(async move {
             let peer = admitted.beginning.peer;
-            // Dropped when none of its requests can still be executed.
+            // The name of the connection must be released only when none of its requests can still be
+            // executed.
             let channel = admitted.channel.take();
             let (permit, place) = (admitted.permit, admitted.place);
             debug_assert_eq!(place.core, core.handle.core, "it is served where it is counted");
@@ -199,8 +201,8 @@ impl CoreClients {
         Client::new(beginning, counted_as, tally, &self.handle.memory)
     }
 
-    /// Registers a named connection, after those that its client has lost have ended. `None` if the name is
-    /// in use.
+    /// Registers a named connection, once the connections that its client has lost have ended. `None` if the
+    /// name is in use.
     async fn succeed(&self, name: &ChannelName) -> Option<Channel> {
         let channels = &self.front_end.channels;
         // The client may have timed out on an earlier connection with this name.
@@ -284,11 +286,12 @@ impl CoreFrontEnd for CoreClients {
             if uses && order.is_about(client.requests.attachment()) {
                 client.requests.abort();
             } else if uses {
-                // PREEMPT AND ABORT names registrants, and a client cannot be one.
+                // PREEMPT AND ABORT selects registrants, and an NBD client cannot be a registrant.
                 client.requests.abort_reserved();
             }
         }
-        // After the woken tasks have run: only then are their blocks locked until the device has quiesced.
+        // Quiesce after the woken tasks have run, because only then are their blocks locked until the device
+        // has quiesced.
         let done = Sender::clone(done);
         drop(reactor::spawn(async move {
             reactor::yield_now().await;
@@ -336,7 +339,7 @@ impl CoreFrontEnd for CoreClients {
         self.all().into_iter().filter_map(slow).min_by_key(|holder| holder.since)
     }
 
-    /// The protocol has no message for this: outstanding requests are answered, and no others.
+    /// The protocol has no message for this. Outstanding requests are answered, but no later requests.
     fn ask_to_leave(&self, _: Duration) {
         self.all().iter().for_each(|client| client.close(Closing::Asked));
     }
@@ -356,7 +359,7 @@ struct Admitted {
     permit: ConnectionPermit,
     place: Place,
     beginning: Beginning,
-    /// Set if the client has named the connection.
+    /// The name of the connection, if the client has given it one.
     channel: Option<Channel>,
 }
 
@@ -369,7 +372,7 @@ enum Failure {
     Tls(tls::Failure),
     /// Data arrived after STARTTLS and before the reply: an attacker may have injected it.
     Injected,
-    /// The client only wanted information.
+    /// The client ended the handshake after it had requested information.
     Ended,
 }
 
@@ -388,12 +391,12 @@ struct VisibleExports<'a> {
     told: &'a Announced,
 }
 
-/// The state announced to a client, which must match the volume that it is served.
+/// The state announced to a client, which must match the volume that the client then uses.
 #[derive(Default)]
 struct Announced {
     /// The opening of the volume in the latest export reply, which is the reply to GO.
     opening: Cell<Option<u64>>,
-    /// The opening and the loss count of the volume in the latest reply with its start.
+    /// The opening and the loss count of the volume in the latest reply that contained its start number.
     losses: Cell<Option<(u64, u64)>>,
 }
 
@@ -411,7 +414,8 @@ impl Exports for VisibleExports<'_> {
 
     fn start(&self, export: &str) -> u128 {
         let Some(export) = self.config.find(export, self.from) else { return 0 };
-        // Counted first: a loss in between is reported twice, but not missed.
+        // Read the loss count first: a loss between the two reads may then be reported twice, but is not
+        // missed.
         self.told.losses.set(Some((export.volume.opening(), export.volume.lost_writes())));
         self.channels.start(&export.volume)
     }
@@ -430,7 +434,7 @@ async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
     let Accepted { portal, stream, permit } = accepted;
     let server = &core.handle.server;
     if server.phase() != Phase::Open {
-        return; // clients retry; a handshake would have to report that there are no exports
+        return; // the client retries; a handshake now would report that there are no exports
     }
     let peer = stream.peer();
     let local = portal.listen.inet().map_or_else(|| portal.listen.clone(), |_| stream.local().into());
@@ -441,12 +445,12 @@ async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
             let config = core.front_end.config();
             let Some(export) = config.find(&session.export.name, &requester).map(Arc::clone) else { return };
             let opening = export.volume.opening();
-            // A client without a name starts without unreported losses.
+            // For a client without a named connection, all earlier losses count as reported.
             let losses = told.losses.get().filter(|_| channel.is_some());
             let (told_of, losses_told) = losses.unwrap_or((opening, export.volume.lost_writes()));
             if told.opening.get() != Some(opening) || told_of != opening {
-                // The announced size, identity and start belong to a volume that has since been replaced. The
-                // client reconnects.
+                // The announced size, identity and start number belong to a volume that has since been
+                // replaced. Close the connection; the client reconnects.
                 return tracing::info!(target: AUDIT, %peer, export = session.export.name, "the export changed during the handshake");
             }
             let place = core.front_end.place(AddressBlock::containing(peer.ip()));
@@ -487,7 +491,8 @@ struct Agreed {
     told: Announced,
 }
 
-/// Each option uses the current configuration, so that a slow client does not keep an old volume open.
+/// Runs the handshake. Each option is processed with the current configuration, so that a slow client does
+/// not keep an old volume open.
 async fn shake_hands(core: &CoreClients, mut stream: Box<dyn Stream>) -> Result<Agreed, Failure> {
     let mut requester = Requester { address: stream.peer().ip(), encryption: None };
     let mut machine = Handshake::new(core.front_end.config().tls_mode());
@@ -531,8 +536,8 @@ async fn shake_hands(core: &CoreClients, mut stream: Box<dyn Stream>) -> Result<
     }
 }
 
-/// No clear text may follow STARTTLS. Clear text that arrives after this check is not valid TLS, and ends the
-/// handshake.
+/// Starts TLS. No clear text may follow STARTTLS: if the check finds none, clear text that arrives later is
+/// not valid TLS, and ends the handshake.
 async fn start_tls(
     stream: Box<dyn Stream>,
     server: &tls::Server,

@@ -8,15 +8,16 @@
 //! ```
 //!
 //! - [`Nbd`] is shared by all cores: the exports, and the number of clients of each core.
-//! - `front_end` drives [`nbd::Handshake`]; a client is not trusted, and its time is limited.
+//! - `front_end` drives [`nbd::Handshake`]. The client is not trusted, and the duration of the handshake is
+//!   limited.
 //! - `connection` moves bytes: one read for many requests; one vectored write for many replies.
-//! - `carry_out` executes requests on a volume. Requests for whole blocks share them with other requests;
-//!   those that change parts of blocks exclude others. Each request checks the volume's gate, has a deadline
-//!   and can be aborted from other front ends ([`front_end_core::Requests`]).
+//! - `carry_out` executes requests on a volume. Requests for whole blocks share their blocks with other
+//!   requests; requests that change parts of blocks exclude other requests. Each request must be permitted by
+//!   the volume, has a deadline, and can be aborted by other front ends ([`front_end_core::Requests`]).
 //!
 //! A client's writes and flushes have the same guarantees as in iSCSI. A flush covers writes acknowledged on
-//! all connections of the export (NBD_FLAG_CAN_MULTI_CONN). `carry_out`'s `flushed` decides what a client gets
-//! if a flush fails.
+//! all connections of the export (NBD_FLAG_CAN_MULTI_CONN). `flushed` in `carry_out` determines the client's
+//! reply if a flush fails.
 
 mod carry_out;
 mod channels;

@@ -22,14 +22,15 @@ use volume::{LossMark, PersistentState, Volume, VolumeOptions};
 
 const PORTAL: ([u8; 4], u16) = ([127, 0, 0, 1], 10_809);
 const HANDSHAKE_TIME: Duration = Duration::from_millis(1);
-/// Far more than a task may receive and send before the others run.
+/// Maximum number of calls per turn: far more than a task may make to receive and send before other tasks
+/// run.
 const CALLS_MAX: u32 = 1000;
 
-/// The client, and what it has done.
+/// A simulated client, and a record of its calls.
 #[derive(Default)]
 struct Client {
     first: Vec<u8>,
-    /// Sent without end after these, unless it is empty.
+    /// Sent repeatedly after these bytes, unless it is empty.
     again: Vec<u8>,
     sent: Cell<usize>,
     received: RefCell<Vec<u8>>,
@@ -101,7 +102,7 @@ impl Stream for Connection {
     fn shutdown(&self) {}
 
     fn detach(self: Box<Self>) -> Detached {
-        Box::new(()) // there is only one
+        Box::new(()) // there is only one address
     }
 }
 
@@ -130,7 +131,7 @@ impl Listener for Door {
     }
 }
 
-/// The world of the server.
+/// The server's runtime environment.
 struct Flooded {
     alone: SharedWorld,
     client: Rc<Client>,
@@ -205,14 +206,14 @@ fn with_client(
     });
 }
 
-/// Regression: such clients kept a core from every other task, and no deadline ended them.
+/// Regression: such a client kept a core from running any other task, and no deadline ended its connection.
 #[test]
 fn a_client_that_never_stops_sending_leaves_others_their_turns_and_is_ended_in_time() {
     let flags = 3_u32.to_be_bytes();
     for (first, again) in [
-        // Its data is read and dropped.
+        // The data of this option is read and dropped.
         ([&flags[..], &option(77, u32::MAX)].concat(), vec![0; 4096]),
-        // Each option is answered.
+        // Each of these options is answered.
         (flags.to_vec(), [option(77, 4096), vec![0; 4096]].concat()),
     ] {
         let client = Client { first, again, ..Client::default() };
@@ -276,7 +277,8 @@ impl PersistentState for Hanging {
     }
 }
 
-/// Regression: the wait for the record of a loss had no deadline, so neither the write nor its connection ended.
+/// Regression: the wait for the record of a loss had no deadline, so neither the write nor its connection
+/// ended.
 #[test]
 fn a_stable_write_does_not_wait_forever_for_a_state_directory_that_hangs() {
     const DEADLINE: Duration = Duration::from_secs(3);
