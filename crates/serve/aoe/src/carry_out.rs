@@ -31,7 +31,8 @@ const TRIM_SECTORS_MAX: u16 = 1;
 /// length.
 const ZEROS_READ_MAX: usize = 1 << 20;
 
-/// Keys of the fingerprints of changes: a host cannot create two changes with the same fingerprint.
+/// Random keys for the fingerprints of changes, so that a host cannot create two changes with the same
+/// fingerprint.
 static FINGERPRINTS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// A command that is being executed.
@@ -42,7 +43,7 @@ struct Command {
     header: Header,
     ata: Ata,
     begin: Instant,
-    /// Set for a change.
+    /// The fingerprint of a change; `None` for other commands.
     fingerprint: Option<u64>,
 }
 
@@ -50,7 +51,7 @@ struct Command {
 enum Content {
     /// These bytes.
     Data(Range<u64>, Buffer),
-    /// Zeros in these ranges of sectors: start and number.
+    /// Zeros in these ranges of sectors, as pairs of start and number.
     Zeros(Vec<(u64, u64)>),
 }
 
@@ -67,13 +68,13 @@ impl Content {
 /// The error of a command, as sent in the reply.
 #[derive(Clone, Copy)]
 enum Failed {
-    /// From the device: the registers.
+    /// The device reports this error in its registers.
     Ata(AtaError),
     /// The device has failed.
     Fault,
-    /// From the server.
+    /// The server rejects the command at the level of AoE.
     Aoe(ErrorCode),
-    /// No reply: the host retransmits the command.
+    /// There is no reply, so the host retransmits the command.
     Dropped,
 }
 
@@ -192,13 +193,14 @@ impl CoreShelves {
         });
     }
 
-    /// Returns the change, unless this station has sent it before; in that case it is answered or dropped
+    /// Returns the change if it must be executed. If this station has sent it before, answers or drops it
     /// here.
     ///
     /// The tag, registers and data do not distinguish a repetition from a new change that reuses the tag.
-    /// Both may be acknowledged while the medium contains `content`. Otherwise a newer change has replaced
-    /// it: an old copy must not be executed, a new change must. The frame is dropped, so the host repeats it,
-    /// and [`crate::history`] treats it as new once no copy can be in transit any more.
+    /// While the medium contains `content`, both may be acknowledged. Otherwise a newer change has replaced
+    /// it, and then an old copy must not be executed, but a new change must. In this case the frame is
+    /// dropped, so that the host repeats it. [`crate::history`] treats it as new once no copy can be in
+    /// transit any more.
     fn first(
         self: &Rc<Self>,
         mut command: Command,
@@ -256,7 +258,8 @@ impl CoreShelves {
 }
 
 impl Command {
-    /// Counts its new task. `None` if the station has too many already: the command is not answered.
+    /// Counts the command's new task. `None` if the station already has too many tasks; the command is then
+    /// not answered.
     fn start(&self, core: &CoreShelves) -> Option<(Ticket, Rc<()>)> {
         if self.station.running.get() >= usize::from(core.commands_max()) {
             self.forget_write(None);
@@ -271,7 +274,7 @@ impl Command {
         self.end(Err(Failed::Aoe(ErrorCode::BadArgument)), &[], None);
     }
 
-    /// Replies, with the data of a read.
+    /// Sends the reply to the command, with the data of a read.
     fn end(&self, done: Result<(), Failed>, data: &[u8], charge: Option<Charge>) {
         debug_assert!(done.is_ok() || data.is_empty(), "only a success returns data");
         self.count(done.as_ref().map_err(|failed| failed.name()).copied());
@@ -370,8 +373,8 @@ impl Command {
         self.device().read_nowait(extent, &mut buffer).then_some(buffer)
     }
 
-    /// Writes whole blocks if it need not wait for a device. After `false` a part may have been written, and
-    /// [`Command::write`] must follow.
+    /// Writes whole blocks without waiting for a device. Returns false if it would have to wait; a part may
+    /// then have been written, and the caller must call [`Command::write`].
     fn write_now(&self, range: &Range<u64>, data: &[u8]) -> bool {
         let Ok(extent) = self.covering(range) else { return false };
         let Some(_turn) = self.slot.volume.range_locks().try_share(extent) else { return false };
@@ -462,20 +465,19 @@ impl Command {
         Ok(())
     }
 
-    /// Flushes all commands acknowledged so far, to any station.
+    /// Flushes all changes that have been acknowledged to any station.
     async fn flush(&self, ticket: Ticket) -> Result<(), Failed> {
         let (volume, at_start) = (&self.slot.volume, self.station.told.get().count());
         let flushed = self.slot.requests.ask(ticket, RequestKind::Flush, None, || volume.flush()).await;
-        // This reply and those to its copies count as reporting a loss, whatever the result of the device's
-        // flush.
+        // This reply, and the replies to copies of this command, count as the report of a loss, whatever the
+        // result of the device's flush.
         let mut told = self.station.told.get();
         let is_told = told.report(reactor::now(), self.header.tag, at_start, volume.lost_writes());
         self.station.told.set(told);
         if is_told { Err(Failed::Fault) } else { Ok(flushed?) }
     }
 
-    /// Whole blocks are deallocated; the remaining bytes at the edges are zeroed, as IDENTIFY DEVICE
-    /// guarantees.
+    /// Deallocates whole blocks, and zeroes the remaining bytes at the edges, as IDENTIFY DEVICE guarantees.
     async fn trim(&self, ranges: &[(u64, u64)], ticket: Ticket) -> Result<(), Failed> {
         if self.slot.settings().read_only || !self.device().profile().thin {
             return Err(Failed::Ata(AtaError::Aborted));
@@ -493,7 +495,7 @@ impl Command {
 }
 
 impl CoreSlot {
-    /// Its number of 512-byte sectors, whatever the volume's block size.
+    /// The number of 512-byte sectors, whatever the volume's block size.
     fn sectors(&self) -> u64 {
         self.volume.device().geometry().bytes() / SECTOR_BYTES as u64
     }
@@ -516,7 +518,7 @@ impl CoreSlot {
             is_extended: true,
             has_flush: true,
             has_flush_ext: true,
-            // A RAM volume also loses acknowledged data together with its server.
+            // A RAM volume also loses acknowledged data if its server ends.
             write_cache: if profile.volatile_cache || !profile.durable {
                 WriteCache::On
             } else {
@@ -531,7 +533,7 @@ impl CoreSlot {
 }
 
 impl Failed {
-    /// The name for monitoring.
+    /// The name of the failure for monitoring.
     fn name(&self) -> &'static str {
         match self {
             Failed::Ata(AtaError::Aborted) => "aborted",

@@ -1,5 +1,5 @@
 //! AoE as a front end: the state shared by all cores, and the part of a core, which receives and sends frames
-//! and keeps track of the stations. Portals are on the first core, and so is everything else.
+//! and keeps track of the stations. All portals are on the first core, which therefore does all of the work.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -31,7 +31,7 @@ pub const AOE: &str = "aoe";
 pub struct Aoe {
     /// The current configuration. A change replaces it.
     config: Lock<Arc<Config>>,
-    /// The settings of each address that is served. They are only in memory.
+    /// The settings that hosts have made at each served address. They are kept only in memory.
     states: Lock<BTreeMap<Address, Arc<Lock<SlotState>>>>,
     /// The labels of hosts for monitoring.
     names: HostNames,
@@ -49,14 +49,15 @@ impl Aoe {
         Arc::clone(&self.config.lock())
     }
 
-    /// Replaces the configuration. Must be called from within [`Server::reconfigure`], after which each core
-    /// adapts. Hosts' settings are kept for addresses that remain.
+    /// Replaces the configuration. Must be called within [`Server::reconfigure`], which then makes each core
+    /// adapt. The settings of hosts are kept for addresses that remain.
     pub fn adopt(&self, config: Config) {
         self.states.lock().retain(|address, _| config.slots.iter().any(|slot| slot.address == *address));
         *self.config.lock() = Arc::new(config);
     }
 
-    /// The stations that currently use a slot. Blocks for up to one second; not for reactor threads.
+    /// The stations that currently use a slot. Blocks for up to one second, so reactor threads must not call
+    /// it.
     pub fn stations(&self, server: &Server) -> Vec<StationStatus> {
         let status = |local: &Rc<RunningCore>| local.front_end::<CoreShelves>().map(|core| core.status());
         server.ask_cores(Duration::from_secs(1), status).into_iter().flatten().flatten().flatten().collect()
@@ -77,20 +78,21 @@ impl FrontEnd for Aoe {
         Rc::new(CoreShelves::new(self, handle))
     }
 
-    /// The protocol has no logins.
+    /// Always false, because the protocol has no logins.
     fn has_sessions(&self, _: AddressBlock) -> bool {
         false
     }
 
-    /// Hosts poll the size with IDENTIFY DEVICE.
+    /// Does nothing, because hosts poll the size with IDENTIFY DEVICE.
     fn volume_grew(&self, _: &Arc<Volume>) {}
 }
 
-/// Frames received before outgoing ones are sent.
+/// Maximum number of frames received before outgoing frames are sent.
 const BATCH: usize = 64;
 /// Idle time after which a station is removed.
 const IDLE: Duration = Duration::from_secs(60);
-/// Maximum number of stations at one slot; beyond it, the one that has been idle longest is removed.
+/// Maximum number of stations at one slot. If a further station appears, the station that has been idle
+/// longest is removed.
 const STATIONS_MAX: usize = 256;
 /// The firmware version reported by the server: the AoE release that it implements.
 const FIRMWARE: u16 = 11;
@@ -100,18 +102,19 @@ pub(crate) struct CoreShelves {
     front_end: Arc<Aoe>,
     handle: CoreHandle,
     slots: RefCell<Vec<Rc<CoreSlot>>>,
-    /// For data of commands.
+    /// Memory for the data of commands.
     pub(crate) memory: Rc<Budget>,
     tally: CoreTally,
-    /// The stations of all slots whose recent replies are kept.
+    /// Counts the stations, at all slots, whose recent replies are kept.
     writers: Writers,
 }
 
-/// A slot. All stations share one attachment to its volume; reservations between stations are decided here.
+/// A slot. All stations share one attachment to its volume, so reservations between stations are enforced
+/// here.
 pub(crate) struct CoreSlot {
     pub(crate) address: Address,
     pub(crate) volume: Arc<Volume>,
-    /// Replaced when the configuration changes.
+    /// The configuration of the slot. It is replaced when the configuration changes.
     settings: RefCell<Arc<Slot>>,
     /// Held by the task of each command. It is replaced on an abort, so that the end of the earlier tasks can
     /// be detected.
@@ -183,7 +186,7 @@ impl CoreShelves {
             let old = core.settings.replace(Arc::clone(slot));
             let gone = core.without_those_not_admitted();
             gone.iter().for_each(|station| self.see_off(&core, station));
-            // All commands of a slot belong to one attachment, so they end together.
+            // All commands of a slot belong to one attachment, so they can only be aborted together.
             let is_cut_off = gone.iter().any(|station| station.running.get() > 0);
             if is_cut_off || old.read_only != slot.read_only {
                 ending.push(Rc::clone(&core));
@@ -256,7 +259,7 @@ impl CoreShelves {
         }
     }
 
-    /// Serves an interface until it fails. Returns the error.
+    /// Serves an interface until it fails, and returns the error.
     async fn serve_while_up(
         self: &Rc<Self>,
         datagrams: &dyn Datagrams,
@@ -294,7 +297,7 @@ impl CoreShelves {
 
     fn take(self: &Rc<Self>, from: MacAddress, payload: &[u8], by: &Interface) {
         if self.handle.server.phase() != Phase::Open {
-            return; // hosts resend
+            return; // hosts retransmit
         }
         let frame = match Frame::parse(payload) {
             Ok(frame) => frame,
@@ -335,7 +338,7 @@ impl CoreShelves {
         }
     }
 
-    /// The station, which is added if it is new. `None` if there are too many.
+    /// Finds the station, or adds it if it is new. `None` if there are too many stations.
     pub(crate) fn station(&self, slot: &CoreSlot, address: MacAddress) -> Option<Rc<Station>> {
         let now = reactor::now();
         let mut stations = slot.stations.borrow_mut();
@@ -345,7 +348,8 @@ impl CoreShelves {
         }
         if stations.len() >= STATIONS_MAX {
             let idle = stations.values().filter(|station| station.running.get() == 0);
-            // A station that has written may have copies of its commands in transit.
+            // Prefer to remove a station that has not written recently: copies of a writer's commands may be
+            // in transit.
             let order = |station: &&Rc<Station>| (station.writes.borrow().are_kept(), station.heard.get());
             let silent = idle.min_by_key(order).map(|station| station.address)?;
             stations.remove(&silent).into_iter().for_each(|station| self.see_off(slot, &station));
@@ -405,7 +409,7 @@ impl CoreSlot {
     pub(crate) fn serves(&self, station: MacAddress) -> bool {
         let mut state = self.state.lock();
         if state.is_reserved() && self.volume.reserved_by() != Some(self.requests.attachment()) {
-            state.lose_reservation(); // released by a reset from another front end
+            state.lose_reservation(); // a reset by another front end has released it
         }
         state.serves(station)
     }
@@ -436,7 +440,7 @@ impl CoreSlot {
     }
 
     fn reserve(&self, from: MacAddress, asked: &Reserve) -> Result<Reserve, ErrorCode> {
-        self.serves(from); // detects a lost reservation
+        self.serves(from); // detects whether the reservation was lost
         let mut state = self.state.lock();
         if let Some(holders) = state.reservation(asked, from)? {
             let requester = Requester { attachment: self.requests.attachment(), path: &self.path };
@@ -487,7 +491,8 @@ impl CoreFrontEnd for CoreShelves {
                 false => slot.requests.abort_reserved(),
             }
         }
-        // After the woken tasks have run: only then are their blocks locked until the device has quiesced.
+        // Quiesce after the woken tasks have run, because only then are their blocks locked until the device
+        // has quiesced.
         let done = Sender::clone(done);
         drop(reactor::spawn(async move {
             reactor::yield_now().await;
@@ -557,12 +562,13 @@ impl CoreFrontEnd for CoreShelves {
         is_busy
     }
 
-    /// Replies are sent as fast as the interface accepts them: no station can delay them.
+    /// There is none, because replies are sent as fast as the interface accepts them, and no station can
+    /// delay them.
     fn slowest_holder(&self, _: Instant) -> Option<SlowHolder> {
         None
     }
 
-    /// The protocol has no message for this; hosts find the server unresponsive.
+    /// Does nothing, because the protocol has no message for this. Hosts see an unresponsive server.
     fn ask_to_leave(&self, _: Duration) {}
 
     fn is_idle(&self) -> bool {
@@ -580,7 +586,7 @@ impl CoreFrontEnd for CoreShelves {
 #[derive(Clone)]
 pub(crate) struct Interface {
     pub(crate) outgoing: Rc<Outgoing>,
-    /// Number of sectors per frame.
+    /// Maximum number of sectors per frame.
     pub(crate) sectors_max: u8,
 }
 
@@ -601,8 +607,8 @@ pub(crate) struct OutFrame {
 /// Maximum number of frames sent in one call.
 const CALL_MAX: usize = 64;
 
-/// Maximum number of queued frames. More are dropped, since the interface accepts none; hosts resend
-/// unanswered commands.
+/// Maximum number of queued frames. Further frames are dropped, since the interface accepts none. Hosts
+/// retransmit unanswered commands.
 const WAITING_MAX: usize = 4096;
 
 impl Outgoing {

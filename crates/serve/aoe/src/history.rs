@@ -1,9 +1,9 @@
 //! The history of a station. It contains the completed writes and deallocations, so that a delayed copy of
-//! one does not overwrite a newer write. It also contains the lost writes reported to the station: a loss is
-//! reported once to each station, and again if the station repeats the query.
+//! one of them does not overwrite a newer write. It also contains the lost writes reported to the station: a
+//! loss is reported once to each station, and again if the station repeats the query.
 //!
-//! A copy has the tag, the registers and the data of the original. A new write of a host that reuses a tag
-//! can have the same values. While a copy can still arrive, `carry_out` therefore acknowledges such a command
+//! A copy has the tag, the registers and the data of the original. If a host reuses a tag, a new write can
+//! have the same values. While a copy can still arrive, `carry_out` therefore acknowledges such a command
 //! only if the medium contains its data. If a client retransmits a write with a new tag, as the Linux driver
 //! does, the retransmission cannot be detected.
 
@@ -15,16 +15,17 @@ use std::time::{Duration, Instant};
 use aoe::ATA_BYTES;
 use reactor::MacAddress;
 
-/// How long after the latest reply a copy may arrive. Linerate's client sends a newer write as soon as it has
-/// a reply, if no frame takes longer than its quarantine of 2 s. The reply was sent at most 2 s before, and a
-/// copy sent until then arrives at most 2 s after. The rest is for frames that wait at the local interface.
+/// Time after the latest reply in which a copy of its command may still arrive. Linerate's client assumes
+/// that no frame takes longer than its quarantine of 2 s, and sends a newer write as soon as it has a reply.
+/// The reply was sent at most 2 s earlier, and a copy that was sent until then arrives at most 2 s later. The
+/// remaining second is for frames that wait at the local interface.
 const LIFETIME: Duration = Duration::from_secs(5);
 
 /// Maximum number of kept replies to changes of all stations together, about 100 bytes each: the capacity of
 /// a table of 2^20 entries.
 const ANSWERS_MAX: usize = (1 << 20) / 8 * 7;
 
-/// Minimum number for one station, however many stations there are.
+/// Minimum number of kept replies for one station, however many stations there are.
 const ANSWERS_MIN: usize = 64;
 
 /// The header and the registers of a reply.
@@ -35,9 +36,10 @@ pub(crate) type Head = [u8; ATA_BYTES];
 pub(crate) enum Verdict {
     /// Execute it.
     New,
-    /// It is being executed, and will be answered.
+    /// The write is being executed, and will be answered.
     Running,
-    /// It was executed with this reply, which must be repeated while the medium contains the write's data.
+    /// The write was executed with this reply. The reply must be repeated while the medium contains the
+    /// write's data.
     Done(Head),
 }
 
@@ -62,25 +64,25 @@ pub(crate) struct Writes {
 
 struct Write {
     fingerprint: u64,
-    /// `None` while it is being executed.
+    /// The reply; `None` while the write is being executed.
     answer: Option<Answer>,
 }
 
 struct Answer {
-    /// As in the queue of replies.
+    /// The time in the queue of replies.
     since: Instant,
-    /// A copy was answered since then: it is queued once more instead of being removed.
+    /// A copy was answered after `since`, so the reply is queued again instead of being removed.
     is_repeated: bool,
     head: Head,
 }
 
 impl Writes {
-    /// Creates an empty history for one of these writers.
+    /// Creates the empty history of a station, which `writers` counts.
     pub(crate) fn new(writers: &Writers) -> Writes {
         Writes { known: HashMap::new(), answered: VecDeque::new(), writers: writers.clone() }
     }
 
-    /// Records a received write; with [`Verdict::New`] it counts as running.
+    /// Records a received write. If the verdict is [`Verdict::New`], the write counts as running.
     pub(crate) fn begin(&mut self, now: Instant, tag: u32, fingerprint: u64) -> Verdict {
         self.forget_old(now);
         match self.known.get_mut(&tag).filter(|write| write.fingerprint == fingerprint) {
@@ -101,7 +103,7 @@ impl Writes {
         }
     }
 
-    /// Records the reply to a write. `None` if it has none and may be executed again.
+    /// Records the reply to a write; `None` if the write got no reply and may be executed again.
     pub(crate) fn end(&mut self, now: Instant, tag: u32, fingerprint: u64, answer: Option<Head>) {
         // Another write may have reused the tag.
         let Some(write) = self.known.get_mut(&tag).filter(|write| write.fingerprint == fingerprint) else {
@@ -128,7 +130,7 @@ impl Writes {
         !self.answered.is_empty()
     }
 
-    /// Removes writes of which no copy can still arrive.
+    /// Removes writes of which no more copies can arrive.
     pub(crate) fn forget_old(&mut self, now: Instant) {
         self.forget(now, usize::MAX);
     }
@@ -166,25 +168,25 @@ impl Drop for Writes {
     }
 }
 
-/// How long a flush may be repeated after its reply was lost.
+/// Time for which a flush may be repeated after its reply was lost.
 const REPEATED: Duration = Duration::from_secs(60);
 /// Maximum number of departed stations recorded at a slot.
 const DEPARTED_MAX: usize = 4096;
 
-/// Maximum number of flushes of a station that report one loss to it and can be repeated.
+/// Maximum number of flushes per station that have reported a loss and can be repeated.
 const REPORTS_MAX: usize = 8;
 
 /// The losses reported to one station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReportedLosses {
-    /// The loss count last reported to it; losses before its arrival count as reported.
+    /// The loss count last reported to the station. Losses before its arrival count as reported.
     count: u64,
     /// The tags of the last flushes that reported losses, latest first, and their times.
     by: [Option<(u32, Instant)>; REPORTS_MAX],
 }
 
 impl ReportedLosses {
-    /// For a station that arrives at this loss count.
+    /// The state of a station that arrives at this loss count.
     pub(crate) fn since(count: u64) -> ReportedLosses {
         ReportedLosses { count, by: [None; REPORTS_MAX] }
     }
@@ -194,8 +196,9 @@ impl ReportedLosses {
         self.count
     }
 
-    /// Whether a flush must report a loss, given the reported count at its start and the count now. If so, the
-    /// loss counts as reported. Concurrent flushes may be for different writes, so each of them reports it.
+    /// Whether a flush must report a loss, given the reported count at its start and the loss count now. If
+    /// so, the loss then counts as reported. Concurrent flushes may be for different writes, so each of them
+    /// reports the loss.
     pub(crate) fn report(&mut self, now: Instant, tag: u32, at_start: u64, losses: u64) -> bool {
         debug_assert!(at_start <= self.count && self.count <= losses, "losses only grow");
         if at_start < losses {
@@ -214,7 +217,8 @@ impl ReportedLosses {
 #[derive(Default)]
 pub(crate) struct Departed {
     stations: BTreeMap<MacAddress, ReportedLosses>,
-    /// The lowest loss count of the stations that were dropped. An unknown station may be one of them.
+    /// The lowest reported count of the stations whose records were dropped. An unknown station may be one of
+    /// them.
     least: Option<u64>,
 }
 

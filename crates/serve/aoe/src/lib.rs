@@ -1,4 +1,4 @@
-//! ATA over Ethernet as a front end: volumes as shelf and slot, on interfaces.
+//! ATA over Ethernet as a front end: volumes at addresses of shelf and slot, on network interfaces.
 //!
 //! ```text
 //!   interface ──► core: one batch of frames ──► slot ──► config, mask, reserve: answered at once
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! - [`Aoe`] is shared by all cores: the slots, and the settings that hosts have made in them (`slot`).
-//! - `front_end` receives and sends, on the first core. The only state kept of a host is the number of its
-//!   outstanding commands, and which of its writes have been executed.
+//! - `front_end` receives and sends frames, on the first core. The only state kept for a host is the number
+//!   of its outstanding commands, and a record of its executed writes.
 //! - `history` prevents retransmitted writes from being executed again: the network may have delayed a copy
 //!   until after a newer write of the same sectors. It also records which lost writes a station has been
 //!   notified of.

@@ -26,11 +26,11 @@ pub struct Slot {
     pub address: Address,
     /// The volume.
     pub volume: Arc<Volume>,
-    /// Hosts cannot write.
+    /// Hosts cannot write to the volume.
     pub read_only: bool,
     /// The stations that may use it; `None` allows any.
     pub stations: Option<Vec<MacAddress>>,
-    /// A device that has not completed a request after this time is fenced.
+    /// The deadline of a device request. After the deadline, the volume is fenced.
     pub deadline: Duration,
 }
 
@@ -64,13 +64,13 @@ impl Slot {
 #[derive(Default)]
 pub(crate) struct SlotState {
     string: Vec<u8>,
-    /// Unless empty, frames of other stations are ignored.
+    /// If not empty, frames of stations that are not in this list are ignored.
     masks: MacList,
-    /// Unless empty, commands of other stations are rejected.
+    /// If not empty, commands of stations that are not in this list are rejected.
     holders: MacList,
 }
 
-/// Maximum number of stations in a list: all of them must fit in a standard frame.
+/// Maximum number of stations in a list. The whole list must fit in a standard frame.
 const STATIONS_MAX: usize = 185;
 
 impl SlotState {
@@ -87,12 +87,13 @@ impl SlotState {
         !self.holders.is_empty()
     }
 
-    /// Another front end has released the volume's reservation.
+    /// Records that another front end has released the volume's reservation.
     pub(crate) fn lose_reservation(&mut self) {
         self.holders.clear();
     }
 
-    /// The string to return; `None` if the query requires a different string, and gets no reply.
+    /// The configuration string to return. `None` if the query requires a different string, and therefore
+    /// gets no reply.
     pub(crate) fn config(&mut self, query: &ConfigQuery<'_>) -> Option<Result<&[u8], ErrorCode>> {
         match query.command {
             ConfigCommand::Read => {}
