@@ -13,7 +13,8 @@ use scsi_session::{Export, NamePattern};
 
 use crate::interface::Place;
 
-/// The configuration of the front end. [`HyperScsi::adopt`](crate::HyperScsi::adopt) replaces it, except `random`.
+/// The configuration of the front end. [`HyperScsi::adopt`](crate::HyperScsi::adopt) replaces it, except
+/// `random`.
 #[derive(Clone)]
 pub struct Config {
     /// The targets; their names differ.
@@ -31,24 +32,24 @@ pub struct Target {
     pub exports: Vec<Export>,
     /// Access control.
     pub access: Access,
-    /// The keys of initiators, by name. If there are any, an initiator without one is rejected.
+    /// The keys of initiators, by name. If there are any keys, an initiator without a key is rejected.
     pub keys: BTreeMap<String, Psk>,
 }
 
-/// Access control of a target: the initiator must be on every list that is present.
+/// Access control of a target. The initiator must match every list that is present.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
     /// Names of initiators; `None` allows any.
     pub initiators: Option<Vec<NamePattern>>,
-    /// Ethernet stations that initiators may log in from; `None` allows any. Any host can use the address of
-    /// another.
+    /// The Ethernet stations from which initiators may log in; `None` allows any. This does not authenticate
+    /// a host, since any host can use the MAC address of another.
     pub stations: Option<Vec<MacAddress>>,
-    /// Networks that initiators may log in from, over UDP; `None` allows any.
+    /// The networks from which initiators may log in over UDP; `None` allows any.
     pub networks: Option<Vec<Network>>,
 }
 
 impl Access {
-    /// Whether any initiator may log in from here.
+    /// Whether initiators may log in from this address.
     pub(crate) fn admits_address(&self, from: HostAddress) -> bool {
         match from {
             HostAddress::Station(station) => {
@@ -87,7 +88,7 @@ impl Target {
     }
 }
 
-/// The targets of this machine, for the state machine.
+/// The targets of this server and their access control, for the protocol's state machine.
 pub(crate) struct Door {
     pub(crate) config: Arc<Config>,
 }
@@ -111,7 +112,8 @@ impl Directory<Place> for Door {
         hasher.finish()
     }
 
-    /// A discovery query does not contain the initiator's name.
+    /// The targets that a discovery query from this address may see. A query does not contain the initiator's
+    /// name, so only the address is checked.
     fn targets(&self, from: &Place) -> Vec<String> {
         let targets = self.config.targets.iter();
         let known = targets.filter(|target| target.access.admits_address(from.address.into()));

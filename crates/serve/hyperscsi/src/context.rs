@@ -20,24 +20,26 @@ pub const HYPERSCSI: &str = "hyperscsi";
 
 /// The HyperSCSI front end: targets, LUN maps, access control and sessions.
 pub struct HyperScsi {
-    /// The current configuration. A change replaces it; sessions hold the parts they use by `Arc`.
+    /// The current configuration. A configuration change replaces it; sessions hold the parts that they use
+    /// by `Arc`.
     pub(crate) config: Lock<Arc<Config>>,
     pub(crate) names: HostNames,
     /// The mailbox of each core for frames that other cores have received.
     pub(crate) inboxes: Lock<BTreeMap<u32, Sender<Handed>>>,
 }
 
-/// A frame on its way to its core.
+/// A frame that another core has received, on its way to the core of its session.
 pub(crate) struct Handed {
     pub(crate) from: Place,
     pub(crate) frame: Box<[u8]>,
 }
 
-/// Maximum frames waiting for a core. More are dropped, as on a network, and retransmitted.
+/// Maximum number of frames that wait for a core. Further frames are dropped, as on a network, and
+/// retransmitted.
 const HANDED_MAX: usize = 256;
 
 impl HyperScsi {
-    /// A front end that serves these targets.
+    /// Creates a front end that serves these targets.
     pub fn new(config: Config) -> Arc<HyperScsi> {
         let (config, names) = (Lock::new(Arc::new(config)), HostNames::default());
         Arc::new(HyperScsi { config, names, inboxes: Lock::default() })
@@ -50,7 +52,7 @@ impl HyperScsi {
         receiver
     }
 
-    /// Hands a frame to another core. Returns false if that has no room for it.
+    /// Passes a frame to another core. Returns false if the mailbox of that core is full.
     pub(crate) fn hand_over(&self, core: u32, handed: Handed) -> bool {
         let inbox = self.inboxes.lock().get(&core).cloned();
         inbox.is_some_and(|inbox| inbox.try_send(handed).is_ok())
@@ -61,10 +63,10 @@ impl HyperScsi {
         Arc::clone(&self.config.lock())
     }
 
-    /// Replaces the configuration. Call it within [`Server::reconfigure`], which lets sessions adapt.
+    /// Replaces the configuration. Must be called within [`Server::reconfigure`], which makes sessions adapt.
     /// Initiators are notified of added and removed LUNs (REPORTED LUNS DATA HAS CHANGED). Sessions end if
-    /// they have lost their target, or access to it. A changed key is required at the next login. `random` is
-    /// not replaced.
+    /// they have lost their target, or access to it. A changed key takes effect at the next login. `random`
+    /// is not replaced.
     pub fn adopt(&self, config: Config) {
         *self.config.lock() = Arc::new(config);
     }
@@ -83,9 +85,9 @@ pub(crate) struct Wire {
 /// When `core::drive` has work.
 #[derive(Default)]
 pub(crate) struct Pace {
-    /// The state machine has been changed.
+    /// The state machine has changed and must be run.
     pub(crate) is_wanted: Cell<bool>,
-    /// The state machine is running, and will notice changes.
+    /// The state machine is running, and will process changes.
     pub(crate) is_running: Cell<bool>,
     pub(crate) due: Cell<Option<Instant>>,
     pub(crate) waker: RefCell<Option<Waker>>,
@@ -95,7 +97,7 @@ impl Wire {
     /// Responds to a command.
     pub(crate) fn respond(&self, task: TaskId, response: Response, wants_receipt: bool) {
         let mut machine = self.machine.borrow_mut();
-        // False means that the session has ended.
+        // The result is false if the session has ended.
         let _ = match wants_receipt {
             true => machine.respond_with_receipt(task, response),
             false => machine.respond(task, response),
@@ -115,7 +117,7 @@ impl Wire {
         self.want_run();
     }
 
-    /// Call this after a change of the state machine.
+    /// Requests a run of the state machine. Must be called after each change of it.
     pub(crate) fn want_run(&self) {
         if !self.pace.is_running.get() && !self.pace.is_wanted.replace(true) {
             self.pace.wake();

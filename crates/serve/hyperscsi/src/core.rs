@@ -1,9 +1,9 @@
 //! The front end's part of a core: the protocol state machine with its clock, interfaces and sessions.
 //!
-//! Each core has its own socket for each portal, and the kernel delivers to it the frames of the core's
+//! Each core has its own socket for each portal, to which the kernel delivers the frames of the core's
 //! sessions. The first core also receives frames outside sessions. It answers discovery, and passes a login
-//! to the core that owns the sessions of its nexus ([`hyperscsi::target::Share`]). Any core that receives
-//! another core's frame, as can happen with UDP, passes it on too.
+//! to the core that owns the sessions of its nexus ([`hyperscsi::target::Share`]). With UDP, a core may also
+//! receive a frame for another core, and passes it on.
 //!
 //! [`CoreSessions::run`] is called after every change of the state machine. The task that receives frames
 //! calls it after each batch; for all other changes, the task [`drive`] calls it once per turn of the
@@ -34,34 +34,37 @@ use crate::interface::{Interface, Place, Spare};
 use crate::session::{Began, Session, SharedSession};
 use crate::status::{PathStatus, SessionStatus};
 
-/// Frames received before outgoing ones are sent.
+/// Maximum number of frames received before outgoing frames are sent.
 const BATCH: usize = 64;
-/// Frames sent before other tasks run.
+/// Maximum number of frames sent before other tasks run.
 const ROUND: usize = 512;
-/// Frames built before they are sent, and commands executed before their replies are sent: the initiator
-/// processes the first ones while the rest are built. If a whole window were handled in one go, each side
-/// would wait for the other in turn. UDP segmentation joins up to 44 datagrams of 1,472 bytes.
+/// Maximum number of frames built before they are sent, and of commands executed before their replies are
+/// sent. The initiator processes the first frames while the server builds the next ones. If the server
+/// handled a whole window in one batch, the two sides would alternately wait for each other. UDP segmentation
+/// joins up to 44 datagrams of 1,472 bytes.
 const SENT_TOGETHER: usize = 44;
 const CARRIED_OUT_TOGETHER: usize = 8;
 /// Maximum concurrent sessions of all cores, if there is memory for them.
 const SESSIONS_MAX: usize = 128;
-/// One core may have up to this many times its share of the sessions.
+/// One core may have up to this multiple of its share of the sessions.
 const UNEVENNESS: usize = 3;
-/// Memory of a session for its commands, and the same for its replies: at least one command of 1 MiB.
+/// Memory of a session for its commands, and again for its replies. It is sufficient for at least one command
+/// of 1 MiB.
 const SESSION_BYTES_MIN: usize = 1 << 21;
 const SESSION_BYTES_MAX: usize = 8 << 20;
 
 /// State shared by the tasks of a core.
 pub(crate) struct CoreSessions {
     index: usize,
-    /// Which sessions belong to this core.
+    /// Determines which sessions belong to this core.
     share: Share,
     pub(crate) server: Arc<Server>,
     pub(crate) front_end: Arc<HyperScsi>,
     pub(crate) wire: Rc<Wire>,
     sessions: RefCell<BTreeMap<SessionId, SharedSession>>,
     interfaces: RefCell<BTreeMap<u32, Rc<Interface>>>,
-    /// Frames dropped by interfaces that have been closed, or because another core had no room for them.
+    /// Number of frames dropped by interfaces that have since been closed, or because another core's mailbox
+    /// was full.
     dropped_before: Cell<u64>,
     last_handle: Cell<u16>,
     spare: Spare,
@@ -70,11 +73,11 @@ pub(crate) struct CoreSessions {
     /// Memory used by the state machine at the last tick.
     pub(crate) kept: RefCell<Charge>,
     pub(crate) tally: Rc<CoreTally>,
-    /// The server is shutting down: nothing new starts.
+    /// The server is shutting down: no new session or command starts.
     pub(crate) is_leaving: Cell<bool>,
 }
 
-/// Removes an interface together with its portal.
+/// An interface in the list of the core. Dropping this value removes it, when its portal is closed.
 struct Listed {
     core: Rc<CoreSessions>,
     number: u32,
@@ -97,7 +100,7 @@ impl CoreSessions {
         (config.random)(&mut seed);
         let count = server.datagram_cores();
         let share = Share { index: index as u32, count: count as u32 };
-        // The core of a session depends on names and a port, so the cores' numbers of sessions differ.
+        // The core of a session depends on names and a port, so the cores have different numbers of sessions.
         let sessions_max = (UNEVENNESS * SESSIONS_MAX.div_ceil(count)).min(SESSIONS_MAX);
         let session_bytes = (memory.limit() / (2 * sessions_max)).clamp(SESSION_BYTES_MIN, SESSION_BYTES_MAX);
         let limits = hyperscsi::target::Config {
@@ -138,7 +141,7 @@ impl CoreSessions {
         self.sessions.borrow().values().cloned().collect()
     }
 
-    /// Carries out the state machine's outputs: events, frames, its next deadline.
+    /// Processes the outputs of the state machine: events, frames, and its next deadline.
     fn run(self: &Rc<Self>) {
         let was_running = self.wire.pace.is_running.replace(true);
         debug_assert!(!was_running, "no event of the machine runs it");
@@ -172,7 +175,7 @@ impl CoreSessions {
             };
             match interfaces.get(&to.interface) {
                 Some(interface) => interface.push(to.address, frame, &self.spare),
-                None => self.spare.give_back(frame), // its portal has been closed: lost
+                None => self.spare.give_back(frame), // its portal has been closed, so the frame is lost
             }
         }
         drop(machine);
@@ -199,10 +202,10 @@ impl CoreSessions {
         }
     }
 
-    /// Serves an interface until it fails. Returns the error.
+    /// Serves an interface until it fails, and returns the error.
     async fn serve_while_up(self: &Rc<Self>, number: u32, interface: &Interface) -> io::Error {
         let datagrams = interface.datagrams();
-        // The maximum for any interface, because an MTU can grow.
+        // Allow the maximum length of a frame on any interface, because an MTU can grow.
         let mut batch = DatagramBatch::new(BATCH, FRAME_BYTES_MAX);
         loop {
             debug_assert!(!self.wire.pace.is_running.get(), "one task at a time runs the machine");
@@ -241,7 +244,7 @@ impl CoreSessions {
         }
     }
 
-    /// Whether such frames are accepted in the current phase.
+    /// Whether frames with this header are accepted in the current phase of the server.
     fn hears(&self, header: &Header) -> bool {
         match self.server.phase() {
             Phase::Starting => false, // initiators retry
@@ -340,8 +343,8 @@ impl CoreSessions {
         }
     }
 
-    /// The next free session number: there are fewer sessions than numbers. The cores' numbers do not
-    /// overlap: each core counts in steps of the number of cores.
+    /// The next free session number. One is always free, because there are fewer sessions than numbers. The
+    /// numbers of different cores do not overlap, because each core counts in steps of the number of cores.
     fn free_handle(&self) -> u16 {
         let (first, step) = (self.share.index as u16 + 1, self.share.count as u16);
         loop {
@@ -390,11 +393,12 @@ impl CoreSessions {
         self.tally.note(Counted::ConnectionClosed, session.borrow().target(), why);
         session.borrow().log_out(why);
         self.server.tell(|observer| observer.session_ended(session.borrow().info()));
-        // Its nexuses end with it, or when a task that is just ending releases it.
+        // The nexuses of the session end when it is dropped: here, or by a task that is just ending.
         drop(session);
         let core = Rc::clone(self);
         drop(reactor::spawn(async move {
-            // The nexus' next session must not start while commands of this one can still reach the medium.
+            // The next session of the nexus must not start while commands of this session can still reach the
+            // medium.
             quiesce(&core.server, units).await;
             core.wire.machine.borrow_mut().quiesced(id);
             core.wire.want_run();
@@ -410,7 +414,7 @@ impl CoreSessions {
         self.all().iter().map(status).collect()
     }
 
-    /// The state machine's view of a session; empty if the session has just ended.
+    /// The state of a session in the state machine; empty if the session has just ended.
     fn transport_of(&self, id: SessionId) -> (usize, Counters, Vec<PathStatus>) {
         let machine = self.wire.machine.borrow();
         let Some(state) = machine.session(id) else { return Default::default() };
@@ -443,7 +447,7 @@ impl CoreSessions {
             ("lost", counters.fragments_lost),
             ("dropped", self.dropped_before.get() + dropped.sum::<u64>()),
         ];
-        // Before the first frame there is nothing to report.
+        // Report no counts before the first frame.
         let has_any = counts.iter().any(|(_, count)| *count > 0);
         let count = |(word, count)| ((Counted::Frame, String::new(), word), count);
         if has_any { counts.map(count).into() } else { WordCounts::new() }
@@ -457,7 +461,8 @@ impl CoreSessions {
         meant.len()
     }
 
-    /// Adapts a session: if it stays, it is the same nexus with different LUNs.
+    /// Adapts a session to the configuration. If the session may stay, it keeps its nexus, with different
+    /// LUNs.
     pub(crate) fn adapt_session(
         self: &Rc<Self>,
         session: &SharedSession,
@@ -476,7 +481,7 @@ impl CoreSessions {
 async fn drive(core: Rc<CoreSessions>) {
     loop {
         let due = core.wire.pace.due.get();
-        // Without a deadline, an hour: no deadline is that far away.
+        // Without a deadline, sleep for an hour: no deadline is later than this.
         let sleep = reactor::sleep_until(due.unwrap_or_else(|| reactor::now() + Duration::from_secs(3600)));
         let mut sleep = pin!(sleep);
         poll_fn(|cx| {
@@ -498,7 +503,7 @@ async fn drive(core: Rc<CoreSessions>) {
     }
 }
 
-/// Handles frames that other cores received for sessions of this core, and logins to it.
+/// Handles frames that other cores have received for sessions of this core or for logins to it.
 async fn take_handed(core: Rc<CoreSessions>, mut inbox: Receiver<Handed>) {
     while let Some(Handed { from, mut frame }) = inbox.recv().await {
         if Header::parse(&frame).is_ok_and(|header| core.hears(&header)) {

@@ -1,4 +1,5 @@
-//! HyperSCSI as a front end: the server's interface to the shared part and to the part of each core.
+//! HyperSCSI as a front end: the server's interface to the part that all cores share and to the part of each
+//! core.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -22,13 +23,13 @@ use crate::core::CoreSessions;
 use crate::status::{SessionStatus, losses};
 
 impl HyperScsi {
-    /// The losses of current sessions if `wanted` were served, a sentence each. Blocks as
+    /// The losses of current sessions if `wanted` were served, one sentence each. Blocks as
     /// [`HyperScsi::sessions`] does.
     pub fn losses(&self, server: &Server, wanted: &Config) -> Vec<String> {
         losses(&self.sessions(server), &self.config(), wanted)
     }
 
-    /// The status of all sessions. Blocks for up to one second; not for reactor threads.
+    /// The status of all sessions. Blocks for up to one second, so reactor threads must not call it.
     pub fn sessions(&self, server: &Server) -> Vec<SessionStatus> {
         let status = |local: &Rc<RunningCore>| local.front_end::<CoreSessions>().map(|core| core.status());
         let by_core = server.ask_cores(Duration::from_secs(1), status);
@@ -57,7 +58,8 @@ impl FrontEnd for HyperScsi {
         CoreSessions::begin(self, handle)
     }
 
-    /// By session number: frames outside sessions have the number 0, and go to the first core.
+    /// The offset of the session number. Frames outside sessions have the number 0, so the first core
+    /// receives them.
     fn shares_datagrams_at(&self) -> Option<u16> {
         Some(SESSION_AT)
     }
@@ -141,14 +143,14 @@ impl CoreFrontEnd for CoreSessions {
         is_busy
     }
 
-    /// The resources of one session are limited, and the state machine ends a session that acknowledges
-    /// nothing.
+    /// There is none: the resources of each session are limited, and the state machine ends a session that
+    /// stops acknowledging frames.
     fn slowest_holder(&self, _: Instant) -> Option<SlowHolder> {
         None
     }
 
-    /// The protocol has no such request. New commands are rejected, outstanding ones get their responses, and
-    /// then sessions are closed.
+    /// The protocol has no such request. New commands are rejected, outstanding commands get their responses,
+    /// and then the sessions are closed.
     fn ask_to_leave(&self, _: Duration) {
         self.is_leaving.set(true);
     }

@@ -11,11 +11,11 @@ use reactor::{DatagramAddress, Datagrams, OutDatagram, OutSlice};
 
 /// Maximum number of frames sent in one call.
 const CALL_MAX: usize = 64;
-/// Maximum number of frames queued for a blocked interface. More are dropped, as in a full network queue:
-/// they count as lost, and are resent more slowly.
+/// Maximum number of frames queued for a blocked interface. Further frames are dropped, as in a full network
+/// queue. They count as lost, and are retransmitted at a lower rate.
 const WAITING_MAX: usize = 1024;
-/// Minimum payload of an Ethernet frame. Cards pad shorter ones; the server pads them itself so that no
-/// kernel memory is exposed.
+/// Minimum payload of an Ethernet frame. Network cards pad shorter frames. The server pads them itself, so
+/// that the padding does not expose kernel memory.
 const ETHERNET_BYTES_MIN: usize = 46;
 /// Maximum number of frame buffers kept for reuse.
 const SPARE_MAX: usize = 512;
@@ -23,25 +23,25 @@ const SPARE_MAX: usize = 512;
 /// The remote address of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The number of the interface, which is that of the portal on every core.
+    /// The number of the interface: the number of its portal, the same on every core.
     pub(crate) interface: u32,
-    /// The address there.
+    /// The address on that interface.
     pub(crate) address: DatagramAddress,
 }
 
 /// An interface.
 pub(crate) struct Interface {
-    /// Replaced after each failure.
+    /// The datagram socket, which is replaced after each failure.
     datagrams: RefCell<Rc<dyn Datagrams>>,
     queue: RefCell<VecDeque<(DatagramAddress, Frame)>>,
     waker: RefCell<Option<Waker>>,
     /// The display name of the portal.
     pub(crate) portal: String,
-    /// Frames dropped because the interface was blocked.
+    /// Number of frames dropped because the interface was blocked.
     dropped: Cell<u64>,
 }
 
-/// Buffers for frames.
+/// Frame buffers for reuse.
 #[derive(Default)]
 pub(crate) struct Spare(RefCell<Vec<Frame>>);
 
@@ -51,7 +51,7 @@ impl Spare {
     }
 
     pub(crate) fn give_back(&self, mut frame: Frame) {
-        frame.clear(); // message data must not outlive its message
+        frame.clear(); // data must not stay in memory after its message
         let mut spare = self.0.borrow_mut();
         if spare.len() < SPARE_MAX {
             spare.push(frame);
@@ -103,7 +103,7 @@ impl Interface {
     }
 
     /// Sends as many frames as the interface accepts. Drops a frame that is too long and, over UDP, one whose
-    /// address is unreachable. If the interface has failed, drops all of them; the receiving task detects the
+    /// address is unreachable. If the interface has failed, drops all frames; the receiving task detects the
     /// failure.
     pub(crate) fn send(&self, spare: &Spare) {
         let datagrams = self.datagrams();
@@ -125,7 +125,7 @@ impl Interface {
                 Ok(sent) => sent,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if let Some(waker) = self.waker.take() {
-                        waker.wake(); // which waits for space
+                        waker.wake(); // the task that waits for space
                     }
                     return;
                 }

@@ -1,5 +1,5 @@
-//! HyperSCSI as a front end: targets, LUN maps, access control and sessions over raw Ethernet and UDP, joined to logical
-//! units.
+//! HyperSCSI as a front end: targets, LUN maps, access control and sessions over raw Ethernet and UDP, joined
+//! to logical units.
 //!
 //! ```text
 //!   interface ──► core: one batch of frames ──► hyperscsi::Target ──► session ──► LogicalUnit::begin, finish
@@ -10,12 +10,13 @@
 //! - [`HyperScsi`] (`context`) is the configuration, shared by all cores. `front_end` is the server's
 //!   interface.
 //! - `context` also has the protocol's state machine of a core; `core` runs it, with its clock and sessions;
-//!   `interface` receives and sends. Each core has a socket for each portal, and the kernel delivers the
-//!   frames of its sessions to it. Sessions of one nexus are on one core.
+//!   `interface` receives and sends frames. Each core has a socket for each portal, and the kernel delivers
+//!   the frames of its sessions to it. Sessions of one nexus are on one core.
 //! - `config` has the access control.
 //! - `session` executes commands, like iSCSI's sessions: the crate `scsi_session` defines their life cycle.
 //!
-//! Not here: numbers, credit, retransmission, and duplicate detection, which are part of `hyperscsi`.
+//! Not included: sequence numbers, credit, retransmission and duplicate detection, which are in the crate
+//! `hyperscsi`.
 
 mod config;
 mod context;

@@ -1,12 +1,12 @@
 //! A session on its core: connects the protocol state machine to the logical units. Its commands have the
-//! same life cycle as in every SCSI session ([`scsi_session::ScsiSession`]). In this protocol they arrive
-//! with all of their data, and the state machine resends a reply until it is acknowledged, so a command ends
-//! with its reply.
+//! same life cycle as in every SCSI session ([`scsi_session::ScsiSession`]). In this protocol, commands
+//! arrive with all of their data, and the state machine retransmits a reply until it is acknowledged. A
+//! command therefore ends when its reply is passed to the state machine.
 //!
 //! Task management (SAM-5 chapter 7): a function and the commands that it aborts are answered when the
-//! aborted commands can no longer reach the medium. They are then removed on every core, and their devices
-//! have quiesced. If a device does not quiesce in time, its volume is fenced (not ready for any initiator)
-//! until it does, and the responses are sent immediately (`front_end_core::fence`).
+//! aborted commands can no longer reach the medium. By then, these commands have been removed on every core,
+//! and their devices have quiesced. If a device does not quiesce in time, its volume is fenced (not ready for
+//! any initiator) until it does, and the responses are sent immediately ([`front_end_core::Server::fence`]).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -39,14 +39,14 @@ pub(crate) type SharedSession = Rc<RefCell<Session>>;
 /// The properties of a session that has started.
 pub(crate) struct Began {
     pub(crate) id: SessionId,
-    /// The target's number for it.
+    /// The target's number of the session.
     pub(crate) handle: u16,
     pub(crate) initiator: String,
     /// The label for monitoring.
     pub(crate) counted_as: Arc<str>,
     pub(crate) port: u32,
     pub(crate) target: Arc<Target>,
-    /// Its initiator name is authenticated.
+    /// Whether frames are encrypted, and the initiator name is therefore authenticated.
     pub(crate) is_encrypted: bool,
     /// The initiator's address, and the portal used.
     pub(crate) peer: HostAddress,
@@ -62,8 +62,7 @@ pub(crate) struct Session {
     wire: Rc<Wire>,
     tally: Rc<CoreTally>,
     pub(crate) commands: Commands<Session>,
-    /// Reports of lost writes that replies contain, until the initiator has acknowledged them; by command
-    /// number.
+    /// The reports of lost writes in replies that the initiator has not acknowledged yet, by command number.
     reports: BTreeMap<u64, LossReport>,
 }
 
@@ -71,7 +70,7 @@ pub(crate) struct Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
     index: usize,
-    /// The initiator's number for it.
+    /// The initiator's number of the command.
     number: u64,
     /// Number of bytes that the initiator expects to transfer.
     expected_bytes: u32,
@@ -179,7 +178,7 @@ impl Session {
     }
 
     /// Executes a function and responds. The session's own commands are aborted immediately, since the
-    /// function does not affect later commands; the rest runs as a task.
+    /// function does not affect later commands; the rest of the function runs as a task.
     pub(crate) fn manage(
         &mut self,
         task: TaskId,
@@ -190,7 +189,7 @@ impl Session {
         self.tally.note(Counted::TaskManagement, self.target(), name(function));
         let (mut units, mut cleared) = (Vec::new(), Vec::new());
         let unit = self.unit(lun);
-        // Units on which other sessions' commands are aborted as well.
+        // The units on which commands of other sessions are aborted as well.
         let (everybodys, result) = match (function, unit) {
             (Function::AbortTask, _) => {
                 if let Some(tag) = referenced.and_then(|referenced| self.tag(referenced.number)) {
@@ -254,7 +253,7 @@ impl Session {
         let target = config.target(&before.name);
         let target = target.filter(|target| target.keeps(initiator, *peer, *is_encrypted)).cloned();
         let exports = target.as_ref().map_or_else(Vec::new, |target| exports(target, initiator));
-        // Only the name of a removed target is kept: its volumes must be closed.
+        // Keep only the name of a removed target, so that its volumes can be closed.
         let nothing = || Arc::new(Target { exports: Vec::new(), ..Target::clone(before) });
         let may_stay = target.is_some();
         self.began.target = target.unwrap_or_else(nothing);
@@ -326,7 +325,8 @@ impl ScsiSession for Session {
     type Landing = ();
     type Outgoing = Payload;
 
-    /// The state machine owns a reply as soon as it exists, and accounts for its memory.
+    /// No reply is charged here: the state machine owns a reply as soon as it exists, and accounts for its
+    /// memory.
     const UNCHARGED_BYTES: usize = usize::MAX;
 
     fn commands(&self) -> &Commands<Session> {
@@ -366,7 +366,7 @@ impl ScsiSession for Session {
         Some(self.target_name())
     }
 
-    /// The data has already arrived.
+    /// Stores the data, which has arrived with the command.
     fn receive(&mut self, arrived: &Arrived, index: usize, receive: Receive) {
         let (Receive { bytes, place, job }, sent) = (receive, &arrived.command.data_out);
         let data = &sent[..sent.len().min(bytes as usize)];
@@ -375,7 +375,8 @@ impl ScsiSession for Session {
             Landing::Buffer => Buffer::memory_bytes(data.len()),
         };
         if !self.commands.charge(arrived.tag, buffer_bytes + job.working_bytes()) {
-            // Limiting memory takes priority; initiators retry this (SAM-5 5.3.1, TASK SET FULL).
+            // The limit is observed rather than the command executed. Initiators retry after TASK SET FULL
+            // (SAM-5 5.3.1).
             return self.answer(arrived.tag, Reply::status(Status::TaskSetFull));
         }
         if job.writes_blocks() {
@@ -426,11 +427,11 @@ impl ScsiSession for Session {
     }
 }
 
-/// All portals lead to one target port, because a session may change its path.
+/// All portals belong to one target port, because a session may change its path.
 const TARGET_PORT: u16 = 1;
 
-/// The LUNs of a target that this initiator can see. Reservations that distinguish LUNs use the initiator's
-/// name.
+/// The LUNs of a target that this initiator can see. They are selected here by its HyperSCSI name, because
+/// the port name of the session, by which reservations identify the initiator, has a prefix.
 fn exports(target: &Target, initiator: &str) -> Vec<scsi_session::Export> {
     let seen = target.exports.iter().filter(|export| export.is_seen_by(initiator));
     seen.map(|export| scsi_session::Export { initiators: None, ..export.clone() }).collect()
@@ -445,8 +446,8 @@ impl AsRef<[u8]> for Sent {
     }
 }
 
-/// Wraps a buffer for the state machine. A reply is accounted by its length, so the buffer must not be much
-/// larger.
+/// Wraps a buffer for the state machine. The state machine accounts for a reply by its length, so the buffer
+/// must not be much larger than that.
 fn sent(buffer: Buffer) -> Payload {
     let length = buffer.len();
     match Buffer::memory_bytes(length) <= length + length / 4 {

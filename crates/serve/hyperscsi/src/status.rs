@@ -1,5 +1,5 @@
-//! Status of sessions: plain values, made on request. Also the sessions that a configuration change would
-//! affect: they are checked before the change, so that nothing in use is removed by mistake.
+//! The status of sessions, as plain values that are created on request. Also determines which sessions a
+//! configuration change would affect, so that the server can refuse a change that removes something in use.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,27 +17,27 @@ pub struct SessionStatus {
     /// The initiator's number of the session: two sessions with the same name, number and target replace each
     /// other.
     pub port: u32,
-    /// Our number of the session.
+    /// The server's number of the session.
     pub handle: u16,
     /// The target's name.
     pub target: String,
-    /// Whether frames are sealed, and the initiator has proven that it has its key.
+    /// Whether frames are encrypted and authenticated, and the initiator has proved that it has its key.
     pub is_encrypted: bool,
-    /// The address it logged in from.
+    /// The address from which it logged in.
     pub peer: HostAddress,
-    /// The portal it logged in through.
+    /// The portal through which it logged in.
     pub portal: String,
     /// Time since its login.
     pub age: Duration,
-    /// The reactor thread it lives on.
+    /// The reactor thread that runs the session.
     pub core: usize,
-    /// The numbers of the LUNs it sees.
+    /// The numbers of the LUNs that the session sees.
     pub luns: Vec<u16>,
     /// Outstanding commands.
     pub in_flight: usize,
     /// Its traffic so far.
     pub traffic: Traffic,
-    /// Maximum bytes of a frame.
+    /// Maximum length of a frame in bytes.
     pub frame_bytes: usize,
     /// The counters of the protocol's state machine.
     pub counters: Counters,
@@ -56,11 +56,11 @@ pub struct PathStatus {
     pub is_up: bool,
     /// Its round-trip time; `None` until it is measured.
     pub round_trip: Option<Duration>,
-    /// Its window.
+    /// Its window, in frames.
     pub window_frames: u32,
 }
 
-/// The losses of these sessions if `wanted` were served instead of `now`, a sentence each.
+/// The losses of these sessions if `wanted` were served instead of `now`, one sentence each.
 pub(crate) fn losses(sessions: &[SessionStatus], now: &Config, wanted: &Config) -> Vec<String> {
     sessions.iter().filter_map(|session| lost(session, now, wanted)).collect()
 }
