@@ -6,7 +6,7 @@ use iscsi_client::CommandError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-/// An instance of the named exception.
+/// Creates an instance of the named exception.
 fn exception(py: Python<'_>, name: &str, arguments: (String, Option<u64>)) -> PyErr {
     static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let module = ERRORS.get_or_try_init(py, || py.import("linerate._errors").map(Bound::unbind));
@@ -14,7 +14,7 @@ fn exception(py: Python<'_>, name: &str, arguments: (String, Option<u64>)) -> Py
     made.map_or_else(|error| error, PyErr::from_value)
 }
 
-/// The exception for a failure, chosen by the exit code of commands (docs/command-line.md).
+/// Returns the exception for a failure. It depends on the exit code that commands use (docs/command-line.md).
 pub(crate) fn raised(py: Python<'_>, failure: &Failure) -> PyErr {
     let name = match failure.code() {
         2 => "RefusedError",
@@ -67,12 +67,13 @@ pub(crate) fn command(py: Python<'_>, error: CommandError) -> PyErr {
     exception(py, name, (error.to_string(), None))
 }
 
-/// The error of a call on a closed LUN.
+/// Returns the exception for a call on a closed LUN.
 pub(crate) fn closed(py: Python<'_>) -> PyErr {
     exception(py, "ClosedError", ("the LUN is closed".to_owned(), None))
 }
 
-/// The error of a call after fork(2). Threads do not survive it, so a request would wait forever.
+/// Returns the exception for a call after fork(2). Threads do not survive a fork, so a request would wait
+/// forever.
 pub(crate) fn forked(py: Python<'_>) -> PyErr {
     let sentence = "the LUN was opened by the parent process: connect again after fork";
     exception(py, "ClosedError", (sentence.to_owned(), None))

@@ -1,4 +1,5 @@
-//! `concurrent.futures.Future` objects for requests: one thread per process awaits them all and sets their results.
+//! Creates `concurrent.futures.Future` objects for requests. One thread per process waits for all requests
+//! and sets the results of their futures.
 
 use std::pin::Pin;
 use std::sync::OnceLock;
@@ -11,10 +12,10 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use reactor::Sender;
 
-/// Starts a task on the thread.
+/// Starts a task on the thread for futures.
 type Start = Box<dyn FnOnce() + Send>;
 
-/// A Python future that `request` completes. Cancelling the future cancels the request.
+/// Returns a Python future that completes with `request`. Cancelling the future cancels the request.
 pub(crate) fn future<'py, T, E>(
     py: Python<'py>,
     mut request: Request<T, E>,
@@ -48,7 +49,7 @@ where
     Ok(future)
 }
 
-/// Sets the result. If the future was cancelled meanwhile, it raises an exception, which is ignored.
+/// Sets the result. If the future has been cancelled, this raises an exception, which is ignored.
 fn complete(future: &Bound<'_, PyAny>, result: PyResult<Py<PyAny>>) {
     let py = future.py();
     let _ = match result {
@@ -57,7 +58,8 @@ fn complete(future: &Bound<'_, PyAny>, result: PyResult<Py<PyAny>>) {
     };
 }
 
-/// Called when the future is done for any reason, including cancellation.
+/// The callback of a future that is done for any reason, including cancellation. ~ 69 the request may have
+/// completed
 #[pyclass(frozen)]
 struct Done {
     cancel: Sender<()>,
@@ -70,14 +72,14 @@ impl Done {
     }
 }
 
-/// This process's thread that awaits requests.
+/// Returns this process's thread that waits for requests.
 fn thread(py: Python<'_>) -> PyResult<Sender<Start>> {
     static THREAD: OnceLock<(u32, Sender<Start>)> = OnceLock::new();
     let started = py.detach(|| {
         THREAD.get_or_init(|| {
             let (sender, mut received) = reactor::mailbox::<Start>();
             std::thread::spawn(move || {
-                // Without a runtime environment, the mailbox closes and requests are rejected.
+                // Without a runtime environment, the mailbox closes, and requests are rejected.
                 let Ok(world) = Epoll::shared(EpollOptions::default()) else { return };
                 reactor::block_on(world, async move {
                     while let Some(start) = received.recv().await {

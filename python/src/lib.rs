@@ -1,8 +1,9 @@
-//! `linerate._linerate`: the parts of the Python module that need Rust. The package `linerate` contains the rest: the
-//! exceptions, the result types and everything that Python can do itself. It is documented in docs/python.md.
+//! `linerate._linerate`: the parts of the Python module that need Rust. The package `linerate` contains the
+//! other parts: the exceptions, the result types, and everything that does not need Rust. docs/python.md
+//! documents the module.
 //!
-//! Every session has its own thread (`blocking`). While a call waits, it releases the interpreter's lock and checks for
-//! signals every [`waiting::SIGNALS_EVERY`].
+//! Every session has its own thread (`blocking`). While a call waits, it releases the interpreter's lock, and
+//! checks for signals every [`waiting::SIGNALS_EVERY`].
 
 mod errors;
 mod futures;
@@ -32,8 +33,8 @@ fn _linerate(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// Logs in and attaches the LUN. `options` are URL keys as text. `password` and `target_password` are separate, because
-/// a URL never contains them.
+/// Logs in and attaches the LUN. `options` are URL keys with text values. `password` and `target_password`
+/// are separate arguments, because a URL never contains secrets.
 #[pyfunction]
 fn connect(
     py: Python<'_>,
@@ -48,7 +49,7 @@ fn connect(
     lun::Lun::new(py, opened, &url.settings)
 }
 
-/// The targets of a portal, each as its name and addresses.
+/// Returns the targets of a portal, each with its name and addresses.
 #[pyfunction]
 fn discover(
     py: Python<'_>,

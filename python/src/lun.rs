@@ -15,12 +15,13 @@ use crate::errors;
 use crate::futures::future;
 use crate::waiting::wait;
 
-/// A logical unit of a target (`linerate._linerate.Lun`); `linerate.Lun` adds the parts that need no Rust.
+/// A logical unit of a target (`linerate._linerate.Lun`). The subclass `linerate.Lun` adds the parts that do
+/// not need Rust.
 #[pyclass(frozen, subclass, module = "linerate._linerate")]
 pub(crate) struct Lun {
     remote: Mutex<Option<Remote>>,
     process: u32,
-    /// The keys of the login, requested and negotiated, as JSON.
+    /// The requested and negotiated keys of the login, as JSON. ~ 34 numbers and words can always be written
     negotiated: String,
     identity: String,
     /// T10 vendor identification, product identification, and product revision level.
@@ -60,7 +61,7 @@ impl Lun {
 
     fn bytes_of(&self, remote: &Remote, extent: Extent) -> Result<usize, DeviceError> {
         let geometry = remote.geometry();
-        // Checked before the memory is allocated.
+        // Check this before the memory is allocated.
         if !geometry.contains(extent) {
             return Err(DeviceError::OutOfRange);
         }
@@ -128,13 +129,14 @@ impl Lun {
     }
 }
 
-/// Maximum data that one command can read: the buffer is allocated before the target responds.
+/// Maximum amount of data that one command can read, since the buffer is allocated before the target
+/// responds.
 const DATA_IN_MAX: usize = 256 << 20;
 
-/// Status, the parts of the sense data, and the data.
+/// The status, the parts of the sense data, and the data.
 type Reply<'py> = (u8, Option<SenseParts>, Bound<'py, PyBytes>);
 
-/// Sense key, ASC, ASCQ, INFORMATION, deferred, and the decoded text.
+/// Sense key, ASC, ASCQ, INFORMATION, whether the error is deferred, and the decoded text.
 type SenseParts = (u8, u8, u8, Option<u64>, bool, String);
 
 #[pymethods]
@@ -307,7 +309,7 @@ impl Lun {
         future(py, self.remote(py)?.unmap(Extent::new(lba, blocks)), done)
     }
 
-    /// Logs out; outstanding requests fail. A second call does nothing.
+    /// Logs out. Outstanding requests fail. A second call has no effect.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         // Only the parent process may log out its session.
         let remote = self.held().take().filter(|_| self.process == std::process::id());
@@ -323,8 +325,8 @@ fn done(py: Python<'_>, outcome: Result<(), DeviceError>) -> PyResult<Py<PyAny>>
     outcome.map(|()| py.None()).map_err(|error| errors::device(py, error))
 }
 
-/// A copy of the bytes of any object with the buffer protocol, such as bytes, a memoryview or a numpy array. The caller
-/// keeps the original, and may change it while the request is outstanding.
+/// Copies the bytes of any object with the buffer protocol, such as bytes, a memoryview or a numpy array. The
+/// caller keeps the original, and may change it while the request is outstanding.
 fn copied(data: &Bound<'_, PyAny>) -> PyResult<Buffer> {
     let memory = bytes_of(data)?;
     let mut buffer = Buffer::recycled(memory.len_bytes());
@@ -340,7 +342,7 @@ fn writable(buffer: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
     Ok(memory)
 }
 
-/// The object's memory as bytes, for any item type. It must be contiguous.
+/// Returns the object's memory as bytes, for any item type. The memory must be contiguous.
 fn bytes_of(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
     let view = PyMemoryView::from(object)?;
     PyBuffer::get(&view.call_method1("cast", ("B",))?)

@@ -1,4 +1,4 @@
-//! `bench` and `diagnose`: the same work as the commands of these names, and the same JSON.
+//! `bench` and `diagnose`: the same functions as the commands with these names, with the same JSON.
 
 use std::io;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ use report::measured::{Beside, Measured};
 use crate::errors::raised;
 use crate::waiting::{SIGNALS_EVERY, wait};
 
-/// Why nothing was measured.
+/// The reason why nothing was measured.
 struct Unmeasured(Failure);
 
 impl From<Failure> for Unmeasured {
@@ -47,7 +47,8 @@ impl From<io::Error> for Unmeasured {
     }
 }
 
-/// Runs a suite, given as TOML, by name or as a file, on a place. Returns a line of JSON for each run, and the notes.
+/// Runs a suite on a place. The suite is given as TOML, by name, or as a file. Returns a line of JSON for
+/// each run, and the notes.
 #[pyfunction(name = "bench")]
 #[expect(clippy::too_many_arguments, reason = "the keywords of linerate.bench")]
 pub(crate) fn bench_place(
@@ -92,7 +93,7 @@ pub(crate) fn bench_place(
             }
             Err(outstanding) => request = outstanding,
         }
-        // The clients log out before the interrupt is raised.
+        // Stop the clients first: they log out before the interrupt is raised.
         if interrupted.is_ok() {
             interrupted = py.check_signals();
             stop.store(interrupted.is_err(), Relaxed);
@@ -100,11 +101,11 @@ pub(crate) fn bench_place(
     }
 }
 
-/// The part of the storage that may be used, and permission to write.
+/// The part of the storage that may be accessed, and the permission to write.
 struct Allowance {
     writes: bool,
     part: Extent,
-    /// Permission to overwrite existing content.
+    /// Whether existing content may be overwritten.
     yes: bool,
 }
 
@@ -178,7 +179,7 @@ pub(crate) fn diagnose_path(
         seed,
     };
     let diagnosed = blocking::run(async move || {
-        // Created here, because the consent callback cannot move between threads.
+        // Create the options here, because the consent callback cannot move between threads.
         let options =
             Options { consent: Allowance { writes: true, part: Extent::ALL, yes }.consent(), ..options };
         let begun = folder::timestamp();

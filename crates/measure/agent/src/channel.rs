@@ -1,6 +1,6 @@
-//! A connection between a coordinator and an agent: frames over a stream of the reactor, encrypted once both
-//! sides are authenticated by the shared secret. Every wait has a timeout: [`HANDSHAKE`] for the handshake,
-//! and [`message::PATIENCE`] for an idle peer, which is why each side sends keepalives.
+//! A connection between a coordinator and an agent: frames over a stream of the reactor, which are encrypted
+//! once the shared secret has authenticated both sides. Every wait has a timeout: [`HANDSHAKE`] for the
+//! handshake, and [`message::PATIENCE`] for an idle peer. Each side therefore sends keepalives.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -19,16 +19,16 @@ use crate::wire::handshake::{Greeted, Greeting, Keys, Refusal};
 use crate::wire::message::{self, BREATH, Notification};
 use crate::wire::{FRAME_BYTES_MAX, Forged, Frames, STRANGER_BYTES_MAX, Seal, Secret, TooLong, framed};
 
-/// The timeout of connecting and the handshake.
+/// The timeout of the connection attempt and of the handshake.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// The reason why there is no connection, or no longer.
+/// The reason why a connection failed, or has ended.
 #[derive(Debug, Display)]
 pub enum Broken {
-    /// The peer has closed it.
+    /// The peer closed the connection.
     #[display("it closed the connection")]
     Closed,
-    /// The peer has sent nothing within its timeout.
+    /// The peer sent nothing within the timeout.
     #[display("it does not respond")]
     Silent,
     /// A network error.
@@ -61,7 +61,7 @@ pub struct MessageReceiver {
     seal: Seal,
 }
 
-/// The sending direction: a task sends messages in order, and keepalives in between. Dropping it ends the
+/// The sending direction: a task sends messages in order, with keepalives in between. Dropping this ends the
 /// connection.
 pub struct MessageSender {
     messages: Sender<Vec<u8>>,
@@ -70,10 +70,10 @@ pub struct MessageSender {
 }
 
 impl Channel {
-    /// Connects and authenticates the agent. `alive` is the keepalive message.
+    /// Connects to an agent, and authenticates it. `alive` is the keepalive message.
     ///
     /// # Errors
-    /// The reason why there is no connection.
+    /// Returns the reason if there is no connection.
     pub async fn connect(to: SocketAddr, secret: &Secret, alive: Vec<u8>) -> Result<Channel, Broken> {
         let known = reactor::timeout(HANDSHAKE, async {
             let stream = connect(to).await.map_err(Broken::Io)?;
@@ -87,7 +87,7 @@ impl Channel {
     /// Authenticates a coordinator that has connected.
     ///
     /// # Errors
-    /// The reason why there is no connection.
+    /// Returns the reason if there is no connection.
     pub async fn accept(stream: Box<dyn Stream>, secret: &Secret, alive: Vec<u8>) -> Result<Channel, Broken> {
         let mut frames = Incoming::new(stream.into());
         let known = reactor::timeout(HANDSHAKE, async {
@@ -108,17 +108,17 @@ impl Channel {
         }
     }
 
-    /// Its address.
+    /// Returns the address of the peer.
     pub fn peer(&self) -> SocketAddr {
         self.sender.stream.peer()
     }
 }
 
 impl MessageReceiver {
-    /// The next message.
+    /// Receives the next message.
     ///
     /// # Errors
-    /// The reason why no further message can arrive.
+    /// Returns the reason if no further message can arrive.
     pub async fn receive(&mut self) -> Result<Vec<u8>, Broken> {
         let frame = reactor::timeout(message::PATIENCE, self.frames.next()).await;
         let frame = frame.unwrap_or(Err(Broken::Silent))?;
@@ -127,13 +127,13 @@ impl MessageReceiver {
 }
 
 impl MessageSender {
-    /// Queues a message. If it cannot be sent, the receiver reports that.
+    /// Queues a message. If the message cannot be sent, the receiving direction reports this.
     pub fn send(&self, message: Vec<u8>) {
-        // The task ends early only with the connection.
+        // The task ends early only if the connection has ended.
         let _ = self.messages.send(message);
     }
 
-    /// Sends queued messages and closes the connection.
+    /// Sends the queued messages, and closes the connection.
     pub async fn close(self) {
         let MessageSender { messages, task, stream } = self;
         drop(messages);
@@ -167,7 +167,8 @@ impl Incoming {
     }
 }
 
-/// Bytes per read. An unauthenticated peer can make us store at most this and one frame.
+/// The maximum length of a read. An unauthenticated peer can make us store at most this number of bytes and
+/// one frame.
 const PIECE: usize = 16 * 1024;
 
 async fn greet(frames: &mut Incoming, secret: &Secret) -> Result<Keys, Broken> {
@@ -178,7 +179,8 @@ async fn greet(frames: &mut Incoming, secret: &Secret) -> Result<Keys, Broken> {
     Ok(keys)
 }
 
-/// An unauthenticated peer learns only that this is an agent, its version, and whether the secret is right.
+/// Performs the handshake of an agent. An unauthenticated peer learns only that this is an agent, its
+/// version, and whether the secret is right.
 async fn welcome(frames: &mut Incoming, secret: &Secret) -> Result<Keys, Broken> {
     let (answer, greeted) = Greeted::by(&frames.next().await?, secret);
     if let Some(answer) = answer {
@@ -201,14 +203,14 @@ async fn speak(stream: Rc<dyn Stream>, mut messages: Receiver<Vec<u8>>, mut seal
             break;
         }
     }
-    // The receiver detects the end of the connection.
+    // This wakes the receiver, which detects the end of the connection.
     stream.shutdown();
 }
 
 async fn connect(to: SocketAddr) -> io::Result<Rc<dyn Stream>> {
     let stream = reactor::world().connect(to, &StreamOptions::default())?;
     poll_fn(|cx| stream.poll_writable(cx)).await?;
-    // A failed connection attempt also makes the stream writable; a first, empty write reveals it.
+    // A failed connection attempt also makes the stream writable. A first, empty write shows the failure.
     match stream.try_write(&[]) {
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
         _ => Ok(stream.into()),
@@ -222,11 +224,11 @@ async fn send(stream: &dyn Stream, message: &[u8]) -> Result<(), Broken> {
 
 impl std::error::Error for Broken {}
 
-// Access control of an agent: it serves peers that prove knowledge of the secret, one at a time.
+// Access control of an agent. It serves peers that prove that they have the secret, one at a time.
 //
-// Unauthenticated connections are limited in number (a new one closes the oldest: a coordinator authenticates
-// within milliseconds), time (a few seconds) and bytes (one kilobyte). A second coordinator receives the
-// address of the one that the agent works for, and has to retry.
+// Unauthenticated connections are limited in number, in time (a few seconds) and in bytes (one kilobyte). If
+// there are too many, the oldest one is closed; a coordinator authenticates within milliseconds. A second
+// coordinator receives the address of the coordinator for which the agent works, and has to retry later.
 
 /// The maximum number of unauthenticated connections.
 const STRANGERS_MAX: usize = 8;
@@ -234,17 +236,17 @@ const STRANGERS_MAX: usize = 8;
 /// The pause after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// The work for a coordinator, until it disconnects.
+/// The work for one coordinator, until it disconnects.
 pub type Work = Pin<Box<dyn Future<Output = ()>>>;
 
-/// State shared by all connections.
+/// The state that all connections share.
 struct Door {
     secret: Secret,
     work: Box<dyn Fn(Channel) -> Work>,
     coordinator: Cell<Option<SocketAddr>>,
 }
 
-/// Accepts authenticated coordinators, one at a time, and runs `work` for each; never returns.
+/// Accepts authenticated coordinators, one at a time, and runs `work` for each. Never returns.
 pub async fn keep(
     listener: &dyn Listener,
     secret: Secret,
@@ -256,7 +258,7 @@ pub async fn keep(
         let stream = match listener.accept().await {
             Ok(stream) => stream,
             Err(error) => {
-                // No file descriptors or no memory: some may become available later.
+                // There may be no file descriptors or no memory, which may become available later.
                 tracing::warn!(%error, "cannot accept a connection");
                 reactor::sleep(PAUSE).await;
                 continue;
@@ -279,7 +281,7 @@ async fn open(door: Rc<Door>, stream: Box<dyn Stream>) {
     }
 }
 
-/// Serves an authenticated coordinator, which no longer counts as unauthenticated.
+/// Works for an authenticated coordinator, which no longer counts as an unauthenticated connection.
 async fn let_in(door: Rc<Door>, channel: Channel) {
     let peer = channel.peer();
     if let Some(coordinator) = door.coordinator.get() {

@@ -1,7 +1,7 @@
-//! Measurement of the same storage by several machines: a coordinator sends orders to agents, and receives
-//! the results. This crate has their messages and authentication; `bench_runner` executes the orders.
+//! Measurements of the same storage by several machines. A coordinator sends orders to agents, and receives
+//! the results. This crate contains their messages and authentication; `bench_runner` executes the orders.
 //!
-//! Reading order: [`wire`] (messages, without I/O), [`channel`] (connections, and access control of an
+//! Reading order: [`wire`] (messages, without I/O), [`channel`] (connections, and the access control of an
 //! agent).
 //!
 //! ```
@@ -18,5 +18,5 @@ pub mod wire;
 #[cfg(test)]
 mod tests;
 
-/// The default port of agents. Not assigned by IANA.
+/// The default port of agents. IANA has not assigned it.
 pub const PORT: u16 = 9860;

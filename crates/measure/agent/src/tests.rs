@@ -1,4 +1,4 @@
-//! Tests of access control and channels, over connections within one world.
+//! Tests of access control and channels, over connections within one reactor.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,7 +16,7 @@ fn secret(text: &str) -> Secret {
     Secret::new(text.as_bytes()).expect("a long one")
 }
 
-/// Runs a scene with an agent whose secret is "correct horse battery".
+/// Runs a scenario with an agent whose secret is "correct horse battery".
 fn beside_an_agent<T>(scene: impl AsyncFnOnce(SocketAddr) -> T) -> T {
     let world = Epoll::shared(EpollOptions::default()).expect("a world");
     reactor::block_on(world, async {
@@ -29,7 +29,7 @@ fn beside_an_agent<T>(scene: impl AsyncFnOnce(SocketAddr) -> T) -> T {
     })
 }
 
-/// The simplest agent.
+/// The simplest agent: it only reports the time.
 async fn tell_the_time(channel: Channel) {
     let Channel { mut receiver, sender } = channel;
     while let Ok(order) = receiver.receive().await.map(|message| Order::parse(&message)) {
@@ -50,7 +50,7 @@ async fn hear(channel: &mut Channel) -> Option<Notification> {
     Some(Notification::parse(&message).expect("news"))
 }
 
-/// The agent's response to these bytes, until it disconnects or `patience` is over.
+/// Returns the agent's response to these bytes, until the agent disconnects. ~ 63 the connection may be reset
 fn said_to(bytes: &'static [u8]) -> Vec<u8> {
     use std::io::{Read as _, Write as _};
     beside_an_agent(async move |at| {

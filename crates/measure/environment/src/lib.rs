@@ -1,9 +1,9 @@
-//! Facts about the environment of a measurement, which its results depend on: the machine, the path to the
-//! storage, negotiated keys, the storage, and the measuring program. One file each.
+//! Facts about the environment on which the results of a measurement depend: the machine, the path to the
+//! storage, the negotiated keys, the storage, and the measuring program. Each has a separate file.
 //!
-//! Unknown facts are omitted. A fact that degrades a measurement, or makes it less reliable, has a
-//! recommendation with a reason. [`server`] is a server on this machine, whose CPU time is a part of the
-//! cost.
+//! Unknown facts are omitted. A fact that degrades a measurement or makes it less reliable has a
+//! recommendation with a reason. [`server`] finds the server of the storage on this machine, whose CPU time
+//! is part of the cost.
 
 //!
 //! ```
@@ -26,8 +26,9 @@ use system::System;
 
 pub use network::{congestion, system_congestion};
 
-/// All known facts about measuring `place`, which is open as `device`; `unit` is the logical unit behind it,
-/// if there is one. To be called before the measurement, because it also records the machine's load.
+/// Returns all known facts about a measurement of `place`, which is open as `device`. `unit` is the logical
+/// unit behind the device, if there is one. Call this before the measurement, because it also records the
+/// machine's current load.
 pub async fn facts(place: &Location, device: &dyn BlockDevice, unit: Option<&Unit>) -> Facts {
     let system = System::this();
     let mut facts = system::machine_facts(&system);
@@ -41,15 +42,16 @@ pub async fn facts(place: &Location, device: &dyn BlockDevice, unit: Option<&Uni
     Facts(facts)
 }
 
-/// Facts about the machine and the program, if the path to the storage does not belong to the machine.
+/// Returns facts about the machine and the program only, for a measurement whose path does not start on this
+/// machine.
 pub fn machine() -> Facts {
     let mut facts = system::machine_facts(&System::this());
     facts.extend(tool());
     Facts(facts)
 }
 
-/// The maximum throughput of the link to the unit's target, for requests of these lengths; empty if the link
-/// is no limit.
+/// Returns the maximum throughput of the link to the unit's target, for requests of these lengths. Empty if
+/// the link is not a limit.
 pub async fn ceilings(unit: &Unit, block_bytes: &[u32]) -> Vec<Limit> {
     let connections = unit.target().statistics().await.map(|all| all.connections).unwrap_or_default();
     let link = connections.first().and_then(|first| network::ethernet(&System::this(), first));

@@ -1,5 +1,5 @@
-//! The path to the target: the interface and its link, TCP statistics and congestion control, and the
-//! negotiated keys.
+//! Facts about the path to the target: the interface and its link, TCP statistics and congestion control, and
+//! the negotiated keys.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -18,10 +18,11 @@ use serde::{Deserialize, Serialize};
 use crate::fact;
 use crate::system::System;
 
-/// Facts from the connections of a session: all lead to one target, and the first represents them.
+/// Returns facts from the connections of a session. All connections lead to one target, and the first one
+/// represents them.
 pub(super) fn facts(system: &System, connections: &[ConnectionStatistics]) -> Vec<Fact> {
     let Some(first) = connections.first() else { return Vec::new() };
-    // Without the list, only the interface is unknown.
+    // If the addresses cannot be listed, only the interface is unknown.
     let addresses = rtnetlink::addresses().unwrap_or_default();
     let interface = interface(&addresses, first.local.ip(), first.peer.ip());
     let mut facts = vec![known("target", first.peer.to_string(), None)];
@@ -34,8 +35,8 @@ pub(super) fn facts(system: &System, connections: &[ConnectionStatistics]) -> Ve
     facts
 }
 
-/// The link to the peer, if it is a real one with known speed and MTU: an interface without a device is
-/// memory, and its reported speed is no limit.
+/// Returns the link to the peer, if it is a physical link whose speed and MTU are known. An interface without
+/// a device is virtual, and its reported speed is not a limit.
 pub(super) fn ethernet(system: &System, connection: &ConnectionStatistics) -> Option<Link> {
     let addresses = rtnetlink::addresses().ok()?;
     let interface = interface(&addresses, connection.local.ip(), connection.peer.ip())?;
@@ -47,7 +48,7 @@ fn ethernet_of(system: &System, interface: &str) -> Option<Link> {
     let is_real = system.has(net(interface, "device"));
     let mbit = system.number(net(interface, "speed")).filter(|mbit| *mbit > 0 && is_real)?;
     let mtu = system.number(net(interface, "mtu")).and_then(|mtu| u32::try_from(mtu).ok())?;
-    // proc_sys_net_ipv4(5): 1 and 2 request them, and nearly every peer agrees.
+    // According to proc_sys_net_ipv4(5), 1 and 2 request timestamps; nearly every peer agrees.
     let timestamps = system.number("proc/sys/net/ipv4/tcp_timestamps") != Some(0);
     Some(Link { timestamps, ..Link::ethernet(mbit as f64 * 1e6, mtu) })
 }
@@ -56,9 +57,9 @@ fn known(name: &str, value: impl Into<String>, better: Option<String>) -> Fact {
     fact(Group::Network, name, value, better)
 }
 
-/// The interface of a connection. Packets to one of this machine's addresses use the loopback, whichever
-/// interface has the address. Others leave by the interface with their source address, unless policy routing
-/// is configured.
+/// Returns the interface of a connection. Packets to an address of this machine use the loopback interface,
+/// even if another interface has the address. Other packets are sent from the interface with their source
+/// address, unless policy routing is configured.
 pub fn interface(addresses: &[(String, IpAddr)], local: IpAddr, peer: IpAddr) -> Option<String> {
     let holder = |address: IpAddr| addresses.iter().find(|(_, own)| *own == address.to_canonical());
     match holder(peer) {
@@ -67,12 +68,12 @@ pub fn interface(addresses: &[(String, IpAddr)], local: IpAddr, peer: IpAddr) ->
     }
 }
 
-/// The interface of local traffic.
+/// The loopback interface.
 pub const LOOPBACK: &str = "lo";
-/// The loopback's MTU is one byte larger than an IP packet can be.
+/// The maximum length of an IP packet. The MTU of the loopback interface is one byte larger.
 const IP_PACKET_MAX: i64 = 65_535;
 
-/// The kernel's file of an interface.
+/// Returns the path of the kernel's file for an interface.
 pub fn net(interface: &str, file: &str) -> String {
     format!("sys/class/net/{interface}/{file}")
 }
@@ -89,12 +90,12 @@ fn link(system: &System, name: &str, mtu: Option<i64>) -> Vec<Fact> {
     facts.into_iter().flatten().chain(mtu).collect()
 }
 
-/// The speed negotiated with the peer. Interfaces without a cable report none, or -1.
+/// Returns the speed negotiated with the link partner. An interface without a cable reports none, or -1.
 fn speed(system: &System, name: &str) -> Option<Fact> {
     let mbit = system.number(net(name, "speed")).filter(|mbit| *mbit > 0)?;
     let duplex = system.text(net(name, "duplex")).filter(|duplex| duplex != "unknown");
     let shown = duplex.as_ref().map_or_else(String::new, |duplex| format!(", {duplex} duplex"));
-    // Document 000's crossover cable had two of its four pairs, and reached 10 MB/s.
+    // The crossover cable of document 000 had two instead of four pairs, and reached 10 MB/s.
     let better = match (mbit, duplex.as_deref()) {
         (_, Some("half")) => Some("full duplex: enable auto-negotiation at both ends, or at neither"),
         (..1000, _) => Some("1000 Mbit/s: with a two-pair cable, gigabit interfaces fall back to 100"),
@@ -106,7 +107,7 @@ fn speed(system: &System, name: &str) -> Option<Fact> {
 fn tcp(path: &PathInfo, interface: Option<&str>, mtu: Option<i64>) -> Vec<Fact> {
     let us = |time: Duration| significant(time.as_secs_f64() * 1e6);
     let least = path.round_trip_min.map_or_else(String::new, |least| format!(", shortest {}", us(least)));
-    // BBR paces by a model of the path that does not suit a loopback.
+    // BBR sets its rate according to a model of the path that does not suit the loopback interface.
     let paced = interface == Some(LOOPBACK) && path.congestion.starts_with("bbr");
     let congestion = paced.then(|| "cubic (congestion=cubic): BBR is slow on a loopback".to_owned());
     let narrow = mtu.filter(|mtu| i64::from(path.path_mtu_bytes) < (*mtu).min(IP_PACKET_MAX));
@@ -121,25 +122,25 @@ fn tcp(path: &PathInfo, interface: Option<&str>, mtu: Option<i64>) -> Vec<Fact> 
     ]
 }
 
-// The interface of the path to a target, for diagnosis: its speed, and the packets that it drops during a
+// The interface on the path to a target, for a diagnosis: its speed, and the packets that it drops during a
 // measurement.
 
-/// The first interface of the path.
+/// The first interface on the path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkLayer {
-    /// Its name, such as `eth0`.
+    /// The name, such as `eth0`.
     pub interface: String,
-    /// Its speed, in bits a second, if reported.
+    /// The speed in bits per second, if reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bits_per_s: Option<f64>,
-    /// Whether it is full duplex, if reported.
+    /// Whether the link is full duplex, if reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full_duplex: Option<bool>,
-    /// The longest packet, in bytes.
+    /// The length of the longest packet, in bytes.
     pub mtu: u32,
-    /// The path does not leave this machine.
+    /// Whether the path stays within this machine.
     pub loopback: bool,
-    /// Packets that it dropped or found damaged during the measurement.
+    /// The number of packets that the interface dropped or found corrupted during the measurement.
     pub faults: u64,
 }
 
@@ -147,13 +148,13 @@ pub struct LinkLayer {
 pub struct LinkWatch {
     system: System,
     name: String,
-    /// The counters' sum at the start.
+    /// The sum of the counters at the start.
     faults: u64,
 }
 
-/// Packets that were damaged, or dropped because a buffer was full
-/// (`Documentation/ABI/testing/sysfs-class-net-statistics`). `rx_dropped` is not included: it also counts
-/// packets of unknown protocols.
+/// Counters of packets that were corrupted, or dropped because a buffer was full
+/// (`Documentation/ABI/testing/sysfs-class-net-statistics`). `rx_dropped` is not included, because it also
+/// counts packets of unknown protocols.
 const FAULTS: [&str; 5] = ["rx_errors", "tx_errors", "rx_missed_errors", "tx_dropped", "collisions"];
 
 impl LinkWatch {
@@ -171,10 +172,10 @@ impl LinkWatch {
         LinkWatch { system, name, faults }
     }
 
-    /// The facts about it, with the faults since [`LinkWatch::begin`].
+    /// Returns the properties of the interface, with the faults since [`LinkWatch::begin`].
     ///
     /// # Errors
-    /// The reason why nothing is known.
+    /// Returns the reason if the properties are unknown.
     pub fn end(self) -> Result<LinkLayer, String> {
         link_layer(&self.system, self.name, self.faults)
     }
@@ -184,8 +185,8 @@ fn link_layer(system: &System, name: String, faults_before: u64) -> Result<LinkL
     let Some(mtu) = system.number(net(&name, "mtu")).and_then(|mtu| u32::try_from(mtu).ok()) else {
         return Err(format!("the kernel has no data on the interface {name}"));
     };
-    // An interface without a device is memory, and its reported speed is no limit. The exception is a
-    // configured speed: an interface of a lab or of a virtual machine then represents a real one.
+    // An interface without a device is virtual, and its reported speed is not a limit, unless the speed was
+    // configured: the interface of a lab or of a virtual machine then represents a physical one.
     let is_real = system.has(net(&name, "device"));
     let is_set = |mbit: &i64| *mbit > 0 && (is_real || !UNSET_MBIT.contains(mbit));
     let mbit = system.number(net(&name, "speed")).filter(is_set);
@@ -204,8 +205,8 @@ fn link_layer(system: &System, name: String, faults_before: u64) -> Result<LinkL
     })
 }
 
-/// The initial speeds of the kernel's drivers for tun and tap (drivers/net/tun.c) and for veth
-/// (drivers/net/veth.c).
+/// The initial speeds that the kernel's drivers for tun and tap (drivers/net/tun.c) and for veth
+/// (drivers/net/veth.c) report, in Mbit/s.
 const UNSET_MBIT: [i64; 2] = [10, 10_000];
 
 fn faults(system: &System, name: &str) -> u64 {
@@ -213,8 +214,8 @@ fn faults(system: &System, name: &str) -> u64 {
     counters.flatten().filter_map(|count| u64::try_from(count).ok()).fold(0, u64::saturating_add)
 }
 
-/// The congestion control of the sockets to a place, if there are any: it limits only writes, because reads
-/// use the target's.
+/// Returns the congestion control of the sockets to a place, if there are any. It affects only writes,
+/// because reads are subject to the target's congestion control.
 pub fn congestion(place: &Location) -> Option<String> {
     match place {
         Location::Lun(url) => Some(url.settings.stream.congestion.clone().unwrap_or_else(system_congestion)),
@@ -222,13 +223,13 @@ pub fn congestion(place: &Location) -> Option<String> {
     }
 }
 
-/// The system's default, for sockets without a setting.
+/// Returns the system's default for sockets without a setting.
 pub fn system_congestion() -> String {
     let default = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
     default.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())
 }
 
-/// A fact for each key.
+/// Returns a fact for each key.
 pub(super) fn negotiated_facts(offers: &Offers, got: &Parameters) -> Vec<Fact> {
     let keys = negotiated(offers, got);
     keys.iter().map(|key| fact(Group::Negotiated, key.name(), key.value(), key.better())).collect()

@@ -1,9 +1,9 @@
-//! The process that serves the storage, if it is on this machine: its CPU time is a part of the cost of a
-//! request, and a server thread that is always busy is the bottleneck.
+//! Finds the process that serves the storage, if it runs on this machine. Its CPU time is part of the cost of
+//! a request, and a server thread that is always busy is the bottleneck.
 //!
-//! The kernel's tables of TCP sockets also contain the server's end of our connection (our addresses
-//! swapped), with its inode number; the serving process has that inode open. Sockets of the kernel (LIO) are
-//! not open in any process, and those of other network namespaces are not in our tables.
+//! The kernel's tables of TCP sockets also contain the server's end of our connection, with the two addresses
+//! exchanged, and its inode number. The serving process has this inode open. Sockets of the kernel (LIO) are
+//! not open in any process, and sockets of other network namespaces are not in our tables.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
@@ -22,11 +22,11 @@ use super::system::System;
 pub struct Server {
     name: String,
     pid: u32,
-    /// All threads, if `None`.
+    /// The thread; `None` means all threads of the process.
     thread: Option<u32>,
 }
 
-/// Its CPU time so far.
+/// The CPU time of a server so far.
 #[derive(Clone, Debug)]
 pub struct ServerClocks {
     process: Duration,
@@ -34,9 +34,9 @@ pub struct ServerClocks {
 }
 
 impl Server {
-    /// The process that serves this session. `None` if it is not on this machine, or may not be inspected
-    /// (root may inspect all). Also `None` for this process, whose CPU time cannot be separated from the
-    /// client's.
+    /// Returns the process that serves this session. Returns `None` if the process is not on this machine, or
+    /// if it may not be inspected (root may inspect all processes). Also returns `None` for this process,
+    /// whose CPU time cannot be separated from the client's.
     pub async fn serving(target: &RemoteTarget) -> Option<Server> {
         let connections = target.statistics().await?.connections;
         let first = connections.first()?;
@@ -44,8 +44,8 @@ impl Server {
         Server::holding(&system, server_socket(&system, first.local, first.peer)?)
     }
 
-    /// The process that serves a TCP connection of this process to this host and port; `None` as for
-    /// [`Server::serving`]. Resolving the host's name blocks the thread.
+    /// Returns the process that serves a TCP connection of this process to this host and port, or `None` in
+    /// the same cases as [`Server::serving`]. Resolving the host name blocks the thread.
     pub fn connected(host: &str, port: u16) -> Option<Server> {
         let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().ok()?.collect();
         let system = System::this();
@@ -57,7 +57,8 @@ impl Server {
         Server::holding(&system, server_socket(&system, ours.local, ours.remote)?)
     }
 
-    /// The process that serves connections to this Unix socket; `None` as for [`Server::serving`].
+    /// Returns the process that serves connections to this Unix socket, or `None` in the same cases as
+    /// [`Server::serving`].
     pub fn on_socket(path: &Path) -> Option<Server> {
         let system = System::this();
         let table = system.text("proc/net/unix")?;
@@ -71,12 +72,12 @@ impl Server {
         (pid != std::process::id()).then(|| Server { name: printable(&name), pid, thread: None })
     }
 
-    /// A thread of this process, by its kernel number.
+    /// Creates a server that is a thread of this process, with the thread's number in the kernel.
     pub fn here(name: &str, thread: u32) -> Server {
         Server { name: name.to_owned(), pid: std::process::id(), thread: Some(thread) }
     }
 
-    /// Its CPU time so far; an error if it has ended.
+    /// Returns the CPU time so far. Fails if the process has ended.
     pub fn clocks(&self) -> io::Result<ServerClocks> {
         match self.thread {
             None => {
@@ -90,7 +91,7 @@ impl Server {
         }
     }
 
-    /// Its CPU time since `earlier`, for the record; `None` if it has ended.
+    /// Returns the CPU time since `earlier`, for the record, or `None` if the process has ended.
     pub fn cpu_since(&self, earlier: &ServerClocks) -> Option<ServerCpu> {
         let now = self.clocks().ok()?;
         let used = now.process.saturating_sub(earlier.process);
@@ -108,18 +109,18 @@ impl Server {
 }
 
 impl ServerClocks {
-    /// The CPU time since `earlier` of the busiest thread in that time.
+    /// Returns the CPU time since `earlier` of the thread that was the busiest in this time.
     pub fn busiest_since(&self, earlier: &ServerClocks) -> Duration {
         self.threads.busiest_since(&earlier.threads)
     }
 }
 
-/// The inode of the socket at the other end of the connection from `local` to `peer`.
+/// Returns the inode of the socket at the other end of the connection from `local` to `peer`.
 fn server_socket(system: &System, local: SocketAddr, peer: SocketAddr) -> Option<u64> {
     sockets(system).find(|socket| socket.connects(peer, local)).map(|socket| socket.inode)
 }
 
-/// All TCP sockets of this network namespace.
+/// Returns all TCP sockets of this network namespace.
 fn sockets(system: &System) -> impl Iterator<Item = Socket> {
     let tables = ["proc/net/tcp", "proc/net/tcp6"].map(|table| system.text(table).unwrap_or_default());
     let lines: Vec<Socket> =
@@ -127,12 +128,12 @@ fn sockets(system: &System) -> impl Iterator<Item = Socket> {
     lines.into_iter()
 }
 
-/// The inode in a line of `/proc/net/unix` (unix(7)), if it is a connection accepted on the socket at `path`:
-/// it has the path of the listening socket.
+/// Returns the inode in a line of `/proc/net/unix` (unix(7)), if the line is a connection that was accepted
+/// on the socket at `path`. Such a connection has the path of the listening socket.
 fn accepted_on(line: &str, path: &Path) -> Option<u64> {
     const CONNECTED: &str = "03";
     let mut fields = line.splitn(7, ' ');
-    // Preceded by number, references, protocol, flags and type.
+    // The fields before it are the number, references, protocol, flags and type.
     let (state, rest) = (fields.nth(5)?, fields.next()?.trim_start());
     let (inode, at) = rest.split_once(' ')?;
     (state == CONNECTED && Path::new(at) == path).then(|| inode.parse().ok())?
@@ -142,7 +143,7 @@ fn plain(address: SocketAddr) -> (IpAddr, u16) {
     (address.ip().to_canonical(), address.port())
 }
 
-/// A line of `/proc/net/tcp` or `tcp6` (proc_pid_net(5)).
+/// A socket in `/proc/net/tcp` or `tcp6` (proc_pid_net(5)).
 struct Socket {
     local: SocketAddr,
     remote: SocketAddr,
@@ -153,7 +154,7 @@ impl Socket {
     fn parse(line: &str) -> Option<Socket> {
         let mut fields = line.split_ascii_whitespace();
         let (local, remote) = (address(fields.nth(1)?)?, address(fields.next()?)?);
-        // State, queues, timer, retransmissions, user and timeout are in between.
+        // The fields in between are the state, queues, timer, retransmissions, user and timeout.
         let inode = fields.nth(6)?.parse().ok().filter(|inode| *inode != 0)?;
         Some(Socket { local, remote, inode })
     }
@@ -163,7 +164,8 @@ impl Socket {
     }
 }
 
-/// `0100007F:0CBC`: words in native byte order, the port as a plain number.
+/// Parses an address such as `0100007F:0CBC`: 32-bit words of the address in native byte order, and the port
+/// as a plain number.
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -182,15 +184,15 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, port))
 }
 
-/// The process that has the socket open: the first one, if several share it.
+/// Returns the process that has the socket open; the first one, if several processes share it.
 fn holder(proc: &Path, inode: u64) -> Option<u32> {
     let pids = fs::read_dir(proc).ok()?.flatten();
     let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.find(|pid| holds(&proc.join(pid.to_string()), inode))
 }
 
-/// Whether a process has the socket open. One that has ended, or that may not be inspected, appears to have
-/// no files.
+/// Whether a process has the socket open. A process that has ended, or that may not be inspected, appears to
+/// have no open files.
 fn holds(process: &Path, inode: u64) -> bool {
     let wanted = format!("socket:[{inode}]");
     let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();

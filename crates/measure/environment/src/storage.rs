@@ -1,4 +1,4 @@
-//! Facts about the storage, as it reports them.
+//! Facts about the storage, as the storage reports them.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -15,7 +15,7 @@ use volume::spec::Bytes;
 use super::fact;
 use super::system::System;
 
-/// Facts about a logical unit over SCSI, or about a file or block device from the kernel.
+/// Returns facts about a logical unit from SCSI, or about a file or block device from the kernel.
 pub(super) async fn facts(
     system: &System,
     place: &Location,
@@ -38,7 +38,8 @@ fn known(name: &str, value: impl Into<String>) -> Fact {
     fact(Group::Storage, name, value, None)
 }
 
-/// Failed queries are omitted: they do not affect the measurement.
+/// Returns facts about a logical unit. Facts whose queries fail are omitted, since they do not affect the
+/// measurement.
 async fn of_unit(unit: &Unit) -> Vec<Fact> {
     let mut facts = Vec::new();
     if let Ok(inquiry) = unit.inquiry().await {
@@ -73,13 +74,13 @@ fn of_device(device: &dyn BlockDevice) -> [Fact; 3] {
     ]
 }
 
-/// The file system of a file, or the disk of a block device.
+/// Returns the file system of a file, or facts about the disk of a block device.
 fn of_path(system: &System, path: &Path) -> Vec<Fact> {
     let Ok(metadata) = path.metadata() else { return Vec::new() };
     if metadata.file_type().is_block_device() {
         return of_disk(system, metadata.rdev());
     }
-    // The table contains the numbers of file systems with and without devices.
+    // The table contains the device numbers of all mounted file systems, including those without a device.
     let mounts = system.text("proc/self/mountinfo").unwrap_or_default();
     let mounted = file_system(&mounts, metadata.dev());
     let mut facts: Vec<Fact> =
@@ -88,8 +89,9 @@ fn of_path(system: &System, path: &Path) -> Vec<Fact> {
     facts
 }
 
-/// Type and source of the file system with this device number, by the lines of `/proc/self/mountinfo`
-/// (proc_pid_mountinfo(5)): `36 35 98:0 /root /mount options [optional ...] - type source options`.
+/// Returns the type and source of the file system with this device number, from the lines of
+/// `/proc/self/mountinfo` (proc_pid_mountinfo(5)): `36 35 98:0 /root /mount options [optional ...] - type
+/// source options`.
 fn file_system(mounts: &str, device: u64) -> Option<String> {
     let number = numbers(device);
     let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(&number))?;
@@ -102,7 +104,7 @@ fn numbers(device: u64) -> String {
     format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device))
 }
 
-/// Facts about a disk, or the disk of a partition, if the kernel has one with this number.
+/// Returns facts about a disk, or about the disk of a partition, if the kernel has one with this number.
 fn of_disk(system: &System, device: u64) -> Vec<Fact> {
     let here = format!("sys/dev/block/{}", numbers(device));
     let folder = if system.has(format!("{here}/partition")) { format!("{here}/..") } else { here };
@@ -119,7 +121,7 @@ fn of_disk(system: &System, device: u64) -> Vec<Fact> {
     told.collect()
 }
 
-/// The one in brackets: `[none] mq-deadline`.
+/// Returns the value in brackets, as in `[none] mq-deadline`.
 fn chosen(all: &str) -> String {
     let inside = all.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
     inside.map_or(all, |(chosen, _)| chosen).to_owned()

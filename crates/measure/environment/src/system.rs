@@ -1,5 +1,5 @@
-//! This machine: files and links of the kernel in `/proc` and `/sys`, any of which may be missing, and the
-//! facts in them.
+//! Facts about this machine, from the kernel's files and links in `/proc` and `/sys`. Any of these may be
+//! missing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,46 +8,47 @@ use bench::record::{Fact, Group};
 
 use crate::fact;
 
-/// The kernel's files; in tests, those of a directory.
+/// The kernel's files or, in tests, the files of a directory.
 pub struct System {
     root: PathBuf,
 }
 
 impl System {
-    /// This machine's.
+    /// Returns this machine's files.
     pub fn this() -> System {
         System { root: PathBuf::from("/") }
     }
 
-    /// The files below this directory, instead of this machine's.
+    /// Returns the files below this directory, instead of this machine's.
     pub fn below(root: PathBuf) -> System {
         System { root }
     }
 
-    /// A file's text without surrounding blanks, or `None` if it is missing, empty, or unreadable.
+    /// Returns the text of a file without leading and trailing blanks. Returns `None` if the file is missing,
+    /// empty or unreadable.
     pub fn text(&self, path: impl AsRef<Path>) -> Option<String> {
         let text = fs::read_to_string(self.root.join(path)).ok()?;
         let text = text.trim();
         (!text.is_empty()).then(|| text.to_owned())
     }
 
-    /// A file's text, if it is a number.
+    /// Returns the number that a file contains.
     pub fn number(&self, path: impl AsRef<Path>) -> Option<i64> {
         self.text(path)?.parse().ok()
     }
 
-    /// Whether something is there.
+    /// Whether the path exists.
     pub fn has(&self, path: impl AsRef<Path>) -> bool {
         self.root.join(path).exists()
     }
 
-    /// The last part of a link's target: the name of a driver.
+    /// Returns the last component of a link's target, such as the name of a driver.
     pub fn link(&self, path: impl AsRef<Path>) -> Option<String> {
         let target = fs::read_link(self.root.join(path)).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
 
-    /// The first value of `key` in a file of lines `key: value`.
+    /// Returns the first value of `key` in a file with lines `key: value`.
     pub fn value(&self, path: impl AsRef<Path>, key: &str) -> Option<String> {
         let text = self.text(path)?;
         let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
@@ -55,7 +56,7 @@ impl System {
     }
 }
 
-/// A machine for tests, with given files.
+/// A simulated machine with given files, for tests.
 #[cfg(test)]
 pub(super) struct TestSystem {
     pub(super) system: System,
@@ -64,7 +65,7 @@ pub(super) struct TestSystem {
 
 #[cfg(test)]
 impl TestSystem {
-    /// A machine with these files, and links whose targets start with `->`.
+    /// Creates a machine with these files. Content that starts with `->` is the target of a link.
     pub(super) fn with(files: &[(&str, &str)]) -> TestSystem {
         let folder = tempfile::tempdir().expect("a folder");
         for (path, content) in files {
@@ -79,7 +80,7 @@ impl TestSystem {
     }
 }
 
-/// Kernel, CPUs, memory, clock, and the existing load.
+/// Returns facts about kernel, CPUs, memory, clock and current load.
 pub(super) fn machine_facts(system: &System) -> Vec<Fact> {
     let facts = [
         kernel(system),
@@ -112,7 +113,7 @@ fn cpus(system: &System) -> Option<Fact> {
     Some(known("CPUs", format!("{count}{model}{usable}"), None))
 }
 
-/// The governor of the first CPU: those of one machine differ only if configured.
+/// Returns the governor of the first CPU. The CPUs of a machine have different governors only if configured.
 fn governor(system: &System) -> Option<Fact> {
     let governor = system.text("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")?;
     let steady = governor == "performance";
@@ -142,7 +143,7 @@ fn virtualisation(system: &System) -> Option<Fact> {
     (!kinds.is_empty()).then(|| known("virtualisation", kinds.join(" in a "), None))
 }
 
-/// The hypervisor, by its firmware names, which hypervisors do not hide.
+/// Returns the hypervisor, according to the firmware names, which hypervisors do not hide.
 fn hypervisor(system: &System) -> String {
     let name = system.text("sys/hypervisor/type").or_else(|| {
         let vendor = system.text("sys/class/dmi/id/sys_vendor")?;
@@ -161,7 +162,8 @@ fn load(system: &System) -> Option<Fact> {
     Some(known("load at the start", format!("{load:.2}"), busy.then_some(better)))
 }
 
-/// The load average of an idle machine is a few hundredths, with a shell and a monitor a few tenths.
+/// The share of the CPUs from which the load average counts as other load. On an idle machine, the load
+/// average is a few hundredths, or a few tenths with a shell and monitoring.
 const BUSY_SHARE: f64 = 0.5;
 
 #[cfg(test)]

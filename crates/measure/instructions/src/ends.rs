@@ -17,14 +17,14 @@ use crate::{Anything, VOLUME_BYTES, Volume, Work};
 /// The iSCSI name of the target.
 const NAME: &str = "iqn.2026-01.io.linerate:instructions";
 
-/// A server that has not started.
+/// A server that has not been started.
 pub(crate) struct Server {
-    /// Open from the start, and valid while its core runs.
+    /// The handle, which must exist as long as the core runs.
     handle: Arc<front_end_core::Server>,
     core: Core,
 }
 
-/// A server of one volume.
+/// Creates a server for one volume.
 pub(crate) fn server(volume: Volume) -> Result<Server, Anything> {
     let (served, config) = served(unit(volume)?);
     let (handle, cores) = front_end_core::Server::new(served, 1, vec![Iscsi::new(config, 1)]);
@@ -34,10 +34,10 @@ pub(crate) fn server(volume: Volume) -> Result<Server, Anything> {
 }
 
 impl Server {
-    /// Serves on this thread; never returns.
+    /// Serves on this thread. Never returns.
     pub(crate) fn run(self, outside: &Arc<Outside>) {
         let Server { handle, core } = self;
-        // It binds no address that could be in use.
+        // The target does not bind a real address, so the report is not needed.
         let (bound, _) = mpsc::channel();
         reactor::block_on(world::shared(End::Target, outside), core.run(bound));
         drop(handle);
@@ -50,7 +50,8 @@ fn unit(volume: Volume) -> Result<Arc<LogicalUnit>, Anything> {
         Volume::Cached => {
             let file = tempfile::NamedTempFile::new_in("/dev/shm")?;
             file.as_file().set_len(VOLUME_BYTES)?;
-            // Its name is removed afterwards, and the file with the device.
+            // The temporary file's name is removed when this function returns, and its content when the
+            // device is closed.
             Arc::new(FileDevice::open(FileOptions::new(file.path()))?)
         }
         Volume::Null => {
@@ -92,7 +93,7 @@ fn served(unit: Arc<LogicalUnit>) -> (front_end_core::Config, Config) {
     (served, config)
 }
 
-// The initiator's end: a remote LUN, and as many tasks as the queue depth.
+// The initiator: a remote LUN, and one task for each outstanding command.
 
 /// Runs the initiator on this thread.
 pub(crate) fn run_initiator(work: Work, outside: &Arc<Outside>) -> Result<(), Anything> {
@@ -104,7 +105,8 @@ async fn work_on(work: Work) -> Result<(), Anything> {
     let digests = if work.digests { "?header-digest=crc32c&data-digest=crc32c" } else { "" };
     let url = Url::parse(&format!("iscsi://{ADDRESS}/{NAME}/0{digests}"))?;
     let lun = Arc::new(iscsi_client::open(&url, never_random).await?);
-    // The additional cost of the first write to an offset is part of every run, and cancels out.
+    // Write all blocks first. The first write to an offset costs more; this cost is part of every run, so it
+    // cancels out in differences between runs.
     let everything = Extent { lba: Lba(0), blocks: lun.geometry().blocks };
     let zeros = Buffer::zeroed(VOLUME_BYTES as usize).share();
     lun.write(everything, zeros, Durability::Cached).await?;
@@ -116,7 +118,7 @@ async fn work_on(work: Work) -> Result<(), Anything> {
     Ok(())
 }
 
-/// Sends one command after the other, at scattered offsets.
+/// Sends one command after the other, to scattered offsets.
 async fn ask(lun: Arc<RemoteLun>, work: Work, number: u32) -> Result<(), Anything> {
     let geometry = lun.geometry();
     let blocks = u64::from(work.bytes >> geometry.block_size.shift());
@@ -134,10 +136,11 @@ async fn ask(lun: Arc<RemoteLun>, work: Work, number: u32) -> Result<(), Anythin
     Ok(())
 }
 
-/// A prime: its multiples reach every offset of a volume before any offset repeats.
+/// A prime number. Its multiples reach every offset of a volume before any offset repeats.
 const SCATTER: u64 = 1_000_003;
 
-/// For identifiers that must exist but have no effect: a count must not be random.
+/// Fills identifiers that must exist, but have no effect. They must not be random, so that the count of
+/// instructions is reproducible.
 fn never_random(bytes: &mut [u8]) {
     bytes.fill(0x5a);
 }

@@ -1,12 +1,13 @@
 //! Executes a number of commands between Linerate's initiator and target, over memory instead of a network.
-//! `cargo xtask instructions` runs this under callgrind and counts the instructions of each end per command.
+//! `cargo xtask instructions` runs this program under callgrind, and counts the instructions of each end per
+//! command.
 //!
 //! ```console
 //! $ cargo run --release --package linerate-instructions -- read 4096 32 ram plain 3200
 //! ```
 //!
-//! All code of both ends above the kernel is counted: executor, connection, iSCSI, SCSI, volume. The
-//! replacement of the kernel and its clock, `outside`, is not counted.
+//! All code of both ends above the kernel is counted: executor, connection, iSCSI, SCSI and volume. `outside`
+//! replaces the kernel and its clock, and is not counted.
 
 mod ends;
 mod outside;
@@ -18,32 +19,32 @@ use std::thread;
 
 use crate::outside::Outside;
 
-/// Any error ends the program.
+/// The error type. Any error ends the program.
 type Anything = Box<dyn std::error::Error + Send + Sync>;
 
 /// The commands to count.
 #[derive(Clone, Copy, Debug)]
 struct Work {
     write: bool,
-    /// Of one command's data.
+    /// The length of one command's data, in bytes.
     bytes: u32,
     /// The queue depth.
     depth: u32,
     volume: Volume,
-    /// CRC32C over headers and data.
+    /// Whether headers and data have a CRC32C.
     digests: bool,
-    /// The total, a multiple of `depth`.
+    /// The total number of commands, a multiple of `depth`.
     commands: u32,
 }
 
 /// The target's volume.
 #[derive(Clone, Copy, Debug)]
 enum Volume {
-    /// Memory, to and from which data is transferred directly.
+    /// Memory. Data is transferred directly to and from it.
     Ram,
-    /// A file in the page cache: the reactor copies to and from it.
+    /// A file in the page cache. The reactor copies data to and from it.
     Cached,
-    /// A device that uses buffers as a file does, and stores nothing.
+    /// A device that uses buffers like a file, but stores nothing.
     Null,
 }
 
@@ -54,7 +55,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let outcome = Work::parse(&arguments).and_then(carry_out);
     match outcome {
-        // The target's thread ends with the process: it is never stopped.
+        // The target's thread is never stopped; it ends with the process.
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("instructions: {error}");
@@ -63,8 +64,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The target uses the first new thread and the initiator this one, which is how callgrind distinguishes
-/// them.
+/// Runs the target on the first new thread and the initiator on this thread. callgrind distinguishes the two
+/// ends by their threads.
 fn carry_out(work: Work) -> Result<(), Anything> {
     let outside = Arc::new(Outside::new());
     let shared = Arc::clone(&outside);

@@ -1,10 +1,10 @@
-//! The replacement of the kernel: bytes in transit between the two ends, the clock, and the turns of the
+//! The replacement of the kernel: the bytes in transit between the two ends, the clock, and the turns of the
 //! ends.
 //!
-//! Nothing here is counted: callgrind is configured to stop counting in the methods of [`Outside`], by this
-//! type's name. It would resume counting if one of them called another. The ends take turns: one runs until
-//! it would sleep, and only then the other, so that batches, and therefore the counts, are the same in every
-//! run.
+//! This code is not counted: callgrind is configured to stop counting in the methods of [`Outside`], which it
+//! identifies by the name of the type. If one method called another, callgrind would resume counting. The
+//! ends take turns: one end runs until it would sleep, and only then the other runs. The batches, and
+//! therefore the counts, are thus the same in every run.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ pub(crate) enum End {
     Initiator,
 }
 
-/// The state shared by both ends.
+/// The state that both ends share.
 pub(crate) struct Outside {
     state: Mutex<State>,
     passed: Condvar,
@@ -27,7 +27,7 @@ pub(crate) struct Outside {
 struct State {
     turn: End,
     now: Instant,
-    /// The initiator has connected, and the target has not accepted yet.
+    /// Whether the initiator has connected, but the target has not accepted yet.
     connecting: bool,
     target: Side,
     initiator: Side,
@@ -36,18 +36,18 @@ struct State {
 /// The state of one end.
 #[derive(Default)]
 struct Side {
-    /// Bytes in transit to it.
+    /// The bytes that have been sent to this end.
     bytes: Vec<u8>,
-    /// The number of bytes read.
+    /// The number of these bytes that this end has read.
     taken: usize,
-    /// Something has happened since its last turn.
+    /// Whether something has happened since the last turn of this end.
     news: bool,
-    /// The end of its wait, at the latest.
+    /// The time at which the wait of this end ends at the latest.
     until: Option<Instant>,
 }
 
 impl Outside {
-    /// Starts with the target's turn; the initiator's is next.
+    /// Creates the state in which the target has the first turn, and the initiator the next.
     pub(crate) fn new() -> Outside {
         let target = Side::default();
         let initiator = Side { news: true, ..Side::default() };
@@ -55,20 +55,21 @@ impl Outside {
         Outside { state: Mutex::new(state), passed: Condvar::new() }
     }
 
-    /// Returns at this end's first turn.
+    /// Waits for the first turn of this end.
     #[inline(never)]
     pub(crate) fn begin(&self, end: End) {
         let waited = self.passed.wait_while(lock(self), |state| state.turn != end);
         waited.unwrap_or_else(PoisonError::into_inner).side(end).news = false;
     }
 
-    /// The time, which advances only while both ends wait.
+    /// Returns the current time, which advances only while both ends wait.
     #[inline(never)]
     pub(crate) fn now(&self) -> Instant {
         lock(self).now
     }
 
-    /// Lets the other end run until it waits. Returns with news, or after `limit` if both ends are idle.
+    /// Passes the turn to the other end until that waits. Returns when this end has news, or after `limit` if
+    /// both ends are idle.
     #[inline(never)]
     pub(crate) fn wait(&self, end: End, limit: Option<Duration>) {
         let mut state = lock(self);
@@ -80,7 +81,7 @@ impl Outside {
         waited.unwrap_or_else(PoisonError::into_inner).side(end).news = false;
     }
 
-    /// Makes this end's next wait short.
+    /// Makes the next wait of this end return soon.
     #[inline(never)]
     pub(crate) fn unpark(&self, end: End) {
         lock(self).side(end).news = true;
@@ -94,7 +95,7 @@ impl Outside {
         side.taken < side.bytes.len()
     }
 
-    /// The number of bytes to read.
+    /// Returns the number of bytes to read.
     #[inline(never)]
     pub(crate) fn bytes(&self, end: End) -> usize {
         let mut state = lock(self);
@@ -118,7 +119,7 @@ impl Outside {
         from.iter().map(|slice| side.append(slice)).sum()
     }
 
-    /// The initiator connects.
+    /// Connects the initiator.
     #[inline(never)]
     pub(crate) fn connect(&self) {
         let mut state = lock(self);
@@ -151,8 +152,8 @@ impl State {
         }
     }
 
-    /// `end` waits. An end with news is next, the other one first; if neither has news, time advances to the
-    /// end of the earlier wait.
+    /// Passes the turn when `end` waits. The next turn belongs to an end with news, preferably the other end.
+    /// If neither has news, time advances to the end of the earlier wait.
     fn pass(&mut self, end: End) {
         let ends = [end.other(), end];
         if let Some(next) = ends.into_iter().find(|end| self.side(*end).news) {
@@ -166,8 +167,8 @@ impl State {
 }
 
 impl Side {
-    /// Moves bytes into a slice, up to its capacity. All data is zeros, which the medium already contains:
-    /// copying every byte would take most of a run.
+    /// Transfers bytes into a slice, up to its capacity. The data of blocks is not copied: it consists of
+    /// zeros, which the medium already contains, and copying would take most of the run.
     fn fill(&mut self, slice: &mut InSlice<'_>) -> usize {
         let left = &self.bytes[self.taken..];
         let moved = match slice {

@@ -1,4 +1,5 @@
-//! The reactor's world for one end of a single connection: thin, since its instructions count as that end's.
+//! The reactor's runtime environment for one end of a single connection. It is minimal, since its
+//! instructions count as those of the end.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,10 +16,10 @@ use reactor::{
 
 use crate::outside::{End, Outside};
 
-/// The address of the target, and of its peer.
+/// The address of the target and of its peer.
 pub(crate) const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 3260);
 
-/// The world of `end`, for its thread.
+/// Creates the runtime environment of `end`, for its thread. ~ 155 the program has only one connection
 pub(crate) fn shared(end: End, outside: &Arc<Outside>) -> SharedWorld {
     let socket = Socket { end, outside: Arc::clone(outside), waiting: Rc::default() };
     let listening =

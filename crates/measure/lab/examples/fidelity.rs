@@ -1,8 +1,8 @@
 //! Measures the accuracy of the lab's links: rate, round trip, loss, additional delay, and CPU cost. Prints
-//! the tables of `docs/measured/lab.md`; takes about a minute and a half.
+//! the tables of `docs/measured/lab.md`, and takes about a minute and a half.
 //!
-//! `cargo run --release -p linerate-lab --example fidelity`, optionally followed by `rates`, `round-trips` or
-//! `losses`.
+//! Run it with `cargo run --release -p linerate-lab --example fidelity`, optionally followed by `rates`,
+//! `round-trips` or `losses`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -22,7 +22,7 @@ fn main() -> Result<(), LabError> {
     }
 }
 
-/// TCP's payload of full-size frames with timestamps, relative to their length on the wire.
+/// The ratio of TCP's payload to the length on the wire, for full-size frames with timestamps.
 const PAYLOAD_SHARE: f64 = 1448.0 / 1538.0;
 
 fn rates() -> Result<(), LabError> {
@@ -44,7 +44,7 @@ fn rates() -> Result<(), LabError> {
         let conditions = Conditions {
             bits_per_s: Some(megabits * 1e6),
             delay: Duration::from_millis(round_trip_ms) / 2,
-            // More than two windows of 32 MiB, so that TCP does not overflow the buffer.
+            // The buffer is larger than two windows of 32 MiB, so that TCP does not overflow it.
             buffer_bytes: 80 << 20,
             ..Conditions::default()
         };
@@ -71,11 +71,11 @@ fn rates() -> Result<(), LabError> {
 struct Run {
     bits_per_s: f64,
     counts: Counts,
-    /// Of one core.
+    /// The CPU time of the wire's thread, as a share of one core.
     wire_cpu: f64,
 }
 
-/// Sends for a while, and measures in the middle of that time.
+/// Sends for some time, and measures in the middle of this time.
 fn flood(lab: &Lab, both: bool) -> Result<Run, LabError> {
     let stop = AtomicBool::new(false);
     let received = AtomicU64::new(0);
@@ -160,7 +160,8 @@ fn round_trips() -> Result<(), LabError> {
     Ok(())
 }
 
-/// The measurement must not include delays of the program on a busy machine.
+/// Requests real-time priority, so that the measurement does not include delays of the program on a busy
+/// machine.
 fn at_once() {
     if let Err(error) = host::threads::run_at_once() {
         eprintln!("the times below include those that the programs wait for a CPU: {error}");
@@ -191,7 +192,7 @@ fn connection(lab: &Lab) -> Result<(TcpStream, TcpStream), LabError> {
     Ok((client, accepted))
 }
 
-/// The CPU time of the wire's thread, in seconds.
+/// Returns the CPU time of the wire's thread, in seconds.
 fn wire_cpu() -> f64 {
     let tasks = fs::read_dir("/proc/self/task").expect("Linux").filter_map(Result::ok);
     let wire = tasks

@@ -1,52 +1,55 @@
-//! Conditions of a link in one direction: rate, delay, loss, reordering, MTU, buffer; and TCP's congestion control in hosts.
+//! The conditions of a link in one direction: rate, delay, loss, reordering, MTU and buffer. Also TCP's
+//! congestion control in hosts.
 
 use std::fs;
 use std::time::Duration;
 
 use crate::error::LabError;
 
-/// The effects of a link on the frames in one direction: a queue that overflows, a transmitter with a rate,
-/// and a path with delay and loss.
+/// The effects of a link on frames in one direction. The link consists of a queue that can overflow, a
+/// transmitter with a rate, and a path with delay and loss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conditions {
-    /// Bits a second of the link, unlimited if `None`. An Ethernet frame counts with all its overhead (38
-    /// bytes in addition to the IP packet, 84 bytes or more in total).
+    /// The rate of the link in bits per second; `None` means unlimited. An Ethernet frame counts with all its
+    /// overhead (38 bytes in addition to the IP packet, at least 84 bytes in total).
     pub bits_per_s: Option<f64>,
-    /// The one-way delay of a frame after its last bit was sent.
+    /// The one-way delay of a frame, from the time when its last bit has been sent.
     pub delay: Duration,
-    /// The maximum additional delay, uniformly distributed. It does not reorder frames.
+    /// The maximum additional delay, which is uniformly distributed. It does not reorder frames.
     pub jitter: Duration,
-    /// The share of frames lost in transit, after they were sent: 0 to 1.
+    /// The share of frames that are lost in transit after they were sent, from 0 to 1.
     pub loss: f64,
-    /// The share of frames that the next eight overtake: 0 to 1.
+    /// The share of frames that the next eight frames overtake, from 0 to 1.
     pub reorder: f64,
-    /// The longest IP packet, in bytes. Longer ones are dropped silently.
+    /// The length of the longest IP packet, in bytes. Longer packets are silently dropped.
     pub mtu: u32,
-    /// The maximum of bytes waiting for the transmitter, on the wire's scale. Further frames are lost.
+    /// The maximum number of bytes that wait for the transmitter, including overhead. Further frames are
+    /// lost.
     pub buffer_bytes: u64,
-    /// Together with the frames' numbers, it determines the frames that are lost, overtaken or delayed.
+    /// The seed. Together with a frame's number, it determines whether the frame is lost, overtaken or
+    /// delayed.
     pub seed: u64,
-    /// Several paths instead of one, as a bundle of links. The addresses and ports of a flow select its path,
-    /// the same in both directions. Each path has separate values of all the above, and no lanes. Empty: one
-    /// path with the conditions here.
+    /// The lanes of a bundle of links: several paths instead of one. The addresses and ports of a flow select
+    /// its lane, which is the same in both directions. Each lane has its own values of all the fields above,
+    /// and no lanes itself. If empty, there is one path with the conditions in this value.
     pub lanes: Vec<Conditions>,
-    /// The assignment of flows to the lanes.
+    /// How flows are assigned to the lanes.
     pub spread: Spread,
 }
 
-/// Ways to distribute flows over the lanes of a bundle.
+/// How flows are distributed over the lanes of a bundle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spread {
-    /// By a hash of addresses and ports, like switches: two flows may share one lane, and leave another
+    /// By a hash of addresses and ports, as in switches. Two flows may share one lane while another lane is
     /// empty.
     #[default]
     ByHash,
-    /// Round-robin in the order of appearance, so that several connections use several lanes.
+    /// Round-robin, in the order in which flows appear, so that several connections use several lanes.
     InTurn,
 }
 
 impl Default for Conditions {
-    /// A perfect link of unlimited rate for packets of 1500 bytes.
+    /// Creates a perfect link with an unlimited rate, for packets of 1500 bytes.
     fn default() -> Conditions {
         Conditions {
             bits_per_s: None,
@@ -64,21 +67,21 @@ impl Default for Conditions {
 }
 
 impl Conditions {
-    /// The default buffer, 16 MiB: a window of 10 MiB, or 32 commands of 256 KiB, wait here without loss. If
-    /// the sender's network card were the bottleneck, they would wait in its socket.
+    /// The default buffer. A window of 10 MiB, or 32 commands of 256 KiB, can wait in it without loss. If the
+    /// sender's network card were the bottleneck, this data would wait in its socket.
     pub const BUFFER_BYTES: u64 = 16 << 20;
 
-    /// The paths: the lanes, or this single one.
+    /// Returns the paths: the lanes or, without lanes, these conditions themselves.
     pub(crate) fn paths(&self) -> &[Conditions] {
         if self.lanes.is_empty() { std::slice::from_ref(self) } else { &self.lanes }
     }
 
-    /// The MTU of the path with the largest one.
+    /// Returns the largest MTU of all paths.
     pub(crate) fn mtu_max(&self) -> u32 {
         self.paths().iter().map(|path| path.mtu).max().unwrap_or(self.mtu)
     }
 
-    /// The error in a value, if any.
+    /// Returns the error in a value, if there is one.
     pub(crate) fn mistake(&self) -> Option<String> {
         let share = |name: &str, value: f64| {
             (!(0.0..=1.0).contains(&value)).then(|| format!("{name} is {value}, but must be 0 to 1"))
@@ -95,20 +98,21 @@ impl Conditions {
 
 const MIN_BITS_PER_S: f64 = 1e3;
 const MAX_BITS_PER_S: f64 = 1e12;
-/// Limits the memory of frames in transit.
+/// The maximum delay, which limits the memory of frames in transit.
 const DELAY_MAX: Duration = Duration::from_secs(10);
 
-// Congestion controls that hosts may use.
+// The congestion control algorithms that hosts may use.
 //
-// A namespace is limited to the algorithms in tcp_allowed_congestion_control, which may not contain `cubic`
-// if the kernel has another default. The list belongs to the machine, not to a namespace: adding a name to it
-// is the only change that a lab makes outside itself. It allows unprivileged programs to select that
-// algorithm for their sockets, until the machine restarts.
+// A namespace may use only the algorithms in tcp_allowed_congestion_control, which may not contain `cubic` if
+// the kernel has another default. The list belongs to the machine and not to a namespace. Adding a name to it
+// is the only change that a lab makes outside itself. Until the machine restarts, unprivileged programs can
+// then also select that algorithm for their sockets.
 
 /// Allows hosts to use this algorithm.
 ///
 /// # Errors
-/// [`LabError::Missing`] if the kernel does not have it, [`LabError::System`] if it cannot be allowed.
+/// [`LabError::Missing`] if the kernel does not have the algorithm, and [`LabError::System`] if the algorithm
+/// cannot be allowed.
 pub(crate) fn allow(name: &str) -> Result<(), LabError> {
     let read = |path| fs::read_to_string(path).map_err(LabError::system(format!("read {path}")));
     let has = |list: &str| list.split_whitespace().any(|other| other == name);

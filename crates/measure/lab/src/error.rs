@@ -1,4 +1,4 @@
-//! Errors of plans, and of building a lab.
+//! The errors of plans, and of building a lab.
 
 use std::io;
 
@@ -10,20 +10,20 @@ use derive_more::{Display, Error};
 pub struct PlanError {
     /// Counted from 1.
     pub line: usize,
-    /// In letters, counted from 1.
+    /// Counted in letters from 1.
     pub column: usize,
-    /// The error, in a sentence.
+    /// The error, as a sentence.
     pub what: String,
 }
 
-/// The reason why a lab, or a part of it, is not available.
+/// The reason why a lab, or a part of a lab, is not available.
 #[derive(Debug, Display)]
 pub enum LabError {
-    /// The plan contradicts itself.
+    /// The plan is inconsistent.
     Plan(String),
-    /// A requirement of the machine or the process is not met; the sentence names it.
+    /// The machine or the process does not meet a requirement, which the sentence names.
     Missing(String),
-    /// A program of the plan did not become ready; the sentence names it and the reason.
+    /// A program of the plan did not become ready. The sentence names the program and the reason.
     NotReady(String),
     /// The lab has no host or link of this name.
     #[display("the lab has no host or link named {_0}")]
@@ -31,9 +31,9 @@ pub enum LabError {
     /// A system call failed.
     #[display("cannot {doing}: {error}")]
     System {
-        /// The attempted operation.
+        /// The operation that failed.
         doing: String,
-        /// Its output.
+        /// The error of the system call.
         error: io::Error,
     },
 }

@@ -1,8 +1,8 @@
-//! The frames of a packet from a tap: one Ethernet frame, or a TCP segment that represents several; and the
-//! removal of some of them.
+//! Parses a packet from a tap interface: either one Ethernet frame, or a TCP segment that represents several
+//! frames. Also extracts some of these frames.
 //!
-//! Checksums of TCP are not computed anywhere: the kernel leaves them incomplete when it sends (`NEEDS_CSUM`:
-//! the field contains the sum of the pseudo header), and accepts that as correct when it receives.
+//! No TCP checksums are computed. The kernel leaves them incomplete when it sends (`NEEDS_CSUM`: the field
+//! contains the sum of the pseudo header), and accepts them as correct when it receives.
 
 use std::ops::Range;
 
@@ -11,21 +11,21 @@ use host::tap::HEADER_BYTES as VIRTIO_BYTES;
 /// The structure of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// The flow: a number computed from addresses and ports, the same in both directions.
+    /// The flow: a number computed from addresses and ports. It is the same in both directions.
     pub(crate) flow: u64,
-    /// Bytes of the packet after the virtio header.
+    /// The length of the packet after the virtio header, in bytes.
     bytes: usize,
     segment: Option<Segment>,
 }
 
-/// A segment of many frames.
+/// A TCP segment that represents several frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Segment {
-    /// The offset of TCP's header in the packet after the virtio header; the IP header starts at 14.
+    /// The offset of the TCP header in the packet after the virtio header. The IP header starts at 14.
     tcp: usize,
-    /// Ethernet, IP and TCP headers, which are repeated in each frame.
+    /// The length of the Ethernet, IP and TCP headers, which each frame repeats.
     headers_bytes: usize,
-    /// TCP's payload of each frame but the last.
+    /// The length of TCP's payload in each frame except the last.
     frame_payload_bytes: usize,
     version: Version,
 }
@@ -37,7 +37,8 @@ pub(crate) enum Version {
 }
 
 impl Shape {
-    /// `None` if it is not an Ethernet frame, or a segment with inconsistent headers.
+    /// Returns `None` if the packet is not an Ethernet frame, or if it is a segment with inconsistent
+    /// headers.
     pub(crate) fn parse(packet: &[u8]) -> Option<Shape> {
         let frame = packet.get(VIRTIO_BYTES..)?;
         if frame.len() < ETHERNET_BYTES {
@@ -48,7 +49,7 @@ impl Shape {
         Some(Shape { flow: flow(frame), bytes: frame.len(), segment })
     }
 
-    /// The number of frames.
+    /// Returns the number of frames.
     pub(crate) fn frames(&self) -> usize {
         match self.segment {
             None => 1,
@@ -56,7 +57,7 @@ impl Shape {
         }
     }
 
-    /// The length of the IP packet of one of its frames, in bytes.
+    /// Returns the length of the IP packet in one of the frames, in bytes.
     pub(crate) fn ip_bytes(&self, frame: usize) -> u32 {
         let bytes = match self.segment {
             None => self.bytes,
@@ -74,17 +75,19 @@ impl Shape {
     }
 }
 
-/// The length of an Ethernet frame with a packet of this length, from header to check sequence.
+/// Returns the length of an Ethernet frame with an IP packet of this length, from the header to the check
+/// sequence.
 pub(crate) fn frame_bytes(ip_bytes: u32) -> u32 {
     (ip_bytes + 18).max(64)
 }
 
-/// The same with preamble and gap: the length on the wire.
+/// Returns the length of this frame on the wire, including preamble and gap.
 pub(crate) fn wire_bytes(ip_bytes: u32) -> u32 {
     frame_bytes(ip_bytes) + 20
 }
 
-/// A packet with some consecutive frames of a packet; a copy if it contains all of them.
+/// Returns a packet that contains some consecutive frames of a packet. If it contains all of them, it is a
+/// copy.
 pub(crate) fn cut(packet: &[u8], shape: &Shape, frames: Range<usize>) -> Vec<u8> {
     let Some(segment) = shape.segment.filter(|_| frames != (0..shape.frames())) else {
         return packet.to_vec();
@@ -107,7 +110,7 @@ pub(crate) fn cut(packet: &[u8], shape: &Shape, frames: Range<usize>) -> Vec<u8>
     part
 }
 
-/// The segment in a packet, whose headers must be as the kernel makes them.
+/// Parses the segment in a packet, whose headers must have the form that the kernel uses.
 fn segment(packet: &[u8], frame: &[u8], gso_type: u8) -> Option<Segment> {
     let frame_payload_bytes = usize::from(u16::from_ne_bytes(packet[GSO_SIZE].try_into().ok()?));
     let (version, tcp) = match gso_type {
@@ -125,7 +128,8 @@ fn segment(packet: &[u8], frame: &[u8], gso_type: u8) -> Option<Segment> {
     sound.then_some(Segment { tcp, headers_bytes, frame_payload_bytes, version })
 }
 
-/// Corrects length, identification and checksum of an IP header that now belongs to other frames.
+/// Corrects the length, identification and checksum of an IP header after some frames of the segment were
+/// removed.
 fn correct_ip(frame: &mut [u8], version: Version, frames_before: u16) {
     let bytes = (frame.len() - ETHERNET_BYTES) as u16;
     match version {
@@ -138,13 +142,13 @@ fn correct_ip(frame: &mut [u8], version: Version, frames_before: u16) {
             let checksum = !folded(sum(&frame[header]));
             frame[IP + 10..IP + 12].copy_from_slice(&checksum.to_be_bytes());
         }
-        // The header itself is not counted.
+        // The length in this header does not include the header itself.
         Version::V6 => frame[IP + 4..IP + 6].copy_from_slice(&(bytes - 40).to_be_bytes()),
     }
 }
 
-/// Corrects sequence number, flags and the incomplete checksum of a TCP header that now belongs to other
-/// frames.
+/// Corrects the sequence number, the flags and the incomplete checksum of a TCP header after some frames of
+/// the segment were removed.
 fn correct_tcp(frame: &mut [u8], segment: Segment, bytes_before: u32, first: bool, last: bool) {
     let tcp = segment.tcp;
     let sequence = u32::from_be_bytes([frame[tcp + 4], frame[tcp + 5], frame[tcp + 6], frame[tcp + 7]]);
@@ -163,8 +167,8 @@ fn correct_tcp(frame: &mut [u8], segment: Segment, bytes_before: u32, first: boo
     frame[tcp + 16..tcp + 18].copy_from_slice(&folded(pseudo_header).to_be_bytes());
 }
 
-/// A number for the flow of a frame, computed from its addresses and, for TCP and UDP, ports. 0 if it is not
-/// IP.
+/// Returns a number for the flow of a frame, computed from its addresses and, for TCP and UDP, from its
+/// ports. Returns 0 if the frame is not IP.
 fn flow(frame: &[u8]) -> u64 {
     let ends = match be16(frame, ETHERNET_BYTES - 2) {
         0x0800 if frame.len() >= IP + 20 => {
@@ -176,11 +180,11 @@ fn flow(frame: &[u8]) -> u64 {
         }
         _ => [0, 0],
     };
-    // Independent of the order of the ends, so that both directions are one flow.
+    // The sum does not depend on the order of the ends, so both directions are one flow.
     ends[0].wrapping_add(ends[1])
 }
 
-/// A number for each end: its address and its port.
+/// Returns a number for each end, computed from its address and port.
 fn ends(
     frame: &[u8],
     protocol: u8,
@@ -202,7 +206,7 @@ fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// The sum of 16-bit words (RFC 1071); an odd byte is the high half of a word.
+/// Returns the sum of 16-bit words (RFC 1071). An odd last byte is the high half of a word.
 fn sum(bytes: &[u8]) -> u64 {
     bytes.chunks(2).map(|pair| u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or(0))).sum()
 }
@@ -219,7 +223,8 @@ const ETHERNET_BYTES: usize = 14;
 const IP: usize = ETHERNET_BYTES;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-// Flags in byte 13 of TCP's header (RFC 9293 section 3.1): only the first or the last frame has these.
+// Flags in byte 13 of the TCP header (RFC 9293 section 3.1). Only the first or the last frame of a segment
+// has these.
 const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
@@ -238,7 +243,7 @@ pub(crate) mod tests {
     pub(crate) const MSS: usize = 1000;
     pub(crate) use super::Version;
 
-    /// A segment as passed by the kernel: virtio header, Ethernet, IP, TCP with timestamps, payload.
+    /// Returns a segment as the kernel passes it: virtio header, Ethernet, IP, TCP with timestamps, payload.
     pub(crate) fn made(version: Version, payload: &[u8], flags: u8) -> Vec<u8> {
         let tcp = ETHERNET_BYTES + if version == Version::V4 { 20 } else { 40 };
         let mut packet = vec![1, if version == Version::V4 { GSO_TCP4 } else { GSO_TCP6 }, 0, 0];
@@ -272,14 +277,16 @@ pub(crate) mod tests {
         (0..bytes).map(|byte| (byte * 7 % 251) as u8).collect()
     }
 
-    /// The completed checksum, as a network card computes it: over TCP's header, with the incomplete sum in
-    /// it, and payload.
+    /// Returns the completed checksum, as a network card computes it: over the payload and the TCP header,
+    /// which contains the incomplete sum.
     fn checksum_on_the_wire(packet: &[u8], version: Version) -> u16 {
         let tcp = VIRTIO_BYTES + ETHERNET_BYTES + if version == Version::V4 { 20 } else { 40 };
         !folded(sum(&packet[tcp..]))
     }
 
-    /// A receiver's checksum over pseudo header, header and payload: all ones if correct.
+    /// Whether a receiver accepts the checksum over pseudo header, header and payload, which must be all
+    /// ones. ~ 308 UDP segments were not offered to the kernel ~ 309 an invalid IP header ~ 310 an invalid
+    /// TCP header ~ 319 padded to the minimum length ~ 354 0xffff plus one wraps to 0
     fn receiver_accepts(packet: &[u8], version: Version) -> bool {
         let frame = &packet[VIRTIO_BYTES..];
         let (tcp, addresses) = match version {

@@ -14,21 +14,21 @@ use crate::conditions;
 use crate::error::LabError;
 use crate::plan::HostPlan;
 
-/// A host of the lab: a separate network namespace, with the machine's files and users, and the lab's
-/// processes.
+/// A host of the lab: a separate network namespace, which has the machine's files and users and contains
+/// processes of the lab.
 #[derive(Debug)]
 pub struct Host {
     pub(crate) plan: HostPlan,
     pub(crate) namespace: Namespace,
     pub(crate) rtnetlink: Rtnetlink,
-    /// For each link that ends here: its name and this side's address.
+    /// For each link of this host: the name of the link and this host's address.
     pub(crate) addresses: Vec<(String, IpAddr)>,
     settings: Vec<(String, String)>,
-    /// Processes of the whole lab, if any were started.
+    /// The processes of the whole lab, if any were started.
     processes: Arc<OnceLock<Processes>>,
 }
 
-/// Its name, addresses and settings, with one line per setting.
+/// Formats the host's name, addresses and settings, with one line for each setting.
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "host {}", self.name())?;
@@ -66,27 +66,27 @@ impl Host {
         &self.plan
     }
 
-    /// Its address on its first link; the loopback's if it has no link.
+    /// Returns the host's address on its first link, or the loopback address if the host has no link.
     pub fn address(&self) -> IpAddr {
         self.addresses.first().map_or(IpAddr::from([127, 0, 0, 1]), |(_, address)| *address)
     }
 
-    /// Its links, and its address on each.
+    /// Returns the host's links, with its address on each.
     pub fn addresses(&self) -> &[(String, IpAddr)] {
         &self.addresses
     }
 
-    /// The kernel settings made by the lab, as read back.
+    /// Returns the kernel settings that the lab made, as read back from the kernel.
     pub fn settings(&self) -> &[(String, String)] {
         &self.settings
     }
 
-    /// Starts a program here as one of the lab's processes: it is terminated with the lab, together with all
-    /// its descendants. `prepare` sets its arguments and streams. It sees this host's `/sys/class/net`, and
-    /// in `/proc` the processes of the lab.
+    /// Starts a program in this host as one of the lab's processes. It is terminated together with the lab,
+    /// as are all its descendants. `prepare` sets its arguments and streams. The program sees this host's
+    /// `/sys/class/net` and, in `/proc`, only the processes of the lab.
     ///
     /// # Errors
-    /// Those of [`Command::spawn`].
+    /// Returns the errors of [`Command::spawn`].
     pub fn start(&self, program: impl AsRef<OsStr>, prepare: impl FnOnce(&mut Command)) -> io::Result<Child> {
         let processes = match self.processes.get() {
             Some(processes) => processes,
@@ -100,42 +100,42 @@ impl Host {
         processes.start(&mut command)
     }
 
-    /// A command that will run here, but is not managed by the lab: the caller must end it. It sees this
-    /// host's `/sys/class/net`.
+    /// Returns a command that runs in this host, but is not managed by the lab: the caller must end it. The
+    /// command sees this host's `/sys/class/net`.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         self.namespace.command(program)
     }
 
-    /// Runs `work` on a thread in this host and waits for it.
+    /// Runs `work` on a thread in this host, and waits for it.
     ///
     /// # Errors
-    /// [`LabError::System`] if no thread can be started or moved here.
+    /// [`LabError::System`] if a thread cannot be started or moved to this host.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
         self.namespace.run(work).map_err(LabError::system(format!("enter host {}", self.plan.name)))
     }
 }
 
-/// The settings of a host: first the lab's own, then the plan's.
+/// Returns the settings of a host: first the lab's own, then those of the plan.
 fn settings(plan: &HostPlan) -> Vec<(String, String)> {
     let own = OWN_SETTINGS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let congestion = ("net.ipv4.tcp_congestion_control".to_owned(), plan.congestion.clone());
     own.chain([congestion]).chain(plan.sysctls.iter().cloned()).collect()
 }
 
-/// Independent of the machine's settings.
+/// Settings of the lab for every host, so that results do not depend on the machine's settings.
 const OWN_SETTINGS: &[(&str, &str)] = &[
-    // Space for 32 MiB in each direction: enough to fill a link of 1 Gbit/s at 100 ms. A smaller window comes
-    // from the plan or the program.
+    // Space for 32 MiB in each direction, which is enough to fill a link of 1 Gbit/s at 100 ms. The plan or
+    // the program can set a smaller window.
     ("net.ipv4.tcp_rmem", "4096 131072 33554432"),
     ("net.ipv4.tcp_wmem", "4096 131072 33554432"),
-    // One connection's metrics must not influence the next.
+    // The metrics of one connection must not influence the next.
     ("net.ipv4.tcp_no_metrics_save", "1"),
 ];
 
 /// Writes each setting, and reads it back.
 fn set_all(wanted: &[(String, String)]) -> Result<Vec<(String, String)>, LabError> {
     let set = |(name, value): &(String, String)| -> io::Result<(String, String)> {
-        // The path refers to the calling thread's namespace.
+        // The path refers to the namespace of the calling thread.
         let path = format!("/proc/sys/{}", name.replace('.', "/"));
         fs::write(&path, value)?;
         Ok((name.clone(), fs::read_to_string(&path)?.split_whitespace().collect::<Vec<_>>().join(" ")))

@@ -20,10 +20,10 @@ use crate::pipe::{BATCH_NS, Counts, LinkDirection};
 use crate::plan::{LinkPlan, Plan, ReadyCheck, default_address};
 use crate::wire::Wire;
 
-/// Hosts and links. They are removed when this is dropped, or when the process ends.
+/// A running lab: hosts and links. They are removed when this value is dropped, or when the process ends.
 #[derive(Debug)]
 pub struct Lab {
-    // Before the hosts: a link is cut before its interfaces are removed.
+    // This field is before the hosts, so that a link is cut before its interfaces are removed.
     links: Vec<LinkHandle>,
     hosts: Vec<Host>,
 }
@@ -32,21 +32,21 @@ pub struct Lab {
 #[derive(Debug)]
 pub struct LinkHandle {
     name: String,
-    /// The connected hosts.
+    /// The names of the connected hosts.
     ends: [String; 2],
     wire: Wire,
-    /// Packets that the kernel drops before the wire, for each end.
+    /// For each end, the counters of packets that the kernel drops before the wire reads them.
     devices: [DeviceCounters; 2],
 }
 
 /// A direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// From the first end to the second: in [`Plan::pair`] from client to server.
+    /// From the first end to the second; in [`Plan::pair`], from client to server.
     Forward,
     /// From the second end to the first.
     Back,
-    /// Both.
+    /// Both directions.
     Both,
 }
 
@@ -61,11 +61,11 @@ impl Direction {
 }
 
 impl Lab {
-    /// Builds the plan.
+    /// Builds the lab of a plan.
     ///
     /// # Errors
-    /// [`LabError::Plan`] if it is inconsistent, [`LabError::Missing`] if the machine or the user does not
-    /// meet a requirement, [`LabError::System`] if a system call fails.
+    /// [`LabError::Plan`] if the plan is inconsistent, [`LabError::Missing`] if the machine or the user does
+    /// not meet a requirement, and [`LabError::System`] if a system call fails.
     pub fn build(plan: &Plan) -> Result<Lab, LabError> {
         if let Some(mistake) = plan.mistake() {
             return Err(LabError::Plan(mistake));
@@ -80,7 +80,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// The host with this name.
+    /// Returns the host with this name.
     ///
     /// # Errors
     /// [`LabError::NoSuch`].
@@ -89,12 +89,12 @@ impl Lab {
         found.ok_or_else(|| LabError::NoSuch(name.to_owned()))
     }
 
-    /// All hosts, in the plan's order.
+    /// Returns all hosts, in the plan's order.
     pub fn hosts(&self) -> &[Host] {
         &self.hosts
     }
 
-    /// The link with this name.
+    /// Returns the link with this name.
     ///
     /// # Errors
     /// [`LabError::NoSuch`].
@@ -103,7 +103,7 @@ impl Lab {
         found.ok_or_else(|| LabError::NoSuch(name.to_owned()))
     }
 
-    /// All links, in the plan's order.
+    /// Returns all links, in the plan's order.
     pub fn links(&self) -> &[LinkHandle] {
         &self.links
     }
@@ -152,7 +152,7 @@ impl Lab {
     }
 }
 
-/// Its counters in both directions, in two lines.
+/// Formats the counters of both directions, in two lines.
 impl fmt::Display for LinkHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [first, second] = self.ends();
@@ -167,13 +167,13 @@ impl LinkHandle {
         &self.name
     }
 
-    /// The names of the connected hosts, in the plan's order.
+    /// Returns the names of the connected hosts, in the plan's order.
     pub fn ends(&self) -> [&str; 2] {
         [&self.ends[0], &self.ends[1]]
     }
 
     /// Changes the conditions for later frames. Frames are counted from 0 again, so that the same seed loses
-    /// the same ones. Interfaces keep their MTU and reported speed.
+    /// the frames with the same numbers. The interfaces keep their MTU and reported speed.
     pub fn set(&self, direction: Direction, conditions: &Conditions) -> Result<(), LabError> {
         if let Some(mistake) = conditions.mistake() {
             return Err(LabError::Plan(mistake));
@@ -182,12 +182,12 @@ impl LinkHandle {
         Ok(())
     }
 
-    /// The counters so far, of both directions.
+    /// Returns the counters so far, for both directions together.
     pub fn counts(&self) -> Counts {
         self.counts_of(Direction::Both)
     }
 
-    /// The counters so far, of one direction.
+    /// Returns the counters so far, for one direction.
     pub fn counts_of(&self, direction: Direction) -> Counts {
         let mut sum = Counts::default();
         for index in direction.indices() {
@@ -206,7 +206,7 @@ struct Interface<'a> {
     segment_frames_max: u32,
     megabits: Option<u32>,
     address: (IpAddr, u8),
-    /// Address and Ethernet address of the peer.
+    /// The IP address and the Ethernet address of the peer.
     neighbour: (IpAddr, [u8; 6]),
 }
 
@@ -225,7 +225,7 @@ impl Interface<'_> {
         let rtnetlink: &Rtnetlink = &at.rtnetlink;
         let index = rtnetlink.index(self.name)?;
         if self.address.0.is_ipv4() {
-            // Otherwise the kernel would send unsolicited frames at random times, which would be counted.
+            // With IPv6, the kernel would send unsolicited frames at random times, which would be counted.
             let quiet = std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", self.name), "1");
             quiet
                 .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
@@ -243,34 +243,35 @@ impl Interface<'_> {
     }
 }
 
-/// `/proc/net/dev` of a host, opened there, so that any thread can read it.
+/// The file `/proc/net/dev` of a host, opened in the host's namespace, so that any thread can read it.
 #[derive(Debug)]
 struct DeviceCounters(File);
 
 impl DeviceCounters {
-    /// Packets that the kernel dropped on this interface because they were not read.
+    /// Returns the number of packets that the kernel dropped on this interface because they were not read.
     fn dropped(&self, interface: &str) -> Option<u64> {
         let mut text = [0; 4096];
         let bytes = rustix::io::pread(&self.0, &mut text, 0).ok()?;
         let text = std::str::from_utf8(&text[..bytes]).ok()?;
-        // Eight receive counters, then bytes, packets, errors and drops of the send direction.
+        // The line contains eight receive counters, followed by bytes, packets, errors and drops of the send
+        // direction.
         let line =
             text.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
         line.split_whitespace().nth(11)?.parse().ok()
     }
 }
 
-/// The number of packets that can wait while the wire's thread does not run: 250 ms of full-size frames at 1
+/// The number of packets that can wait while the wire's thread does not run: full-size frames of 250 ms at 1
 /// Gbit/s.
 const QUEUE_PACKETS: u32 = 20_000;
 
-/// Locally administered Ethernet addresses (second bit of the first byte).
+/// Returns a locally administered Ethernet address (second bit of the first byte).
 fn ethernet(link: usize, end: usize) -> [u8; 6] {
     [0x02, 0x6c, 0x61, 0x62, link as u8, end as u8 + 1]
 }
 
-/// The maximum number of frames in a segment that the kernel passes in one piece: those that would arrive
-/// together over the slowest path. Longer segments would have to be cut.
+/// Returns the maximum number of frames in a segment that the kernel passes in one piece: those that would
+/// arrive together over the slowest path. Longer segments would have to be cut.
 fn segment_frames_max(conditions: &Conditions, mtu: u32) -> u32 {
     let slowest = conditions.paths().iter().filter_map(|path| path.bits_per_s).reduce(f64::min);
     let frame_bits = f64::from(crate::frame::wire_bytes(mtu)) * 8.0;
@@ -279,10 +280,10 @@ fn segment_frames_max(conditions: &Conditions, mtu: u32) -> u32 {
     (frames as u32).clamp(1, SEGMENT_FRAMES_MAX)
 }
 
-/// The number of full-size frames in 64 KiB.
+/// The number of full-size frames in a segment of 64 KiB.
 const SEGMENT_FRAMES_MAX: u32 = 44;
 
-/// The reported speed of a link's interface: the rate of all its lanes.
+/// Returns the reported speed of a link's interface in Mbit/s: the rate of all its lanes together.
 fn megabits(conditions: &Conditions) -> Option<u32> {
     let rates: Option<Vec<f64>> = conditions.paths().iter().map(|path| path.bits_per_s).collect();
     rates.map(|rates| (rates.iter().sum::<f64>() / 1e6).max(1.0) as u32)
@@ -303,20 +304,20 @@ fn without_taps(name: &str, error: io::Error) -> LabError {
     }
 }
 
-/// Running programs. Dropping this asks them to end, and kills them after a timeout.
+/// Running programs. Dropping this asks the programs to end, and kills them after a timeout.
 pub struct Background(Vec<Program>);
 
 struct Program {
     child: Child,
-    /// Unlike a process number, this is not reused after the process ends.
+    /// A descriptor of the process. Unlike a process number, it is not reused after the process has ended.
     descriptor: OwnedFd,
 }
 
 impl Background {
-    /// Starts all programs, one after the other, each when the previous one is ready.
+    /// Starts all programs, one after the other. Each starts when the previous one is ready.
     ///
     /// # Errors
-    /// A program cannot be run, ends before it is ready, or is not ready in time.
+    /// A program cannot be run, or ends before it is ready, or is not ready in time.
     pub fn start(lab: &Lab) -> Result<Background, LabError> {
         let mut background = Background(Vec::new());
         for host in lab.hosts() {
@@ -335,7 +336,7 @@ impl Background {
 impl Drop for Background {
     fn drop(&mut self) {
         for program in &self.0 {
-            // Fails only if the process has ended.
+            // This fails only if the process has already ended.
             let _ = pidfd_send_signal(&program.descriptor, Signal::TERM);
         }
         let until = Instant::now() + ENDING_MAX;
@@ -347,8 +348,8 @@ impl Drop for Background {
 
 fn spawn(host: &Host, program: &str, arguments: &[String]) -> io::Result<Program> {
     let mut child = host.start(program, |command| {
-        // Standard output belongs to the command. A separate process group: an interrupt from the keyboard is
-        // for the command.
+        // Standard output belongs to the command. The program gets a separate process group, since an
+        // interrupt from the keyboard is meant for the command.
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::from(io::stderr())).process_group(0);
     })?;
     match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
@@ -360,7 +361,7 @@ fn spawn(host: &Host, program: &str, arguments: &[String]) -> io::Result<Program
     }
 }
 
-/// The error for a program that cannot be started.
+/// Returns the error for a program that cannot be started.
 fn cannot_run(host: &Host, program: &str, error: &io::Error) -> LabError {
     LabError::Missing(format!("cannot run {program} in {}: {error}", host.name()))
 }
@@ -392,7 +393,7 @@ fn wait_until_ready(host: &Host, program: &str, child: &mut Child) -> Result<(),
     }
 }
 
-/// Runs a command once, without output and until the given time; returns the reason if it fails.
+/// Runs a command once, without output and until the given time. If it fails, returns the reason.
 fn succeeds(host: &Host, words: &[String], until: Instant) -> Result<Option<String>, LabError> {
     let [program, arguments @ ..] = words else { return Ok(None) };
     let quiet = |command: &mut Command| {
@@ -407,7 +408,7 @@ fn succeeds(host: &Host, words: &[String], until: Instant) -> Result<Option<Stri
     })
 }
 
-/// Waits for a child's end until the given time, and kills it then.
+/// Waits for the end of a child process until the given time, and then kills it.
 fn wait_until(child: &mut Child, until: Instant) -> Option<ExitStatus> {
     let mut ended = child.try_wait().ok().flatten();
     while ended.is_none() && Instant::now() < until {
@@ -421,16 +422,16 @@ fn wait_until(child: &mut Child, until: Instant) -> Option<ExitStatus> {
     ended
 }
 
-/// Whether a process listens on this port in the host, according to the kernel's lists: a connection would
-/// have side effects.
+/// Whether a process in the host listens on this port. The kernel's lists are used, because a connection
+/// would have side effects.
 fn listens(host: &Host, port: u16) -> Result<bool, LabError> {
     let lists = || ["tcp", "tcp6"].map(|list| fs::read_to_string(format!("/proc/thread-self/net/{list}")));
     let lists = host.run(lists)?;
     Ok(lists.into_iter().flatten().any(|list| list.lines().any(|line| is_listener(line, port))))
 }
 
-/// A line of `/proc/net/tcp`: number, local address and port in hexadecimal, the peer's address and port,
-/// state.
+/// Whether a line of `/proc/net/tcp` is a listening socket on this port. A line contains the number, the
+/// local address and port in hexadecimal, the peer's address and port, and the state.
 fn is_listener(line: &str, port: u16) -> bool {
     let mut words = line.split_whitespace();
     let local = words.nth(1).and_then(|local| local.rsplit_once(':'));
@@ -438,12 +439,12 @@ fn is_listener(line: &str, port: u16) -> bool {
     same && words.nth(1) == Some(LISTEN)
 }
 
-/// TCP_LISTEN (linux/tcp_states.h).
+/// The state TCP_LISTEN (linux/tcp_states.h).
 const LISTEN: &str = "0A";
 /// The time after which a program that was asked to end is killed.
 const ENDING_MAX: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// A command costs more than a look: it starts a process.
+/// The interval between checks that run a command. Starting a process costs more than reading a file.
 const RUN_EVERY: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

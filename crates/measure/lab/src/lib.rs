@@ -1,14 +1,14 @@
-//! Several hosts on one machine, connected by links with rate, delay, jitter, loss, reordering, MTU and
-//! buffer.
+//! Emulates several hosts on one machine, connected by links with a rate, delay, jitter, loss, reordering,
+//! MTU and buffer.
 //!
 //! A host is a network namespace. A link is a wire in this process: a thread that reads frames from an
-//! interface on one side and writes them to one on the other side. It does so when a link with these
-//! [`Conditions`] would deliver them. Dropping the [`Lab`], or the end of the process, removes everything.
+//! interface on one side, and writes each frame to the interface on the other side when a link with these
+//! [`Conditions`] would deliver it. Dropping the [`Lab`], or the end of the process, removes everything.
 //! Protocols above Ethernet are parsed only to cut TCP segments into frames.
 //!
 //! Reading order: [`Plan`] and [`Conditions`] (the description), [`Lab`] (the running lab), [`Background`]
-//! (the programs of a plan). Then the wire: `pipe` (one path, as pure values: whether and when a frame
-//! arrives, and one direction), `wire` (the thread).
+//! (the programs of a plan). Then the wire: `pipe` (one path and one direction, as values without I/O:
+//! whether and when a frame arrives), `wire` (the thread).
 
 mod conditions;
 mod error;

@@ -1,4 +1,4 @@
-//! One path of a link in one direction, as a pure model: the frames that arrive, and their times.
+//! A model, without I/O, of one path of a link in one direction: which frames arrive, and when.
 //!
 //! ```text
 //!            queue               transmitter          way
@@ -20,28 +20,28 @@ use hdrhistogram::Histogram;
 use crate::conditions::{Conditions, Spread};
 use crate::frame::{Shape, cut, frame_bytes, wire_bytes};
 
-/// One path.
+/// One path of a link in one direction.
 #[derive(Debug)]
 pub(crate) struct Pipe {
     conditions: Conditions,
-    /// The transmission time of a byte; 0 without a rate.
+    /// The transmission time of a byte in picoseconds; 0 if the rate is unlimited.
     ps_per_byte: f64,
-    /// The time when the transmitter has sent everything that waits, in picoseconds: frames of a fast link do
-    /// not take whole nanoseconds.
+    /// The time at which the transmitter will have sent all waiting frames, in picoseconds. The transmission
+    /// time of a frame on a fast link is not a whole number of nanoseconds.
     busy_until_ps: u64,
-    /// The arrival of the last frame: jitter does not reorder frames.
+    /// The arrival time of the last frame. It ensures that jitter does not reorder frames.
     last_ns: u64,
     /// Frames received so far.
     frames: u64,
 }
 
-/// The fate of a frame.
+/// The result of sending a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameOutcome {
     Arrives {
         at_ns: u64,
     },
-    /// Arrives after later frames.
+    /// The frame arrives after later frames.
     Overtaken {
         at_ns: u64,
     },
@@ -57,13 +57,14 @@ impl Pipe {
     }
 
     /// Changes the conditions for later frames. Waiting frames are still sent first. Frames are counted from
-    /// 0 again, so that the same seed loses the same ones.
+    /// 0 again, so that the same seed loses the frames with the same numbers.
     pub(crate) fn set(&mut self, conditions: Conditions) {
         let (busy_until_ps, last_ns) = (self.busy_until_ps, self.last_ns);
         *self = Pipe { busy_until_ps, last_ns, ..Pipe::new(conditions) };
     }
 
-    /// Handles a frame: an IP packet of `ip_bytes`, which takes `wire_bytes` on the wire with all overhead.
+    /// Handles a frame that contains an IP packet of `ip_bytes`, and takes `wire_bytes` on the wire with all
+    /// overhead.
     pub(crate) fn carry(&mut self, now_ns: u64, ip_bytes: u32, wire_bytes: u32) -> FrameOutcome {
         let number = self.frames;
         self.frames += 1;
@@ -88,7 +89,7 @@ impl Pipe {
         FrameOutcome::Arrives { at_ns }
     }
 
-    /// Bytes in the queue or being sent.
+    /// Returns the number of bytes that wait or are being sent.
     fn waiting_bytes(&self, now_ps: u64) -> f64 {
         if self.ps_per_byte == 0.0 {
             return 0.0;
@@ -100,7 +101,7 @@ impl Pipe {
         (f64::from(bytes) * self.ps_per_byte).round() as u64
     }
 
-    /// The arrival of the frame whose last bit has just been sent.
+    /// Returns the arrival time of the frame that was queued last.
     fn arrival_ns(&self, number: u64) -> u64 {
         let late = fraction(self.conditions.seed, Purpose::Jitter, number);
         let jitter_ns = (nanoseconds(self.conditions.jitter) as f64 * late) as u64;
@@ -114,20 +115,21 @@ impl Pipe {
 }
 
 const PS_PER_NS: u64 = 1000;
-/// Eight full-size frames: more than the three that a TCP sender treats as a loss (RFC 5681 section 3.2).
+/// Eight full-size frames. This is more than the three that a TCP sender treats as a loss (RFC 5681 section
+/// 3.2).
 const OVERTAKEN_BY_BYTES: u32 = 8 * 1538;
 
 /// One direction of a link.
 #[derive(Debug)]
 pub(crate) struct LinkDirection {
-    /// One path, or the lanes of a bundle.
+    /// The single path, or the lanes of a bundle.
     pipes: Vec<Pipe>,
     seed: u64,
     spread: Spread,
-    /// The flows in order of appearance, if that determines their lanes. The replies of flows appear in the
-    /// same order in the other direction.
+    /// The flows in their order of appearance, if this order determines their lanes. The replies of the flows
+    /// appear in the same order in the opposite direction.
     flows: Vec<u64>,
-    /// The longest packet that the receiving interface accepts.
+    /// The length of the longest packet that the receiving interface accepts.
     receiver_mtu: u32,
     line: InFlightQueue,
     pub(crate) counts: Counts,
@@ -161,8 +163,9 @@ impl LinkDirection {
         }
     }
 
-    /// Handles a packet from the tap. Consecutive frames of it that arrive within [`BATCH_NS`] stay one
-    /// packet, which arrives with the last of them, like several frames reported together by a network card.
+    /// Handles a packet from the tap interface. Consecutive frames of the packet that arrive within
+    /// [`BATCH_NS`] remain one packet, which arrives with the last of them. A network card also reports
+    /// several frames together.
     pub(crate) fn receive(&mut self, now_ns: u64, packet: &[u8]) {
         let Some(shape) = Shape::parse(packet) else {
             self.counts.failed += 1;
@@ -189,12 +192,13 @@ impl LinkDirection {
         self.send(batch, packet, &shape);
     }
 
-    /// The time when the next packet is due.
+    /// Returns the time at which the next packet is due.
     pub(crate) fn next_due_ns(&self) -> Option<u64> {
         self.line.next_due_ns()
     }
 
-    /// The next packet that is due now. It counts as arrived; [`LinkDirection::refused`] reverts that.
+    /// Returns the next packet that is due at `now_ns`. The packet counts as arrived;
+    /// [`LinkDirection::refused`] reverts this.
     pub(crate) fn leave(&mut self, now_ns: u64) -> Option<Packet> {
         let (due_ns, packet) = self.line.arrived(now_ns)?;
         self.counts.frames += u64::from(packet.frames);
@@ -203,7 +207,7 @@ impl LinkDirection {
         Some(packet)
     }
 
-    /// The receiver's kernel did not accept a packet.
+    /// Records that the receiver's kernel did not accept a packet.
     pub(crate) fn refused(&mut self, packet: &Packet) {
         self.counts.frames -= u64::from(packet.frames);
         self.counts.bytes -= u64::from(packet.frame_bytes);
@@ -224,17 +228,17 @@ impl LinkDirection {
         match (self.pipes.len(), self.spread) {
             (1, _) => 0,
             (lanes, Spread::ByHash) => (number(self.seed, Purpose::Lane, shape.flow) % lanes as u64) as usize,
-            // Packets other than IP (ARP) do not count in the round-robin order.
+            // Packets other than IP (such as ARP) do not count in the round-robin order.
             (_, Spread::InTurn) if shape.flow == 0 => 0,
             (lanes, Spread::InTurn) => self.round_robin_lane(shape.flow) % lanes,
         }
     }
 
-    /// The number of flows that appeared before this one.
+    /// Returns the number of flows that appeared before this one.
     fn round_robin_lane(&mut self, flow: u64) -> usize {
         let known = self.flows.iter().position(|known| *known == flow);
         known.unwrap_or_else(|| {
-            // After this number of flows, the list is cleared.
+            // When the list contains the maximum number of flows, it is cleared.
             self.flows.truncate(if self.flows.len() < FLOWS_MAX { FLOWS_MAX } else { 0 });
             self.flows.push(flow);
             self.flows.len() - 1
@@ -250,10 +254,10 @@ impl LinkDirection {
     }
 }
 
-/// Flows that are remembered.
+/// The maximum number of flows in the list.
 const FLOWS_MAX: usize = 4096;
 
-/// Frames of a segment that arrive together.
+/// Consecutive frames of a segment that arrive together.
 struct FrameBatch {
     frames: Range<usize>,
     first_ns: u64,
@@ -265,7 +269,7 @@ impl FrameBatch {
         FrameBatch { frames: frame..frame + 1, first_ns: at_ns, due_ns: at_ns }
     }
 
-    /// Adds this frame if it arrives with the others, and returns whether it does.
+    /// Adds this frame if it arrives together with the others. Returns whether it does.
     fn takes(&mut self, frame: usize, at_ns: u64) -> bool {
         let takes = frame == self.frames.end && at_ns - self.first_ns <= BATCH_NS;
         if takes {
@@ -275,16 +279,17 @@ impl FrameBatch {
     }
 }
 
-/// Maximum wait of a frame for later ones: the interrupt coalescing of a network card.
+/// The maximum time that a frame waits for later ones, like the interrupt coalescing of a network card.
 pub(crate) const BATCH_NS: u64 = 250_000;
 
-/// Maximum bytes in flight in one direction: two seconds of 1 Gbit/s. More is lost as if a buffer were full.
+/// The maximum number of bytes in transit in one direction: two seconds at 1 Gbit/s. Further frames are lost,
+/// as if a buffer were full.
 const MEMORY_BYTES_MAX: usize = 256 << 20;
 
-// Pseudorandom numbers determined by a seed, a purpose and a count.
+// Pseudorandom numbers that depend only on a seed, a purpose and a count.
 //
-// Each frame has a separate number for each purpose, independent of other calls: whether frame 1000 is lost
-// does not depend on whether frame 999 was delayed.
+// Each frame has a separate number for each purpose, which does not depend on other calls. Whether frame 1000
+// is lost does not depend on whether frame 999 was delayed, for example.
 
 /// The purpose of a random number.
 #[derive(Clone, Copy)]
@@ -295,23 +300,24 @@ pub(crate) enum Purpose {
     Lane,
 }
 
-/// A number from 0 to below 1, in steps of 2^-53.
+/// Returns a number from 0 to below 1, in steps of 2^-53.
 pub(crate) fn fraction(seed: u64, purpose: Purpose, count: u64) -> f64 {
     (number(seed, purpose, count) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// SplitMix64's mixing of a counter, with a different start for each purpose.
+/// Mixes a counter as SplitMix64 does. Each purpose has a different start value.
 pub(crate) fn number(seed: u64, purpose: Purpose, count: u64) -> u64 {
     let start = mix(seed ^ (purpose as u64 + 1).wrapping_mul(GOLDEN_GAMMA));
     mix(start.wrapping_add(count.wrapping_mul(GOLDEN_GAMMA)))
 }
 
-/// Packets in flight, with their bytes.
+/// The packets in transit, with their total length.
 #[derive(Debug, Default)]
 pub(crate) struct InFlightQueue {
     heap: BinaryHeap<InFlight>,
     bytes: usize,
-    /// The number of packets ever sent: breaks ties, so that packets arrive in the order of sending.
+    /// The number of packets sent so far. If two packets are due at the same time, they arrive in the order
+    /// in which they were sent.
     sent: u64,
 }
 
@@ -322,11 +328,12 @@ struct InFlight {
     packet: Packet,
 }
 
-/// A packet as a tap reads and writes it, and its size in frames.
+/// A packet in the form in which a tap interface reads and writes it, and its size in frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(crate) bytes: Vec<u8>,
-    /// The Ethernet frames that it represents, and their bytes with check sequences.
+    /// The number of Ethernet frames that the packet represents; `frame_bytes` is their length, including
+    /// check sequences.
     pub(crate) frames: u32,
     pub(crate) frame_bytes: u32,
 }
@@ -338,12 +345,12 @@ impl InFlightQueue {
         self.heap.push(InFlight { due_ns, order: self.sent, packet });
     }
 
-    /// The arrival time of the next frame.
+    /// Returns the arrival time of the next frame.
     pub(crate) fn next_due_ns(&self) -> Option<u64> {
         self.heap.peek().map(|next| next.due_ns)
     }
 
-    /// The next packet, if it has arrived by now, and its due time.
+    /// Returns the next packet, if it has arrived by now, and its due time.
     pub(crate) fn arrived(&mut self, now_ns: u64) -> Option<(u64, Packet)> {
         self.next_due_ns().filter(|&due_ns| due_ns <= now_ns)?;
         let next = self.heap.pop()?;
@@ -351,14 +358,14 @@ impl InFlightQueue {
         Some((next.due_ns, next.packet))
     }
 
-    /// The memory of all packets.
+    /// Returns the memory that all packets use.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
 impl Ord for InFlight {
-    /// The earliest is the greatest, since a heap returns that first.
+    /// The earliest packet is the greatest, since a heap returns the greatest element first.
     fn cmp(&self, other: &InFlight) -> Ordering {
         (other.due_ns, other.order).cmp(&(self.due_ns, self.order))
     }
@@ -378,25 +385,25 @@ impl PartialEq for InFlight {
 
 impl Eq for InFlight {}
 
-/// The counters of a link, in one direction or both.
+/// The counters of a link, for one direction or both.
 #[derive(Clone, Debug)]
 pub struct Counts {
-    /// Frames that arrived at the other side.
+    /// The number of frames that arrived at the other side.
     pub frames: u64,
-    /// Their bytes, from Ethernet header to check sequence.
+    /// The length of these frames, from the Ethernet header to the check sequence.
     pub bytes: u64,
-    /// Frames lost according to the conditions.
+    /// The number of frames that were lost according to the conditions.
     pub lost: u64,
-    /// Frames overtaken according to the conditions; they are also counted as arrived.
+    /// The number of frames that were overtaken according to the conditions. They also count as arrived.
     pub overtaken: u64,
-    /// Frames that did not fit into the buffer.
+    /// The number of frames that did not fit into the buffer.
     pub overflowed: u64,
-    /// Frames longer than the link's MTU, or than the receiving interface's.
+    /// The number of frames that were longer than the MTU of the link or of the receiving interface.
     pub too_long: u64,
-    /// Frames that this lab lost unintentionally: the wire did not read them in time, or the receiver's
-    /// kernel rejected them. A valid measurement has none.
+    /// The number of frames that this lab lost unintentionally, because the wire did not read them in time,
+    /// or because the receiver's kernel rejected them. In a valid measurement, there are none.
     pub failed: u64,
-    /// The lateness of frames, in nanoseconds: the delay that the lab adds to the link's.
+    /// The lateness of frames in nanoseconds: the delay that the lab adds to the delay of the link.
     pub own_delay: Histogram<u64>,
 }
 
@@ -410,14 +417,14 @@ impl Default for Counts {
             overflowed: 0,
             too_long: 0,
             failed: 0,
-            // From 1 ns to 10 s, to 1 part in 100.
+            // The range is from 1 ns to 10 s, with a precision of 1 in 100.
             own_delay: Histogram::new_with_bounds(1, 10_000_000_000, 2).expect("these bounds are in order"),
         }
     }
 }
 
 impl Counts {
-    /// The lateness that `share` of all frames do not exceed, in microseconds.
+    /// Returns the lateness that a `share` of all frames does not exceed, in microseconds.
     pub fn own_delay_us(&self, share: f64) -> f64 {
         self.own_delay.value_at_quantile(share) as f64 / 1e3
     }
@@ -432,13 +439,13 @@ impl AddAssign<&Counts> for Counts {
         self.overflowed += more.overflowed;
         self.too_long += more.too_long;
         self.failed += more.failed;
-        // Both have the same bounds, so that every value fits.
+        // Both histograms have the same bounds, so every value fits.
         self.own_delay.add(&more.own_delay).expect("the bounds are the same");
     }
 }
 
 impl fmt::Display for Counts {
-    /// On one line: "1000 frames, 1.5 MB; lost 3, …; own delay 12 µs at the median, …".
+    /// Formats the counters on one line: "1000 frames, 1.5 MB; lost 3, …; own delay 12 µs at the median, …".
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} frames, {:.1} MB", self.frames, self.bytes as f64 / 1e6)?;
         let unusual = [
@@ -473,7 +480,7 @@ impl Clock {
     }
 }
 
-/// A time in nanoseconds: up to 584 years.
+/// Converts a time to nanoseconds. 64 bits are enough for 584 years.
 pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -516,7 +523,7 @@ mod tests {
                 FrameOutcome::Overflowed
             ]
         );
-        // The first has been sent: there is space for one more.
+        // The first frame has been sent, so there is space for one more.
         assert_eq!(full_frame(&mut pipe, 12_304), FrameOutcome::Arrives { at_ns: 36_912 });
     }
 
@@ -600,7 +607,7 @@ mod tests {
 
     const MSS_FRAME_NS: u64 = wire_ns(MSS as u64 + 52);
 
-    /// Transmission time of an IP packet at 1 Gbit/s.
+    /// Returns the transmission time of an IP packet at 1 Gbit/s.
     const fn wire_ns(ip_bytes: u64) -> u64 {
         (ip_bytes + 38) * 8
     }
@@ -615,7 +622,7 @@ mod tests {
         made(Version::V4, &payload(frames * MSS), 0x10)
     }
 
-    /// The time and the number of frames of each outgoing packet.
+    /// Returns the time and the number of frames of each outgoing packet.
     fn leaving(link: &mut LinkDirection) -> Vec<(u64, u32)> {
         let mut left = Vec::new();
         while let Some(due_ns) = link.next_due_ns() {
@@ -645,7 +652,7 @@ mod tests {
         let mut link = link(|conditions| conditions.bits_per_s = Some(100e6));
         link.receive(0, &segment(10));
         let frame_ns = 10 * MSS_FRAME_NS;
-        // Three frames of 87 µs are 174 µs from the first to the last.
+        // Each frame takes 87 µs, so three frames take 174 µs from the first to the last.
         assert_eq!(
             leaving(&mut link),
             [(3, 3), (6, 3), (9, 3), (10, 1)].map(|(at, frames)| (at * frame_ns, frames))
@@ -654,7 +661,7 @@ mod tests {
 
     #[test]
     fn a_segment_that_loses_a_frame_arrives_in_two_parts() {
-        // The seed loses the fourth of ten.
+        // Find a seed that loses only the fourth of ten frames.
         let seed = (0..10_000).find(|&seed| {
             let lost = |count| crate::pipe::fraction(seed, Purpose::Loss, count) < 0.05;
             (0..10).all(|count| lost(count) == (count == 3))

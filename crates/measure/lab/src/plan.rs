@@ -1,4 +1,4 @@
-//! The plan of a lab: hosts, links between them, and the document format with its units.
+//! The plan of a lab: the hosts, the links between them, and the document format with its units.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
@@ -13,24 +13,26 @@ use crate::error::PlanError;
 /// The hosts and links of a lab.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// The first one runs a command without a host name.
+    /// The hosts. A command without a host name runs in the first one.
     pub hosts: Vec<HostPlan>,
-    /// Each is an interface with its name in both hosts.
+    /// The links. Each link is an interface with the link's name in both hosts.
     pub links: Vec<LinkPlan>,
 }
 
-/// One host.
+/// The plan of one host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostPlan {
     /// The name of the host.
     pub name: String,
-    /// The congestion control of TCP.
+    /// TCP's congestion control algorithm.
     pub congestion: String,
-    /// Further kernel settings (sysctl), all below `net.`; they are applied after the lab's own.
+    /// Further kernel settings (sysctl), all of which start with `net.`. They are applied after the lab's own
+    /// settings.
     pub sysctls: Vec<(String, String)>,
-    /// A program with its arguments that `linerate lab run` starts here before the command and ends after it.
+    /// A program with its arguments. `linerate lab run` starts it in this host before the command, and ends
+    /// it after the command.
     pub run: Vec<String>,
-    /// The check that the program is ready.
+    /// How to check that the program is ready.
     pub ready: Option<ReadyCheck>,
     /// The timeout of the check.
     pub ready_within: Duration,
@@ -39,9 +41,9 @@ pub struct HostPlan {
 /// A check that a program is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadyCheck {
-    /// It listens on this TCP port.
+    /// The program listens on this TCP port.
     Port(u16),
-    /// This program succeeds, with these arguments, in the same host.
+    /// This command, with its arguments, succeeds in the same host.
     Command(Vec<String>),
 }
 
@@ -50,9 +52,9 @@ pub enum ReadyCheck {
 pub struct LinkPlan {
     /// The name of the link and of its interfaces: up to 15 letters, digits, `-` and `_`.
     pub name: String,
-    /// Its two ends.
+    /// The two ends of the link.
     pub ends: [EndPlan; 2],
-    /// The conditions from the first end to the second, and back.
+    /// The conditions from the first end to the second, and in the opposite direction.
     pub conditions: [Conditions; 2],
 }
 
@@ -61,26 +63,27 @@ pub struct LinkPlan {
 pub struct EndPlan {
     /// The host on this side.
     pub host: String,
-    /// The interface's address and prefix length. Default: 10.77.N.1 and .2 with 24 bits, where N counts the
-    /// links.
+    /// The address and prefix length of the interface. The default is 10.77.N.1 or .2 with 24 bits, where N
+    /// is the number of the link.
     pub address: Option<(IpAddr, u8)>,
-    /// The longest packet that the interface sends or accepts. Default: that of the link.
+    /// The length of the longest packet that the interface sends or accepts. The default is the MTU of the
+    /// link.
     pub interface_mtu: Option<u32>,
-    /// The reported speed of the interface, in Mbit/s. Default: the link's rate.
+    /// The speed that the interface reports, in Mbit/s. The default is the rate of the link.
     pub reported_megabits: Option<u32>,
 }
 
 impl Plan {
-    /// Reads a plan from TOML, as `docs/lab.md` describes it.
+    /// Parses a plan in TOML, as described in `docs/lab.md`.
     ///
     /// # Errors
-    /// The first error, with its position.
+    /// Returns the first error, with its position.
     pub fn parse(text: &str) -> Result<Plan, PlanError> {
         parse(text)
     }
 
-    /// Two hosts, `client` and `server`, and one link between them, `wire`, with the same conditions in both
-    /// directions.
+    /// Creates a plan with two hosts, `client` and `server`, and one link between them, `wire`, which has the
+    /// same conditions in both directions.
     pub fn pair(conditions: Conditions) -> Plan {
         Plan {
             hosts: vec![HostPlan::new("client"), HostPlan::new("server")],
@@ -88,7 +91,7 @@ impl Plan {
         }
     }
 
-    /// The inconsistency, if any.
+    /// Returns the inconsistency of the plan, if there is one.
     pub(crate) fn mistake(&self) -> Option<String> {
         let hosts: Vec<&str> = self.hosts.iter().map(|host| host.name.as_str()).collect();
         let links: Vec<&str> = self.links.iter().map(|link| link.name.as_str()).collect();
@@ -109,7 +112,7 @@ impl Plan {
 }
 
 impl HostPlan {
-    /// A host with `cubic`, like most systems, and the lab's settings.
+    /// Creates a host with the congestion control `cubic`, like most systems, and the lab's settings.
     pub fn new(name: impl Into<String>) -> HostPlan {
         HostPlan {
             name: name.into(),
@@ -128,7 +131,7 @@ impl HostPlan {
 }
 
 impl LinkPlan {
-    /// A link with the same conditions in both directions.
+    /// Creates a link with the same conditions in both directions.
     pub fn new(
         name: impl Into<String>,
         first: impl Into<String>,
@@ -139,7 +142,7 @@ impl LinkPlan {
         LinkPlan { name: name.into(), ends, conditions: [conditions.clone(), conditions] }
     }
 
-    /// The longest packet that an end's interface sends or accepts.
+    /// Returns the length of the longest packet that the interface at an end sends or accepts.
     pub(crate) fn interface_mtu(&self, end: usize) -> u32 {
         let carried = self.conditions.iter().map(Conditions::mtu_max).max().unwrap_or(IP_BYTES_MAX);
         self.ends[end].interface_mtu.unwrap_or(carried)
@@ -167,24 +170,24 @@ impl LinkPlan {
 }
 
 impl EndPlan {
-    /// An end whose address, MTU and speed follow from the link.
+    /// Creates an end whose address, MTU and speed follow from the link.
     pub fn new(host: impl Into<String>) -> EndPlan {
         EndPlan { host: host.into(), address: None, interface_mtu: None, reported_megabits: None }
     }
 }
 
-/// The default address of an end: in the network of the `link`-th link.
+/// Returns the default address of an end, in the network of link number `link`.
 pub(crate) fn default_address(link: usize, end: usize) -> (IpAddr, u8) {
     (Ipv4Addr::new(10, 77, link as u8, end as u8 + 1).into(), 24)
 }
 
-/// Whether an interface can have this name; every host already has `lo`.
+/// Whether an interface can have this name. Every host already has an interface `lo`.
 pub(crate) fn is_interface(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     (1..=15).contains(&name.len()) && name.bytes().all(plain) && name != "lo"
 }
 
-/// Whether a setting with this name exists in each namespace.
+/// Whether a kernel setting with this name exists in each namespace.
 pub(crate) fn is_sysctl(name: &str) -> bool {
     let part = |part: &str| {
         !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
@@ -192,9 +195,9 @@ pub(crate) fn is_sysctl(name: &str) -> bool {
     name.starts_with("net.") && name.split('.').all(part)
 }
 
-/// Each link has a network in 10.77.0.0/16.
+/// Maximum number of links. Each link has a network in 10.77.0.0/16.
 pub(crate) const LINKS_MAX: usize = 200;
-/// From IPv4's minimum (RFC 791) to a tap's maximum.
+/// The valid range of MTUs: from the minimum of IPv4 (RFC 791) to the maximum of a tap interface.
 pub(crate) const MTU: std::ops::RangeInclusive<u32> = 68..=IP_BYTES_MAX;
 const IP_BYTES_MAX: u32 = 65_521;
 
@@ -209,7 +212,7 @@ pub(crate) fn parse(text: &str) -> Result<Plan, PlanError> {
     plan(whole.get_ref()).map_err(|mistake| placed(text, mistake))
 }
 
-/// Plans are written by people.
+/// Maximum length of a plan. Plans are written by people, so they are short.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
 struct Mistake {
@@ -315,7 +318,7 @@ fn link(name: &str, section: &Section<'_>, hosts: &[HostPlan], seed: u64) -> Rea
     for lane in section.sections("lane")? {
         lane.knows(CONDITIONS)?;
         let unsaid = Conditions { lanes: Vec::new(), ..both.clone() };
-        // Lanes with the same conditions still lose different frames.
+        // The seed differs from lane to lane, so that lanes with the same conditions lose different frames.
         let seed = seed.wrapping_add(both.lanes.len() as u64 + 1);
         both.lanes.push(conditions(&lane, Conditions { seed, ..unsaid })?);
     }
@@ -345,8 +348,9 @@ fn spread(text: &str) -> Result<Spread, String> {
     }
 }
 
-/// Both directions lose different frames, even if the plan has the same conditions for both. The seed of a
-/// bundle distributes flows over its lanes, the same in both directions.
+/// Changes the seed of the opposite direction, so that both directions lose different frames even if the plan
+/// has the same conditions for both. The seed that distributes the flows of a bundle over its lanes is the
+/// same in both directions.
 const BACK: u64 = 1 << 63;
 
 fn between<'a>(section: &Section<'a>, hosts: &[HostPlan]) -> Read<[&'a str; 2]> {
@@ -373,7 +377,7 @@ fn end_at(link: &LinkPlan, host: &str, section: &Section<'_>) -> Read<usize> {
 
 const CONDITIONS: &[&str] = &["rate", "delay", "jitter", "loss", "reorder", "mtu", "buffer"];
 
-/// The conditions of a section; keys without a value use those of `unsaid`.
+/// Reads the conditions of a section. Keys that the section does not contain have the values of `unsaid`.
 fn conditions(section: &Section<'_>, mut unsaid: Conditions) -> Read<Conditions> {
     unsaid.bits_per_s = section.read("rate", rate)?.or(unsaid.bits_per_s);
     unsaid.delay = section.read("delay", time)?.unwrap_or(unsaid.delay);
@@ -403,7 +407,7 @@ fn end_plan(host: &str, section: &Section<'_>) -> Read<EndPlan> {
     })
 }
 
-/// `10.0.0.1/24`.
+/// Parses an address with a prefix length, such as `10.0.0.1/24`.
 fn address(text: &str) -> Result<(IpAddr, u8), String> {
     let parsed = text.split_once('/').and_then(|(address, prefix)| {
         let (address, prefix) = (address.parse::<IpAddr>().ok()?, prefix.parse::<u8>().ok()?);
@@ -413,7 +417,7 @@ fn address(text: &str) -> Result<(IpAddr, u8), String> {
     parsed.ok_or_else(|| format!("`{text}` is not an address; use one such as \"10.0.0.1/24\""))
 }
 
-/// A string, and its position.
+/// A string with its position.
 type PlacedText<'a> = (Range<usize>, &'a str);
 
 /// A table of the file.
@@ -433,7 +437,7 @@ impl<'a> Section<'a> {
         Mistake { at, what: format!("`{key}`: {}", what.into()) }
     }
 
-    /// Rejects keys that have no meaning here.
+    /// Rejects keys that are not valid in this section.
     fn knows(&self, keys: &[&str]) -> Read<()> {
         let mut unknown: Vec<_> =
             self.table.iter().filter(|(key, _)| !keys.contains(&key.get_ref().as_ref())).collect();
@@ -450,7 +454,7 @@ impl<'a> Section<'a> {
         text.map(Some).ok_or_else(|| self.wrong_at(key, "use a string in quotes"))
     }
 
-    /// A string, or a number that is parsed like a string.
+    /// Reads a string, or a number, which is parsed like a string.
     fn read<T>(&self, key: &str, read: fn(&str) -> Result<T, String>) -> Read<Option<T>> {
         let Some(value) = self.table.get(key) else { return Ok(None) };
         let text = match value.get_ref() {
@@ -481,7 +485,7 @@ impl<'a> Section<'a> {
         list.iter().map(text).collect::<Read<_>>().map(Some)
     }
 
-    /// The same without positions.
+    /// As `texts`, without the positions.
     fn words(&self, key: &str) -> Read<Option<Vec<String>>> {
         let texts = self.texts(key)?;
         Ok(texts.map(|texts| texts.into_iter().map(|(_, word)| word.to_owned()).collect()))
@@ -494,7 +498,7 @@ impl<'a> Section<'a> {
         Ok(Some(Section { at: value.span(), table }))
     }
 
-    /// The tables of an array of tables.
+    /// Returns the tables of an array of tables.
     fn sections(&self, key: &str) -> Read<Vec<Section<'a>>> {
         let Some(value) = self.table.get(key) else { return Ok(Vec::new()) };
         let refused = || self.wrong_at(key, format!("use a table with double brackets for each: [[…{key}]]"));
@@ -506,7 +510,7 @@ impl<'a> Section<'a> {
         list.iter().map(table).collect()
     }
 
-    /// The tables under `key` with user-defined names, in the order of the file.
+    /// Returns the tables under `key`, which have user-defined names, in the order of the file.
     fn tables(&self, key: &str) -> Read<Vec<(&'a str, Section<'a>)>> {
         let Some(parent) = self.section(key)? else { return Ok(Vec::new()) };
         let mut entries: Vec<_> = parent.table.iter().collect();
@@ -521,13 +525,13 @@ impl<'a> Section<'a> {
     }
 }
 
-/// `1Gbit/s`, `160 Mbit/s`: bits a second.
+/// Parses a rate in bits per second, such as `1Gbit/s` or `160 Mbit/s`.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     const UNITS: &[(&str, f64)] = &[("kbit/s", 1e3), ("Mbit/s", 1e6), ("Gbit/s", 1e9)];
     quantity(text, UNITS).ok_or_else(|| format!("`{text}` is not a rate; use one such as \"160Mbit/s\""))
 }
 
-/// `25ms`, `1.5s`, `0s`.
+/// Parses a time, such as `25ms`, `1.5s` or `0s`.
 pub(crate) fn time(text: &str) -> Result<Duration, String> {
     const UNITS: &[(&str, f64)] = &[("ns", 1e-9), ("us", 1e-6), ("ms", 1e-3), ("s", 1.0)];
     quantity(text, UNITS)
@@ -535,7 +539,7 @@ pub(crate) fn time(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| format!("`{text}` is not a time; use one such as \"25ms\""))
 }
 
-/// `64KiB`, `1MB`, `9000`: bytes.
+/// Parses a size in bytes, such as `64KiB`, `1MB` or `9000`.
 pub(crate) fn size(text: &str) -> Result<u64, String> {
     const UNITS: &[(&str, f64)] = &[
         ("", 1.0),
@@ -552,14 +556,14 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is not a size; use one such as \"64KiB\""))
 }
 
-/// `1%`, `0.01`: a share from 0 to 1.
+/// Parses a share from 0 to 1, such as `1%` or `0.01`.
 pub(crate) fn share(text: &str) -> Result<f64, String> {
     quantity(text, &[("", 1.0), ("%", 0.01)])
         .filter(|share| (0.0..=1.0).contains(share))
         .ok_or_else(|| format!("`{text}` is not a share; use one such as \"1%\""))
 }
 
-/// A nonnegative number with its unit.
+/// Parses a nonnegative number with a unit.
 fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);

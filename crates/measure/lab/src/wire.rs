@@ -1,9 +1,9 @@
-//! The thread of a link: reads packets from the interface on either side and writes them to the other one
-//! when they are due.
+//! The thread of a link. It reads packets from the interface on either side, and writes each to the other
+//! interface when it is due.
 //!
-//! It has real-time priority if permitted, and sleeps with nanosecond resolution: delays should be exact even
-//! while programs keep all CPUs busy. While it passes on a packet, the receiving kernel's TCP works on this
-//! thread, as it would in a network card's interrupt.
+//! The thread has real-time priority if permitted, and sleeps with nanosecond resolution, so that delays are
+//! exact even if programs keep all CPUs busy. When it passes on a packet, the receiving kernel's TCP code
+//! runs on this thread, as it would in a network card's interrupt.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -18,7 +18,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::pipe::{Clock, LinkDirection};
 
-/// A link's thread and the state it shares with others. Dropping it cuts the link.
+/// The thread of a link, and the state that it shares with other threads. Dropping this cuts the link.
 #[derive(Debug)]
 pub(crate) struct Wire {
     shared: Arc<Shared>,
@@ -27,16 +27,16 @@ pub(crate) struct Wire {
 
 #[derive(Debug)]
 struct Shared {
-    /// From the first end to the second, and back.
+    /// The direction from the first end to the second, and the opposite direction.
     directions: [Mutex<LinkDirection>; 2],
-    /// Set to end the thread.
+    /// Tells the thread to end.
     stop: AtomicBool,
-    /// Becomes readable after that, to wake the thread.
+    /// Becomes readable after `stop` has been set, which wakes the thread.
     wake: OwnedFd,
 }
 
 impl Wire {
-    /// Joins two interfaces.
+    /// Connects two interfaces.
     pub(crate) fn start(name: &str, taps: [Tap; 2], directions: [LinkDirection; 2]) -> io::Result<Wire> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC)?;
         let shared =
@@ -48,7 +48,7 @@ impl Wire {
         Ok(Wire { shared, thread: Some(thread) })
     }
 
-    /// One direction: 0 from the first end to the second, 1 back.
+    /// Returns one direction: 0 is from the first end to the second, 1 the opposite direction.
     pub(crate) fn link(&self, direction: usize) -> MutexGuard<'_, LinkDirection> {
         self.shared.link(direction)
     }
@@ -57,7 +57,7 @@ impl Wire {
 impl Drop for Wire {
     fn drop(&mut self) {
         self.shared.stop.store(true, Relaxed);
-        // An event counter accepts any total up to 2^64 - 2; this is the only write.
+        // An event counter accepts any total up to 2^64 - 2, and this is the only write.
         let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // a panic has already been printed
@@ -71,7 +71,7 @@ impl Shared {
     }
 }
 
-/// The thread's own state.
+/// The state that only the thread uses.
 struct Carrier {
     taps: [Tap; 2],
     clock: Clock,
@@ -80,7 +80,8 @@ struct Carrier {
 
 impl Carrier {
     fn run(mut self, shared: &Shared) {
-        // Both increase precision; without them the lab works, and its counters show the added delay.
+        // Both calls increase the precision. Without them, the lab also works, and its counters show the
+        // added delay.
         let _ = host::threads::run_at_once();
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         while !shared.stop.load(Relaxed) {
@@ -110,8 +111,8 @@ impl Carrier {
         any
     }
 
-    /// Reads the packets that were sent, up to a batch: due packets have priority. Returns whether there were
-    /// any.
+    /// Reads packets from a sender, up to the size of a batch, because due packets have priority. Returns
+    /// whether there were any.
     fn take_in(&mut self, link: &mut LinkDirection, direction: usize) -> bool {
         for taken in 0..BATCH {
             let Ok(bytes) = self.taps[direction].read(&mut self.scratch) else { return taken > 0 };
@@ -120,7 +121,7 @@ impl Carrier {
         true
     }
 
-    /// Sleeps until a packet is due or can be read, or the thread is to end.
+    /// Sleeps until a packet is due or can be read, or until the thread has to end.
     fn sleep(&self, shared: &Shared, next_ns: Option<u64>) {
         let wait = next_ns.map(|due_ns| due_ns.saturating_sub(self.clock.now_ns()));
         let timeout = wait
@@ -130,12 +131,12 @@ impl Carrier {
             PollFd::from_borrowed_fd(self.taps[0].as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.taps[1].as_fd(), PollFlags::IN),
         ];
-        // An interrupted sleep is a short one.
+        // If the sleep is interrupted, it is only shorter.
         let _ = rustix::event::poll(&mut watched, timeout.as_ref());
     }
 }
 
-/// A TCP segment with its headers has up to 64 KiB.
+/// The size of the buffer for a packet. A TCP segment with its headers has up to 64 KiB.
 const PACKET_BYTES_MAX: usize = 80 << 10;
-/// Packets from one side before the other gets its turn.
+/// Maximum number of packets from one side before the other side gets its turn.
 const BATCH: usize = 32;

@@ -1,16 +1,16 @@
-//! Published numbers as curves of bytes a second over the length of requests, for comparison with
+//! Published numbers as curves of bytes per second over the length of requests, for comparison with
 //! measurements.
 
 use super::row::{Direction, Row};
 
-/// The results of one system in one test over lengths of requests; often there is only one length.
+/// The results of one system in one test, over the length of requests. Often, there is only one length.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
-    /// The document's number.
+    /// The number of the document.
     pub document: String,
-    /// The table.
+    /// The name of the table.
     pub table: String,
-    /// The system, and the test: `iSCSI to RAM drive`.
+    /// The system and the test: `iSCSI to RAM drive`.
     pub name: String,
     /// The direction of the data.
     pub direction: Option<Direction>,
@@ -20,12 +20,12 @@ pub struct Curve {
     pub depth: Option<u32>,
     /// The added delay, in milliseconds.
     pub rtt_ms: Option<f64>,
-    /// Length of requests in bytes, ascending, and bytes a second.
+    /// The points, in ascending order of length: the length of requests in bytes, and bytes per second.
     pub points: Vec<(u32, f64)>,
 }
 
-/// The curves of a document's rows, in order. If only requests a second were published (003's figures 7 to
-/// 9), bytes are computed from them.
+/// Returns the curves of a document's rows, in order. If only requests per second were published (figures 7
+/// to 9 of 003), bytes per second are computed from them.
 pub(super) fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Curve> {
     let mut curves: Vec<Curve> = Vec::new();
     for row in rows {
@@ -35,11 +35,11 @@ pub(super) fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Curve> {
             Some(known) => &mut curves[known],
             None => {
                 curves.push(start);
-                // It was pushed in the line above.
+                // The curve was pushed in the line above.
                 curves.last_mut().expect("a curve")
             }
         };
-        // If both were published, throughput comes first.
+        // If both were published, the throughput comes first and is used.
         if !curve.points.iter().any(|(known, _)| *known == block_bytes) {
             curve.points.push((block_bytes, rate));
         }
@@ -81,8 +81,8 @@ impl Curve {
     }
 }
 
-/// The test without the length that some include in their names, and the system if that is the difference
-/// (004).
+/// Returns the name of the test without the request length that some names include. For 004, whose systems
+/// differ, the name of the system precedes it.
 fn name(row: &Row, block_bytes: u32) -> String {
     let size = short_size(block_bytes);
     let test = row.test.strip_suffix(&size).map_or(row.test.as_str(), str::trim_end);
@@ -92,7 +92,7 @@ fn name(row: &Row, block_bytes: u32) -> String {
     }
 }
 
-/// A length in the documents' notation: `0.5K`, `4K`, `8M`.
+/// Formats a length in the notation of the documents: `0.5K`, `4K`, `8M`.
 fn short_size(bytes: u32) -> String {
     match bytes {
         at_least if at_least >= 1 << 20 => format!("{}M", f64::from(bytes) / f64::from(1 << 20)),
@@ -126,7 +126,7 @@ mod tests {
     fn depth_and_round_trip_make_curves_of_their_own() {
         let wan = curves("002");
         assert!(wan.iter().all(|curve| curve.points.len() == 4), "{wan:?}");
-        // Three kinds of requests, depths 1 and 32: on a LAN, and at four round trips.
+        // There are three kinds of requests with depths of 1 and 32, on a LAN and over four round trips.
         assert_eq!(wan.len(), 3 * 2 * (1 + 4));
     }
 

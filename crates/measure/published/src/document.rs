@@ -1,21 +1,21 @@
-//! The five source documents, and the meaning of their megabytes.
+//! The five source documents, and what their megabytes mean.
 
 use serde::Serialize;
 
 /// A source document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Document {
-    /// Its number here: `000` to `004`.
+    /// The number in this project: `000` to `004`.
     pub number: &'static str,
     /// Its title.
     pub title: &'static str,
     /// The author and the date, if stated.
     pub by: &'static str,
-    /// The subject of its measurements.
+    /// The subject of the measurements.
     pub about: &'static str,
 }
 
-/// All of them, in order.
+/// All documents, in order.
 pub const DOCUMENTS: [Document; 5] = [
     Document {
         number: "000",
@@ -49,20 +49,20 @@ pub const DOCUMENTS: [Document; 5] = [
     },
 ];
 
-/// The meaning of a document's `MB/s`.
+/// What `MB/s` means in a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Megabyte {
-    /// 10^6 bytes, as printed by GNU dd.
+    /// 10^6 bytes, as GNU dd prints them.
     Dd,
-    /// 1000 KiB: DPMETERM's. With this meaning, all but two numbers of document 000's table 4 are whole
-    /// requests a second.
+    /// 1000 KiB, as in DPMETERM. With this meaning, all but two numbers of document 000's table 4 are whole
+    /// numbers of requests per second.
     Dpmeterm,
-    /// Not stated; 10^6 bytes are assumed.
+    /// The document does not state the meaning; 10^6 bytes are assumed.
     Unstated,
 }
 
 impl Megabyte {
-    /// The assumed number of bytes.
+    /// Returns the assumed number of bytes.
     pub fn bytes(self) -> f64 {
         match self {
             Megabyte::Dd | Megabyte::Unstated => 1e6,
@@ -70,7 +70,7 @@ impl Megabyte {
         }
     }
 
-    /// The reason, for a note under a table.
+    /// Returns the reason for the assumption, for a note under a table.
     pub fn why(self) -> &'static str {
         match self {
             Megabyte::Dd => "MB is 1,000,000 bytes, as in the output of GNU dd",
@@ -83,7 +83,8 @@ impl Megabyte {
     }
 }
 
-/// The meaning of `MB/s` in a table. For Iometer's measurements (001, 003), the rows themselves have `MiB/s`.
+/// Returns what `MB/s` means in a table. For Iometer's measurements (001, 003), the rows themselves contain
+/// `MiB/s`.
 pub fn megabyte(document: &str, table: &str) -> Megabyte {
     match (document, table) {
         ("000", "Table 3" | "Table 4" | "Table 5" | "Table 6" | "Table 7") => Megabyte::Dpmeterm,

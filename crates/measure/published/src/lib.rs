@@ -1,9 +1,9 @@
-//! The published numbers of the source documents.
+//! The numbers that the source documents published.
 //!
-//! The numbers are data, in the directory `data` of this crate: each row is one number exactly as printed,
-//! with the measured quantity, the method and notes. This crate parses them and converts them to base units
-//! ([`Row::si`], explained in [`megabyte`]). It returns them as [`rows`], as [`tables`] with the documents'
-//! layout, and as [`curves`] for comparison.
+//! The numbers are data files in the directory `data` of this crate. Each row contains one number exactly as
+//! printed, with the measured quantity, the method and notes. This crate parses the rows and converts the
+//! numbers to base units ([`Row::si`], explained in [`megabyte`]). It returns them as [`rows`], as [`tables`]
+//! with the layout of the documents, and as [`curves`] for comparison.
 //!
 //! ```
 //! let reads = published::tables("002").into_iter().find(|table| table.name == "iSCSI Throughput: Reads");
@@ -38,23 +38,24 @@ static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
     FILES.iter().flat_map(|file| parse(file).expect("a published table")).collect()
 });
 
-/// Every number of the source documents, in order.
+/// Returns every number of the source documents, in order.
 pub fn rows() -> &'static [Row] {
     &ROWS
 }
 
-/// The tables of a document, such as `001`, with its layout.
+/// Returns the tables of a document, such as `001`, with the document's layout.
 pub fn tables(document: &str) -> Vec<Table> {
     table::of(rows().iter().filter(|row| row.document == document))
 }
 
-/// Bytes a second over lengths of requests, by table, test, direction, depth and round trip of a document.
+/// Returns curves of bytes per second over the length of requests: one for each table, test, direction, depth
+/// and round trip of a document.
 pub fn curves(document: &str) -> Vec<Curve> {
     curve::of(rows().iter().filter(|row| row.document == document))
 }
 
-/// The row with the highest rate over a network for requests of this length in this direction: any storage,
-/// depth and order, but without an added delay. `None` if no document has one.
+/// Returns the row with the highest rate over a network for requests of this length in this direction, with
+/// any storage, depth and order, but without an added delay. Returns `None` if no document has such a row.
 pub fn best(direction: Direction, block_bytes: u32) -> Option<&'static Row> {
     let fits = |row: &&Row| {
         row.direction == Some(direction)
@@ -67,7 +68,8 @@ pub fn best(direction: Direction, block_bytes: u32) -> Option<&'static Row> {
     rows.max_by(|one, other| one.1.total_cmp(&other.1)).map(|(row, _)| row)
 }
 
-/// 000 includes drives measured locally, and the second part of 004 is about local RAID sets.
+/// Whether a row was measured over a network. 000 also has rows of local drives, and the second part of 004
+/// is about local RAID sets.
 fn is_over_a_network(row: &Row) -> bool {
     let is_about_raid = row.document == "004" && row.table.starts_with("4.");
     !row.test.starts_with("local") && !is_about_raid
@@ -87,7 +89,7 @@ mod tests {
         assert!(rows().iter().all(|row| documents.contains(&row.document.as_str())));
     }
 
-    /// The reason for interpreting DPMETERM's MB as 1000 KiB.
+    /// Tests the reason why DPMETERM's MB is taken as 1000 KiB.
     #[test]
     fn table_4_of_000_is_whole_requests_a_second_if_a_megabyte_is_1000_kib() {
         let table = rows().iter().filter(|row| row.document == "000" && row.table == "Table 4");
@@ -98,7 +100,8 @@ mod tests {
         assert_eq!((iops.len(), whole), (16, 14));
     }
 
-    /// The reason for interpreting Iometer's MB as 2^20: its MB/s and its requests a second then agree.
+    /// Tests the reason why Iometer's MB is taken as 2^20 bytes: its MB/s and its requests per second then
+    /// agree.
     #[test]
     fn iometers_throughput_is_its_requests_times_their_length() {
         let iometer: Vec<&Row> =
@@ -125,7 +128,7 @@ mod tests {
 
     #[test]
     fn what_never_crossed_a_network_is_not_compared_with() {
-        // 000's table 4 has 2,525 MB/s for a RAM drive without iSCSI.
+        // Table 4 of 000 contains 2,525 MB/s for a RAM drive without iSCSI, which must not be returned.
         assert_eq!(best(Direction::Read, 524_288).expect("001 has it").document, "001");
     }
 }

@@ -7,16 +7,16 @@ use serde::{Deserialize, Serialize};
 
 use super::document::megabyte;
 
-/// One number of a source document. A field without information is empty.
+/// One number of a source document. A field is empty if the document does not contain the information.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Row {
-    /// The document's number, such as `001`.
+    /// The number of the document, such as `001`.
     pub document: String,
-    /// The table, or the part of the text.
+    /// The name of the table, or of the part of the text.
     pub table: String,
     /// The measured system.
     pub system: String,
-    /// By which test.
+    /// The name of the test.
     pub test: String,
     /// The direction of the data.
     pub direction: Option<Direction>,
@@ -34,12 +34,12 @@ pub struct Row {
     pub tcp_window_bytes: Option<u32>,
     /// The measured quantity: `throughput`, `iops`, `latency_avg`, …
     pub metric: String,
-    /// Its unit, in the document's words; [`Row::si`] has its meaning.
+    /// The unit in the document's words; [`Row::si`] contains its meaning.
     pub unit: String,
-    /// Exactly as printed.
+    /// The number exactly as printed.
     #[serde(rename(deserialize = "value"))]
     pub printed: String,
-    /// The same in base units, if it is a number.
+    /// The number in base units, if it is a number.
     #[serde(skip_deserializing)]
     pub si: Option<Quantity>,
     /// Notes.
@@ -56,21 +56,21 @@ pub enum Direction {
     /// To the storage.
     #[display("write")]
     Write,
-    /// Both, request by request.
+    /// Both directions: each request is either a read or a write.
     #[display("mixed")]
     Mixed,
     /// Both directions concurrently, at full speed.
     #[display("bidirectional")]
     Bidirectional,
-    /// From the initiator to the target, plain TCP.
+    /// From the initiator to the target, over plain TCP.
     #[serde(rename(deserialize = "I->T"))]
     #[display("initiator → target")]
     InitiatorToTarget,
-    /// From the target to the initiator, plain TCP.
+    /// From the target to the initiator, over plain TCP.
     #[serde(rename(deserialize = "T->I"))]
     #[display("target → initiator")]
     TargetToInitiator,
-    /// Payload in one direction, in a calculation.
+    /// Payload in one direction, as calculated.
     #[display("unidirectional")]
     Unidirectional,
 }
@@ -87,15 +87,15 @@ pub struct Quantity {
 /// Units without prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Display)]
 pub enum Unit {
-    /// Bytes a second.
+    /// Bytes per second.
     #[serde(rename = "B/s")]
     #[display("B/s")]
     BytesPerSecond,
-    /// Bits a second.
+    /// Bits per second.
     #[serde(rename = "bit/s")]
     #[display("bit/s")]
     BitsPerSecond,
-    /// Requests or frames a second.
+    /// Requests or frames per second.
     #[serde(rename = "1/s")]
     #[display("1/s")]
     PerSecond,
@@ -107,26 +107,26 @@ pub enum Unit {
     #[serde(rename = "B")]
     #[display("B")]
     Bytes,
-    /// A share or a number: it has no unit.
+    /// No unit: a share or a count.
     #[serde(rename = "1")]
     #[display("1")]
     One,
 }
 
 impl Row {
-    /// Bytes a second, if that is the measured quantity.
+    /// Returns bytes per second, if that is the measured quantity.
     pub fn bytes_per_s(&self) -> Option<f64> {
         self.si.filter(|si| si.unit == Unit::BytesPerSecond).map(|si| si.value)
     }
 }
 
-/// Parses a file of rows; the first line names its columns.
+/// Parses a file of rows. The first line contains the names of the columns.
 pub(super) fn parse(text: &str) -> Result<Vec<Row>, Box<dyn Error>> {
     csv::Reader::from_reader(text.as_bytes()).deserialize().map(|row| Row::counted(row?)).collect()
 }
 
 impl Row {
-    /// The row with the values derived from its columns.
+    /// Adds the values that are derived from the columns.
     fn counted(mut self) -> Result<Row, Box<dyn Error>> {
         self.document = self.document.split('_').next().unwrap_or_default().to_owned();
         let (factor, unit) = match self.unit.as_str() {

@@ -1,4 +1,4 @@
-//! The tables of the documents, with their layout: rows of numbers become lines and columns.
+//! The tables of the documents with their layout, which arranges rows of numbers in lines and columns.
 
 use std::collections::BTreeSet;
 
@@ -8,19 +8,19 @@ use super::row::{Quantity, Row, Unit};
 /// A table of a document.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// The document's number.
+    /// The number of the document.
     pub document: String,
-    /// Its name in the document.
+    /// The name of the table in the document.
     pub name: String,
-    /// The common properties of all its numbers: system, direction, depth, ….
+    /// The properties that all numbers of the table have in common: system, direction, depth, ….
     pub common: Vec<String>,
-    /// The headings of its lines: `block`, `depth`, ….
+    /// The headings of the lines: `block`, `depth`, ….
     pub line_heads: Vec<&'static str>,
-    /// Its columns.
+    /// The columns.
     pub columns: Vec<Column>,
-    /// Its lines, each with a cell for each column.
+    /// The lines. Each line has a cell for each column.
     pub lines: Vec<Line>,
-    /// Notes on single cells or columns, which refer to them by their index here.
+    /// Notes on single cells or columns, which refer to the notes by their index in this list.
     pub footnotes: Vec<String>,
     /// Notes on the whole table.
     pub notes: Vec<String>,
@@ -31,18 +31,18 @@ pub struct Table {
 pub struct Column {
     /// The heading of the column.
     pub head: String,
-    /// The common unit of its numbers, if there is one.
+    /// The common unit of the column's numbers, if there is one.
     pub unit: Option<String>,
-    /// Footnotes for all its numbers.
+    /// The footnotes that apply to all numbers of the column.
     pub footnotes: Vec<usize>,
 }
 
 /// A line of a table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// One for each of [`Table::line_heads`].
+    /// The headings of the line, one for each of [`Table::line_heads`].
     pub heads: Vec<String>,
-    /// One for each of [`Table::columns`]; `None` if the document has no number.
+    /// The cells, one for each of [`Table::columns`]; `None` if the document has no number.
     pub cells: Vec<Option<Cell>>,
 }
 
@@ -51,28 +51,28 @@ pub struct Line {
 pub struct Cell {
     /// The number exactly as printed.
     pub printed: String,
-    /// In the document's words.
+    /// The unit, in the document's words.
     pub unit: String,
-    /// The same in base units, if it is a number.
+    /// The number in base units, if it is a number.
     pub si: Option<Quantity>,
-    /// Footnotes on it alone.
+    /// The footnotes that apply only to this cell.
     pub footnotes: Vec<usize>,
 }
 
 impl Cell {
-    /// Megabytes (10^6 bytes) a second, if the document uses another unit.
+    /// Returns megabytes (10^6 bytes) per second, if the document uses another unit.
     pub fn megabytes_per_s(&self) -> Option<f64> {
         let si = self.si.filter(|si| si.unit == Unit::BytesPerSecond)?;
         let megabytes = si.value / 1e6;
-        // The same digits mean the same unit: one part in a million is far below the precision of any printed
-        // number.
+        // If the digits are the same, the unit is the same. One part in a million is far below the precision
+        // of any printed number.
         let same = self.printed.parse().is_ok_and(|printed: f64| (printed / megabytes - 1.0).abs() < 1e-6);
         (!same).then_some(megabytes)
     }
 }
 
 impl Table {
-    /// Whether this number belongs to it.
+    /// Whether this row belongs to the table.
     pub fn holds(&self, row: &Row) -> bool {
         row.document == self.document && name(row) == self.name
     }
@@ -121,7 +121,7 @@ impl Key {
         }
     }
 
-    /// As a statement about a whole table.
+    /// Formats a property as a statement about a whole table.
     fn said_of_all(self, value: &str) -> Option<String> {
         match self {
             Key::Table => None,
@@ -146,7 +146,7 @@ const KEYS: [Key; 9] = [
     Key::Metric,
 ];
 
-/// The layout of a table. Single numbers in the text of 003 form one table here.
+/// The layout of a table. Single numbers in the text of 003 form one table.
 struct Layout {
     name: &'static str,
     lines: &'static [Key],
@@ -179,7 +179,7 @@ fn layout(row: &Row) -> Layout {
     }
 }
 
-/// The tables of a document's rows, in their order.
+/// Returns the tables of a document's rows, in order.
 pub(super) fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Table> {
     let mut tables: Vec<(String, Vec<&Row>)> = Vec::new();
     for row in rows {
@@ -234,14 +234,14 @@ fn table(name: String, rows: &[&Row]) -> Table {
     }
 }
 
-/// The meaning of the documents' megabytes, if a table has any.
+/// Explains the document's megabytes, if a table contains any.
 fn megabytes(rows: &[&Row]) -> Option<String> {
     let row = rows.iter().find(|row| row.unit == "MB/s")?;
     let megabyte: Megabyte = megabyte(&row.document, &row.table);
     Some(megabyte.why().to_owned())
 }
 
-/// Prefixes common to all systems of a table, which are shown once for all of them.
+/// Prefixes that the names of all systems in a table share, and that are shown only once.
 struct Shortened(Vec<(Key, String)>);
 
 impl Shortened {
@@ -254,7 +254,7 @@ impl Shortened {
     }
 }
 
-/// The common properties of all rows, except those that the layout shows anyway.
+/// Returns the properties that all rows have in common, except those that the layout shows anyway.
 fn common(rows: &[&Row], shown: &[Key]) -> (Vec<String>, Shortened) {
     let mut common = Vec::new();
     let mut shortened = Vec::new();
@@ -275,13 +275,14 @@ fn common(rows: &[&Row], shown: &[Key]) -> (Vec<String>, Shortened) {
     (distinct(common.into_iter()), Shortened(shortened))
 }
 
-/// The longest common prefix that ends with a comma.
+/// Returns the longest common prefix that ends with a comma.
 fn shared_beginning<'a>(first: &'a str, rest: &[String]) -> &'a str {
     let ends = first.match_indices(", ").map(|(at, comma)| &first[..at + comma.len()]);
     ends.filter(|beginning| rest.iter().all(|other| other.starts_with(beginning))).last().unwrap_or("")
 }
 
-/// Notes of a table by subject: the table, columns, or cells. Notes on exactly the same numbers are merged.
+/// The notes of a table, on the table itself, on columns, or on cells. Notes on exactly the same numbers are
+/// merged.
 struct Notes {
     below: Vec<String>,
     foot: Vec<String>,
@@ -290,7 +291,7 @@ struct Notes {
 }
 
 impl Notes {
-    /// The notes of these rows, whose columns are `columns_of_rows`.
+    /// Creates the notes of these rows, whose columns are `columns_of_rows`.
     fn of(rows: &[&Row], columns_of_rows: &[usize], columns: usize) -> Notes {
         let mut notes = Notes {
             below: Vec::new(),
@@ -317,7 +318,7 @@ impl Notes {
     }
 }
 
-/// Each note with the indices of its rows; notes on the same rows are merged.
+/// Returns each note with the indices of its rows. Notes on the same rows are merged.
 fn by_numbers(rows: &[&Row]) -> Vec<(String, Vec<usize>)> {
     let mut notes: Vec<(String, Vec<usize>)> = Vec::new();
     for part in distinct(rows.iter().flat_map(|row| parts(&row.note))) {
@@ -341,7 +342,7 @@ fn parts(note: &str) -> impl Iterator<Item = &str> {
     split.map(str::trim).filter(|part| !part.is_empty())
 }
 
-/// Each once, in order of appearance.
+/// Returns the values without duplicates, in order of appearance.
 fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
     let mut distinct = Vec::new();
     all.for_each(|one| {
@@ -353,11 +354,11 @@ fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
 }
 
 fn index<T: PartialEq>(all: &[T], one: &T) -> usize {
-    // The caller has made the list from the same rows.
+    // The caller created the list from the same rows.
     all.iter().position(|known| known == one).expect("a value of these rows")
 }
 
-/// The common value, if there is exactly one.
+/// Returns the common value, if there is exactly one.
 fn one(all: impl Iterator<Item = String>) -> Option<String> {
     let mut distinct = distinct(all);
     if distinct.len() == 1 { distinct.pop() } else { None }

@@ -1,16 +1,17 @@
-//! Two means (Welch's test, Holm's correction), a curve (a fitted line, the law of scalability), Little's law, and fairness.
+//! Comparisons of two means (Welch's test, Holm's correction), fitted curves (a line, the universal
+//! scalability law), Little's law, and fairness.
 
 use crate::ALPHA;
 use crate::intervals::{Interval, MeanEstimate, mean, student_quantile, student_two_sided};
 
-/// A comparison of two means (Welch's test: their errors may differ).
+/// A comparison of two means by Welch's test, in which the errors of the means may differ.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Welch {
     /// The second mean minus the first.
     pub difference: f64,
     /// The standard error of the difference.
     pub error: f64,
-    /// Degrees of freedom, by Welch and Satterthwaite.
+    /// The degrees of freedom, by Welch and Satterthwaite.
     pub freedom: f64,
 }
 
@@ -18,7 +19,7 @@ pub struct Welch {
 pub fn welch(first: MeanEstimate, second: MeanEstimate) -> Welch {
     let (one, other) = (first.error.powi(2), second.error.powi(2));
     let variance = one + other;
-    // A mean without error adds no uncertainty to the error either.
+    // A mean without an error does not contribute to the uncertainty.
     let share = |of: f64, freedom: f64| if of > 0.0 { of * of / freedom } else { 0.0 };
     let shares = share(one, first.freedom) + share(other, second.freedom);
     let freedom = if shares > 0.0 { variance * variance / shares } else { first.freedom + second.freedom };
@@ -26,7 +27,7 @@ pub fn welch(first: MeanEstimate, second: MeanEstimate) -> Welch {
 }
 
 impl Welch {
-    /// The probability of a difference at least as large, in either direction, if there is no true
+    /// Returns the probability of a difference at least this large, in either direction, if there is no true
     /// difference.
     pub fn p(self) -> f64 {
         if self.error > 0.0 {
@@ -38,12 +39,13 @@ impl Welch {
         }
     }
 
-    /// The interval that misses the true difference with probability `alpha`.
+    /// Returns the interval that does not contain the true difference with probability `alpha`.
     pub fn interval(self, alpha: f64) -> Interval {
         MeanEstimate { mean: self.difference, error: self.error, freedom: self.freedom }.interval(alpha)
     }
 
-    /// The smallest difference that four of five such tests would detect at this `alpha` (a power of 80 %).
+    /// Returns the smallest difference that four of five such tests would detect at this `alpha` (a power of
+    /// 80 %).
     pub fn detectable(self, alpha: f64) -> f64 {
         const POWER: f64 = 0.8;
         let steps = student_quantile(1.0 - alpha / 2.0, self.freedom) + student_quantile(POWER, self.freedom);
@@ -51,10 +53,10 @@ impl Welch {
     }
 }
 
-/// The significance level of each of several tests, such that all together find a nonexistent difference in
-/// at most 5 of 100 cases (Holm 1979). The smallest p of m is compared with 5 % / m, the next with 5 % / (m -
-/// 1), and so on; after the first failure, all remaining tests have the same level as that one. An interval
-/// at this level excludes 0 exactly if the test passes.
+/// Returns the significance level of each of several tests, such that all tests together report a nonexistent
+/// difference in at most 5 of 100 cases (Holm 1979). The smallest p of m is compared with 5 % / m, the next
+/// with 5 % / (m - 1), and so on. After the first failure, all remaining tests have the same level as the
+/// failed one. A confidence interval at this level excludes 0 exactly if the test passes.
 pub fn holm(ps: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..ps.len()).collect();
     order.sort_by(|&one, &other| ps[one].total_cmp(&ps[other]));
@@ -70,7 +72,7 @@ pub fn holm(ps: &[f64]) -> Vec<f64> {
     levels
 }
 
-// The growth of a rate with clients or depth: the universal scalability law (Gunther 1993).
+// The growth of a rate with the number of clients or the depth: the universal scalability law (Gunther 1993).
 //
 // ```text
 //                     λ N
@@ -78,26 +80,27 @@ pub fn holm(ps: &[f64]) -> Vec<f64> {
 //          1 + σ (N - 1) + κ N (N - 1)
 // ```
 //
-// λ is the rate of one client, σ the serial share of the work (a target's single thread), κ the cost of
-// coherency between clients (a contended lock). With κ above 0 the rate has a peak, and falls after it.
+// λ is the rate of one client, σ the serial share of the work (such as a target's single thread), and κ the
+// cost of coherency between clients (such as a contended lock). If κ is above 0, the rate has a peak, after
+// which it falls.
 
-/// A fit of the law.
+/// A fit of the universal scalability law.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scalability {
     /// λ: the rate of one client.
     pub one: f64,
-    /// σ: contention, 0 if the rate is proportional to the number.
+    /// σ: contention; 0 if the rate is proportional to the number.
     pub contention: f64,
-    /// κ: coherency; above 0, more clients are eventually slower than fewer.
+    /// κ: coherency; if it is above 0, the rate eventually falls as the number grows.
     pub coherency: f64,
-    /// The distance of the points from the curve, root mean square, in percent of the curve. Three points may
-    /// fit any curve.
+    /// The root mean square distance of the points from the curve, in percent of the curve. With only three
+    /// points, a good fit is not evidence for the law.
     pub off_percent: f64,
 }
 
-/// Fits the law to points (N, rate), by least squares of N / X, which is a parabola in N. Each point is
-/// weighted so that equal relative errors count the same, and none of the three numbers may be negative.
-/// `None` for fewer than three different N.
+/// Fits the law to points (N, rate), by least squares of N / X, which is a parabola in N. The points are
+/// weighted so that equal relative errors count equally. None of the three parameters may be negative.
+/// Returns `None` for fewer than three different N.
 pub fn scalability(points: &[(f64, f64)]) -> Option<Scalability> {
     let usable: Vec<(f64, f64)> = points
         .iter()
@@ -110,18 +113,19 @@ pub fn scalability(points: &[(f64, f64)]) -> Option<Scalability> {
     if places.len() < 3 {
         return None;
     }
-    // The best fit without negative numbers is the best of the fits with some of them fixed at 0.
+    // The best fit without negative parameters is the best of the fits in which some parameters are fixed at
+    // 0.
     let fits = [[true, true], [true, false], [false, true], [false, false]].map(|free| fit(&usable, free));
     fits.into_iter().flatten().min_by(|one, other| one.off_percent.total_cmp(&other.off_percent))
 }
 
 impl Scalability {
-    /// X(N).
+    /// Returns X(N).
     pub fn at(&self, n: f64) -> f64 {
         self.one * n / (1.0 + self.contention * (n - 1.0) + self.coherency * n * (n - 1.0))
     }
 
-    /// N*, where the rate is highest: sqrt((1 - σ) / κ). `None` if it never falls.
+    /// Returns N*, at which the rate is highest: sqrt((1 - σ) / κ). Returns `None` if the rate never falls.
     pub fn peak(&self) -> Option<f64> {
         (self.coherency > 0.0).then(|| ((1.0 - self.contention).max(0.0) / self.coherency).sqrt().max(1.0))
     }
@@ -132,8 +136,8 @@ impl Scalability {
     }
 }
 
-/// The weighted least squares of N / X = a + b (N - 1) + c N (N - 1), with b and c at 0 unless free. `None`
-/// if a number is negative.
+/// Fits N / X = a + b (N - 1) + c N (N - 1) by weighted least squares. b and c are 0 unless they are `free`.
+/// Returns `None` if a parameter would be negative.
 fn fit(points: &[(f64, f64)], free: [bool; 2]) -> Option<Scalability> {
     let mut normal = [[0.0; 4]; 3];
     for (n, x) in points {
@@ -144,7 +148,7 @@ fn fit(points: &[(f64, f64)], free: [bool; 2]) -> Option<Scalability> {
             row[3] += term / y;
         }
     }
-    // A number fixed at 0 gets an equation for that.
+    // Each parameter that is fixed at 0 gets an equation that sets it to 0.
     (0..2).filter(|&number| !free[number]).for_each(|number| normal[number + 1][number + 1] = 1.0);
     let [a, b, c] = solve(normal)?;
     if a <= 0.0 || b < 0.0 || c < 0.0 {
@@ -154,7 +158,8 @@ fn fit(points: &[(f64, f64)], free: [bool; 2]) -> Option<Scalability> {
     Some(Scalability { off_percent: law.off_percent(points), ..law })
 }
 
-/// Solves three linear equations, each with its right side last, by elimination with the largest pivot.
+/// Solves three linear equations by elimination with the largest pivot. The right side of each equation is
+/// its last number.
 fn solve(mut rows: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     for column in 0..3 {
         let pivot = (column..3)
@@ -172,7 +177,7 @@ fn solve(mut rows: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     Some([0, 1, 2].map(|row| rows[row][3] / rows[row][row]))
 }
 
-/// y = `at_zero` + `slope` x.
+/// A line: y = `at_zero` + `slope` x.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FittedLine {
     /// The value of y at x = 0.
@@ -181,8 +186,8 @@ pub struct FittedLine {
     pub slope: f64,
 }
 
-/// The line with the smallest sum of squared distances in y; flat if all x are the same, `None` without
-/// points.
+/// Returns the line with the smallest sum of squared distances in y. The line is flat if all x are equal.
+/// Returns `None` without points.
 pub fn line(points: &[(f64, f64)]) -> Option<FittedLine> {
     if points.is_empty() {
         return None;
@@ -195,26 +200,27 @@ pub fn line(points: &[(f64, f64)]) -> Option<FittedLine> {
     Some(FittedLine { at_zero: y_mean - slope * x_mean, slope })
 }
 
-/// Outstanding requests on average: a rate per second times a mean latency in seconds.
+/// Returns the average number of outstanding requests: the rate per second times the mean latency in seconds.
 pub fn little(per_second: f64, latency_s: f64) -> f64 {
     per_second * latency_s
 }
 
-/// Outstanding requests on average if all `depth` requests are drained after every `transactions` and then
-/// restarted, as in Iometer's "test connection rate" (`IOGrunt.cpp`). While a connection drains, the last
-/// `depth` requests are not followed by others, so that `depth - 1`, `depth - 2`, … remain. Iometer's usual
-/// 64 and 500 give 59.97.
+/// Returns the average number of outstanding requests if all `depth` requests drain after every
+/// `transactions` and then start again, as in Iometer's "test connection rate" (`IOGrunt.cpp`). While a
+/// connection drains, the last `depth` requests are not replaced, so `depth - 1`, `depth - 2`, … remain
+/// outstanding. With Iometer's usual values of 64 and 500, the result is 59.97.
 pub fn drained_mean(depth: u32, transactions: u32) -> f64 {
     let (depth, transactions) = (f64::from(depth), f64::from(transactions));
     if transactions <= depth {
-        // Each batch has this number of requests, none followed by another: n, n - 1, … 1 are outstanding.
+        // Each batch has this number of requests, none of which is replaced, so n, n - 1, … 1 are
+        // outstanding.
         return (transactions + 1.0) / 2.0;
     }
     depth - depth * (depth - 1.0) / (2.0 * transactions)
 }
 
-/// Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 if all have the same share, 1/n if one has everything.
-/// `None` if all shares are zero.
+/// Returns Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 if all shares are equal, and 1/n if one share
+/// is everything. Returns `None` if all shares are zero.
 pub fn jain(shares: &[f64]) -> Option<f64> {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();
@@ -222,36 +228,38 @@ pub fn jain(shares: &[f64]) -> Option<f64> {
 }
 
 pub mod steady {
-    //! The steady state of a test's rounds, by SNIA's rule (Solid State Storage Performance Test Specification,
-    //! "Steady State"). Over five consecutive rounds, the range of the tracked rate is at most 20 % of its mean.
-    //! The fitted line rises or falls by at most 10 % of the mean over the whole window.
+    //! The steady state of a test's rounds, by SNIA's rule (Solid State Storage Performance Test
+    //! Specification, "Steady State"). Over five consecutive rounds, the range of the tracked rate must be at
+    //! most 20 % of its mean, and the fitted line must rise or fall by at most 10 % of the mean over the
+    //! whole window.
 
     use super::{FittedLine, line};
 
     /// The number of rounds in the window.
     pub const WINDOW: usize = 5;
-    /// The largest rate minus the smallest, in percent of the mean.
+    /// The maximum range: the highest rate minus the lowest, in percent of the mean.
     pub const RANGE_PERCENT_MAX: f64 = 20.0;
-    /// The rise or fall of the fitted line from the first round of the window to the last, in percent of the
-    /// mean.
+    /// The maximum excursion: the rise or fall of the fitted line from the first round of the window to the
+    /// last, in percent of the mean.
     pub const EXCURSION_PERCENT_MAX: f64 = 10.0;
 
-    /// Five rounds, and the values for the rule.
+    /// A window of five rounds, with the values for the rule.
     #[derive(Clone, Copy, Debug, PartialEq)]
     pub struct Window {
-        /// The first of the rounds.
+        /// The index of the first round.
         pub first: usize,
         /// The mean rate.
         pub mean: f64,
-        /// The largest rate minus the smallest, in percent of the mean.
+        /// The highest rate minus the lowest, in percent of the mean.
         pub range_percent: f64,
         /// The rise or fall of the fitted line over the window, in percent of the mean.
         pub excursion_percent: f64,
-        /// The line: the rate over the number of the round in the window, from 0.
+        /// The fitted line: the rate over the number of the round in the window, from 0.
         pub line: FittedLine,
     }
 
-    /// The window of the last five rounds; `None` if there are fewer, or nothing moved.
+    /// Returns the window of the last five rounds. Returns `None` if there are fewer, or if the mean rate is
+    /// zero.
     pub fn window(rates: &[f64]) -> Option<Window> {
         let first = rates.len().checked_sub(WINDOW)?;
         let last = &rates[first..];
@@ -274,7 +282,7 @@ pub mod steady {
     }
 
     impl Window {
-        /// Whether the rule is satisfied.
+        /// Whether the window satisfies the rule.
         pub fn is_steady(&self) -> bool {
             self.range_percent <= RANGE_PERCENT_MAX && self.excursion_percent <= EXCURSION_PERCENT_MAX
         }
@@ -295,8 +303,8 @@ mod tests {
 
     #[test]
     fn the_test_gives_what_the_formula_does() {
-        // Variances 2.5 and 10 of five each: t = 2 / sqrt(2.5), 4 (12.5)^2 / (2.5^2 + 10^2) = 5.882 degrees
-        // of freedom.
+        // The variances of the two groups of five values are 2.5 and 10, so t = 2 / sqrt(2.5), with 4
+        // (12.5)^2 / (2.5^2 + 10^2) = 5.882 degrees of freedom.
         let welch = welch(estimate_of(&[1.0, 2.0, 3.0, 4.0, 5.0]), estimate_of(&[1.0, 3.0, 5.0, 7.0, 9.0]));
         assert_eq!(welch.difference, 2.0);
         assert!((welch.error - 2.5f64.sqrt()).abs() < 1e-12, "{welch:?}");
@@ -323,7 +331,7 @@ mod tests {
     fn holm_grows_milder_with_each_test_that_passes() {
         let levels = holm(&[0.2, 0.001, 0.02]);
         assert_eq!(levels, [ALPHA, ALPHA / 3.0, ALPHA / 2.0]);
-        // The second fails at 5 % / 2, and the third has the same level.
+        // The second test fails at 5 % / 2, so the third has the same level.
         assert_eq!(holm(&[0.04, 0.001, 0.03]), [ALPHA / 2.0, ALPHA / 3.0, ALPHA / 2.0]);
         assert!(holm(&[]).is_empty());
     }
@@ -338,8 +346,8 @@ mod tests {
 
     #[test]
     fn a_curve_of_the_law_is_found_again() {
-        // Numbers as fitted to real systems: contention of some per cent, coherency of a few parts in ten
-        // thousand.
+        // The parameters are those of fits to real systems: a contention of a few percent, and a coherency of
+        // a few parts in ten thousand.
         let known = law(0.0267, 0.000_769);
         let found = scalability(&points(&known)).unwrap();
         assert!((found.contention - known.contention).abs() < 1e-9, "{found:?}");
@@ -390,7 +398,7 @@ mod tests {
 
     #[test]
     fn the_squares_are_least() {
-        // lm(c(1, 3, 2, 5) ~ c(0, 1, 2, 3)): 1.1 + 1.1 x
+        // In R, lm(c(1, 3, 2, 5) ~ c(0, 1, 2, 3)) is 1.1 + 1.1 x.
         let fit = line(&[(0.0, 1.0), (1.0, 3.0), (2.0, 2.0), (3.0, 5.0)]).unwrap();
         assert!((fit.at_zero - 1.1).abs() < 1e-12 && (fit.slope - 1.1).abs() < 1e-12, "{fit:?}");
     }
@@ -441,7 +449,7 @@ mod tests {
 
     #[test]
     fn a_range_of_a_fifth_is_allowed_and_no_more() {
-        // The mean is 100 and the line nearly flat: only the range decides.
+        // The mean is 100 and the line is nearly flat, so only the range decides.
         assert!(is_steady(&[100.0, 110.0, 100.0, 90.0, 100.0]));
         assert!(!is_steady(&[100.0, 111.0, 100.0, 89.0, 100.0]));
     }

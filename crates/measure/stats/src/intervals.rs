@@ -1,17 +1,17 @@
-//! Means, medians and quantiles with their intervals: by Student's distribution, by order statistics for the
-//! few repeats of a run, and corrected for autocorrelation for time series.
+//! Means, medians and quantiles with their confidence intervals: by Student's distribution, by order
+//! statistics for a few repeats of a run, and with a correction for autocorrelation for time series.
 
 use statrs::distribution::{Binomial, DiscreteCDF as _};
 use statrs::function::beta::checked_beta_reg;
 
 use crate::ALPHA;
 
-/// The arithmetic mean; 0 without values.
+/// Returns the arithmetic mean, or 0 if there are no values.
 pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
-/// The standard deviation of the population of the sample (divided by n - 1); 0 for fewer than two values.
+/// Returns the sample standard deviation (with divisor n - 1), or 0 for fewer than two values.
 pub fn standard_deviation(values: &[f64]) -> f64 {
     if values.len() < 2 {
         return 0.0;
@@ -21,13 +21,13 @@ pub fn standard_deviation(values: &[f64]) -> f64 {
     (squares / (values.len() - 1) as f64).sqrt()
 }
 
-/// The median; 0 without values.
+/// Returns the median, or 0 if there are no values.
 pub fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
-/// The value that a share of all does not exceed, with linear interpolation (Hyndman and Fan's type 7, the
-/// default of R and NumPy); 0 without values.
+/// Returns the value that a share of all values does not exceed, with linear interpolation (type 7 of Hyndman
+/// and Fan, the default of R and NumPy). Returns 0 if there are no values.
 pub fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -37,7 +37,7 @@ pub fn quantile(values: &[f64], share: f64) -> f64 {
     sorted[below] + (at - at.floor()) * (sorted[above] - sorted[below])
 }
 
-/// From here to there.
+/// An interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// The lower end.
@@ -46,59 +46,61 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// A mean, and its error.
+/// A mean with its error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeanEstimate {
     /// The mean.
     pub mean: f64,
-    /// Its standard error.
+    /// The standard error of the mean.
     pub error: f64,
-    /// The degrees of freedom of the error in Student's distribution, not always an integer.
+    /// The degrees of freedom of the error in Student's distribution. This is not always an integer.
     pub freedom: f64,
 }
 
 impl Interval {
-    /// Half of its width.
+    /// Returns half of the width.
     pub fn half(self) -> f64 {
         (self.high - self.low) / 2.0
     }
 
-    /// Half of its width in percent of a value; infinite if that is 0.
+    /// Returns half of the width in percent of a value; infinite if the value is 0.
     pub fn half_percent_of(self, value: f64) -> f64 {
         if value == 0.0 { f64::INFINITY } else { 100.0 * self.half() / value.abs() }
     }
 
-    /// Whether a value lies in it.
+    /// Whether the interval contains a value.
     pub fn contains(self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
 
-    /// The smallest interval that contains both this one and a value.
+    /// Returns the smallest interval that contains this interval and a value.
     pub fn with(self, value: f64) -> Interval {
         Interval { low: self.low.min(value), high: self.high.max(value) }
     }
 }
 
 impl MeanEstimate {
-    /// The interval that misses the true mean with probability `alpha`.
+    /// Returns the interval that does not contain the true mean with probability `alpha`.
     pub fn interval(self, alpha: f64) -> Interval {
         let half = student_quantile(1.0 - alpha / 2.0, self.freedom) * self.error;
         Interval { low: self.mean - half, high: self.mean + half }
     }
 }
 
-/// The probability that a t with these degrees of freedom is farther from 0, in either direction.
+/// Returns the probability that a value of Student's distribution with these degrees of freedom is farther
+/// from 0 than `t`, in either direction.
 pub fn student_two_sided(t: f64, freedom: f64) -> f64 {
     if freedom.is_nan() || freedom <= 0.0 || t.is_nan() {
         return 1.0;
     }
-    // Beyond this, it equals the normal distribution to six digits.
+    // With more degrees of freedom, the distribution equals the normal distribution to six digits.
     let freedom = freedom.min(1e6);
     checked_beta_reg(freedom / 2.0, 0.5, freedom / (freedom + t * t)).unwrap_or(1.0)
 }
 
-/// The value that t does not exceed with probability `share`: 2.776 for 0.975 and 4. Infinite without degrees
-/// of freedom. By bisection: the inverse of statrs is off by 10^-4 for a million degrees of freedom.
+/// Returns the value that t does not exceed with probability `share`, for example 2.776 for 0.975 and 4
+/// degrees of freedom. Infinite if there are no degrees of freedom. The value is found by bisection, because
+/// the inverse in statrs has an error of 10^-4 for a million degrees of freedom.
 pub fn student_quantile(share: f64, freedom: f64) -> f64 {
     if share < 0.5 {
         return -student_quantile(1.0 - share, freedom);
@@ -111,7 +113,7 @@ pub fn student_quantile(share: f64, freedom: f64) -> f64 {
     while student_two_sided(high, freedom) > beyond && high < 1e300 {
         (low, high) = (high, 2.0 * high);
     }
-    // Each step halves the interval; after 60, the ends are adjacent numbers.
+    // Each step halves the interval. After 60 steps, its ends are adjacent floating-point numbers.
     for _ in 0..60 {
         let middle = (low + high) / 2.0;
         if student_two_sided(middle, freedom) > beyond { low = middle } else { high = middle }
@@ -121,14 +123,15 @@ pub fn student_quantile(share: f64, freedom: f64) -> f64 {
 
 // The confidence interval of the median of a few runs.
 //
-// Without any assumption, the smallest and the largest of n runs have the median between them with
-// probability 1 - 2^(1 - n): 75 % for 3 runs, 93.75 % for 5, and 95 % is reached with 6. For fewer runs, a
-// normal distribution is assumed: then mean and median are the same, and Student's interval of the mean
-// covers it in 95 of 100 cases. The interval is wide (2.48 standard deviations to each side for 3 runs, 1.24
-// for 5).
+// Without any assumption about the distribution, the true median lies between the smallest and the largest of
+// n runs with probability 1 - 2^(1 - n): 75 % for 3 runs, 93.75 % for 5, and at least 95 % from 6 runs. For
+// fewer runs, a normal distribution is assumed. Mean and median are then the same, and Student's interval of
+// the mean contains the median in 95 of 100 cases. This interval is wide: 2.48 standard deviations to each
+// side for 3 runs, and 1.24 for 5.
 
-/// The 95 % interval of the median. With 6 or more runs, its ends are two of the runs; with 2 to 5, it comes
-/// from Student's distribution, and always includes the median. `None` for fewer.
+/// Returns the 95 % interval of the median. With 6 or more runs, its ends are two of the runs. With 2 to 5
+/// runs, it follows from Student's distribution, and is extended to include the sample median. Returns `None`
+/// for fewer runs.
 pub fn median_interval(runs: &[f64]) -> Option<Interval> {
     match runs.len() {
         0 | 1 => None,
@@ -137,11 +140,11 @@ pub fn median_interval(runs: &[f64]) -> Option<Interval> {
     }
 }
 
-/// The probability that the median lies between the `inner`-th smallest and the `inner`-th largest of this
-/// number of runs, for any distribution. `inner` counts from 1.
+/// Returns the probability that the true median lies between the `inner`-th smallest and the `inner`-th
+/// largest of this number of runs, for any distribution. `inner` counts from 1.
 pub fn median_coverage(runs: usize, inner: usize) -> f64 {
-    // The median is below the k-th smallest if fewer than k runs are below it: P(Binomial(n, 1/2) < k) on
-    // each side.
+    // The median is below the k-th smallest run if fewer than k runs are below the median, which has the
+    // probability P(Binomial(n, 1/2) < k). The same applies to the other side.
     let below = Binomial::new(0.5, runs as u64).map_or(0.0, |below| below.cdf(inner as u64 - 1));
     1.0 - 2.0 * below
 }
@@ -164,26 +167,28 @@ fn by_order(runs: &[f64]) -> Interval {
 
 // The mean of a time series, and its confidence interval.
 //
-// Consecutive rates are not independent: a full cache remains full for some time. If they are treated as
-// independent, the interval is too narrow, by a factor of three where each sample keeps 0.8 of the one
-// before. Here the variance of the mean is estimated from the autocovariances, summed by Geyer's initial
-// monotone sequence (Practical Markov Chain Monte Carlo, 1992): in pairs of lags, while the pairs are
-// positive, and none larger than the one before. Batch means were compared with it on AR(1) series: with ten
-// batches, they are a few per cent more accurate for independent samples, and much less (61 % instead of 79 %
-// coverage at 20 samples, 78 % instead of 85 % at 50) where a batch is not much longer than the correlation.
-// Their length has to be known in advance; here it is computed.
+// Consecutive rates are not independent: for example, a full cache remains full for some time. If they were
+// treated as independent, the interval would be too narrow, by a factor of three if each sample keeps 0.8 of
+// the deviation of the previous one. Here the variance of the mean is estimated from the autocovariances,
+// summed by Geyer's initial monotone sequence (Practical Markov Chain Monte Carlo, 1992): in pairs of lags,
+// as long as the pairs are positive, and none larger than the previous one. The alternative, batch means, was
+// tested on AR(1) series. With ten batches, it is a few percent more accurate for independent samples. It is
+// much less accurate if a batch is not much longer than the correlation: its intervals contain the mean in 61
+// instead of 79 % of cases with 20 samples, and in 78 instead of 85 % with 50. The length of batches would
+// also have to be known in advance, whereas the correlation is computed here.
 //
-// No method works for a series that is shorter than its memory: with a lag-1 correlation of 0.9, a 95 %
-// interval from 50 samples covers the mean 78 times in 100. Therefore, [`known_well_enough`] also requires a
-// number of effective samples.
+// No method works for a series that is shorter than its correlation. With a lag-1 correlation of 0.9, a 95 %
+// interval from 50 samples contains the mean in only 78 of 100 cases. Therefore, [`known_well_enough`] also
+// requires a number of effective samples.
 
-/// The mean of a series with its error, corrected for autocorrelation. `None` for fewer than two samples.
+/// Returns the mean of a series with its error, corrected for autocorrelation. Returns `None` for fewer than
+/// two samples.
 pub fn series_mean(samples: &[f64]) -> Option<MeanEstimate> {
     let folded = folded(samples);
     let memory = Autocorrelation::new(&folded)?;
     let count = folded.len() as f64;
-    // The estimated mean is closer to its samples than the true one: the remaining variance is 1
-    // - τ/n.
+    // The estimated mean is closer to its samples than the true mean is: only a share of 1 - τ/n of the
+    // variance remains.
     let variance = memory.variance * memory.time / (1.0 - memory.time / count);
     Some(MeanEstimate {
         mean: mean(samples),
@@ -192,22 +197,22 @@ pub fn series_mean(samples: &[f64]) -> Option<MeanEstimate> {
     })
 }
 
-/// The integrated autocorrelation time, in samples: this number of samples has the information of one
-/// independent sample. At least 1: oscillation of a series does not count as additional information. 1 for
-/// fewer than two samples.
+/// Returns the integrated autocorrelation time, in samples: this number of samples contains as much
+/// information as one independent sample. The result is at least 1, since the oscillation of a series does
+/// not count as additional information. It is 1 for fewer than two samples.
 pub fn autocorrelation_time(samples: &[f64]) -> f64 {
     let folded = folded(samples);
     let per_fold = (samples.len() as f64 / folded.len().max(1) as f64).max(1.0);
     Autocorrelation::new(&folded).map_or(1.0, |memory| memory.time * per_fold)
 }
 
-/// Whether half of the 95 % interval of the mean is at most `percent` of it, so that a run with this stop
-/// rule may end. At least 20 samples are required, with the information of 12 independent ones.
+/// Whether half of the 95 % interval of the mean is at most `percent` of the mean, so that a run with this
+/// stop rule may end. At least 20 samples are required, with as much information as 12 independent samples.
 ///
-/// A check after each sample stops too early when the interval is narrow by chance. At that point it still
-/// covers the true mean of independent samples in 95 of 100 cases. With a lag-1 correlation of 0.5, it is 85
-/// (simulated, and checked by a test). Fewer samples would be worse: with 10 and 8, it is 65 for a correlation
-/// of 0.8.
+/// A check after each sample can stop too early, when the interval is narrow by chance. At that point, the
+/// interval still contains the true mean of independent samples in 95 of 100 cases. With a lag-1 correlation
+/// of 0.5, it is 85 cases (simulated, and checked by a test). Lower requirements would be worse: with 10
+/// samples and 8 effective ones, it is 65 cases for a correlation of 0.8.
 pub fn known_well_enough(samples: &[f64], percent: f64) -> bool {
     const SAMPLES_MIN: usize = 20;
     const EFFECTIVE_MIN: f64 = 12.0;
@@ -220,7 +225,7 @@ pub fn known_well_enough(samples: &[f64], percent: f64) -> bool {
         && estimate.interval(ALPHA).half_percent_of(estimate.mean) <= percent
 }
 
-/// The variance of a series, and its memory in samples.
+/// The variance of a series, and its autocorrelation time in samples.
 struct Autocorrelation {
     variance: f64,
     time: f64,
@@ -239,7 +244,7 @@ impl Autocorrelation {
             return Some(Autocorrelation { variance: 0.0, time: 1.0 });
         }
         let time = 2.0 * positive_pairs(&distances) / variance - 1.0;
-        // A longer time than half of the series is indistinguishable from a trend.
+        // A time longer than half of the series cannot be distinguished from a trend.
         Some(Autocorrelation { variance, time: time.clamp(1.0, count as f64 / 2.0) })
     }
 }
@@ -249,8 +254,8 @@ fn autocovariance(distances: &[f64], lag: usize) -> f64 {
     products.sum::<f64>() / distances.len() as f64
 }
 
-/// Geyer's sum: autocovariances of lags 0 and 1, 2 and 3, … while their sums are positive, and never
-/// increasing.
+/// Returns Geyer's sum: the autocovariances of lags 0 and 1, 2 and 3, and so on, as long as the sums of pairs
+/// are positive, and without any increase from pair to pair.
 fn positive_pairs(distances: &[f64]) -> f64 {
     let lags = (0..distances.len() - 1).step_by(2);
     let pairs = lags.map(|lag| autocovariance(distances, lag) + autocovariance(distances, lag + 1));
@@ -261,11 +266,11 @@ fn positive_pairs(distances: &[f64]) -> f64 {
     falling.take_while(|pair| *pair > 0.0).sum()
 }
 
-/// The maximum number of samples to process, so that a check after each sample of a long run stays cheap.
+/// The maximum number of samples to process, so that a check after each sample of a long run has a low cost.
 const SAMPLES_MAX: usize = 512;
 
-/// The series, with adjacent samples averaged until it is short enough: the mean and long-term memory do not
-/// change. At the beginning, fewer samples than one group may be omitted.
+/// Returns the series, with adjacent samples averaged until it is short enough. This does not change the mean
+/// and the long-term correlation. At the start, the samples of an incomplete group are omitted.
 fn folded(samples: &[f64]) -> Vec<f64> {
     let fold = samples.len().div_ceil(SAMPLES_MAX).max(1);
     samples[samples.len() % fold..].chunks(fold).map(mean).collect()
@@ -276,12 +281,12 @@ mod tests {
     use super::*;
     use testkit::Random;
 
-    /// Nearly normal numbers: the sum of twelve uniform ones.
+    /// Returns approximately normally distributed numbers: sums of twelve uniform ones.
     pub(crate) fn normal(random: &mut Random) -> f64 {
         (0..12).map(|_| random.next() as f64 / u64::MAX as f64).sum::<f64>() - 6.0
     }
 
-    /// A series with mean 100 in its steady state, where each sample keeps a share of the previous one's
+    /// Returns a stationary series with mean 100, in which each sample keeps a share of the previous sample's
     /// deviation.
     pub(crate) fn ar1(count: usize, keeps: f64, random: &mut Random) -> Vec<f64> {
         let mut distance = normal(random) / (1.0 - keeps * keeps).sqrt();
@@ -322,15 +327,15 @@ mod tests {
 
     #[test]
     fn the_error_of_an_ar1_series_is_the_one_in_the_books() {
-        // A series with innovations of variance 1 that keeps φ has a mean with the variance 1 / (n (1 - φ)^2)
-        // and the autocorrelation time (1 + φ) / (1 - φ).
+        // If a series keeps a share φ and has innovations of variance 1, its mean has the variance 1 / (n (1
+        // - φ)^2), and its autocorrelation time is (1 + φ) / (1 - φ).
         for keeps in [0.0, 0.5, 0.8] {
             let series = ar1(50_000, keeps, &mut Random::new(5));
             let (time, known_time) = (autocorrelation_time(&series), (1.0 + keeps) / (1.0 - keeps));
             let error = series_mean(&series).unwrap().error;
             let known = 1.0 / (1.0 - keeps) / 50_000f64.sqrt();
             assert!((error / known - 1.0).abs() < 0.2, "{keeps}: {error} and {known}");
-            // A group of 98 samples is the shortest time that can be measured in such a long series.
+            // In such a long series, a group of 98 samples is the shortest measurable time.
             assert!(time < known_time.max(98.0) * 1.5, "{keeps}: {time} and {known_time}");
         }
         let time = autocorrelation_time(&ar1(500, 0.8, &mut Random::new(9)));
@@ -394,7 +399,7 @@ mod tests {
 
     #[test]
     fn quantiles_are_those_of_r() {
-        // quantile(c(1, 2, 4, 8), c(0, .25, .5, .9, 1), type = 7)
+        // In R: quantile(c(1, 2, 4, 8), c(0, .25, .5, .9, 1), type = 7)
         let values = [8.0, 1.0, 4.0, 2.0];
         let quantiles = [0.0, 0.25, 0.5, 0.9, 1.0].map(|share| quantile(&values, share));
         assert!(
@@ -404,7 +409,7 @@ mod tests {
 
     #[test]
     fn the_deviation_is_that_of_a_sample() {
-        // sd(c(2, 4, 4, 4, 5, 5, 7, 9)) in R
+        // In R: sd(c(2, 4, 4, 4, 5, 5, 7, 9))
         let deviation = standard_deviation(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]);
         assert!((deviation - 2.138_089_935_299_395).abs() < 1e-12);
     }
@@ -415,7 +420,8 @@ mod tests {
 
     #[test]
     fn quantiles_where_they_have_a_closed_form() {
-        // One degree of freedom is Cauchy's distribution, two have 2 (p - 1/2) sqrt(2 / (4 p (1 - p))).
+        // With one degree of freedom, this is Cauchy's distribution. With two, the quantile is 2 (p - 1/2)
+        // sqrt(2 / (4 p (1 - p))).
         for share in [0.5, 0.6, 0.9, 0.975, 0.9995] {
             close(student_quantile(share, 1.0), (std::f64::consts::PI * (share - 0.5)).tan());
             close(
@@ -427,7 +433,7 @@ mod tests {
 
     #[test]
     fn quantiles_of_the_printed_tables() {
-        // The last is the normal distribution's 1.959964 with the first term of its expansion in 1/n.
+        // The last value is 1.959964 of the normal distribution, plus the first term of the expansion in 1/n.
         let known = [(4.0, 2.776_445_105), (9.0, 2.262_157_163), (29.0, 2.045_229_642), (1e6, 1.959_966_357)];
         for (freedom, value) in known {
             assert!(
@@ -466,7 +472,8 @@ mod tests {
         for (runs, known) in coverages {
             assert!((median_coverage(runs, 1) - known).abs() < 1e-12, "{runs}: {}", median_coverage(runs, 1));
         }
-        // The printed tables have the 2nd and the 9th of 10 at 97.9 %, the 6th and the 15th of 20 at 95.9 %.
+        // According to printed tables, the interval from the 2nd to the 9th of 10 has 97.9 %, and from the
+        // 6th to the 15th of 20 it has 95.9 %.
         assert!((median_coverage(10, 2) - 0.978_515_625).abs() < 1e-12);
         assert!((median_coverage(20, 6) - 0.958_610_5).abs() < 1e-6);
     }

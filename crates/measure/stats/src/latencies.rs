@@ -1,8 +1,9 @@
-//! A histogram of latencies, which costs two more instructions per request than a counter.
+//! A histogram of latencies. It costs only two more instructions per request than a counter.
 //!
-//! The layout is HdrHistogram's with three significant digits: exact to the nanosecond below 2048 ns, and
-//! with 1024 steps for each doubling above. A latency is therefore accurate to one part in a thousand up to
-//! 100 s. Its 28,000 counters take 225 kB; requests of one device touch a few hundred of them.
+//! The layout is that of HdrHistogram with three significant digits: exact to the nanosecond below 2048 ns,
+//! and with 1024 steps for each doubling above. Latencies of up to 100 s are therefore accurate to one part
+//! in a thousand. The 28,000 counters take 225 kB, but the requests of one device use only a few hundred of
+//! them.
 
 use std::ops::Range;
 
@@ -12,14 +13,16 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug)]
 pub struct Latencies {
     counters: Vec<u64>,
-    /// All nonzero counters lie in this range: samples are closed often, and are narrow.
+    /// All nonzero counters are in this range. Samples are closed often, and their ranges are narrow, so this
+    /// limits the work.
     used: Range<usize>,
 }
 
-/// Counters per doubling. Below twice this number of nanoseconds, each value has a separate counter.
+/// The number of counters for each doubling. Below twice this number of nanoseconds, each value has its own
+/// counter.
 const STEPS: u64 = 1 << STEPS_LOG2;
 const STEPS_LOG2: u32 = 10;
-/// The maximum; longer latencies count as this.
+/// The maximum latency. Longer latencies count as this one.
 const NS_MAX: u64 = 100_000_000_000;
 
 impl Default for Latencies {
@@ -29,14 +32,14 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Counts one.
+    /// Counts one latency.
     pub fn record(&mut self, ns: u64) {
         let index = index(ns.min(NS_MAX));
         self.counters[index] += 1;
         self.used = self.used.start.min(index)..self.used.end.max(index + 1);
     }
 
-    /// Counts all of another.
+    /// Adds all latencies of another histogram.
     pub fn add(&mut self, other: &Latencies) {
         let used = other.used.clone();
         if !used.is_empty() {
@@ -46,7 +49,7 @@ impl Latencies {
         }
     }
 
-    /// Forgets what was seen.
+    /// Resets all counters.
     pub fn clear(&mut self) {
         if !self.used.is_empty() {
             self.counters[self.used.clone()].fill(0);
@@ -54,7 +57,7 @@ impl Latencies {
         }
     }
 
-    /// The form for a record: the observed values, in ascending order.
+    /// Converts the counters to the form for a record: the observed values, in ascending order.
     pub fn histogram(&self) -> Histogram {
         if self.used.is_empty() {
             return Histogram::default();
@@ -65,42 +68,43 @@ impl Latencies {
     }
 }
 
-/// Empty, before every counter and after every one: extending it by a counter gives exactly that counter.
+/// An empty range that starts after every counter and ends before every counter, so that extending it by a
+/// counter results in exactly this counter.
 const NOTHING: Range<usize> = Range { start: usize::MAX, end: 0 };
 
-/// The counter of a latency.
+/// Returns the index of the counter of a latency.
 fn index(ns: u64) -> usize {
     let doublings = (ns.max(1).ilog2()).saturating_sub(STEPS_LOG2);
     (u64::from(doublings) * STEPS + (ns >> doublings)) as usize
 }
 
-/// The longest latency of this counter.
+/// Returns the longest latency that this counter counts.
 fn highest(index: usize) -> u64 {
     let index = index as u64;
     let doublings = (index / STEPS).saturating_sub(1);
     ((index - doublings * STEPS + 1) << doublings) - 1
 }
 
-/// The number of times each latency was observed: (nanoseconds, times), in ascending order, without zeros. A
-/// latency is accurate to one part in a thousand; the number is the highest of its counter. A histogram from
-/// a file may contain anything: sums saturate.
+/// The number of times that each latency was observed: (nanoseconds, times), in ascending order, without
+/// zeros. A latency is accurate to one part in a thousand, and is the longest latency of its counter. A
+/// histogram from a file may contain any numbers, so sums saturate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Histogram(pub Vec<(u64, u64)>);
 
 impl Histogram {
-    /// Whether nothing was seen.
+    /// Whether the histogram contains no latencies.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The number of recorded latencies.
+    /// Returns the number of recorded latencies.
     pub fn count(&self) -> u64 {
         self.0.iter().fold(0, |sum, (_, times)| sum.saturating_add(*times))
     }
 
-    /// The latency that a share of all did not exceed, in nanoseconds: 0.99 for the 99th percentile. 0 if
-    /// empty.
+    /// Returns the latency that a share of all latencies does not exceed, in nanoseconds: 0.99 returns the
+    /// 99th percentile. Returns 0 if the histogram is empty.
     pub fn quantile_ns(&self, share: f64) -> u64 {
         let wanted = ((self.count() as f64 * share).ceil() as u64).max(1);
         let mut seen = 0u64;
@@ -111,18 +115,18 @@ impl Histogram {
         at.or(self.0.last()).map_or(0, |(ns, _)| *ns)
     }
 
-    /// The longest, in nanoseconds.
+    /// Returns the longest latency, in nanoseconds.
     pub fn max_ns(&self) -> u64 {
         self.0.last().map_or(0, |(ns, _)| *ns)
     }
 
-    /// The mean, in nanoseconds.
+    /// Returns the mean, in nanoseconds.
     pub fn mean_ns(&self) -> f64 {
         let sum: f64 = self.0.iter().map(|(ns, times)| *ns as f64 * *times as f64).sum();
         if self.is_empty() { 0.0 } else { sum / self.count() as f64 }
     }
 
-    /// Both together.
+    /// Returns the sum of both histograms.
     pub fn merged(&self, other: &Histogram) -> Histogram {
         let mut all: Vec<_> = self.0.iter().chain(&other.0).copied().collect();
         all.sort_unstable();

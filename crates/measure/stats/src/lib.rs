@@ -1,5 +1,5 @@
-//! Statistics of measurements: means, intervals, comparisons, histograms. Independent of the measured
-//! quantity.
+//! Statistics for measurements: means, intervals, comparisons and histograms. They do not depend on the
+//! measured quantity.
 //!
 //! ```
 //! use stats::{Latencies, median, median_interval};
@@ -34,5 +34,5 @@ pub use latencies::{Histogram, Latencies};
 #[cfg(test)]
 mod tests;
 
-/// The probability that a 95 % interval misses the true value.
+/// The probability that a 95 % interval does not contain the true value.
 pub const ALPHA: f64 = 0.05;

@@ -1,5 +1,5 @@
-//! The test bed of a cell: two hosts of a lab, the link between them, and a target and a TCP peer on one of
-//! them. Each part is rebuilt only if the setting requires it, together with the parts that depend on it.
+//! The test bed of a cell: two hosts of a lab, the link between them, and a target and a TCP peer in one of
+//! the hosts. A part is rebuilt only if the setting requires this, together with the parts that depend on it.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, mpsc};
@@ -20,13 +20,14 @@ use reactor::{ListenOptions, Receiver, Sender, StreamOptions, mailbox};
 use crate::own_target::{self, OwnTarget, OwnTargetOptions};
 use crate::tcp;
 
-/// Larger than the outstanding data of any cell, smaller than the memory of most machines.
+/// The size of the volume. It is larger than the outstanding data of any cell, and smaller than the memory of
+/// most machines.
 pub(crate) const VOLUME_BYTES: u64 = 256 << 20;
-/// The link's buffer. No cell fills it, so frames are lost only where a cell configures it: the tables of the
-/// document are not about its "transmit and receive buffer sizes".
+/// The size of the link's buffer. No cell fills it, so frames are lost only if a cell configures a loss: the
+/// tables of the document are not about its "transmit and receive buffer sizes".
 const BUFFER_BYTES: u64 = 64 << 20;
-/// Larger windows are not set on a socket, but left to the kernel, for which the lab provides the space
-/// (`tcp_rmem`): the machine-wide net.core.rmem_max would limit them.
+/// Larger windows are not set on a socket, since the machine-wide net.core.rmem_max would limit them. The
+/// kernel chooses them, and the lab provides the space (`tcp_rmem`).
 const SET_WINDOW_BYTES_MAX: u32 = 1 << 20;
 
 const NAME: &str = "iqn.2026-01.io.linerate:wan";
@@ -39,11 +40,11 @@ pub(crate) struct TestBed {
     unit: Arc<LogicalUnit>,
     wire: Option<Wire>,
     service: Option<Service>,
-    /// The counters of removed wires.
+    /// The frame counters of wires that have been removed.
     before: Counts,
 }
 
-/// The lab, and the setting it was built for.
+/// The lab, with the setting for which it was built.
 struct Wire {
     lab: Arc<Lab>,
     link: LinkKey,
@@ -57,7 +58,7 @@ struct Service {
     key: ServiceKey,
 }
 
-/// The link's rate and MTU, which an interface has from its creation.
+/// The rate and MTU of the link, which an interface gets when it is created.
 #[derive(Clone, PartialEq)]
 struct LinkKey {
     bits_per_s: f64,
@@ -65,14 +66,14 @@ struct LinkKey {
     window_bytes: Option<u32>,
 }
 
-/// Conditions that can be changed while it runs.
+/// The conditions that can be changed while the lab runs.
 #[derive(Clone, PartialEq)]
 struct PathKey {
     rtt_ms: f64,
     loss: f64,
 }
 
-/// The properties of a target that are fixed at its start.
+/// The properties of a target that are fixed when it starts.
 #[derive(Clone, PartialEq)]
 struct ServiceKey {
     link: LinkKey,
@@ -107,13 +108,14 @@ impl ServiceKey {
 }
 
 impl TestBed {
-    /// A test bed with only the volume.
+    /// Creates a test bed with only the volume.
     pub(crate) fn new() -> Result<TestBed, Failure> {
         let unit = own_target::memory(VOLUME_BYTES)?;
         Ok(TestBed { unit, wire: None, service: None, before: Counts::default() })
     }
 
-    /// Whether no part has to be rebuilt for this setting. Otherwise, no client may be connected.
+    /// Whether no part has to be rebuilt for this setting. If a part has to be rebuilt, no client may be
+    /// connected.
     pub(crate) fn fits(&self, setting: &Setting) -> bool {
         let wire = self.wire.as_ref().is_some_and(|wire| {
             (&wire.link, &wire.way) == (&LinkKey::from_setting(setting), &PathKey::from_setting(setting))
@@ -172,18 +174,18 @@ impl TestBed {
         self.service.take().map_or(Ok(()), |service| service.target.stop())
     }
 
-    /// The host of the lab in which clients run.
+    /// Returns the host of the lab in which clients run.
     pub(crate) fn client(&self) -> Option<Site> {
         let lab = Arc::clone(&self.wire.as_ref()?.lab);
         Some(Site::Host { lab, name: CLIENT })
     }
 
-    /// The peer of plain TCP.
+    /// Returns the address of the peer for plain TCP.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         self.service.as_ref().map(|service| service.peer.address)
     }
 
-    /// The URL of the volume with this setting.
+    /// Returns the URL of the volume, with the keys of this setting.
     pub(crate) fn url(&self, setting: &Setting) -> Result<Option<Url>, Failure> {
         let (Some(service), Some(keys)) = (&self.service, setting.way.keys()) else { return Ok(None) };
         let mut url = Url::parse(&service.target.url()).map_err(Failure::failed)?;
@@ -201,7 +203,7 @@ impl TestBed {
         Ok(Some(url))
     }
 
-    /// The frame counters of the lab's links.
+    /// Returns the frame counters of the lab's links.
     pub(crate) fn counts(&self) -> Result<Counts, Failure> {
         let mut all = self.before.clone();
         if let Some(wire) = &self.wire {
@@ -211,7 +213,8 @@ impl TestBed {
     }
 }
 
-/// Two hosts, two ends and a wire share the CPUs: busy polling would take them from the others.
+/// Clients do not poll. Two hosts, two ends and a wire share the CPUs, and polling would take CPU time from
+/// the others.
 pub(crate) const SPIN: Duration = Duration::ZERO;
 
 /// Checks that the machine and the user meet the requirements of a lab, before a result is started.
@@ -231,10 +234,11 @@ fn built(setting: &Setting) -> Result<Lab, Failure> {
 
 fn prepare(host: &mut HostPlan, setting: &Setting) {
     host.congestion.clone_from(&setting.congestion);
-    // An idle connection, between two requests or two cells, would otherwise restart with ten packets.
+    // Without this setting, a connection that was idle between two requests or two cells would restart with
+    // ten packets.
     host.sysctls.push(("net.ipv4.tcp_slow_start_after_idle".to_owned(), "0".to_owned()));
     if let Some(window) = setting.tcp_window_bytes.filter(|window| *window > SET_WINDOW_BYTES_MAX) {
-        // The kernel uses half of a receive buffer for its bookkeeping.
+        // The kernel uses half of a receive buffer for its own data structures.
         let room = format!("4096 131072 {}", 2 * u64::from(window));
         host.sysctls.push(("net.ipv4.tcp_rmem".to_owned(), room));
     }
@@ -243,7 +247,8 @@ fn prepare(host: &mut HostPlan, setting: &Setting) {
 fn conditions(setting: &Setting) -> Conditions {
     Conditions {
         bits_per_s: Some(setting.link_bits_per_s),
-        // A time in a record that is not a valid duration exceeds the lab's maximum, and is rejected there.
+        // If a record contains an invalid time, use one that exceeds the lab's maximum, so that the lab
+        // rejects it.
         delay: Duration::try_from_secs_f64(setting.rtt_ms / 2e3).unwrap_or(Duration::MAX),
         loss: setting.loss,
         mtu: setting.mtu,
@@ -252,7 +257,7 @@ fn conditions(setting: &Setting) -> Conditions {
     }
 }
 
-/// Both ends have the same sockets.
+/// Returns the options of the sockets at both ends.
 pub(crate) fn stream(setting: &Setting) -> StreamOptions {
     let window = setting.tcp_window_bytes.filter(|window| *window <= SET_WINDOW_BYTES_MAX);
     StreamOptions {
@@ -262,23 +267,23 @@ pub(crate) fn stream(setting: &Setting) -> StreamOptions {
     }
 }
 
-/// A peer that serves until it is dropped.
+/// A peer for plain TCP, which serves until it is dropped.
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
-    /// Its thread ends when all senders are dropped.
+    /// The thread ends when all senders have been dropped.
     alive: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Peer {
-    /// Serves on the network of this site.
+    /// Starts a peer on the network of this site.
     pub(crate) fn start(listen: SocketAddr, stream: StreamOptions, site: &Site) -> Result<Peer, Failure> {
         let (alive, end) = mailbox();
         let (tell, bound) = mpsc::channel();
         let site = site.clone();
         let main = move || {
             let ran = site.run(|| serve(listen, stream, end, &tell)).and_then(|served| served);
-            // The receiver has the address, or gets this error.
+            // If the receiver has already received the address, this error is discarded.
             let _ = ran.map_err(|failure| tell.send(Err(failure)));
         };
         let thread = thread::Builder::new().name("peer".to_owned()).spawn(main).map_err(Failure::failed)?;

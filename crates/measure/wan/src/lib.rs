@@ -1,4 +1,4 @@
-//! Document 002's matrix, measured in a dedicated lab.
+//! Measures document 002's matrix in a dedicated lab.
 //!
 //! ```text
 //!   bench::suite::wan ──► conduct: conductor, keeper, view ──► WanCrew ─┬─► ground: lab, target, peer
@@ -6,12 +6,12 @@
 //!                                                                      └─► tcp: plain TCP
 //! ```
 //!
-//! A [`bench_runner::crew::Crew`] whose cells specify the conditions of the path by their setting. Everything runs
-//! in this process, on threads that have entered the hosts of the lab.
+//! The crate provides a [`bench_runner::crew::Crew`] for cells whose setting specifies the conditions of the
+//! path. Everything runs in this process, on threads that have entered the hosts of the lab.
 //!
 //! Reading order: [`begun`] and [`resumed`] (the record), `crew`, `ground` (lab, link, target), `tcp` and
-//! `peer` (plain TCP); [`own_target`] and [`service`] are also for other crates that need a target, or the
-//! peer of plain TCP, in their process.
+//! `peer` (plain TCP). [`own_target`] and [`service`] are also used by other crates that need a target or a
+//! TCP peer in their process.
 //!
 //! ```
 //! let record = wan::begun(model::LinkRate::GIGABIT, true, |suite| suite);
@@ -40,10 +40,10 @@ pub mod tcp;
 
 pub use ground::can_be_made;
 
-/// The default, except in the cells that compare several: that of most systems.
+/// The congestion control, which is the default of most systems, except in the cells that compare several.
 const CONGESTION: &str = "cubic";
 
-/// The kind of storage, for the record: there is nothing outside this process.
+/// The kind of storage in the record. There is no storage outside this process.
 const KIND: &str = "lab";
 
 /// Whether a record belongs to this suite.
@@ -51,14 +51,15 @@ pub fn is_subject(subject: &Subject) -> bool {
     subject.kind == KIND
 }
 
-/// An empty record of the matrix or a part of it over such a link; `shortened` may shorten the suite.
+/// Creates an empty record of the matrix, or of a part of it, over a link with this rate. `shortened` may
+/// shorten the suite.
 pub fn begun(link: LinkRate, quick: bool, shortened: impl FnOnce(Suite) -> Suite) -> Record {
     let plan = WanPlan { link_bits_per_s: link.bits_per_s(), congestion: CONGESTION.to_owned(), quick };
     let suite = shortened(suite(&plan));
     prepare::new_record(subject(link), on_the_volume(suite), facts(link), Vec::new())
 }
 
-/// Limits all cells to the volume.
+/// Limits the spans of all cells to the volume.
 fn on_the_volume(mut suite: Suite) -> Suite {
     for step in &mut suite.steps {
         let bench::plan::Step::Measure { cells, .. } = step else { continue };
@@ -75,7 +76,7 @@ fn subject(link: LinkRate) -> Subject {
         bytes: ground::VOLUME_BYTES,
         block_bytes: 512,
         product: Some(format!("linerate {}, target and initiator, memory", env!("CARGO_PKG_VERSION"))),
-        // All labs are equivalent, so a measurement can be resumed in another one.
+        // All labs with the same link are equivalent, so a measurement can be resumed in another one.
         identity: Some(format!("lab {link}")),
     }
 }
@@ -98,7 +99,7 @@ fn facts(link: LinkRate) -> Facts {
     facts
 }
 
-/// The record of an interrupted matrix.
+/// Returns the record of an interrupted matrix.
 pub fn resumed(folder: &Folder) -> Result<Record, Failure> {
     let record = folder.load()?;
     if !is_subject(&record.subject) {
@@ -108,10 +109,10 @@ pub fn resumed(folder: &Folder) -> Result<Record, Failure> {
     bench_runner::prepare::resumed(record.clone(), &record.subject)
 }
 
-/// The test bed, and the clients on it.
+/// The crew of a WAN measurement: the test bed, and the clients in it.
 pub struct WanCrew {
     ground: TestBed,
-    /// The logged-in clients, and their setting.
+    /// The clients that are logged in, with the properties of their sessions.
     crew: Option<(LocalCrew, SessionKey)>,
 }
 
@@ -129,7 +130,7 @@ impl SessionKey {
 }
 
 impl WanCrew {
-    /// Without clients, and with an empty test bed.
+    /// Creates a crew without clients, and with an empty test bed.
     pub fn new() -> Result<WanCrew, Failure> {
         Ok(WanCrew { ground: TestBed::new()?, crew: None })
     }
@@ -185,7 +186,8 @@ impl WanCrew {
     }
 }
 
-/// A suite of this kind has only cells with settings, but a record from elsewhere may not.
+/// Returns the failure for a cell without a setting. A suite of this kind has none, but a record from another
+/// source may have one.
 fn nothing_to_do(cell: &Cell) -> Failure {
     Failure::refused(format!("cell {} does not specify its network path", cell.name))
 }

@@ -1,5 +1,5 @@
-//! A temporary target in this process for a measurement: one LUN, one reactor thread. `prove` uses one on
-//! loopback, the WAN matrix one in a host of a lab.
+//! A temporary target in this process for a measurement, with one LUN and one reactor thread. `prove` uses
+//! such a target on loopback, and the WAN matrix one in a host of a lab.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,40 +20,40 @@ use nbd_server::{NBD, Nbd};
 use reactor::{DatagramEndpoint, DatagramOptions, StreamOptions};
 use volume::{Volume, VolumeOptions};
 
-/// A command on memory that takes longer than this will never complete.
+/// The deadline of commands. A command on memory that takes longer than this will never complete.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// One reactor thread, so that its cost corresponds to the capacity of one core.
+/// Number of reactor threads. With one, the cost corresponds to the capacity of one core.
 const CORES: usize = 1;
-/// Linerate's initiator has logged out by then.
+/// The time for initiators to log out at shutdown. Linerate's initiator has logged out before.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Options of the target.
 pub struct OwnTargetOptions {
-    /// Its iSCSI name.
+    /// The iSCSI name.
     pub name: &'static str,
     /// The address to listen on; port 0 selects a free one.
     pub listen: SocketAddr,
-    /// Its LUN 0.
+    /// The logical unit at LUN 0.
     pub unit: Arc<LogicalUnit>,
-    /// The options of its sockets.
+    /// The options of the target's sockets.
     pub stream: StreamOptions,
-    /// Also serve NBD and HyperSCSI, on other ports of the same address.
+    /// Whether to also serve NBD and HyperSCSI, on other ports of the same address.
     pub by_all_protocols: bool,
     /// Limits.
     pub limits: Limits,
-    /// The event loop options of its thread.
+    /// The event loop options of the target's thread.
     pub epoll: EpollOptions,
 }
 
-/// A target that serves until [`OwnTarget::stop`].
+/// A target that serves until [`OwnTarget::stop`] is called.
 pub struct OwnTarget {
     /// The listening address.
     pub address: SocketAddr,
-    /// Its NBD address.
+    /// The address for NBD, if it is served.
     nbd: Option<SocketAddr>,
-    /// Its HyperSCSI address, over UDP.
+    /// The address for HyperSCSI over UDP, if it is served.
     hyperscsi: Option<String>,
-    /// The kernel's number of the serving thread.
+    /// The number of the serving thread in the kernel.
     pub thread: u32,
     name: &'static str,
     server: Arc<Server>,
@@ -61,7 +61,7 @@ pub struct OwnTarget {
 }
 
 impl OwnTarget {
-    /// Serves, on the network of this site.
+    /// Starts the target on the network of this site.
     pub fn start(options: OwnTargetOptions, site: &Site) -> Result<OwnTarget, Failure> {
         let (name, epoll, listen) = (options.name, options.epoll, options.listen);
         let (exports, disks) = (nbd(&options)?, hyperscsi(&options));
@@ -84,7 +84,7 @@ impl OwnTarget {
             thread::Builder::new().name("target".to_owned()).spawn(main).map_err(Failure::failed)
         });
         let threads = threads.collect::<Result<_, _>>()?;
-        // The waiting side must not keep these senders, or it would not detect the end of the threads.
+        // Drop these senders, or the receiving side would not detect the end of the threads.
         drop((report, number));
         let addresses = bound.recv().map_err(|_| Failure::failed("the target did not start"))?;
         let addresses =
@@ -99,22 +99,22 @@ impl OwnTarget {
         Ok(OwnTarget { address: *address, nbd, hyperscsi, thread, name, server, threads })
     }
 
-    /// The URL of its LUN, for clients on the same network.
+    /// Returns the URL of the LUN, for clients on the same network.
     pub fn url(&self) -> String {
         format!("iscsi://{}/{}/0", self.address, self.name)
     }
 
-    /// The URL of its NBD export, if it has one.
+    /// Returns the URL of the NBD export, if NBD is served.
     pub fn nbd_url(&self) -> Option<String> {
         self.nbd.map(|address| format!("nbd://{address}/"))
     }
 
-    /// The URL of its HyperSCSI LUN, if it has one.
+    /// Returns the URL of the HyperSCSI LUN, if HyperSCSI is served.
     pub fn hyperscsi_url(&self) -> Option<String> {
         self.hyperscsi.as_ref().map(|place| format!("{place}/{HYPERSCSI}/0"))
     }
 
-    /// Ends its sessions and waits for its thread.
+    /// Ends the target's sessions, and waits for its threads.
     pub fn stop(self) -> Result<(), Failure> {
         self.server.shutdown(GRACE);
         for thread in self.threads {
@@ -124,7 +124,7 @@ impl OwnTarget {
     }
 }
 
-/// A logical unit in memory, of this many bytes.
+/// Creates a logical unit in memory, with this size.
 pub fn memory(bytes: u64) -> Result<Arc<LogicalUnit>, Failure> {
     let device = RamDevice::new(RamOptions::new(bytes)).map_err(Failure::failed)?;
     let options = LogicalUnitOptions { identity: Identity::new(*ANY_UUID), removable: false, thin: None };
@@ -132,10 +132,11 @@ pub fn memory(bytes: u64) -> Result<Arc<LogicalUnit>, Failure> {
     volume.and_then(|volume| LogicalUnit::new(volume, options)).map_err(Failure::failed)
 }
 
-/// The volume exists for one measurement and is only used by Linerate's initiator: any identity will do.
+/// The identity of the volume. The volume exists for one measurement, and only Linerate's initiator uses it,
+/// so any identity is sufficient.
 const ANY_UUID: &[u8; 16] = b"linerate's proof";
 
-/// TLS is optional.
+/// Returns the configuration of NBD, with optional TLS.
 fn nbd(options: &OwnTargetOptions) -> Result<nbd_server::Config, Failure> {
     let export = nbd_server::Export {
         name: options.name.to_owned(),
@@ -151,7 +152,7 @@ fn nbd(options: &OwnTargetOptions) -> Result<nbd_server::Config, Failure> {
     Ok(nbd_server::Config { exports: vec![Arc::new(export)], tls, ..nbd_server::Config::default() })
 }
 
-/// A target with the protocol's name, without access control.
+/// Returns the configuration of HyperSCSI, without access control.
 fn hyperscsi(options: &OwnTargetOptions) -> hyperscsi_server::Config {
     let (volume, unit) = (options.name.to_owned(), Arc::clone(&options.unit));
     let target = hyperscsi_server::Target {
@@ -163,7 +164,7 @@ fn hyperscsi(options: &OwnTargetOptions) -> hyperscsi_server::Config {
     hyperscsi_server::Config { targets: vec![Arc::new(target)], random }
 }
 
-/// The address of a protocol over UDP; bursts of a whole window wait in the receive buffer.
+/// Returns the address of a protocol over UDP. The receive buffer has space for bursts of a whole window.
 fn datagrams(at: SocketAddr) -> ListenAddress {
     ListenAddress::Datagrams(DatagramOptions {
         endpoint: DatagramEndpoint::Udp(at),

@@ -1,5 +1,5 @@
-//! Plain TCP as a cell: bytes in one direction at full speed between the client's host and the peer in the server's, and the
-//! service that answers them ([`keep`]).
+//! Measures plain TCP as a cell: bytes in one direction at full speed, between the client's host and the peer
+//! in the server's host. Also contains the service of the peer ([`keep`]).
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -19,11 +19,12 @@ use bench_runner::crew::{CellOutcome, Progress, gather};
 use host::{Epoll, EpollOptions, cputime};
 use reactor::{Listener, Sender, Stream, StreamOptions, mailbox};
 
-/// The length of a request to the peer. Small, so that a slow flow is counted in fine steps.
+/// The length of a request to the peer. It is small, so that the bytes of a slow flow are counted in small
+/// steps.
 const PIECE_BYTES: u32 = 16 << 10;
-/// More data outstanding than any window of the matrix, so that the window is the limit.
+/// The amount of outstanding data. It exceeds any window of the matrix, so that the window is the limit.
 const UNDER_WAY_BYTES: u32 = 32 << 20;
-/// Of a system call.
+/// Maximum number of bytes of a system call.
 const CALL_BYTES: usize = 256 << 10;
 /// The interval of samples.
 const INTERVAL: Duration = Duration::from_millis(50);
@@ -38,7 +39,7 @@ pub(crate) struct TcpFlow {
 }
 
 impl TcpFlow {
-    /// Measures it from this site.
+    /// Measures the flow from this site.
     pub(crate) async fn measure(
         self,
         site: &Site,
@@ -104,23 +105,23 @@ impl TcpFlow {
     }
 }
 
-/// The events to report.
+/// The event to report after new bytes.
 enum Heard {
     Nothing,
     Counting,
     Sample(Sample),
 }
 
-/// Counts bytes into samples. A flow has no requests: it counts as consecutive blocks of the cell's length,
-/// each of which takes as long as its bytes take to arrive.
+/// Converts the byte count to samples. A flow has no requests, so each consecutive block of the cell's length
+/// counts as one. Its latency is the time in which its bytes arrive.
 struct Log {
     direction: Direction,
     block_bytes: u64,
     begin: Instant,
     end: Instant,
-    /// The time of the next check.
+    /// The time of the next sample.
     next: Instant,
-    /// The start of the current sample, and the bytes by then.
+    /// The start of the current sample, and the number of bytes at that time.
     since: Option<(Instant, u64)>,
     samples: Vec<Sample>,
     service: Vec<(u64, u64)>,
@@ -163,7 +164,7 @@ impl Log {
 
     fn sample(&mut self, since: Instant, now: Instant, before: u64, bytes: u64) -> Sample {
         let seconds = (now - since).as_secs_f64();
-        // Counted from the start, so that partial blocks are not lost between samples.
+        // Blocks are counted from the start of the flow, so that partial blocks are not lost between samples.
         let blocks = (before + bytes) / self.block_bytes - before / self.block_bytes;
         let block_s = if bytes > 0 { seconds * self.block_bytes as f64 / bytes as f64 } else { 0.0 };
         if blocks > 0 {
@@ -212,21 +213,22 @@ impl Log {
     }
 }
 
-/// A record may contain anything: an invalid time counts as zero.
+/// Converts seconds to a duration. A record may contain any number; an invalid one counts as zero.
 fn seconds(seconds: f64) -> Duration {
     const DAY_S: f64 = 86_400.0;
     Duration::try_from_secs_f64(seconds.min(DAY_S)).unwrap_or_default()
 }
 
-/// The maximum of concurrent connections; further ones are closed immediately. A connection that is idle for
-/// `raw::SILENCE_MAX` is also closed, so that idle peers do not block others.
+/// Maximum number of concurrent connections. Further connections are closed immediately. A connection that is
+/// idle for `raw::SILENCE_MAX` is also closed, so that idle peers do not block others.
 pub const CONNECTIONS_MAX: u32 = 64;
-/// The memory that each connection reads and writes repeatedly: larger than the caches of most cores.
+/// The amount of memory that each connection reads and writes repeatedly. It exceeds the caches of most
+/// cores.
 const MEMORY_BYTES: usize = 4 << 20;
 /// The delay after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Serves all connections; never returns.
+/// Serves all connections. Never returns.
 pub async fn keep(listener: &dyn Listener) -> Infallible {
     let present = Rc::new(Cell::new(0));
     loop {
@@ -237,7 +239,7 @@ pub async fn keep(listener: &dyn Listener) -> Infallible {
                 }
             }
             Err(error) => {
-                // No file descriptors or no memory: some may become available later.
+                // There may be no file descriptors or no memory, which may become available later.
                 tracing::warn!(%error, "cannot accept a connection");
                 reactor::sleep(PAUSE).await;
             }
@@ -248,12 +250,12 @@ pub async fn keep(listener: &dyn Listener) -> Infallible {
 async fn answer(_slot: ConnectionSlot, stream: Box<dyn Stream>) {
     let mut memory = vec![0x5a; MEMORY_BYTES];
     if let Err(error) = raw::serve(&*stream, &mut memory).await {
-        // A client that is done disconnects in the middle, which is not a failure.
+        // A client disconnects while requests are outstanding, which is not a failure.
         tracing::debug!(peer = %stream.peer(), %error, "a connection closed unexpectedly");
     }
 }
 
-/// A counted connection.
+/// A connection that is counted as long as this exists.
 struct ConnectionSlot(Rc<Cell<u32>>);
 
 impl ConnectionSlot {
@@ -300,7 +302,7 @@ mod tests {
         let run = log.run();
         assert_eq!((run.bytes(), run.writes.ios, run.reads.ios, run.samples.len()), (2 << 20, 32, 0, 2));
         assert!((run.seconds - 0.1).abs() < 1e-9);
-        // One block after the other: the product of the rate and the time of each is one.
+        // The blocks follow each other, so the product of their rate and mean latency is one.
         let under_way = run.writes.ios as f64 / run.seconds * run.writes.service.mean_ns() / 1e9;
         assert!((under_way - 1.0).abs() < 0.01, "{under_way}");
     }

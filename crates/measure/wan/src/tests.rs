@@ -1,5 +1,5 @@
-//! Scenes in a lab. They need the right to create network namespaces, and are skipped with a message without
-//! it.
+//! Scenarios in a lab. They require the permission to create network namespaces; without it, they are skipped
+//! with a message.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::ground::TestBed;
 use super::*;
 use bench_runner::crew::Crew;
 
-/// Slow, so that even a machine that is busy with other tests can carry it.
+/// The link rate. It is low, so that even a machine that is busy with other tests can transfer the data.
 const BITS_PER_S: f64 = 50e6;
 
 fn cells() -> BTreeMap<String, Cell> {
@@ -26,7 +26,7 @@ fn may_make_a_lab() -> bool {
     made.inspect_err(|why| eprintln!("skipped: {why}")).is_ok()
 }
 
-/// Measures these cells, one after the other, by one crew.
+/// Measures these cells, one after the other, with one crew.
 fn measured(names: &[&str]) -> Vec<CellRun> {
     let cells = cells();
     let stop = Stop { warm_up_s: 0.3, ..Stop::after(0.3) };
@@ -88,14 +88,14 @@ fn each_cell_is_measured_over_the_way_that_its_setting_names() {
     assert!(runs.iter().all(|run| run.total(|run| run.errors as f64) == 0.0), "{runs:?}");
     assert!((2.0..9.0).contains(&median_ms(&runs[0])), "{}", median_ms(&runs[0]));
     assert!(median_ms(&runs[1]) >= 10.0, "{}", median_ms(&runs[1]));
-    // Two round trips: the command and its R2T, the data and the status.
+    // The write takes two round trips: one for the command and its R2T, and one for the data and the status.
     assert!(median_ms(&runs[2]) >= 20.0, "{}", median_ms(&runs[2]));
     assert!((10.0..20.0).contains(&median_ms(&runs[3])), "{}", median_ms(&runs[3]));
     let payload = model::link::Link::ethernet(BITS_PER_S, 1500).payload_per_s();
     for tcp in &runs[4..] {
         let share = tcp.bytes_per_s() / payload;
-        // A run that starts with a burst from the link's buffer may count slightly more than was sent in its
-        // time.
+        // A run that starts while the link's buffer contains a burst may count slightly more than was sent in
+        // its time.
         assert!((0.1..1.05).contains(&share), "{}: {share}", tcp.cell);
     }
 }

@@ -1,9 +1,10 @@
-//! Mutual authentication by a shared secret, without transmitting it, and keys for this connection.
+//! Mutual authentication by a shared secret, which is not transmitted, and creation of the keys for a
+//! connection.
 //!
-//! The protocol is the Noise Protocol Framework (revision 34), from the crate `snow`: pattern NN, with the
-//! hash of the secret as a pre-shared key that is mixed in first ([`PATTERN`]). The unauthenticated part is
-//! in clear text, so that a peer of another version can be detected; the versions are also in Noise's
-//! prologue.
+//! The protocol is the Noise Protocol Framework (revision 34), implemented by the crate `snow`: pattern NN,
+//! with the hash of the secret as a pre-shared key that is mixed in first ([`PATTERN`]). The first messages
+//! contain the version in clear text, so that a peer with a different version can be detected. The versions
+//! are also part of Noise's prologue.
 //!
 //! ```text
 //!   coordinator                         agent
@@ -13,7 +14,7 @@
 //!                                       Keys
 //! ```
 //!
-//! Each phase is a type that is consumed by the next; a value of [`Keys`] means that the peer is
+//! Each phase is a type that the next phase consumes. A value of [`Keys`] proves that the peer is
 //! authenticated.
 
 use std::rc::Rc;
@@ -27,14 +28,14 @@ use snow::{Builder, HandshakeState};
 use super::{PROTOCOL, STRANGER_BYTES_MAX, Secret};
 use crate::wire::Seal;
 
-/// The Noise protocol.
+/// The name of the Noise protocol.
 pub const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 
 /// The program and its version.
 const PROGRAM: &str = concat!("linerate ", env!("CARGO_PKG_VERSION"));
 
-/// The first message of each side. Its first field distinguishes linerate on a wrong port from other
-/// programs. It has the fields of protocol 1, which compares versions before it checks the nonce.
+/// The first message of each side. Its first field distinguishes Linerate from other programs that listen on
+/// the port. The fields are those of protocol 1, which compares versions before it checks the nonce.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Hello {
@@ -45,31 +46,31 @@ struct Hello {
     noise: String,
 }
 
-/// An agent's reply to a coordinator with a wrong secret.
+/// The reply of an agent to a coordinator with a wrong secret.
 const WRONG_SECRET: &[u8] = br#""wrong_secret""#;
 
-/// The reason for a failed handshake.
+/// The reason why a handshake failed.
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum Refusal {
-    /// The message is not of this protocol.
+    /// The message does not belong to this protocol.
     #[display("the peer is not a linerate agent")]
     NotOurs,
-    /// The peer has another version.
+    /// The peer has a different version.
     #[display(
         "the peer is {theirs}, but this is {PROGRAM} with protocol {PROTOCOL}: both must have the same \
          version"
     )]
     OtherVersion {
-        /// The version that the peer reports. The peer is not authenticated.
+        /// The version that the peer reports. At this point, the peer is not authenticated.
         theirs: foreign::Text,
     },
     /// The coordinator does not have the agent's secret.
     #[display("its secret is different from the local one")]
     WrongSecret,
-    /// The peer accepted our proof but could not provide one: it does not have the secret either.
+    /// The peer accepted our proof, but could not provide its own, so it does not have the secret.
     #[display("the peer poses as an agent, but does not have the secret")]
     Impostor,
-    /// The peer replays a coordinator's message to another agent, or from another time.
+    /// The peer replays a message that a coordinator sent to another agent, or at another time.
     #[display("the peer does not have the secret, and replays messages of other agents")]
     Replayed,
 }
@@ -77,42 +78,42 @@ pub enum Refusal {
 /// The keys of one connection, one for each direction.
 #[derive(Debug)]
 pub struct Keys {
-    /// For messages of this side.
+    /// Encrypts the messages of this side.
     pub ours: Seal,
     /// Decrypts received messages.
     pub theirs: Seal,
 }
 
-/// A coordinator that has sent its hello, which also proves its identity.
+/// A coordinator that has sent its hello, which also proves that it has the secret.
 #[derive(Debug)]
 pub struct Greeting {
     noise: HandshakeState,
     hello: Vec<u8>,
 }
 
-/// An agent that has replied to a hello, and thereby proved its identity.
+/// An agent that has replied to a hello, which proves that it has the secret.
 #[derive(Debug)]
 pub struct Greeted {
     keys: Keys,
 }
 
 impl Greeting {
-    /// The coordinator's first message.
+    /// Creates the coordinator's first message.
     pub fn new(secret: &Secret) -> Greeting {
         let mut noise = noise(secret, |builder| builder.build_initiator());
         let hello = hello(&written(&mut noise));
         Greeting { noise, hello }
     }
 
-    /// The message to send.
+    /// Returns the message to send.
     pub fn message(&self) -> &[u8] {
         &self.hello
     }
 
-    /// Processes the agent's reply; returns the frame that confirms it, and the keys.
+    /// Processes the agent's reply. Returns the frame that confirms the reply, and the keys.
     ///
     /// # Errors
-    /// The reason for a failed handshake.
+    /// Returns the reason if the handshake fails.
     pub fn answered(mut self, answer: &[u8]) -> Result<(Vec<u8>, Keys), Refusal> {
         if answer == WRONG_SECRET {
             return Err(Refusal::WrongSecret);
@@ -126,8 +127,8 @@ impl Greeting {
 }
 
 impl Greeted {
-    /// Processes the hello of an unauthenticated peer; returns the reply. A peer of another version also gets
-    /// one, so that it can report the mismatch.
+    /// Processes the hello of an unauthenticated peer, and returns the reply. A peer with a different version
+    /// also gets a reply, so that it can report the mismatch.
     pub fn by(hello_of_theirs: &[u8], secret: &Secret) -> (Option<Vec<u8>>, Result<Greeted, Refusal>) {
         let proof = match parse(hello_of_theirs) {
             Ok(proof) => proof,
@@ -142,7 +143,7 @@ impl Greeted {
         (Some(answer), Ok(Greeted { keys: Keys::new(noise) }))
     }
 
-    /// Checks the coordinator's confirmation, which cannot be a replay.
+    /// Checks the coordinator's confirmation, which proves that its hello was not a replay.
     ///
     /// # Errors
     /// [`Refusal::Replayed`]
@@ -162,12 +163,13 @@ impl Keys {
     }
 }
 
-/// One side of a handshake, in its initial state.
+/// Creates the initial state of one side of a handshake.
 fn noise(
     secret: &Secret,
     build: impl FnOnce(Builder<'_>) -> Result<HandshakeState, snow::Error>,
 ) -> HandshakeState {
-    // Hashes a secret of any length to 32 bytes; a short one, which could be guessed, was rejected before.
+    // The hash has 32 bytes for a secret of any length. Short secrets, which could be guessed, were rejected
+    // earlier.
     let key: [u8; 32] =
         Sha256::new().chain_update(b"linerate agents' secret: ").chain_update(&*secret.0).finalize().into();
     let prologue = format!("{PROGRAM} {PROTOCOL}");
@@ -176,7 +178,7 @@ fn noise(
     builder.and_then(build).expect("the pattern has this one key, and the system random numbers")
 }
 
-/// The next message of a handshake, to be sent by this side.
+/// Returns the next message of a handshake, for this side to send.
 fn written(noise: &mut HandshakeState) -> Vec<u8> {
     let mut message = vec![0; STRANGER_BYTES_MAX];
     let bytes = noise.write_message(&[], &mut message).expect("it is our turn, and there is room");
@@ -190,7 +192,7 @@ fn hello(noise: &[u8]) -> Vec<u8> {
     serde_json::to_vec(&hello).expect("texts and numbers are always JSON")
 }
 
-/// The handshake message in a hello of our version.
+/// Returns the handshake message in a hello of our version.
 fn parse(hello: &[u8]) -> Result<Vec<u8>, Refusal> {
     let hello: Hello = serde_json::from_slice(hello).map_err(|_| Refusal::NotOurs)?;
     if hello.linerate_bench != PROTOCOL || hello.program != PROGRAM {
@@ -201,7 +203,7 @@ fn parse(hello: &[u8]) -> Result<Vec<u8>, Refusal> {
 }
 
 impl Refusal {
-    /// Whether one side does not have the other's secret.
+    /// Whether the two sides do not have the same secret.
     pub fn is_about_secrets(&self) -> bool {
         matches!(self, Refusal::WrongSecret | Refusal::Impostor | Refusal::Replayed)
     }
@@ -223,7 +225,7 @@ pub(super) mod tests {
         secret("incorrect horse battery")
     }
 
-    /// A coordinator and an agent with these secrets; returns the result of each side.
+    /// Runs the handshake of a coordinator and an agent with these secrets. Returns the result of each side.
     pub(in super::super) fn meet(
         coordinators: &Secret,
         agents: &Secret,

@@ -1,8 +1,9 @@
-//! Messages after authentication: orders of the coordinator, and notifications of the agent.
+//! Messages after the authentication: orders of the coordinator, and notifications of the agent.
 //!
-//! The response to an order is the notifications named at it, or [`Notification::Failed`]. The next order is
-//! sent after the response. The exceptions are [`Order::Stop`] and [`Order::Alive`], which can be sent at any
-//! time. While an agent works, it sends progress notifications. A side that is idle for [`PATIENCE`] is lost.
+//! The response to an order consists of the notifications that are listed at the order, or of
+//! [`Notification::Failed`]. The next order is sent after the response, except [`Order::Stop`] and
+//! [`Order::Alive`], which can be sent at any time. While an agent executes an order, it sends progress
+//! notifications. A side that sends nothing for [`PATIENCE`] counts as lost.
 
 use std::time::Duration;
 
@@ -10,17 +11,18 @@ use bench::plan::{Cell, Span, Stop};
 use bench::record::{ClientRun, Facts, Sample};
 use serde::{Deserialize, Serialize};
 
-/// The longest time between two messages of a side; keepalives fill pauses.
+/// The maximum time between two messages of a side. Keepalives are sent in pauses.
 pub const BREATH: Duration = Duration::from_secs(1);
 
-/// A side that is idle for this long is lost: ten keepalives, since the measurement may saturate the network.
+/// The time after which an idle side counts as lost. It is ten times the interval of keepalives, since the
+/// measurement may saturate the network.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An order to an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Order {
-    /// Open the storage to measure: [`Notification::Opened`]. The first order.
+    /// Open the storage to measure: [`Notification::Opened`]. This must be the first order.
     Open(Open),
     /// Report the time: [`Notification::Time`].
     Time,
@@ -31,9 +33,10 @@ pub enum Order {
         /// The cell, with this agent's roles.
         cell: Cell,
     },
-    /// Run them: [`Notification::Counting`] and [`Notification::Sample`]s, then [`Notification::Ended`].
+    /// Run these roles: [`Notification::Counting`] and [`Notification::Sample`]s, and then
+    /// [`Notification::Ended`].
     Run(Run),
-    /// End the run, which then reports its results as if its time were over.
+    /// End the run. It reports its results as if its time had passed.
     Stop,
     /// Deallocate the blocks of a part of the storage: [`Notification::Purged`], then [`Notification::Done`].
     Purge {
@@ -50,19 +53,19 @@ pub enum Order {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Open {
-    /// As on the command line of `linerate bench`, but without secrets: each agent has its own.
+    /// The storage as on the command line of `linerate bench`, but without secrets: each agent has its own.
     pub place: String,
-    /// Whether anything will be written.
+    /// Whether the measurement writes to the storage.
     pub write: bool,
-    /// Connections of each session; overrides the URL.
+    /// The number of connections of each session; overrides the URL.
     pub connections: Option<u16>,
-    /// Congestion control of its sockets; overrides the URL.
+    /// The congestion control of the agent's sockets; overrides the URL.
     pub congestion: Option<String>,
-    /// The busy-poll time of a thread before it sleeps, in microseconds.
+    /// The time for which a thread polls before it sleeps, in microseconds.
     pub poll_us: u64,
 }
 
-/// A run of the roles that were prepared.
+/// A run of the prepared roles.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Run {
@@ -72,13 +75,13 @@ pub struct Run {
     pub start_ns: u64,
 }
 
-/// A notification of an agent.
+/// A notification from an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Notification {
-    /// The agent works for another coordinator. Nothing follows.
+    /// The agent works for another coordinator. No further notification follows.
     Busy {
-        /// For whom: an address.
+        /// The address of that coordinator.
         coordinator: String,
     },
     /// The storage is open.
@@ -114,33 +117,33 @@ pub enum Notification {
     },
     /// The progress of a purge.
     Purged {
-        /// Bytes.
+        /// The number of bytes that have been purged.
         done_bytes: u64,
-        /// Of so many.
+        /// The number of bytes to purge.
         of_bytes: u64,
     },
-    /// It is done.
+    /// The order has been executed.
     Done,
     /// The order failed.
     Failed {
         /// The exit code for this kind of failure.
         code: u8,
-        /// Why.
+        /// The reason, in a sentence.
         sentence: String,
     },
     /// A keepalive of the agent.
     Alive,
 }
 
-/// The storage, from the agent's point of view.
+/// The storage as the agent sees it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Opened {
-    /// Its capacity.
+    /// The capacity, in bytes.
     pub bytes: u64,
-    /// Its logical block.
+    /// The length of a logical block, in bytes.
     pub block_bytes: u32,
-    /// Distinguishes it from other storage; `None` if it exists only in the agent.
+    /// Distinguishes this storage from other storage; `None` if it exists only in the agent.
     pub identity: Option<String>,
     /// Facts about the agent's machine and its path to the storage.
     pub facts: Facts,
@@ -152,9 +155,9 @@ pub struct Opened {
 pub struct RoleReport {
     /// The client's result.
     pub run: ClientRun,
-    /// The statistics of its sessions as text.
+    /// The statistics of the client's sessions, as text.
     pub tables: Vec<String>,
-    /// Its actual start, by the agent's clock.
+    /// The actual start time, by the agent's clock.
     pub started_ns: u64,
 }
 
@@ -165,19 +168,19 @@ impl Order {
     /// Parses a message.
     ///
     /// # Errors
-    /// It is not an order.
+    /// Fails if the message is not an order.
     pub fn parse(message: &[u8]) -> Result<Order, Unintelligible> {
         serde_json::from_slice(message)
     }
 
-    /// The message to send.
+    /// Returns the message to send.
     pub fn text(&self) -> Vec<u8> {
         json(self)
     }
 }
 
 impl Notification {
-    /// Whether it is a progress notification.
+    /// Whether this is a progress notification.
     pub fn is_progress(&self) -> bool {
         matches!(self, Notification::Counting | Notification::Sample { .. } | Notification::Purged { .. })
     }
@@ -185,12 +188,12 @@ impl Notification {
     /// Parses a message.
     ///
     /// # Errors
-    /// It is not a notification.
+    /// Fails if the message is not a notification.
     pub fn parse(message: &[u8]) -> Result<Notification, Unintelligible> {
         serde_json::from_slice(message)
     }
 
-    /// The message to send.
+    /// Returns the message to send.
     pub fn text(&self) -> Vec<u8> {
         json(self)
     }

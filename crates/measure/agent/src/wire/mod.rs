@@ -11,14 +11,15 @@
 //!                                     ◀──────────  Notification
 //! ```
 //!
-//! Every message is JSON in a [`frame`]: a length and that many bytes. [`handshake`] authenticates both sides
-//! by the secret and makes keys for this connection; [`seal`] encrypts every later message; [`message`]
-//! defines the messages.
+//! Every message is JSON in a [`frame`]: a length, followed by this number of bytes. [`handshake`]
+//! authenticates both sides by the secret, and creates keys for the connection. [`seal`] encrypts every later
+//! message, and [`message`] defines the messages.
 //!
-//! Security: without the secret it is impossible to give orders, to impersonate an agent, to read messages,
-//! or to modify, replay, drop or reflect them undetected. Recorded traffic stays confidential if the secret
+//! Security: without the secret, nobody can give orders, impersonate an agent or read messages, or modify,
+//! replay, drop or reflect messages undetected. Recorded traffic remains confidential even if the secret
 //! leaks later (forward secrecy). A short secret is not protected against offline guessing by an
-//! eavesdropper, since the first message proves knowledge of it; therefore short secrets are rejected.
+//! eavesdropper, since the first message proves knowledge of the secret. Therefore, short secrets are
+//! rejected.
 
 use std::fmt;
 use std::rc::Rc;
@@ -30,25 +31,26 @@ use zeroize::Zeroizing;
 pub mod handshake;
 pub mod message;
 
-/// The protocol version. Coordinator and agents must have the same one. They must also be the same program,
-/// because if both sides interpreted a workload differently, it would be measured wrongly.
+/// The protocol version. The coordinator and all agents must have the same protocol version and the same
+/// program version: if they interpreted a workload differently, the measurement would be wrong.
 pub const PROTOCOL: u32 = 3;
 
-/// The maximum length of frames before authentication.
+/// The maximum length of a frame before authentication.
 pub const STRANGER_BYTES_MAX: usize = 1024;
 
-/// The maximum length of later frames: a result with a day's samples and all its latencies takes 20 MB.
+/// The maximum length of a frame after authentication. A result with the samples of a day and all latencies
+/// takes 20 MB.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
-/// The shared secret of coordinator and agents.
+/// The secret that the coordinator and its agents share.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
-    /// A shorter one could be guessed offline by an eavesdropper.
+    /// The minimum length. An eavesdropper could guess a shorter secret offline.
     pub const BYTES_MIN: usize = 16;
 
-    /// `None` if it is too short.
+    /// Returns `None` if the secret is too short.
     pub fn new(bytes: &[u8]) -> Option<Secret> {
         (bytes.len() >= Secret::BYTES_MIN).then(|| Secret(Zeroizing::new(bytes.to_vec())))
     }
@@ -67,37 +69,38 @@ pub struct Frames {
     limit: usize,
 }
 
-/// The length in a frame's header exceeds the limit.
+/// The length in a frame's header exceeds the maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 #[display("it sent a message of {bytes} bytes, which is too long")]
 pub struct TooLong {
-    /// The length in the frame's header.
+    /// The length in the frame's header, in bytes.
     pub bytes: usize,
 }
 
 const LENGTH: usize = 4;
 
 impl Frames {
-    /// An empty buffer, with a limit of `limit` bytes per frame.
+    /// Creates an empty buffer for frames of up to `limit` bytes.
     pub fn new(limit: usize) -> Frames {
         Frames { bytes: Vec::new(), limit }
     }
 
-    /// Sets the limit, from the next frame on.
+    /// Sets the maximum length, from the next frame on.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
-    /// Adds received bytes. A caller that takes complete frames before adding more never stores more than one
-    /// frame and the bytes received with its end: memory is not allocated for a claimed length.
+    /// Adds received bytes. If the caller takes complete frames before it adds more bytes, the buffer never
+    /// contains more than one frame and the bytes received together with the frame's end. No memory is
+    /// allocated on the basis of a frame's claimed length.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next frame, once it is complete.
+    /// Returns the next frame, once it is complete.
     ///
     /// # Errors
-    /// Its length exceeds the limit.
+    /// The length of the frame exceeds the maximum.
     pub fn take(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
         let Some(length) = self.bytes.first_chunk::<LENGTH>() else { return Ok(None) };
         let length = u32::from_be_bytes(*length) as usize;
@@ -114,52 +117,53 @@ impl Frames {
     }
 }
 
-/// The message as one frame.
+/// Formats a message as one frame.
 ///
 /// # Errors
-/// It is too long for one.
+/// The message is too long for a frame.
 pub fn framed(message: &[u8]) -> Result<Vec<u8>, TooLong> {
     let length = u32::try_from(message.len()).map_err(|_| TooLong { bytes: message.len() })?;
     Ok([&length.to_be_bytes(), message].concat())
 }
 
-/// The maximum length of a Noise transport message, and the length of its authentication tag.
+/// The maximum length of a Noise transport message; `CODE` is the length of its authentication tag.
 const PIECE: usize = 65_535;
-// Encrypted and authenticated messages: each is sent as transport messages of Noise (revision 34, section 5)
+// Encrypted and authenticated messages. Each is sent as transport messages of Noise (revision 34, section 5)
 // of at most 65,535 bytes. Their numbers are not sent, since TCP keeps the order. Decryption fails if a
-// message was replayed, dropped, reflected or truncated, or is from another connection.
+// message was replayed, dropped, reflected or truncated, or if it comes from another connection.
 //
 // The encrypted content starts with the length of the message, so that the pieces of one message cannot be
 // mistaken for another.
 
 const CODE: usize = 16;
-/// The keys of a connection, and the number of transport messages encrypted with them in one direction.
+/// The keys of a connection, with the number of transport messages that have been encrypted in one direction.
 pub struct Seal {
     keys: Rc<StatelessTransportState>,
     number: u64,
 }
 
-/// The message is not from the peer: there is an attacker in between, or one side violates the protocol.
+/// The message does not come from the peer: there is an attacker on the path, or one side violates the
+/// protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 #[display("a message was modified in transit, or was not sent by the peer")]
 pub struct Forged;
 
 impl Seal {
-    /// At the first message of its direction.
+    /// Creates the state before the first message of a direction.
     fn new(keys: Rc<StatelessTransportState>) -> Seal {
         Seal { keys, number: 0 }
     }
 
-    /// The message as a frame.
+    /// Encrypts a message as a frame.
     ///
     /// # Errors
-    /// It is too long for one.
+    /// The message is too long for a frame.
     pub fn close(&mut self, message: &[u8]) -> Result<Vec<u8>, TooLong> {
         let length = u32::try_from(message.len()).map_err(|_| TooLong { bytes: message.len() })?;
         let plain = [&length.to_be_bytes(), message].concat();
         let (mut sealed, mut piece) = (Vec::with_capacity(plain.len() + CODE), vec![0; PIECE]);
         for part in plain.chunks(PIECE - CODE) {
-            // 2^64 pieces are never sent.
+            // The number cannot reach 2^64, which Noise does not permit.
             let written = self.keys.write_message(self.number, part, &mut piece);
             sealed.extend_from_slice(&piece[..written.expect("a part fits into a piece with its code")]);
             self.number += 1;
@@ -167,10 +171,11 @@ impl Seal {
         framed(&sealed)
     }
 
-    /// Decrypts the message in a frame, if it is the next one. After a failure, all later messages fail.
+    /// Decrypts the message in a frame, which must be the peer's next message. After a failure, the caller
+    /// must close the connection.
     ///
     /// # Errors
-    /// It is not the peer's next message.
+    /// The frame does not contain the peer's next message.
     pub fn open(&mut self, frame: &[u8]) -> Result<Vec<u8>, Forged> {
         let (mut plain, mut part) = (Vec::with_capacity(frame.len()), vec![0; PIECE]);
         for piece in frame.chunks(PIECE) {
@@ -223,7 +228,7 @@ mod tests {
         }
     }
 
-    /// The encryption of one side, and the decryption of the other.
+    /// Returns the encryption of one side, and the decryption of the other side.
     fn seals() -> (Seal, Seal) {
         let (coordinator, agent) = meet(&right(), &right());
         (coordinator.expect("keys").ours, agent.expect("keys").theirs)

@@ -1,4 +1,4 @@
-//! The end of a lab, and its complete removal.
+//! Tests the end of a lab, and its complete removal. ~ 22 the thread sets its name once it runs
 
 use std::fs;
 

@@ -1,5 +1,5 @@
-//! Tests with real labs. They need the right to create network namespaces and /dev/net/tun; without it, each
-//! test is skipped with a message.
+//! Tests with real labs. They require the permission to create network namespaces and to use /dev/net/tun.
+//! Without it, each test is skipped with a message.
 
 mod scene;
 

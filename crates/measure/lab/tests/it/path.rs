@@ -1,4 +1,4 @@
-//! The effects of a link on its traffic.
+//! Tests the effects of a link on its traffic.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use lab::{Conditions, Direction, Plan, Spread};
 
 use crate::scene::{build, connection, host, losses, pair, round_trip, send, udp};
 
-/// More than a datagram takes, even on a busy machine.
+/// A time longer than any datagram takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 fn gigabit() -> Conditions {
@@ -23,7 +23,7 @@ fn a_packet_longer_than_the_path_carries_vanishes_without_a_word() {
     let Some(lab) = build(&plan) else { return };
     let (from, _) = udp(host(&lab, "client"));
     let (to, address) = udp(host(&lab, "server"));
-    // IPv4 and UDP take 28 bytes.
+    // The IPv4 and UDP headers take 28 bytes.
     from.send_to(&[0; 1373], address).expect("no error for the sender");
     from.send_to(&[0; 1372], address).expect("sends");
     let mut buffer = [0; 2000];
@@ -40,8 +40,8 @@ fn the_same_seed_loses_the_same_frames() {
     let (Some(once), Some(again), Some(other)) = (lossy(5), lossy(5), lossy(6)) else { return };
     let lost = once.values().max().copied().unwrap_or(0);
     assert!((1..100).contains(&lost), "{lost}");
-    // The kernel may send other frames at any time: only frames with the same number in both are
-    // compared.
+    // The kernel may send other frames at any time, so only the frames with numbers that occur in both runs
+    // are compared.
     let in_both = |other: &BTreeMap<u64, u64>| -> Vec<(u64, u64)> {
         once.iter().filter_map(|(frame, lost)| Some((*lost, *other.get(frame)?))).collect()
     };
@@ -55,7 +55,7 @@ fn data_are_whole_behind_a_link_that_loses_and_reorders() {
     let conditions = Conditions { loss: 0.01, reorder: 0.01, bits_per_s: Some(200e6), ..gigabit() };
     let Some(lab) = pair(conditions) else { return };
     let (client, server) = connection(&lab);
-    // A receiver would discard frames that were cut wrongly, and no byte would arrive for a long time.
+    // A receiver would discard wrongly cut frames, so no byte would arrive for a long time.
     send(&client, &server, 4 << 20);
     let counts = lab.link("wire").expect("there").counts_of(Direction::Forward);
     assert!(counts.lost > 5 && counts.overtaken > 5, "{counts}");
@@ -76,7 +76,7 @@ fn a_link_does_not_carry_more_than_its_rate() {
     let (client, server) = connection(&lab);
     let bytes = 4_000_000;
     let took = send(&client, &server, bytes);
-    // 1448 bytes of 1538 are data.
+    // Of each 1538 bytes on the wire, 1448 are data.
     let least = bytes as f64 * 8.0 / 100e6 * 1538.0 / 1448.0;
     assert!(took.as_secs_f64() > least * 0.999, "{took:?} instead of {least} s");
 }
@@ -100,7 +100,7 @@ fn conditions_change_while_the_link_runs() {
 fn flows_stay_in_their_lane_of_a_bundle() {
     let slow = Conditions { delay: Duration::from_millis(20), ..gigabit() };
     let Some(lab) = pair(Conditions { lanes: vec![gigabit(), slow], ..gigabit() }) else { return };
-    // With twenty connections, the probability that all are in one lane is one in half a million.
+    // With twenty connections, the probability that all use the same lane is one in half a million.
     let slow = (0..20).filter(|_| {
         let (client, server) = connection(&lab);
         round_trip(&client, &server, 1) >= Duration::from_millis(40)

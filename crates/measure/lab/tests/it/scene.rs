@@ -1,4 +1,4 @@
-//! A lab with a client and a server, and traffic between them.
+//! A lab with a client and a server for tests, and traffic between them.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use lab::{Conditions, Direction, Host, Lab, LabError, Plan};
 
-/// The pair with these conditions, or `None` if no lab can be built.
+/// Builds a pair of hosts with these conditions. Returns `None` if no lab can be built.
 pub(crate) fn pair(conditions: Conditions) -> Option<Lab> {
     build(&Plan::pair(conditions))
 }
@@ -28,7 +28,8 @@ pub(crate) fn host<'a>(lab: &'a Lab, name: &str) -> &'a Host {
     lab.host(name).expect("the plan has it")
 }
 
-/// A connection through the lab, with both ends here: a socket stays in the namespace that it was created in.
+/// Returns both ends of a connection through the lab. A socket stays in the namespace in which it was
+/// created.
 pub(crate) fn connection(lab: &Lab) -> (TcpStream, TcpStream) {
     let server = host(lab, "server");
     let listener = server.run(|| TcpListener::bind((server.address(), 0)).expect("binds")).expect("enters");
@@ -41,7 +42,7 @@ pub(crate) fn connection(lab: &Lab) -> (TcpStream, TcpStream) {
     (client, accepted)
 }
 
-/// Sends this number of bytes in one direction. Returns the time until the last one arrived.
+/// Sends this number of bytes in one direction. Returns the time until the last byte arrived.
 pub(crate) fn send(from: &TcpStream, to: &TcpStream, bytes: usize) -> Duration {
     let (mut from, mut to) = (from, to);
     let begun = Instant::now();
@@ -64,7 +65,7 @@ pub(crate) fn send(from: &TcpStream, to: &TcpStream, bytes: usize) -> Duration {
     begun.elapsed()
 }
 
-/// The shortest of several round trips of one byte.
+/// Returns the shortest of several round trips of one byte.
 pub(crate) fn round_trip(client: &TcpStream, server: &TcpStream, times: usize) -> Duration {
     let (mut client, mut server) = (client, server);
     let mut byte = [0];
@@ -79,7 +80,7 @@ pub(crate) fn round_trip(client: &TcpStream, server: &TcpStream, times: usize) -
     (0..times).map(|_| once()).min().expect("at least one")
 }
 
-/// A UDP socket in a host.
+/// Creates a UDP socket in a host.
 pub(crate) fn udp(at: &Host) -> (UdpSocket, SocketAddr) {
     let address: IpAddr = at.address();
     let socket = at.run(|| UdpSocket::bind((address, 0)).expect("binds")).expect("enters");
@@ -87,8 +88,8 @@ pub(crate) fn udp(at: &Host) -> (UdpSocket, SocketAddr) {
     (socket, address)
 }
 
-/// Sends datagrams one by one, until the link has had `count` frames. Returns the number of lost frames by
-/// the number of frames.
+/// Sends datagrams one by one, until the link has transferred `count` frames. Returns the number of lost
+/// frames for each number of frames.
 pub(crate) fn losses(lab: &Lab, count: u64) -> BTreeMap<u64, u64> {
     let (from, _) = udp(host(lab, "client"));
     let (_to, address) = udp(host(lab, "server"));
@@ -97,7 +98,7 @@ pub(crate) fn losses(lab: &Lab, count: u64) -> BTreeMap<u64, u64> {
     let mut frames = 0;
     while frames < count {
         from.send_to(&[0; 64], address).expect("sends");
-        // The first waits in the kernel for address resolution, and the link may lose that request.
+        // The first datagram waits in the kernel for address resolution, and the link may lose that request.
         let before = frames;
         while frames == before {
             thread::yield_now();
