@@ -1,4 +1,5 @@
-//! The interface of block devices, and the forwarding of methods to an inner device ([`forward!`](crate::forward)).
+//! The interface of block devices, and a macro that forwards methods to an inner device
+//! ([`forward!`](crate::forward)).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,28 +13,29 @@ use crate::forward;
 use crate::losses::Losses;
 use crate::region::{Region, WholeBlocks};
 
-/// An outstanding request. It runs on the thread that polls it, and a thread-bound reactor serves it: not
-/// `Send`.
+/// An outstanding request. It is not `Send`: it runs on the thread that polls it, and is served by that
+/// thread's reactor.
 ///
-/// Dropping it cancels the request. A request that the device can still cancel never reaches the medium. Any
-/// other (such as a write accepted by the kernel) continues, and [`BlockDevice::quiesced`] waits for its end.
+/// Dropping it cancels the request. If the device can still cancel it, the request never reaches the medium.
+/// Otherwise (for example, if the kernel has accepted a write), the request continues, and
+/// [`BlockDevice::quiesced`] waits until it ends.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, DeviceError>> + 'a>>;
 
 /// When a write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// Once a later read returns it; [`BlockDevice::flush`] makes it durable.
+    /// When later reads return the data. [`BlockDevice::flush`] makes it durable.
     Cached,
-    /// Once it is on stable storage (FUA). An error that the storage reports only to a concurrent flush, and
-    /// not to the write, is a loss like any other: [`BlockDevice::losses`] counts it, and the next flush
-    /// reports it.
+    /// When the data is on stable storage (FUA). If the storage reports an error only to a concurrent flush,
+    /// and not to the write, this is a loss like any other: [`BlockDevice::losses`] counts it, and the next
+    /// flush reports it.
     Stable,
 }
 
 /// Properties of a device, as reported to initiators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
-    /// Write-protected.
+    /// The device is write-protected.
     pub read_only: bool,
     /// Blocks can be deallocated with [`BlockDevice::unmap`], and read as zeros afterwards.
     pub thin: bool,
@@ -43,17 +45,18 @@ pub struct Profile {
     pub volatile_cache: bool,
     /// A flush reaches storage that survives a crash of this machine. False for memory.
     pub durable: bool,
-    /// Not a spinning medium (VPD page B1h, medium rotation rate 1).
+    /// The medium does not rotate (VPD page B1h, medium rotation rate 1).
     pub solid_state: bool,
-    /// Requests for which the storage is most efficient. `None` if all lengths are equivalent.
+    /// Requests for which the storage is most efficient. `None` if all lengths are equally efficient.
     pub optimal_transfer: Option<OptimalTransfer>,
-    /// Its cache can lose acknowledged writes without a report: [`BlockDevice::losses`] does not count them, and no flush
-    /// fails. A layer that chooses among copies must not use such a device.
+    /// The device's cache can lose acknowledged writes without a report: [`BlockDevice::losses`] does not
+    /// count them, and flushes do not fail. A layer that chooses among copies must not use such a device.
     pub loses_unseen: bool,
 }
 
-/// Requests for which storage is most efficient: in a RAID set, its strips and stripes. Addresses count from
-/// the start of the device (SBC-4 6.6.4, OPTIMAL TRANSFER LENGTH and its GRANULARITY).
+/// The requests for which storage is most efficient, such as the strips and stripes of a RAID set. Addresses
+/// count from the start of the device (SBC-4 6.6.4, OPTIMAL TRANSFER LENGTH and OPTIMAL TRANSFER LENGTH
+/// GRANULARITY).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptimalTransfer {
     /// The unit of lengths and addresses, such as a strip.
@@ -63,7 +66,7 @@ pub struct OptimalTransfer {
 }
 
 impl OptimalTransfer {
-    /// The same in blocks that are shorter by a factor of 2^`shift`.
+    /// Converts to blocks that are shorter by a factor of 2^`shift`.
     #[must_use]
     pub fn in_blocks_shorter_by(self, shift: u32) -> OptimalTransfer {
         let shorten = |blocks: Blocks| Blocks(blocks.0 << shift);
@@ -76,7 +79,7 @@ impl OptimalTransfer {
 pub enum Allocation {
     /// Written, or at least reserved.
     Mapped,
-    /// A hole: reads as zeros.
+    /// A hole, which reads as zeros.
     Deallocated,
 }
 
@@ -89,12 +92,12 @@ pub struct Run {
     pub allocation: Allocation,
 }
 
-/// The space of a thin device, as far as known.
+/// The space of a thin device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     /// Bytes allocated.
     pub used_bytes: u64,
-    /// Bytes available for allocation; others may allocate them first. `None` if unknown.
+    /// Bytes available for allocation, which others may allocate first. `None` if unknown.
     pub available_bytes: Option<u64>,
 }
 
@@ -103,26 +106,26 @@ pub struct Space {
 pub enum Compared {
     /// The blocks matched, and were written to stable storage.
     Written,
-    /// The blocks differed; nothing was written.
+    /// The blocks did not match, and nothing was written.
     Differs {
-        /// Position of the first difference, from the start of the extent.
+        /// Offset of the first difference from the start of the extent.
         offset_bytes: u64,
     },
 }
 
 /// A store of numbered blocks.
 ///
-/// All methods take shared references: devices are used from several cores concurrently, and synchronize
-/// themselves. Concurrent requests may be reordered; ordering and mutual exclusion are the caller's
-/// ([`crate::RangeLocks`]). An extent outside [`BlockDevice::geometry`] fails with
-/// [`DeviceError::OutOfRange`], an empty one succeeds without effect.
+/// All methods take shared references, because devices are used from several cores concurrently and
+/// synchronize themselves. Concurrent requests may be reordered; the caller is responsible for ordering and
+/// mutual exclusion ([`crate::RangeLocks`]). Requests for an extent outside [`BlockDevice::geometry`] fail
+/// with [`DeviceError::OutOfRange`]; requests for an empty extent succeed without effect.
 pub trait BlockDevice: Send + Sync {
     /// The geometry. May grow while the device is in use; never shrinks.
     fn geometry(&self) -> Geometry;
 
     /// The length in bytes. It is less than the length of all blocks if the last block is partial. Such a
-    /// device is opened only for users that address bytes; beyond its end it reads zeros and accepts only
-    /// zeros.
+    /// device is opened only for users that address bytes. Beyond its end, it reads as zeros and accepts only
+    /// writes of zeros.
     fn length_bytes(&self) -> u64 {
         self.geometry().bytes()
     }
@@ -130,25 +133,28 @@ pub trait BlockDevice: Send + Sync {
     /// The properties.
     fn profile(&self) -> Profile;
 
-    /// The memory of the blocks of `extent`, if they are in memory that may be read and sent from.
+    /// The memory that contains the blocks of `extent`, if the device exposes it. Callers may read it, and
+    /// send from it.
     fn memory(&self, _extent: Extent) -> Option<Region> {
         None
     }
 
-    /// The memory of blocks to overwrite. Each counts as written when it is completely stored.
+    /// The memory of the blocks of `extent`, for overwriting them, if the device exposes it. Each block
+    /// counts as written when it has been stored completely.
     fn memory_to_write(&self, _extent: Extent) -> Option<WholeBlocks> {
         None
     }
 
-    /// Fills `buffer`, whose length is that of the extent, if this needs no waiting because the blocks are
-    /// cached in memory. False implies nothing about the blocks, and `buffer` may have changed: call
-    /// [`BlockDevice::read`].
+    /// Fills `buffer`, whose length is that of the extent, if this is possible without waiting because the
+    /// blocks are cached in memory. If the result is false, the content of `buffer` is undefined, and the
+    /// caller must use [`BlockDevice::read`].
     fn read_nowait(&self, _extent: Extent, _buffer: &mut [u8]) -> bool {
         false
     }
 
-    /// Writes `data`, whose length is that of the extent, as [`Durability::Cached`], if this needs no
-    /// waiting. After false a part may be written, and [`BlockDevice::write`] must follow.
+    /// Writes `data`, whose length is that of the extent, as [`Durability::Cached`], if this is possible
+    /// without waiting. If the result is false, a part of the data may have been written, and the caller must
+    /// use [`BlockDevice::write`].
     fn write_nowait(&self, _extent: Extent, _data: &[u8]) -> bool {
         false
     }
@@ -156,13 +162,14 @@ pub trait BlockDevice: Send + Sync {
     /// Fills `buffer`, whose length is that of the extent, and returns it.
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer>;
 
-    /// Writes `data`, whose length is that of the extent. A successful stable write is on stable storage; a
-    /// failed one implies nothing about earlier writes.
+    /// Writes `data`, whose length is that of the extent. After a successful stable write, the data is on
+    /// stable storage. The failure of a stable write implies nothing about earlier writes.
     fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()>;
 
     /// Writes `data` if the blocks contain `expected`; both have the length of the extent. The storage does
-    /// this atomically with respect to other hosts. Returns `None` if that is not supported, or not for this
-    /// extent: the caller then reads and writes under its own lock, which is valid on this host only.
+    /// this atomically, also with respect to other hosts. Returns `None` if this is not supported, or not for
+    /// this extent. The caller must then read and write under its own lock, which only excludes requests of
+    /// this host.
     fn compare_and_write(
         &self,
         _extent: Extent,
@@ -172,26 +179,28 @@ pub trait BlockDevice: Send + Sync {
         None
     }
 
-    /// Brings all writes acknowledged before this call to stable storage. If it fails, any write acknowledged
-    /// before its end that is not on stable storage may be lost: a later successful flush does not cover those.
+    /// Brings all writes acknowledged before this call to stable storage. If the flush fails, all writes that
+    /// were acknowledged before its end and are not yet on stable storage may be lost. A later successful
+    /// flush does not cover these writes.
     fn flush(&self) -> Pending<'_, ()>;
 
-    /// Number of times that acknowledged writes were lost, or may have been: every failed sync and write-back
+    /// Number of times that acknowledged writes were lost, or may have been. Every failed sync or write-back
     /// is counted, even if the request that caused it was dropped, and so is a loss of the server's cache.
-    /// Never decreases. A flush that fails with a loss ([`DeviceError::is_loss`]) has counted it, and need
-    /// not fail for earlier ones. To detect those, compare this count with its value at the last report
-    /// ([`crate::SingleUser`] does so for one user).
+    /// The number never decreases. A flush that fails with a loss ([`DeviceError::is_loss`]) has counted it.
+    /// A flush need not fail because of earlier losses; to detect those, compare this count with its value at
+    /// the last report ([`crate::SingleUser`] does this for one user).
     ///
-    /// A device whose server may have lost its cache is in doubt from the time that it detects this, before
-    /// any read of the new session completes. Such a read may return stale data, so a layer that chooses
-    /// among copies resolves the doubt before it uses the data.
+    /// If a device's server may have lost its cache, the device is in doubt. It raises the doubt before any
+    /// read of the new session completes. Such a read may return stale data, so a layer that chooses among
+    /// copies must resolve the doubt before it uses the data.
     fn losses(&self) -> Losses;
 
-    /// Resolves a doubt of [`BlockDevice::losses`] by querying the server. Fails if that is not possible.
+    /// Resolves a doubt in [`BlockDevice::losses`] by querying the server. Fails if the query is not
+    /// possible.
     fn resolve_losses(&self) -> Pending<'_, ()> {
         Box::pin(async move {
-            // The default for devices that are never in doubt. A layer that forwards a doubt must also
-            // forward this method (`forward!` does).
+            // The default is for devices that are never in doubt. A layer that forwards `losses` must also
+            // forward this method, as `forward!` does.
             match self.losses().is_in_doubt() {
                 false => Ok(()),
                 true => Err(DeviceError::NotReady),
@@ -199,43 +208,44 @@ pub trait BlockDevice: Send + Sync {
         })
     }
 
-    /// Deallocates whole granules within the extent; on thin devices the blocks of the extent read as zeros
-    /// afterwards, even if they could not be deallocated.
+    /// Deallocates whole granules within the extent. On thin devices, all blocks of the extent read as zeros
+    /// afterwards, even those that could not be deallocated.
     fn unmap(&self, extent: Extent) -> Pending<'_, ()>;
 
-    /// Makes the blocks read as zeros: with `may_unmap` by deallocating them where possible, otherwise so
-    /// that they stay allocated.
+    /// Makes the blocks read as zeros. With `may_unmap`, deallocates them where possible; otherwise they stay
+    /// allocated.
     fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()>;
 
-    /// Which blocks from the start of `extent` on are allocated: at least one run, at most `runs_max`,
-    /// without gaps, covering the extent or its beginning.
+    /// Returns which blocks are allocated, as at least one and at most `runs_max` contiguous runs, which
+    /// start at the beginning of `extent` and need not reach its end.
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>>;
 
-    /// Allocated and available space. [`DeviceError::Unsupported`] if unknown.
+    /// Returns the allocated and available space, or [`DeviceError::Unsupported`] if it is unknown.
     fn space(&self) -> Pending<'_, Space> {
         Box::pin(async { Err(DeviceError::Unsupported) })
     }
 
-    /// Bytes allocated, as known without a query; [`BlockDevice::space`] queries. `None` if unknown.
+    /// Bytes allocated, as far as known without the query that [`BlockDevice::space`] makes. `None` if
+    /// unknown.
     fn allocated_bytes(&self) -> Option<u64> {
         None
     }
 
-    /// Checks whether the medium has grown and updates [`BlockDevice::geometry`]. No effect on devices whose
-    /// size does not change externally.
+    /// Checks whether the medium has grown, and updates [`BlockDevice::geometry`]. Has no effect on devices
+    /// whose size does not change externally.
     fn refresh(&self) -> Pending<'_, ()> {
         Box::pin(async { Ok(()) })
     }
 
-    /// Grows the medium to `bytes`, if it is shorter, and updates [`BlockDevice::geometry`].
-    /// [`DeviceError::Unsupported`] if the device cannot be resized, [`DeviceError::OutOfRange`] if `bytes`
-    /// is not a whole number of blocks.
+    /// Grows the medium to `bytes`, if it is shorter, and updates [`BlockDevice::geometry`]. Fails with
+    /// [`DeviceError::Unsupported`] if the device cannot be resized, and with [`DeviceError::OutOfRange`] if
+    /// `bytes` is not a whole number of blocks.
     fn grow(&self, _bytes: u64) -> Pending<'_, ()> {
         Box::pin(async { Err(DeviceError::Unsupported) })
     }
 
-    /// The errno of the latest failed request, for the log; each is returned once. `None` from devices that
-    /// are not the operating system's.
+    /// Returns the errno of the latest failed request, for the log. Each errno is returned once. `None` from
+    /// devices that do not get errors from the operating system.
     fn take_os_error(&self) -> Option<i32> {
         None
     }
@@ -249,13 +259,13 @@ impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     forward!(self => **self; geometry, length_bytes, profile, memory, memory_to_write, read_nowait, write_nowait, read, write, compare_and_write, flush, losses, unmap, write_zeroes, allocation, space, allocated_bytes, refresh, grow, take_os_error, quiesced);
 }
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum DeviceError {
     /// The extent does not lie within the device.
     #[display("beyond the end of the device")]
     OutOfRange,
-    /// The device is read-only, or was opened so.
+    /// The device is read-only, or was opened read-only.
     #[display("the device is read-only")]
     ReadOnly,
     /// The device does not support this request.
@@ -273,7 +283,7 @@ pub enum DeviceError {
     /// The device is missing, or out of service. A later retry may succeed.
     #[display("the device is not ready")]
     NotReady,
-    /// The storage rejects all requests of this host, because another one has taken over the device. This
+    /// The storage rejects all requests of this host, because another host has taken over the device. This
     /// persists until the device is opened again.
     #[display("the device is fenced: another host has taken it over")]
     Fenced,
@@ -287,19 +297,21 @@ pub enum DeviceError {
     #[display("the request was cancelled")]
     Cancelled,
     /// Writes that were acknowledged since the last successful flush may be lost: a write-back failed, or the
-    /// remote device has lost its cache. Only flushes and writes with [`crate::Durability::Stable`] fail with it.
+    /// remote device has lost its cache. Only flushes and writes with [`crate::Durability::Stable`] return
+    /// this error.
     #[display("acknowledged writes may be lost")]
     WritesLost,
-    /// An earlier write of these blocks failed, and may still be executed at any time: their content is
-    /// unknown, and new data could be overwritten.
+    /// An earlier write of these blocks failed, but may still be executed at any time. So the content of the
+    /// blocks is unknown, and new data could be overwritten.
     #[display("an earlier write may still be executed over a lost path")]
     Unsettled,
 }
 
-/// Flushes a device. A device may report a loss that it has counted before; this flush has succeeded then.
+/// Flushes a device, and ignores a reported loss that the device had already counted before: then this flush
+/// has succeeded.
 ///
 /// # Errors
-/// Errors of [`BlockDevice::flush`], except reports of earlier losses.
+/// The same as for [`BlockDevice::flush`], except reports of earlier losses.
 pub async fn flush_now(device: &dyn BlockDevice) -> Result<(), DeviceError> {
     let counted = device.losses().count();
     match device.flush().await {
@@ -309,13 +321,13 @@ pub async fn flush_now(device: &dyn BlockDevice) -> Result<(), DeviceError> {
 }
 
 impl DeviceError {
-    /// Whether a flush that failed with it may have lost writes: unwritten data is dropped, and no later
-    /// flush writes it. After other errors it remains in the cache.
+    /// Whether a flush that failed with this error may have lost writes, because unwritten data is dropped
+    /// and no later flush writes it. After other errors, the data remains in the cache.
     pub fn is_loss(self) -> bool {
         matches!(self, DeviceError::Unwritable(_) | DeviceError::NoSpace | DeviceError::WritesLost)
     }
 
-    /// The same error, with its LBA converted.
+    /// Returns the same error, with its LBA converted.
     #[must_use]
     pub fn map_lba(self, other: impl FnOnce(Lba) -> Lba) -> DeviceError {
         match self {
@@ -329,10 +341,10 @@ impl DeviceError {
 impl std::error::Error for DeviceError {}
 
 impl Geometry {
-    /// Refuses a request for `extent` beyond the device, or whose buffer has another `length`.
+    /// Checks that `extent` lies within the device, and that a buffer of `length` bytes, if any, matches it.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfRange`].
+    /// [`DeviceError::OutOfRange`] otherwise.
     pub fn check(&self, extent: Extent, length: Option<usize>) -> Result<(), DeviceError> {
         let fits = |length| self.length(extent) == length as u64;
         let is_legal = self.contains(extent) && length.is_none_or(fits);
@@ -341,8 +353,8 @@ impl Geometry {
 }
 
 /// Within a layer's `impl`, implements the named methods of [`BlockDevice`](crate::BlockDevice) by calling
-/// them on another device. Methods neither named nor written out keep the trait's defaults, which mean that
-/// the feature is not supported.
+/// them on another device. Methods that are neither named nor implemented keep the trait's defaults, which
+/// mean that a feature is not supported.
 ///
 /// ```
 /// use block::{BlockDevice, Durability, Extent, Pending, Slice};
@@ -425,7 +437,7 @@ macro_rules! forward {
             ($inner).compare_and_write(extent, expected, data)
         }
     };
-    // These are only forwarded together.
+    // `losses` and `resolve_losses` must be forwarded together.
     (@losses $self:ident, $inner:expr) => {
         fn losses(&$self) -> $crate::Losses {
             ($inner).losses()
@@ -474,7 +486,7 @@ macro_rules! forward {
             ($inner).take_os_error()
         }
     };
-    // Requests without an extent: `flush`, `refresh`, `quiesced`.
+    // The requests without an extent: `flush`, `refresh`, `quiesced`.
     (@$request:ident $self:ident, $inner:expr) => {
         fn $request(&$self) -> $crate::Pending<'_, ()> {
             ($inner).$request()

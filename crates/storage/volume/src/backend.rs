@@ -1,5 +1,5 @@
-//! Back ends of volumes: stores, and layers over other volumes. Each is one file with an `impl Backend` and a
-//! [`Kind`], which is its entry in the table of a program's [`Grammar`](crate::spec::Grammar).
+//! Back ends of volumes: stores, and layers over other volumes. Each has an `impl Backend` and a [`Kind`],
+//! which is its entry in the table of a program's [`Grammar`](crate::spec::Grammar).
 
 use std::any::Any;
 use std::error::Error;
@@ -15,46 +15,46 @@ use block::{BlockDevice, BlockSize, FaultControl, Sleeper, Spawner};
 
 use crate::spec::{Problem, Spec, WhichIdentity, Written};
 
-/// One kind of back end: its grammar, its help and its row in the documents.
+/// One kind of back end: its syntax, its help and its row in the documentation.
 pub struct Kind {
-    /// The prefix of its specifications, without the colon.
+    /// The prefix of specifications of this kind, without the colon.
     pub name: &'static str,
-    /// Its syntax, for the document's first column.
+    /// The syntax, for the first column of the documentation.
     pub usage: &'static str,
-    /// Its description, for the document's second column.
+    /// The description, for the second column of the documentation.
     pub about: &'static str,
-    /// Location of its volumes' blocks.
+    /// The location of its volumes' blocks.
     pub blocks: BlockPlaces,
-    /// Its options, in addition to the options of every volume.
+    /// The options of this kind, in addition to those that exist for every volume.
     pub options: Options,
     /// Parses a specification, without opening anything.
     pub read: fn(&Written<'_>) -> Result<Arc<dyn Backend>, Problem>,
 }
 
-/// Location of a volume's blocks. The file under a layer with [`Below`](Self::Below) is marked, grown and
-/// shrunk as if the file were the volume.
+/// The location of a volume's blocks. If all layers have [`Below`](Self::Below), the file under them is
+/// marked, grown and shrunk as if the file were the volume.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum BlockPlaces {
-    /// In a store.
+    /// The volume is a store, which contains its blocks.
     Store,
-    /// Each in the block with the same number of the single volume in brackets.
+    /// Each block is in the block with the same number of the single volume in brackets.
     Below,
-    /// Elsewhere in the volumes in brackets. The text is the reason that it cannot be shrunk: `a RAID set
-    /// cannot be shrunk`.
+    /// The blocks are at other positions in the volumes in brackets. The text is the reason why the volume
+    /// cannot be shrunk, such as `a RAID set cannot be shrunk`.
     Elsewhere(&'static str),
 }
 
 /// The options of a kind.
 pub enum Options {
-    /// These; any other is an error.
+    /// These options. Any other option is an error.
     Known(&'static [&'static str]),
-    /// Those of its URLs.
+    /// The keys of the kind's URLs.
     Url(&'static UrlKind),
 }
 
-/// Functions of a kind whose volumes are URLs of remote storage. Its name is the scheme.
+/// The functions of a kind whose volumes are URLs of remote storage. The name of the kind is the scheme.
 pub struct UrlKind {
-    /// Whether its URLs have this key. Messages mask the value of a key that no kind has.
+    /// Whether URLs of this kind have this key. Messages mask the values of keys that no kind has.
     pub has_key: fn(&str) -> bool,
     /// Checks a URL, without accessing anything.
     pub check: fn(&str) -> Result<(), String>,
@@ -66,14 +66,14 @@ pub struct UrlKind {
     pub close: Option<fn() -> Closed>,
 }
 
-/// The error that makes a peer unreachable, if any.
+/// The error because of which a peer is unreachable, if any.
 pub type Asked<'a> = Pin<Box<dyn Future<Output = Option<OpenError>> + 'a>>;
 
-/// The end of a thread's sessions.
+/// Resolves when the sessions of a thread have been closed.
 pub type Closed = Pin<Box<dyn Future<Output = ()>>>;
 
 impl Kind {
-    /// Its functions for URLs, if its volumes are URLs.
+    /// The functions for URLs, if volumes of this kind are URLs.
     pub fn url(&self) -> Option<&'static UrlKind> {
         match self.options {
             Options::Url(url) => Some(url),
@@ -88,12 +88,12 @@ impl fmt::Debug for Kind {
     }
 }
 
-/// A specified back end: checked, not opened.
+/// A back end as specified. Its specification has been checked, but nothing has been opened.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// Its kind.
+    /// The kind of the back end.
     fn kind(&self) -> &'static Kind;
 
-    /// The text after the kind's colon, such as `1GiB` or `/data/vm1.img`; may be empty.
+    /// The text after the kind's colon, such as `1GiB` or `/data/vm1.img`. It may be empty.
     fn argument(&self) -> String;
 
     /// The options that differ from the defaults, as `key=value` or `key`.
@@ -101,88 +101,92 @@ pub trait Backend: fmt::Debug + Send + Sync {
         Vec::new()
     }
 
-    /// The place of its data: the argument, and the options that select a place. Back ends of one kind with
-    /// equal places have the same data.
+    /// The location of the data: the argument, and the options that select a location. Back ends of one kind
+    /// with equal locations have the same data.
     fn place(&self) -> String {
         self.argument()
     }
 
-    /// Its member volumes, in the order of the specification.
+    /// The member volumes, in the order of the specification.
     fn members(&self) -> &[Spec] {
         &[]
     }
 
-    /// Its logical block length, if known before it is opened.
+    /// The logical block size, if it is known before the back end is opened.
     fn logical_block(&self) -> Option<BlockSize> {
         self.members().first()?.logical_block()
     }
 
-    /// Its file or block device.
+    /// The back end's file or block device, if any.
     fn path(&self) -> Option<&Path> {
         None
     }
 
-    /// The file that is created if it is missing when opened for writing.
+    /// The file that is created if it is missing when the back end is opened for writing.
     fn makes_file(&self) -> Option<&Path> {
         None
     }
 
-    /// Whether a specification requests that a missing file be created.
+    /// Whether the specification requests that a missing file be created.
     fn orders_creation(&self) -> bool {
         self.members().iter().any(|member| member.orders_creation())
     }
 
-    /// The identity that a specification requests for a volume without a saved one.
+    /// The identity that the specification requests for a volume without a saved one.
     fn which_identity(&self) -> Option<WhichIdentity> {
         self.members().iter().find_map(|member| member.which_identity())
     }
 
-    /// Whether its data survives this process.
+    /// Whether the data survives this process.
     fn keeps_data(&self) -> bool {
         self.members().iter().any(|member| member.keeps_data())
     }
 
-    /// Whether unflushed acknowledged writes certainly survive this process: the kernel or a disk of this
-    /// machine has them.
+    /// Whether unflushed acknowledged writes certainly survive this process, because the kernel or a disk of
+    /// this machine has the data.
     fn cache_outlives_process(&self) -> bool {
         !self.members().is_empty() && self.members().iter().all(|member| member.cache_outlives_process())
     }
 
-    /// Whether it injects faults through [`Opening::faults`].
+    /// Whether there is a layer that injects faults through [`Opening::faults`].
     fn has_fault_layer(&self) -> bool {
         self.members().iter().any(|member| member.has_fault_layer())
     }
 
-    /// Whether it is accessed over a network, through sessions bound to the reactor that opens it.
+    /// Whether the volume is accessed over a network, through sessions that are bound to the reactor that
+    /// opens it.
     fn is_remote(&self) -> bool {
         self.members().iter().any(|member| member.is_remote())
     }
 
-    /// Whether opening it takes longer than the first poll, or leaves tasks on the reactor that opens it.
+    /// Whether opening the volume takes longer than the first poll, or leaves tasks on the reactor that opens
+    /// it.
     fn opens_later(&self) -> bool {
         self.is_remote() || self.members().iter().any(|member| member.opens_later())
     }
 
-    /// Opens it, and its members with [`Spec::open`].
+    /// Opens the back end. Opens its members with [`Spec::open`].
     ///
     /// # Errors
-    /// A human-readable reason that it cannot be used.
+    /// A human-readable reason why the volume cannot be used.
     fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a>;
 }
 
-/// A device being opened. Unless it [opens later](Backend::opens_later) it is open at the first poll.
+/// A device that is being opened. Unless the back end [opens later](Backend::opens_later), the first poll
+/// returns the device.
 pub type Opened<'a> = Pin<Box<dyn Future<Output = Result<Arc<dyn BlockDevice>, OpenError>> + 'a>>;
 
-/// Why a device cannot be opened.
+/// The reason why a device cannot be opened.
 pub type OpenError = Box<dyn Error + Send + Sync>;
 
 /// The environment in which back ends are opened.
 #[derive(Clone)]
 pub struct Opening {
-    /// Nothing is written, and no file is created.
+    /// Whether to open read-only: nothing is written, and no file is created.
     pub read_only: bool,
-    /// The user addresses bytes and respects [`BlockDevice::length_bytes`]: a device may end within its last
-    /// block. Otherwise such a device is refused, since its end would be cut off.
+    /// Whether the user addresses bytes and respects [`BlockDevice::length_bytes`]. Then a device may end
+    /// within its last block. Otherwise such a device is refused, because the bytes at its end could not be
+    /// accessed.
     pub by_bytes: bool,
     /// Controls the faults of all `fault:` layers.
     pub faults: FaultControl,
@@ -190,26 +194,26 @@ pub struct Opening {
     pub sleeper: Arc<dyn Sleeper>,
     /// Runs the background tasks of layers.
     pub spawner: Arc<dyn Spawner>,
-    /// Which missing files are created.
+    /// The missing files to create.
     pub creation: Creation,
     /// Records created files.
     pub undo: Undo,
-    /// Start time of a server, perhaps during boot: layers wait for members that are not available yet.
-    /// `None` outside a server start.
+    /// The start time of a server, which may be during boot, so layers wait for members that are not
+    /// available yet. `None` if this is not the start of a server.
     pub start: Option<Instant>,
     /// The registry of layers that accept commands or have statistics while in use.
     pub layers: Layers,
 }
 
-/// The layers of a volume that accept commands or have statistics while in use, from the outermost to the
-/// innermost. [`Layers::of`] omits closed ones.
+/// The layers of a volume that accept commands or have statistics while they are in use, from the outermost
+/// to the innermost. [`Layers::of`] omits closed layers.
 #[derive(Clone, Default)]
 pub struct Layers(Arc<Mutex<Vec<Option<Layer>>>>);
 
 type Layer = Weak<dyn Any + Send + Sync>;
 
 impl Layers {
-    /// Reserves the position of a layer being opened: before those of its members.
+    /// Reserves the position of a layer that is being opened, before the positions of its members' layers.
     pub fn place(&self) -> usize {
         let mut layers = self.lock();
         layers.push(None);
@@ -226,7 +230,7 @@ impl Layers {
         }
     }
 
-    /// The layers of this type.
+    /// Returns the open layers of this type.
     pub fn of<T: Any + Send + Sync>(&self) -> Vec<Arc<T>> {
         let open = self.lock().iter().flatten().filter_map(Weak::upgrade).collect::<Vec<_>>();
         open.into_iter().filter_map(|layer| layer.downcast().ok()).collect()
@@ -242,13 +246,13 @@ impl Layers {
 pub enum Creation {
     /// All files with a specified length.
     Free,
-    /// Those whose creation the specification [requests](Backend::orders_creation).
+    /// Files whose creation the specification [requests](Backend::orders_creation).
     Ordered,
     /// None.
     Never,
 }
 
-/// Steps that undo what was created during an operation that may still fail. Dropping it undoes nothing.
+/// Steps that undo the creations of an operation that may still fail. Dropping this undoes nothing.
 #[derive(Clone, Default)]
 pub struct Undo(Arc<Mutex<Vec<Step>>>);
 
@@ -260,33 +264,34 @@ impl Undo {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(step));
     }
 
-    /// Discards the steps, in all clones: nothing will be undone. A lock held by a step is released.
+    /// Discards the steps of all clones, so that nothing will be undone. If a step holds a lock, the lock is
+    /// released.
     pub fn keep(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Undoes everything, in reverse order.
+    /// Executes the steps in reverse order.
     pub fn take_back(&self) {
         let steps = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         steps.into_iter().rev().for_each(|step| step());
     }
 }
 
-// Figures for monitoring: metrics with their samples. A layer in use has a table of them.
+// Figures for monitoring: metrics with their samples. A layer defines a table of figures.
 
 /// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
-    /// Only grows.
+    /// A value that only increases.
     Counter,
-    /// Goes up and down.
+    /// A value that increases and decreases.
     Gauge,
-    /// Counts of durations by bucket.
+    /// Counts of durations, by bucket.
     Histogram,
 }
 
 impl MetricKind {
-    /// Its name in Prometheus's format.
+    /// The name of the type in Prometheus's format.
     pub fn name(self) -> &'static str {
         match self {
             MetricKind::Counter => "counter",
@@ -299,13 +304,13 @@ impl MetricKind {
 /// A metric: its name, and the common properties of its samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
-    /// Its name.
+    /// The name of the metric.
     pub name: &'static str,
-    /// Its type.
+    /// The type of the metric.
     pub kind: MetricKind,
-    /// The names of their labels.
+    /// The names of the samples' labels.
     pub labels: &'static [&'static str],
-    /// Its help text.
+    /// The help text of the metric.
     pub help: &'static str,
 }
 
@@ -314,14 +319,16 @@ pub struct Family {
 pub struct Figure<S: 'static> {
     /// The metric.
     pub family: Family,
-    /// Adds the samples of one instance, with the values of the last labels, which distinguish its samples.
+    /// Adds the samples of one instance. Each has the values of the last labels, which distinguish the
+    /// samples of an instance.
     pub samples: fn(&S, &mut Add<'_>),
 }
 
-/// Takes the last labels of a sample, and its value.
+/// Adds a sample, with the values of its last labels.
 pub type Add<'a> = dyn FnMut(&[&str], &dyn Display) + 'a;
 
-/// A table of figures, in the order in which they are written: `KIND "name" ["label"] "help" => samples;` each.
+/// Defines a table of figures, in the given order. Each is written as `KIND "name" ["label"] "help" =>
+/// samples;`.
 #[macro_export]
 macro_rules! figures {
     ($visibility:vis $table:ident of $source:ty:

@@ -1,6 +1,6 @@
-//! The back ends that need no operating system: the null device, and layers over one other volume. To add a
-//! layer, add a section to this file and an entry in [`ALL`]; `remote/backends/src/lib.rs` lists the layers
-//! that must be elsewhere.
+//! The back ends that do not depend on the operating system: the null device, and layers over one other
+//! volume. To add a layer, add a section to this file and an entry to [`ALL`]. `remote/backends/src/lib.rs`
+//! lists the layers that are implemented elsewhere.
 
 use std::ops::RangeInclusive;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ use block::{
 use crate::backend::{Backend, BlockPlaces, Kind, OpenError, Opened, Opening, Options};
 use crate::spec::{AtMost, BlockShape, Bytes, PerMillion, Problem, Spec, Time, Token, Written, hint};
 
-/// All kinds, in the order of the document.
+/// All kinds of this module, in the order of the documentation.
 pub const ALL: &[&Kind] = &[&NULL, &DELAY, &LIMIT, &DISK, &BUFFERED, &EMULATED_512, &FAULT];
 
 /// A null device: stores no data and completes immediately.
@@ -60,8 +60,8 @@ impl Backend for NullBackend {
     }
 }
 
-/// The differences between layers over one volume. Methods without a comment have the meaning of the same
-/// method of [`Backend`].
+/// The part in which layers over one volume differ. Methods without a comment mean the same as in
+/// [`Backend`].
 trait Layer: fmt::Debug + Send + Sync + 'static {
     fn kind(&self) -> &'static Kind;
 
@@ -85,13 +85,13 @@ trait Layer: fmt::Debug + Send + Sync + 'static {
         inner.has_fault_layer()
     }
 
-    /// The layer over `inner`, which was opened from `spec`.
+    /// Creates the layer over `inner`, which was opened from `spec`.
     fn over(&self, spec: &Spec, inner: Arc<dyn BlockDevice>, opening: &Opening) -> OpenLayer;
 }
 
 type OpenLayer = Result<Arc<dyn BlockDevice>, OpenError>;
 
-/// A layer over the single volume in its brackets.
+/// The back end of a layer over the single volume in its brackets.
 #[derive(Debug)]
 struct Layered<L> {
     layer: L,
@@ -234,7 +234,7 @@ impl Layer for AtMost {
     }
 }
 
-/// As slow as a rotating disk: `disk:sata2009:[…]?cache=0B`.
+/// Makes a volume as slow as a rotating disk: `disk:sata2009:[…]?cache=0B`.
 static DISK: Kind = Kind {
     name: "disk",
     usage: "disk:MODEL:[VOLUME]",
@@ -272,9 +272,9 @@ const fn model(
     Model { name, sheet: Sheet { seek, turns_per_minute, bytes_per_s: rate * 1_000_000, cache_bytes } }
 }
 
-/// The first two are the models of `measure/model`: six drives of document 004's servers delivered 170 MB/s
-/// sequentially, and document 001's box has disks of its year. The others are data sheets of 15,000-rpm disks
-/// of 2009 and of disks of 16 TB and more.
+/// The disk models. The first two are those of `measure/model`: six drives in the servers of document 004
+/// delivered 170 MB/s sequentially, and the machine of document 001 has disks of its year. The others are
+/// from data sheets: of 15,000-rpm disks of 2009, and of disks of 16 TB and more.
 const MODELS: [Model; 4] = [
     model("ide2004", 9_000, 7_200, 28, 2 << 20),
     model("sata2009", 8_500, 7_200, 100, 16 << 20),
@@ -302,7 +302,7 @@ impl FromStr for Model {
 #[derive(Debug)]
 struct DiskLayer {
     model: Model,
-    /// The data sheet as modified by the options.
+    /// The data sheet, with the changes that the options make.
     sheet: Sheet,
     write_through: bool,
 }
@@ -375,7 +375,7 @@ impl Layer for DiskLayer {
     }
 }
 
-/// A buffer that reads ahead and writes back: `buffered:1MiB:[…]`.
+/// Adds a cache that reads ahead and writes back: `buffered:1MiB:[…]`.
 static BUFFERED: Kind = Kind {
     name: "buffered",
     usage: "buffered:SIZE:[VOLUME]",
@@ -394,8 +394,8 @@ static BUFFERED: Kind = Kind {
     },
 };
 
-/// From one page up to a size of which a small machine can hold 17 copies, one for each of the maximum number
-/// of readers and writers.
+/// Permitted sizes of the window: from one page up to a size of which a small machine has memory for 17
+/// copies, for 16 readers and the writers.
 const WINDOW_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 #[derive(Debug)]
@@ -422,7 +422,7 @@ impl Layer for BufferedLayer {
     }
 }
 
-/// 512-byte blocks over longer ones: `512e:[…]`.
+/// Emulates 512-byte blocks over longer blocks: `512e:[…]`.
 static EMULATED_512: Kind = Kind {
     name: "512e",
     usage: "512e:[VOLUME]",
@@ -461,7 +461,7 @@ impl Layer for EmulatedLayer {
     }
 }
 
-/// Injects faults on command through the control socket: requests hang, fail or are slow, or writes are lost.
+/// Injects faults on request through the control socket: requests hang, fail or are slow, or writes are lost.
 static FAULT: Kind = Kind {
     name: "fault",
     usage: "fault:[VOLUME]",

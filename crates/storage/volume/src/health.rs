@@ -1,5 +1,5 @@
-//! The health of a device: failures are recorded where requests complete; a front end, which has a clock,
-//! logs them.
+//! The health of a device. Failures are recorded where requests complete. A front end, which has a clock,
+//! logs changes.
 //!
 //! ```text
 //!   healthy ── a request of some kind failed ──► failing ── the latest of each kind succeeded ──► healthy
@@ -21,14 +21,14 @@ pub enum RequestKind {
     Change = 2,
     /// Flushes acknowledged writes to stable storage.
     Flush = 4,
-    /// Queries that access no data; not counted for the health.
+    /// Queries that do not access data. They do not affect the health.
     Inspect = 8,
 }
 
 /// The health of a device, from the results of its requests.
 #[derive(Default)]
 pub struct Health {
-    /// The kinds of which the latest request failed. The lock of `details` is taken only while there are any.
+    /// The kinds of which the latest request failed.
     failing: AtomicU8,
     failed: AtomicU64,
     details: Lock<Details>,
@@ -37,12 +37,12 @@ pub struct Health {
 #[derive(Clone, Copy, Default)]
 struct Details {
     latest: Option<StorageError>,
-    /// The number of fences that wait for aborted requests, and the longest time without a response when they
-    /// were set.
+    /// The number of fences that wait for aborted requests, and the longest of the times without a response
+    /// after which they were set.
     silent: Option<(usize, Duration)>,
 }
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageError {
     /// The error, from which the initiator's sense data was built.
@@ -56,16 +56,16 @@ pub struct StorageError {
 pub struct StorageCondition {
     /// Number of requests that failed because of the storage, since the volume was opened.
     pub failed: u64,
-    /// The latest request of at least one kind was one of them.
+    /// Whether, for at least one kind, the latest request failed because of the storage.
     pub is_failing: bool,
-    /// The device is unresponsive; the time without a response when it was fenced.
+    /// If the device is unresponsive, the time without a response after which it was fenced.
     pub silent: Option<Duration>,
-    /// Why the latest of them failed.
+    /// The reason why the latest failed request failed.
     pub latest: Option<StorageError>,
 }
 
 impl Health {
-    /// Records the end of a request; `os_error` is called if it failed.
+    /// Records the end of a request. If it failed because of the storage, `os_error` is called.
     pub(crate) fn ended(
         &self,
         kind: RequestKind,
@@ -85,7 +85,7 @@ impl Health {
         }
     }
 
-    /// Records that the device has not completed a request for this time.
+    /// Records that the device has not completed a request within this time.
     pub fn falls_silent(&self, time: Duration) {
         self.change(|details| {
             let (waiting, longest) = details.silent.unwrap_or_default();
@@ -93,7 +93,7 @@ impl Health {
         });
     }
 
-    /// Records that it has completed the requests of one [`Health::falls_silent`].
+    /// Records that the device has completed the requests of one call of [`Health::falls_silent`].
     pub fn answers(&self) {
         self.change(|details| {
             debug_assert!(
@@ -128,7 +128,7 @@ impl Health {
     }
 }
 
-/// Whether an error is a fault of the storage; others are caused by the request.
+/// Whether the storage caused an error. Other errors are caused by the request.
 fn is_the_storages(error: DeviceError) -> bool {
     match error {
         DeviceError::NoSpace

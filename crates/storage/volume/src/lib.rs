@@ -1,21 +1,23 @@
-//! A volume: the object that users name and front ends serve; the only access of front ends to blocks.
+//! A volume: the object that users name and that front ends serve. Front ends access blocks only through
+//! volumes.
 //!
-//! [`Volume`] has the state that all front ends of one device share, regardless of their protocols:
+//! [`Volume`] contains the state that all front ends of one device share, whatever their protocols:
 //!
 //! - the device and its [range locks](Volume::range_locks): which requests may overlap;
-//! - the gate: one [generation counter](Volume::generation), read by each request, for everything that could
-//!   [forbid](Volume::permits) one: [`reservations`], write protection, and the [`Fence`] of an unresponsive
-//!   device;
-//! - [aborted requests](Volume::quiesced) that the device may still execute, with their blocks locked until
-//!   it no longer can;
-//! - [lost writes](Volume::lost_writes): acknowledged, and not on stable storage after a flush that failed;
-//! - [`Health`] - how the device fails and recovers;
-//! - the [`PersistentState`] that survives a restart, and the lock under which it is saved.
+//! - the gate: one [generation counter](Volume::generation), which each request reads, for everything that
+//!   could [forbid](Volume::permits) a request: [`reservations`], write protection, and the [`Fence`] of an
+//!   unresponsive device;
+//! - [aborted requests](Volume::quiesced) that the device may still execute, whose blocks stay locked until
+//!   then;
+//! - [lost writes](Volume::lost_writes), which were acknowledged, but are not on stable storage after a
+//!   failed flush;
+//! - [`Health`]: failures of the device and its recovery;
+//! - [`PersistentState`], which survives a restart, and the lock under which it is saved.
 //!
-//! The served volumes are in a [`Registry`]: a versioned [`Snapshot`].
+//! A [`Registry`] contains the served volumes, as a versioned [`Snapshot`].
 //!
-//! This crate depends on no protocol, clock or operating system: hosts are names here ([`HostPath`]), and
-//! attachments are numbers. Deadlines and the list of outstanding requests are not here yet.
+//! This crate does not depend on a protocol, a clock or the operating system: hosts are names ([`HostPath`]),
+//! and attachments are numbers. Deadlines and the list of outstanding requests are not in this crate yet.
 //!
 //! A volume is specified by a [`Spec`](spec::Spec), parsed by a [`Grammar`](spec::Grammar) from a text such
 //! as `delay:5ms:[ram:1GiB]`. Each kind of store or layer is a [`Backend`](backend::Backend) in a separate file.
@@ -38,12 +40,13 @@
 //!
 //! # Lost writes
 //!
-//! A failed flush is reported to every user who could have relied on the lost data. Devices count losses of acknowledged writes
-//! (`BlockDevice::losses`): a file counts each failed sync, a write-behind layer counts failed write-backs. A
-//! client counts losses of its server: after a reconnection its `block::Losses` are in doubt until the
-//! server's cache generation has been read (`BlockDevice::resolve_losses`), and RAID reads nothing from a
-//! member in doubt. The volume counts losses ([`Volume::lost_writes`]), a logical unit compares the count
-//! with the one last reported to each nexus, and a device with one user is a `SingleUser`.
+//! A failed flush is reported to every user who could have relied on the lost data. Devices count losses of
+//! acknowledged writes (`BlockDevice::losses`): a file counts each failed sync, a write-behind layer counts
+//! failed write-backs. A client counts losses of its server: after a reconnection, its `block::Losses` are in
+//! doubt until it has read the server's cache generation (`BlockDevice::resolve_losses`), and RAID does not
+//! read from a member in doubt. The volume adds up losses ([`Volume::lost_writes`]). A logical unit compares
+//! this count with the count last reported to each nexus. For devices with one user, `SingleUser` does the
+//! same.
 //!
 //! Before a loss is reported, [`PersistentState::record_loss`] records it. [`Volume::loss_mark`] changes the cache generation, so an
 //! initiator of an earlier server process that returns after the loss also detects it.
@@ -75,24 +78,25 @@ pub use reservations::{Access, AttachmentId, HostPath, HostPort, Requester, Serv
 /// Options of a volume.
 #[derive(Clone, Default)]
 pub struct VolumeOptions {
-    /// The storage of its persistent state; without it nothing survives a restart.
+    /// The storage for the volume's persistent state. Without it, no state survives a restart.
     pub persistent_state: Option<Arc<dyn PersistentState>>,
-    /// Writes are refused, even if the device could execute them.
+    /// Whether writes are refused, even if the device could execute them.
     pub read_only: bool,
-    /// Changes whenever acknowledged writes that were not flushed may have been lost before this start; `None` if that is not
-    /// known. [`Volume::cache_generation`] combines it with the mark of later losses.
+    /// A value that differs from that of the previous start if unflushed acknowledged writes may have been
+    /// lost in between; `None` if this is unknown. [`Volume::cache_generation`] combines it with the mark of
+    /// later losses.
     pub cache_generation: Option<CacheGeneration>,
 }
 
-/// A device and the shared state of its front ends. All sessions of all cores and protocols hold the same
-/// one.
+/// A device, and the state that its front ends share. All sessions, on all cores and of all protocols, use
+/// the same object.
 pub struct Volume {
     device: Arc<dyn BlockDevice>,
     is_read_only: bool,
     persistent_state: Option<Arc<dyn PersistentState>>,
     /// State saved by the front end.
     front_end_state: Lock<Vec<u8>>,
-    /// Block 0 is the saved state, block 1 the mark of losses.
+    /// Locks for saving: block 0 stands for the saved state, block 1 for the loss mark.
     save_locks: Arc<RangeLocks>,
     range_locks: Arc<RangeLocks>,
     gate: Gate,
@@ -114,10 +118,10 @@ impl fmt::Debug for Volume {
 }
 
 impl Volume {
-    /// A volume over `device`, with its saved state.
+    /// Creates a volume over `device`, with its saved state.
     ///
     /// # Errors
-    /// The saved state is damaged: the volume must not be served without its reservations.
+    /// The saved state is damaged. The volume must not be served without its reservations.
     pub fn new(device: Arc<dyn BlockDevice>, options: VolumeOptions) -> Result<Arc<Volume>, Damaged> {
         let VolumeOptions { persistent_state, read_only, cache_generation } = options;
         let saved = persistent_state.as_ref().and_then(|state| state.load());
@@ -142,7 +146,8 @@ impl Volume {
         }))
     }
 
-    /// A number unique in this process for this opening of the volume: closing and reopening changes it.
+    /// A number that identifies this opening of the volume. It is unique in this process, so it changes when
+    /// the volume is closed and opened again.
     pub fn opening(&self) -> u64 {
         self.opening
     }
@@ -153,14 +158,14 @@ impl Volume {
         &self.device
     }
 
-    /// Which requests may overlap: a request of the device holds its blocks, shared or exclusive, until it
-    /// has ended.
+    /// The locks that determine which requests may overlap. A request to the device holds its blocks, shared
+    /// or exclusively, until it has ended.
     #[inline]
     pub fn range_locks(&self) -> &Arc<RangeLocks> {
         &self.range_locks
     }
 
-    /// How the device fails and recovers.
+    /// Failures of the device and its recovery.
     pub fn health(&self) -> &Health {
         &self.health
     }
@@ -176,40 +181,41 @@ impl Volume {
     }
 }
 
-// Aborted requests that change blocks: the device may execute them after later requests, so their blocks stay
-// locked until it no longer can.
+// Aborted requests that change blocks. The device might execute them after later requests, so their blocks
+// stay locked until it can no longer execute them.
 
 /// The locked ranges of aborted requests.
 pub(crate) type AbortedRequests = Lock<Aborted<Hold>>;
 
 impl Volume {
-    /// Locks `extent` of an aborted request that the device may still execute, until it has quiesced.
+    /// Locks `extent` of an aborted request that the device may still execute, until the device has quiesced.
     pub fn lock_until_quiesced(&self, extent: Extent) {
         let hold = self.range_locks.hold(extent);
         self.aborted.lock().push(hold);
     }
 
-    /// Completes when no request aborted before this call can still change the medium or the persistent
-    /// state; requests for the same blocks wait until then. A caller that aborts requests must await this to
-    /// completion.
+    /// Completes when no request that was aborted before this call can still change the medium or the
+    /// persistent state. New requests for the same blocks wait until then. A caller that aborts requests must
+    /// await this to completion.
     pub async fn quiesced(&self) {
         let before = self.aborted.lock().count();
-        // An error ends the wait as well: a device that can fail a request is responsive.
+        // An error also ends the wait, because a device that returns an error is responsive.
         let _ = self.device.quiesced().await;
         drop(self.lock_to_save().await);
         let over = self.aborted.lock().settle(before);
         debug_assert!(over.len() as u64 <= before);
-        // Dropped when the list is unlocked: a hold wakes others.
+        // Drop the holds after unlocking the list, because dropping a hold wakes waiters.
         drop(over);
     }
 }
 
-/// The volumes currently served.
+/// The volumes that are currently served.
 pub struct Registry {
     current: Lock<Arc<Snapshot>>,
 }
 
-/// A snapshot of the served volumes. It never changes: users of an old one keep volumes by `Arc`, never by index.
+/// A snapshot of the served volumes, which never changes. Users of an old snapshot keep volumes by `Arc`, not
+/// by index.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     version: u64,
@@ -220,7 +226,7 @@ pub struct Snapshot {
 pub type NamedVolumes = Vec<(String, Arc<Volume>)>;
 
 impl Registry {
-    /// Serves these volumes first, as version 1.
+    /// Starts with these volumes, as version 1.
     pub fn new(volumes: NamedVolumes) -> Registry {
         let snapshot = Snapshot { version: 1, volumes: volumes.into_iter().collect() };
         Registry { current: Lock::new(Arc::new(snapshot)) }
@@ -239,7 +245,7 @@ impl Registry {
         let before = std::mem::replace(&mut *current, next);
         debug_assert!(before.version < current.version, "versions only grow");
         drop(current);
-        drop(before); // may close volumes: not under the lock
+        drop(before); // after unlocking: this may close volumes
     }
 }
 
@@ -249,7 +255,7 @@ impl Snapshot {
         self.version
     }
 
-    /// The volume of this name.
+    /// The volume with this name.
     pub fn get(&self, name: &str) -> Option<&Arc<Volume>> {
         self.volumes.get(name)
     }
@@ -259,12 +265,12 @@ impl Snapshot {
         self.iter().find(|(_, other)| Arc::ptr_eq(other, volume)).map(|(name, _)| name)
     }
 
-    /// All of them, in the order of their names.
+    /// All volumes, in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<Volume>)> {
         self.volumes.iter().map(|(name, volume)| (name.as_str(), volume))
     }
 
-    /// Whether this volume is among them, under any name.
+    /// Whether the snapshot contains this volume, under any name.
     pub fn contains(&self, volume: &Arc<Volume>) -> bool {
         self.name_of(volume).is_some()
     }

@@ -1,5 +1,5 @@
-//! Access control of a volume: the check that every front end makes before a request, and the state that
-//! determines its result.
+//! Access control of a volume: the check that every front end makes before it executes a request, and the
+//! state that determines the result.
 //!
 //! | a request is denied by | properties |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | a [`Fence`](crate::Fence) | the device is unresponsive |
 //! | write protection ([`WriteProtection`]) | is configured, the device's, or set by a front end |
 //!
-//! Everything except the fence is protected by one lock, under which no other is taken: a front end takes its
-//! own lock first. Each change takes effect, and then advances [`Volume::generation`].
+//! One lock protects everything except the fence. No other lock is taken while it is held: a front end takes
+//! its own lock first. Each change takes effect first, and then advances [`Volume::generation`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -22,15 +22,15 @@ use crate::reservations::{Access, AttachmentId, Refusal, Registrations, Requeste
 #[derive(Default)]
 pub(crate) struct Permissions {
     reservations: Arc<Registrations>,
-    /// The attachment that has reserved the volume.
+    /// The attachment that has reserved the volume, if any.
     reserved_by: Option<AttachmentId>,
     is_write_protected: bool,
 }
 
-/// Why a request is denied.
+/// The reason why a request is denied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// Another host's reservation forbids it.
+    /// Another host's reservation forbids the request.
     Reserved,
     /// The device is unresponsive.
     Fenced,
@@ -41,9 +41,9 @@ pub enum Denied {
 /// The cause of write protection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteProtection {
-    /// Its configuration, or its device.
+    /// The configuration or the device is read-only.
     Permanent,
-    /// [`Volume::set_write_protected`].
+    /// A front end has called [`Volume::set_write_protected`].
     Software,
 }
 
@@ -52,14 +52,15 @@ impl Permissions {
         Permissions { reservations: Arc::new(reservations), ..Permissions::default() }
     }
 
-    /// Persistent reservations and an attachment's reservation exclude each other (SPC-2 5.5.1), so each can
-    /// be checked separately.
+    /// Whether reservations permit this access. Persistent reservations and an attachment's reservation
+    /// exclude each other (SPC-2 5.5.1), so each can be checked separately.
     fn permit(&self, requester: &Requester<'_>, access: Access) -> bool {
         self.reserved_by.is_none_or(|holder| holder == requester.attachment)
             && self.reservations.permit(requester.path, access)
     }
 
-    /// Whether there are persistent reservations and this requester has access. Returns a conflict if it has none.
+    /// Returns false if there are no registrations, true if a persistent reservation gives this requester
+    /// write access, and otherwise a conflict.
     fn shared_by_registrants(&self, requester: &Requester<'_>) -> Result<bool, Refusal> {
         if self.reservations.registered().is_empty() {
             return Ok(false);
@@ -75,11 +76,11 @@ impl Permissions {
 }
 
 impl Volume {
-    /// Whether a request is permitted. A front end may cache the result while the
-    /// [generation](Volume::generation), read before the call, is unchanged.
+    /// Checks whether a request is permitted. A front end may cache the result as long as the
+    /// [generation](Volume::generation), which it must read before this call, is unchanged.
     ///
     /// # Errors
-    /// The first reason to deny it.
+    /// The first reason to deny the request.
     ///
     /// ```
     /// use std::num::NonZeroU64;
@@ -151,23 +152,25 @@ impl Volume {
         Arc::clone(&self.permissions.lock().reservations)
     }
 
-    /// Puts `next` into effect, which was derived from [`Volume::reservations`] and
+    /// Puts `next` into effect. It must have been derived from [`Volume::reservations`] and
     /// [saved](Volume::save_reservations) under this lock.
     pub fn set_reservations(&self, next: Registrations, _lock: &SaveLock) {
         self.change_permissions(|permissions| permissions.reservations = Arc::new(next));
     }
 
-    /// The attachment that has reserved the volume.
+    /// The attachment that has reserved the volume, if any.
     pub fn reserved_by(&self) -> Option<AttachmentId> {
         self.permissions.lock().reserved_by
     }
 
-    /// Reserves the volume for one attachment, until it releases the volume or ends: RESERVE in SCSI (SPC-2
-    /// 7.21). Reserving again is not an error. If there are persistent reservations, this has no effect for
-    /// hosts to which they give access (CRH, SPC-4 5.12.3), and is refused for others.
+    /// Reserves the volume for one attachment, until the attachment releases it or ends: RESERVE in SCSI
+    /// (SPC-2 7.21). Reserving again is not an error. If there are registrations, this succeeds without
+    /// effect for hosts to which a persistent reservation gives access (CRH, SPC-4 5.12.3), and is refused
+    /// for others.
     ///
     /// # Errors
-    /// [`Refusal::Conflict`]: another attachment has reserved it.
+    /// [`Refusal::Conflict`]: another attachment has reserved the volume, or persistent reservations exclude
+    /// this host.
     pub fn reserve(&self, requester: &Requester<'_>) -> Result<(), Refusal> {
         self.change_permissions(|permissions| {
             if permissions.shared_by_registrants(requester)? {
@@ -182,11 +185,11 @@ impl Volume {
         })
     }
 
-    /// Ends the reservation of this attachment. Releasing another attachment's reservation is not an error
-    /// and has no effect (SPC-2 7.23).
+    /// Releases the reservation of this attachment. If another attachment has reserved the volume, this
+    /// succeeds without effect (SPC-2 7.23).
     ///
     /// # Errors
-    /// [`Refusal::Conflict`]: persistent reservations give this host no access.
+    /// [`Refusal::Conflict`]: persistent reservations exclude this host.
     pub fn release(&self, requester: &Requester<'_>) -> Result<(), Refusal> {
         self.change_permissions(|permissions| {
             if !permissions.shared_by_registrants(requester)? {
@@ -197,7 +200,7 @@ impl Volume {
         })
     }
 
-    /// Ends the reservation of this attachment, which has ended, or of any attachment with `None`.
+    /// Releases the reservation of an attachment that has ended, or with `None` that of any attachment.
     pub fn end_reservation(&self, of: Option<AttachmentId>) {
         self.change_permissions(|permissions| {
             permissions.reserved_by =
@@ -226,23 +229,24 @@ impl Volume {
     }
 }
 
-/// The gate: one generation counter for everything that could forbid a request.
+/// The gate, with one generation counter for everything that could forbid a request.
 ///
-/// A front end reads the generation first, then calls [`Volume::permits`], and caches the result. The cached
-/// result is valid while the generation is unchanged. A change of any of these takes effect before it
-/// advances the generation. So a cached result can be stale, but is never attributed to a newer state.
+/// A front end first reads the generation, then calls [`Volume::permits`], and caches the result, which is
+/// valid as long as the generation is unchanged. A change takes effect before it advances the generation. So
+/// a cached result can be newer than its generation, but a result from before a change is never valid for the
+/// generation after it.
 #[derive(Default)]
 pub(crate) struct Gate {
     generation: AtomicU64,
     fences: AtomicUsize,
     /// Number of fences so far.
     fenced: AtomicU64,
-    /// Its storage has fenced this server.
+    /// Whether the storage has fenced this server because another host has taken over the device.
     is_taken_over: AtomicBool,
 }
 
-/// Fences the volume until it is dropped. Several may exist at the same time; the volume is fenced while
-/// there is at least one.
+/// Fences the volume until this is dropped. Several fences may exist at the same time; the volume is fenced
+/// while there is at least one.
 pub struct Fence {
     volume: Arc<Volume>,
 }
@@ -256,7 +260,8 @@ impl Drop for Fence {
 }
 
 impl Volume {
-    /// Advances with each change that could affect whether a request is permitted; never `u64::MAX`.
+    /// A number that increases with each change that could affect whether a request is permitted. It is never
+    /// `u64::MAX`.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.gate.generation.load(Ordering::Acquire)
@@ -268,8 +273,8 @@ impl Volume {
         debug_assert!(before < u64::MAX - 1, "no generation is `u64::MAX`");
     }
 
-    /// Fences the volume because its device is unresponsive: requests fail immediately as not ready instead
-    /// of waiting.
+    /// Fences the volume because its device is unresponsive. Requests then fail immediately as not ready,
+    /// instead of waiting.
     pub fn fence(self: &Arc<Self>) -> Fence {
         self.gate.fences.fetch_add(1, Ordering::Release);
         self.gate.fenced.fetch_add(1, Ordering::Relaxed);
@@ -323,7 +328,7 @@ mod tests {
         Requester { attachment: AttachmentId::next(), path }
     }
 
-    /// The same host with two attachments: a reservation of one attachment does not belong to the other.
+    /// If a host has two attachments, the reservation of one does not belong to the other.
     #[test]
     fn what_an_attachment_reserves_is_its_own_until_it_ends() {
         let (volume, path) = (volume(false), scene::path(1));

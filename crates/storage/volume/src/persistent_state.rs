@@ -13,12 +13,13 @@ use crate::reservations::{
     ServicePort,
 };
 
-/// Different after each loss of acknowledged writes: a part of the cache generation that initiators compare.
+/// A value that is different after each loss of acknowledged writes. It is a part of the cache generation
+/// that initiators compare.
 pub type LossMark = [u8; 16];
 
-/// The storage for state that must survive a restart: reservations, mode pages.
+/// The storage for state that must survive a restart, such as reservations and mode pages.
 pub trait PersistentState: Send + Sync {
-    /// Replaces the saved bytes; resolves when they are on stable storage.
+    /// Replaces the saved bytes. Resolves when the new bytes are on stable storage.
     fn save<'a>(&'a self, bytes: Vec<u8>) -> Pending<'a, ()>;
 
     /// The bytes saved last, if any.
@@ -27,19 +28,19 @@ pub trait PersistentState: Send + Sync {
     /// The mark of the last loss of acknowledged writes recorded before this start; zeros if there was none.
     fn loss_mark(&self) -> LossMark;
 
-    /// A new, unused mark.
+    /// Returns a new mark, which has not been used before.
     fn new_loss_mark(&self) -> LossMark;
 
-    /// Records that acknowledged writes were lost although the device's cache survived: `mark` is the mark of
-    /// the next start. Resolves when the record is on stable storage, or has failed.
+    /// Records that acknowledged writes were lost although the device's cache survived. `mark` becomes the
+    /// loss mark at the next start. Resolves when the record is on stable storage, or could not be written.
     fn record_loss(&self, mark: LossMark) -> Pending<'_, ()>;
 }
 
-/// The lock for changes of the saved state. Saves must not overtake each other: it is held from reading the
-/// state in memory until both copies have changed.
+/// The lock for changes of the saved state. It is held from reading the state in memory until the saved state
+/// and the state in memory have changed, so that saves do not overtake one another.
 pub struct SaveLock(#[expect(dead_code, reason = "held, not read")] Exclusive);
 
-/// The state that must survive a restart could not be saved.
+/// The error that the state, which must survive a restart, could not be saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsaved;
 
@@ -49,12 +50,12 @@ impl Volume {
         SaveLock(self.save_locks.exclude(Extent::new(0, 1)).await)
     }
 
-    /// Saves `next` instead of the reservations, unless this makes no difference after a restart. They take
-    /// effect only with [`Volume::set_reservations`]: an acknowledged change is saved, and a change that
-    /// could not be saved has no effect.
+    /// Saves `next` in place of the current reservations, unless the saved bytes would be the same. `next`
+    /// takes effect only with [`Volume::set_reservations`]. So every acknowledged change has been saved, and
+    /// a change that could not be saved has no effect.
     ///
     /// # Errors
-    /// On failure, nothing has changed.
+    /// The state could not be saved. Nothing has changed.
     pub async fn save_reservations(&self, next: &Registrations, lock: &SaveLock) -> Result<(), Unsaved> {
         let reservations = next.to_bytes();
         if reservations == self.reservations().to_bytes() {
@@ -67,7 +68,7 @@ impl Volume {
     /// Replaces the front end's saved bytes.
     ///
     /// # Errors
-    /// On failure, nothing has changed.
+    /// The state could not be saved. Nothing has changed.
     pub async fn save_front_end_state(&self, bytes: Vec<u8>, lock: &SaveLock) -> Result<(), Unsaved> {
         let reservations = self.reservations().to_bytes();
         self.save(Saved { reservations, front_end: bytes.clone() }, lock).await?;
@@ -75,12 +76,12 @@ impl Volume {
         Ok(())
     }
 
-    /// The front end's saved bytes; may be empty.
+    /// The front end's saved bytes, which may be empty.
     pub fn front_end_state(&self) -> Vec<u8> {
         self.front_end_state.lock().clone()
     }
 
-    /// Sets the front end's bytes, which are saved together with the next save.
+    /// Sets the front end's bytes. The next save saves them too.
     pub fn set_front_end_state(&self, bytes: Vec<u8>) {
         *self.front_end_state.lock() = bytes;
     }
@@ -90,14 +91,14 @@ impl Volume {
         state.save(saved.to_bytes()).await.map_err(|_| Unsaved)
     }
 
-    /// Whether anything can be saved.
+    /// Whether the volume has storage for persistent state.
     pub fn can_save(&self) -> bool {
         self.persistent_state.is_some()
     }
 }
 
-/// The two saved parts, each in its own format: persistent reservations with APTPL, and the state of the
-/// front end (mode pages in SCSI).
+/// The two parts of the saved state, each in its own format: persistent reservations with APTPL, and the
+/// state of the front end (mode pages in SCSI).
 ///
 /// ```text
 ///  0    magic "LINERATE"
@@ -107,17 +108,18 @@ impl Volume {
 ///  -4   CRC-32C of all before
 /// ```
 ///
-/// All numbers are big-endian. Any deviation makes all bytes [`Damaged`]: a partial reservation is worse than
-/// one known to be missing, so opening the volume fails.
+/// All numbers are big-endian. If anything deviates from this format, all bytes count as [`Damaged`], and
+/// opening the volume fails: serving the volume with a part of its reservations could be mistaken for the
+/// complete state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Saved {
-    /// [`Registrations`](crate::reservations::Registrations).
+    /// The encoded [`Registrations`](crate::reservations::Registrations).
     pub(crate) reservations: Vec<u8>,
     /// The bytes of the front end.
     pub(crate) front_end: Vec<u8>,
 }
 
-/// The saved bytes of a volume are damaged: truncated, changed, or of a later version.
+/// The error that the saved bytes of a volume are truncated, changed, or of a later version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged;
 
@@ -161,7 +163,7 @@ impl Saved {
     }
 }
 
-/// Takes numbers and runs of bytes from the front of a slice.
+/// Decodes numbers and byte strings from the front of a slice.
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
@@ -205,24 +207,24 @@ impl<'a> Reader<'a> {
         self.bytes(length as usize).map(<[u8]>::to_vec)
     }
 
-    /// Checks that nothing is left.
+    /// Checks that all bytes have been decoded.
     pub(crate) fn end(&self) -> Result<(), Damaged> {
         if self.rest.is_empty() { Ok(()) } else { Err(Damaged) }
     }
 }
 
-/// Castagnoli's polynomial, bit by bit: occasional checksums of a few kilobytes need no table.
+/// CRC-32C, computed bit by bit: occasional checksums over a few kilobytes need no table.
 fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32, _: u32| if crc & 1 != 0 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
     !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), step))
 }
 
-/// Identifies the state of a volatile cache since its last loss of acknowledged writes. A host that finds a
-/// different value must assume that its own writes were lost. With the same value nothing was lost, however
-/// often the server was restarted.
+/// Identifies a period without a loss of acknowledged writes from a volatile cache. A host that finds a
+/// different value than before must assume that its unflushed writes were lost. If the value is the same,
+/// nothing was lost, even if the server was restarted.
 pub type CacheGeneration = [u8; 16];
 
-/// Registrations in bytes, for a file that survives a power loss (APTPL, SPC-4 5.12.5).
+/// The encoding of registrations, for a file that survives a power loss (APTPL, SPC-4 5.12.5).
 ///
 /// ```text
 ///  registrations: count u32, then each: host · key u64 · ports
@@ -234,9 +236,9 @@ pub type CacheGeneration = [u8; 16];
 /// ```
 ///
 /// All numbers are big-endian. PRGENERATION is not included: it restarts at power on (SPC-4 6.15.2). The
-/// checksum is the checksum of [`Saved`]; here any bytes that could not have been written are refused.
+/// checksum is that of [`Saved`]. In addition, the decoder rejects bytes that the encoder cannot produce.
 impl Registrations {
-    /// The state that survives a power loss: all of it with APTPL, nothing without.
+    /// Encodes the state that survives a power loss: all of it with APTPL, nothing without.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if !self.persist_through_power_loss {
@@ -343,7 +345,7 @@ fn port(reader: &mut Reader<'_>) -> Result<ServicePort, Damaged> {
     Ok(ServicePort { name: name(reader)?, group: reader.u16()?, relative_port: reader.u16()? })
 }
 
-/// iSCSI names are up to 223 bytes long (RFC 7143 4.2.7.1), so their length always fits.
+/// Encodes a name. iSCSI names have at most 223 bytes (RFC 7143 4.2.7.1), so their length always fits.
 fn put_name(bytes: &mut Vec<u8>, name: &str) {
     debug_assert!(name.len() <= usize::from(u16::MAX));
     bytes.extend((name.len() as u16).to_be_bytes());
@@ -356,26 +358,29 @@ fn name(reader: &mut Reader<'_>) -> Result<String, Damaged> {
     String::from_utf8(bytes.to_vec()).map_err(|_| Damaged)
 }
 
-/// Lost acknowledged writes: counted here, reported by each front end to each of its initiators.
+/// The count of lost acknowledged writes. Each front end reports losses to each of its initiators.
 ///
-/// A device counts its losses ([`block::BlockDevice::losses`]); a failed flush that it does not count is
-/// counted here. The record of initiators to which a loss was reported is in memory only, and includes only
-/// those that were logged in. An initiator that used an earlier server detects possible losses by the cache
-/// generation, which contains the mark of the last loss. The generation changes as soon as a loss is counted,
-/// since that initiator may return after it. A loss is recorded for the next start before it is reported: the
-/// kernel reports a failed write-back once, and not to a server that starts later.
+/// A device counts its losses ([`block::BlockDevice::losses`]). If a flush fails and the device does not
+/// count this, the volume counts it here.
+///
+/// The front end's record of initiators to which a loss was reported is only in memory, and contains only
+/// initiators that were logged in. An initiator of an earlier server process detects possible losses from the
+/// cache generation, which contains the mark of the last loss. The generation changes as soon as a loss is
+/// counted, because such an initiator may log in at any time. A loss is recorded for the next start before it
+/// is reported, because the kernel reports a failed write-back only once, and not to a server that starts
+/// later.
 #[derive(Default)]
 pub(crate) struct LostWrites {
-    /// Failed flushes that the device did not count.
+    /// Number of failed flushes that the device did not count as losses.
     uncounted: AtomicU64,
-    /// The number of losses recorded for the next start.
+    /// The number of losses that have been recorded for the next start.
     recorded: AtomicU64,
     /// The number of losses that the mark represents, and the mark.
     marked: Lock<(u64, LossMark)>,
 }
 
 impl LostWrites {
-    /// No losses yet; `mark` is the mark of earlier losses.
+    /// Starts without losses. `mark` is the mark of earlier losses.
     pub(crate) fn since(mark: LossMark) -> LostWrites {
         LostWrites { marked: Lock::new((0, mark)), ..LostWrites::default() }
     }
@@ -385,11 +390,11 @@ impl Volume {
     /// Flushes acknowledged writes to stable storage.
     ///
     /// # Errors
-    /// Writes may be lost if the error [is a loss](DeviceError::is_loss), and [`Volume::lost_writes`] has
-    /// counted it during this call.
+    /// If the error [is a loss](DeviceError::is_loss), acknowledged writes may be lost, and
+    /// [`Volume::lost_writes`] has increased during this call.
     pub async fn flush(&self) -> Result<(), DeviceError> {
         let counted = self.device.losses().count();
-        // The front ends report earlier losses to each of their hosts.
+        // Ignore reports of earlier losses, which the front ends report to each of their hosts.
         let flushed = block::flush_now(&*self.device).await;
         if flushed.is_err_and(DeviceError::is_loss) && self.device.losses().count() == counted {
             self.lost_writes.uncounted.fetch_add(1, Ordering::AcqRel);
@@ -398,33 +403,34 @@ impl Volume {
         flushed
     }
 
-    /// Flushes a change to stable storage that started when `before` losses were counted
-    /// ([`Volume::lost_writes`]). Only the response to a flush reports a loss of earlier writes: the sender
-    /// of this change relates its error only to this change.
+    /// Flushes a change to stable storage. `before` is the number of losses ([`Volume::lost_writes`]) when
+    /// the change started. An earlier loss does not cause an error here: the sender would relate the error
+    /// only to this change. Earlier losses are reported in responses to flushes.
     ///
     /// # Errors
-    /// Errors of [`Volume::flush`], and [`DeviceError::WritesLost`] if a loss was counted since `before`,
-    /// which may include this change.
+    /// The errors of [`Volume::flush`], and [`DeviceError::WritesLost`] if a loss has been counted since the
+    /// change started, which may include this change.
     pub async fn settle(&self, before: u64) -> Result<(), DeviceError> {
         self.flush().await?;
         if self.lost_writes() == before { Ok(()) } else { Err(DeviceError::WritesLost) }
     }
 
-    /// Called when the volume is closed without a successful flush: writes acknowledged since the last flush
-    /// count as lost, since a later write-back failure might go undetected. The loss is recorded for the next
-    /// start.
+    /// Called when the volume is closed without a successful flush. Counts the writes acknowledged since the
+    /// last flush as lost, because nobody would detect a later failure to write them back. Records the loss
+    /// for the next start.
     pub async fn abandon_unflushed(&self) {
         self.lost_writes.uncounted.fetch_add(1, Ordering::AcqRel);
         self.record_lost_writes().await;
     }
 
-    /// Records losses; call this before a loss is reported. A loss that cannot be recorded is still reported.
+    /// Records losses for the next start. Call this before a loss is reported. A loss that cannot be recorded
+    /// is reported nevertheless.
     pub async fn record_lost_writes(&self) {
         let is_recorded = |losses| losses <= self.lost_writes.recorded.load(Ordering::Acquire);
         let Some(state) = self.persistent_state.as_ref().filter(|_| !is_recorded(self.lost_writes())) else {
             return;
         };
-        // Marks are stored in order.
+        // This lock ensures that marks are stored in order.
         let _order = self.save_locks.exclude(Extent::new(1, 1)).await;
         let losses = self.lost_writes();
         if !is_recorded(losses) && state.record_loss(self.loss_mark()).await.is_ok() {
@@ -432,10 +438,10 @@ impl Volume {
         }
     }
 
-    /// The mark of all losses so far.
+    /// Returns the mark of all losses so far.
     pub fn loss_mark(&self) -> LossMark {
         let mut marked = self.lost_writes.marked.lock();
-        // Read under the lock: another thread may count and mark a loss at any time.
+        // Read the count under the lock, because another thread may count and mark a loss at any time.
         let losses = self.lost_writes();
         debug_assert!(losses >= marked.0, "losses only grow");
         if losses > marked.0 {
@@ -446,9 +452,9 @@ impl Volume {
         marked.1
     }
 
-    /// The generation of the cache behind this volume: the mark of its start, combined with the mark of later
-    /// losses. `None` if none was given. All protocols derive their reports from it, so that no host mistakes
-    /// a restart for a loss.
+    /// Returns the generation of the cache behind this volume: the generation at its start, combined with the
+    /// mark of later losses. `None` if the generation at the start is unknown. All protocols derive their
+    /// reports from this value, so that no host mistakes a restart for a loss.
     pub fn cache_generation(&self) -> Option<CacheGeneration> {
         let mut generation = self.cache_generation?;
         generation.iter_mut().zip(self.loss_mark()).for_each(|(byte, mark)| *byte ^= mark);
@@ -480,7 +486,7 @@ mod tests {
         ended
     }
 
-    /// A device that may lose its cache without an error, as a remote one does.
+    /// A device that may lose its cache without an error, as a remote device does.
     struct Forgetful(Null, LossCounter);
 
     impl BlockDevice for Forgetful {
@@ -491,7 +497,7 @@ mod tests {
         }
     }
 
-    /// A remote device reports a loss to its next flush, from any sender.
+    /// A remote device reports a loss to the next flush, whoever requests it.
     #[test]
     fn a_flush_does_not_fail_for_an_earlier_loss_that_the_device_reports() {
         let block_size = BlockSize::B512;
@@ -521,7 +527,7 @@ mod tests {
         assert_eq!(Saved::from_bytes(&kept().to_bytes()), Ok(kept()));
     }
 
-    /// The check value of RFC 3720 B.4's CRC, over "123456789".
+    /// The usual check value of this CRC (RFC 3720 B.4), over "123456789".
     #[test]
     fn the_crc_is_castagnolis() {
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
@@ -572,7 +578,7 @@ mod tests {
         assert_eq!(after, Registrations { generation: 0, ..before });
     }
 
-    /// Files of earlier versions are readable.
+    /// Files of earlier versions must remain readable.
     #[test]
     fn the_bytes_are_those_of_the_first_version() {
         let mut state = Registrations::default();

@@ -1,11 +1,12 @@
 //! Persistent reservations (SPC-4 5.12): the hosts registered with a volume, and the holder of its reservation.
 //!
-//! [`Registrations`] is the whole state. A [`Change`] is either refused without effect, or changes the state
-//! and returns notices for other hosts. It is independent of sessions and protocols: a host is a
-//! [`HostPath`], which survives connections and restarts. SCSI's service actions are one encoding of it.
+//! [`Registrations`] is the complete state. A [`Change`] is either refused without effect, or changes the
+//! state and returns notices for other hosts. This module is independent of sessions and protocols: a host is
+//! a [`HostPath`], which survives connections and restarts. SCSI's service actions are one encoding of
+//! changes.
 //!
-//! Reading order: the state and its queries, the requests and their results, the changes. The persistent
-//! state stores it as bytes.
+//! Reading order: the state and its queries, the requests and their results, the changes. The module
+//! `persistent_state` encodes the state as bytes.
 //!
 //! ```text
 //!                 register           reserve
@@ -19,12 +20,12 @@ pub(crate) mod tests;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A registered path, or all paths of one host port.
+/// A registration of one path, or of all paths of one host port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
     /// The host.
     pub host: HostPort,
-    /// The target ports.
+    /// The target ports to which the registration applies.
     pub ports: Ports,
     /// The reservation key.
     pub key: NonZeroU64,
@@ -33,33 +34,34 @@ pub struct Registration {
 /// The ports to which a registration applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ports {
-    /// One.
+    /// One port.
     One(ServicePort),
-    /// All ports including later ones, except those whose path was later unregistered or given another key.
+    /// All ports, including ports that are added later, except ports through which the host was unregistered
+    /// or registered with another key since.
     AllBut(Vec<ServicePort>),
 }
 
 /// The reservation, which always covers the whole volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
-    /// Its type.
+    /// The type of the reservation.
     pub kind: ReservationType,
-    /// Its holder. Meaningless for the all-registrants types.
+    /// The holder of the reservation. Not used for the all-registrants types.
     pub holder: HostPath,
 }
 
 /// The registrations of a volume, and its reservation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Registrations {
-    /// Counts changes of registrations since power on (PRGENERATION, SPC-4 6.15.2).
+    /// Number of changes of registrations since power on (PRGENERATION, SPC-4 6.15.2).
     pub generation: u32,
     pub(crate) registered: Vec<Registration>,
     pub(crate) reservation: Option<Reservation>,
-    /// Persists through power loss, as the last registration requested (APTPL).
+    /// Whether the state persists through power loss, as requested by the last registration (APTPL).
     pub persist_through_power_loss: bool,
 }
 
-/// Maximum number of registrations of a volume: a cluster of 64 hosts with 16 paths each.
+/// Maximum number of registrations of a volume: enough for a cluster of 64 hosts with 16 paths each.
 pub(crate) const REGISTRATIONS_MAX: usize = 1024;
 
 impl Registrations {
@@ -86,7 +88,7 @@ impl Registrations {
         })
     }
 
-    /// Checks that a reservation has a holder.
+    /// Whether the reservation, if any, has a holder that is registered.
     pub(crate) fn is_consistent(&self) -> bool {
         self.reservation.as_ref().is_none_or(|reservation| match reservation.kind.all_registrants() {
             true => !self.registered.is_empty(),
@@ -96,14 +98,14 @@ impl Registrations {
 }
 
 impl Registration {
-    /// Whether it is the registration of `path`.
+    /// Whether the registration applies to `path`.
     pub fn covers(&self, path: &HostPath) -> bool {
         self.host == path.host && self.ports.include(&path.service)
     }
 }
 
 impl Ports {
-    /// The single port, unless the registration covers all ports.
+    /// The single port; `None` if the registration applies to all ports.
     pub fn one(&self) -> Option<&ServicePort> {
         match self {
             Ports::One(port) => Some(port),
@@ -122,17 +124,17 @@ impl Ports {
 /// The type of a reservation: the six types that SCSI (SPC-4 table 61) and NVMe share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReservationType {
-    /// Only the holder writes.
+    /// Only the holder can write.
     WriteExclusive,
-    /// Only the holder reads or writes.
+    /// Only the holder can read or write.
     ExclusiveAccess,
-    /// Only registrants write, and one of them is the holder.
+    /// Only registrants can write, and one of them is the holder.
     WriteExclusiveRegistrantsOnly,
-    /// Only registrants read or write, and one of them is the holder.
+    /// Only registrants can read or write, and one of them is the holder.
     ExclusiveAccessRegistrantsOnly,
-    /// Only registrants write, and all of them hold it.
+    /// Only registrants can write, and all of them are holders.
     WriteExclusiveAllRegistrants,
-    /// Only registrants read or write, and all of them hold it.
+    /// Only registrants can read or write, and all of them are holders.
     ExclusiveAccessAllRegistrants,
 }
 
@@ -147,7 +149,7 @@ impl ReservationType {
         ReservationType::ExclusiveAccessAllRegistrants,
     ];
 
-    /// Its number in saved state. SCSI uses the same numbers, NVMe different ones.
+    /// The type's number in saved state. SCSI uses the same numbers, NVMe different ones.
     pub fn code(self) -> u8 {
         match self {
             ReservationType::WriteExclusive => 1,
@@ -164,7 +166,7 @@ impl ReservationType {
         ReservationType::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
-    /// Every registered host is a holder.
+    /// Whether every registered host is a holder.
     pub fn all_registrants(self) -> bool {
         matches!(
             self,
@@ -172,12 +174,12 @@ impl ReservationType {
         )
     }
 
-    /// Every registered host has access, even if it does not hold the reservation.
+    /// Whether every registered host has access, even if it is not the holder.
     pub fn registrants_have_access(self) -> bool {
         !matches!(self, ReservationType::WriteExclusive | ReservationType::ExclusiveAccess)
     }
 
-    /// Others may still read.
+    /// Whether all other hosts may read.
     pub fn others_may_read(self) -> bool {
         matches!(
             self,
@@ -216,9 +218,9 @@ pub enum Change {
     Preempt {
         /// The key of the requester.
         key: u64,
-        /// The key of the others. With the all-registrants types, zero represents all registrants.
+        /// The key of the others. With the all-registrants types, zero stands for all registrants.
         victims: u64,
-        /// The type of the new reservation; needed only if it is taken over.
+        /// The type of the new reservation; required only if the reservation is taken over.
         kind: Option<ReservationType>,
         /// Whether the front end must abort the requests of the others.
         abort: bool,
@@ -230,7 +232,8 @@ pub enum Change {
 /// The effects of a change on other hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// Notices for other hosts. The requesting path is excluded, even if a registration covers it.
+    /// Notices for other hosts. The requesting path gets no notice, even if the registration in a notice
+    /// covers it.
     pub notices: Vec<Notice>,
     /// The preempted registrations.
     pub preempted: Vec<Registration>,
@@ -248,45 +251,45 @@ pub struct Notice {
 /// An effect of another host's change on a host's reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Event {
-    /// The reservation that gave it access has ended, or has changed its type.
+    /// The reservation that gave the host access has been released, or its type has changed.
     ReservationReleased,
-    /// Another host has ended all registrations and the reservation.
+    /// Another host has cleared all registrations and the reservation.
     ReservationPreempted,
-    /// Another host has ended its registration.
+    /// Another host has removed the host's registration.
     RegistrationPreempted,
 }
 
-/// Why a change is refused.
+/// The reason why a change is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// The path is not registered, its key differs, or another path holds the reservation.
+    /// The path is not registered, its key is different, or another path holds the reservation.
     Conflict,
-    /// A path that registers others together with itself is already registered.
+    /// The path requests registration of others together with itself, but it is already registered.
     AlreadyRegistered,
     /// One of the others is already registered.
     OtherRegistered,
-    /// The limit of registrations is reached.
+    /// The volume has the maximum number of registrations.
     TooMany,
     /// The reservation to release has another type.
     OfAnotherKind,
     /// The key is zero.
     KeyZero,
-    /// The type of the reservation to take over is missing.
+    /// The type of the reservation is missing, but the reservation would be taken over.
     KindMissing,
-    /// The reservation would be moved to its own holder.
+    /// The reservation would be moved to the path that holds it.
     MovedToItself,
 }
 
 /// Parameters of a registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Register {
-    /// Its present key, zero for none; `None` to ignore it.
+    /// The current key of the path; zero if the path is not registered. `None` ignores the current key.
     pub existing: Option<u64>,
     /// The key to register, or zero to unregister.
     pub key: u64,
-    /// Through all target ports, not only this one.
+    /// Whether to register through all target ports instead of only this one.
     pub all_ports: bool,
-    /// All registrations and the reservation shall survive a power loss.
+    /// Whether all registrations and the reservation are to survive a power loss.
     pub persist_through_power_loss: bool,
     /// Other host ports to register with the same key.
     pub others: Option<Vec<HostPort>>,
@@ -314,14 +317,14 @@ pub struct Move {
     pub key: u64,
     /// The new holder.
     pub to: HostPath,
-    /// The old holder's registration ends.
+    /// Whether to remove the registration of the old holder.
     pub unregister: bool,
-    /// All registrations and the reservation shall survive a power loss.
+    /// Whether all registrations and the reservation are to survive a power loss.
     pub persist_through_power_loss: bool,
 }
 
 impl Registrations {
-    /// Whether the reservation, if any, permits `path` this access.
+    /// Whether `path` has this access under the reservation, if there is one.
     pub fn permit(&self, path: &HostPath, access: Access) -> bool {
         let Some(reservation) = &self.reservation else {
             return true;
@@ -340,13 +343,13 @@ type Verdict = Result<Changed, Refusal>;
 
 /// The changes (SPC-4 5.12.7 to 5.12.11, as service actions of PERSISTENT RESERVE OUT).
 ///
-/// Notices: the path that requested the change gets none, and a path that loses its registration gets only
-/// that notice.
+/// The path that requested the change gets no notice. A path that loses its registration gets a notice only
+/// of that.
 impl Registrations {
     /// Executes a change for `by`.
     ///
     /// # Errors
-    /// The state is unchanged.
+    /// The reason why the change is refused; the state is then unchanged.
     pub fn change(&mut self, by: &HostPath, change: Change) -> Result<Changed, Refusal> {
         let verdict = match change {
             Change::Register(register) => self.register(by, &register),
@@ -361,7 +364,8 @@ impl Registrations {
         verdict
     }
 
-    /// REGISTER, REGISTER AND IGNORE EXISTING KEY (SPC-4 5.12.7, tables 58 and 59; 5.12.11.3 for key zero).
+    /// REGISTER and REGISTER AND IGNORE EXISTING KEY (SPC-4 5.12.7, tables 58 and 59; 5.12.11.3 for key
+    /// zero).
     pub(crate) fn register(&mut self, by: &HostPath, command: &Register) -> Verdict {
         let current = self.key_of(by).map_or(0, NonZeroU64::get);
         if command.existing.is_some_and(|existing| existing != current) {
@@ -405,7 +409,7 @@ impl Registrations {
         Ok(Changed::default())
     }
 
-    /// Registers `path`, or its host through all ports not registered yet.
+    /// Registers `path`, or with `all` its host through all ports through which it is not yet registered.
     fn insert(&mut self, path: &HostPath, key: NonZeroU64, all: bool) {
         debug_assert!(self.key_of(path).is_none(), "a path has one key");
         let elsewhere = self.registered.iter().filter(|other| other.host == path.host);
@@ -417,8 +421,8 @@ impl Registrations {
         self.registered.push(Registration { host: path.host.clone(), ports, key });
     }
 
-    /// Removes the registrations that a command of `by` replaces: its own, or with `all_ports` those of its
-    /// host through all ports whose key matches the command's.
+    /// Removes the registrations that a command of `by` replaces: that of `by`, or with `all_ports` those of
+    /// its host through all ports whose key matches the command's.
     fn remove_registrations_for(&mut self, by: &HostPath, command: &Register) {
         if command.all_ports {
             let existing = command.existing;
@@ -430,7 +434,7 @@ impl Registrations {
         self.remove_registration_of(by);
     }
 
-    /// Removes `path` from its registration, and the registration itself unless it covers other paths.
+    /// Removes `path` from its registration. Removes the registration unless it covers other paths.
     fn remove_registration_of(&mut self, path: &HostPath) {
         self.registered.retain_mut(|registration| {
             if !registration.covers(path) {
@@ -447,13 +451,15 @@ impl Registrations {
         });
     }
 
-    /// A reservation whose last holder is unregistered ends (SPC-4 5.12.11.3). The remaining registrants are
-    /// notified if they had access through it (types 5 and 6); with types 7 and 8 none remain.
+    /// Releases a reservation whose last holder has been unregistered (SPC-4 5.12.11.3). Notifies the
+    /// remaining registrants if they had access through the reservation (types 5 and 6). With types 7 and 8,
+    /// there are no remaining registrants.
     fn release_without_holder(&mut self) -> Changed {
         if self.is_consistent() { Changed::default() } else { self.end_reservation() }
     }
 
-    /// Ends the reservation and notifies the registrants, if its type gave them access (SPC-4 5.12.11.2.2).
+    /// Releases the reservation, and notifies the registrants if its type gave them access (SPC-4
+    /// 5.12.11.2.2).
     fn end_reservation(&mut self) -> Changed {
         debug_assert!(self.reservation.is_some());
         let tell = self.reservation.take().is_some_and(|ended| ended.kind.registrants_have_access());
@@ -474,7 +480,7 @@ impl Registrations {
         self.generation = self.generation.wrapping_add(1);
     }
 
-    /// All changes except registration require a registered path and its key.
+    /// Checks that `by` is registered with this key, as all changes except registration require.
     fn registrant(&self, by: &HostPath, key: u64) -> Result<NonZeroU64, Refusal> {
         self.key_of(by).filter(|registered| registered.get() == key).ok_or(Refusal::Conflict)
     }
@@ -490,7 +496,7 @@ impl Registrations {
         Ok(Changed::default())
     }
 
-    /// RELEASE (SPC-4 5.12.11.2.2). Releasing a reservation held by another path is not an error and has no effect.
+    /// RELEASE (SPC-4 5.12.11.2.2). If another path holds the reservation, this succeeds without effect.
     fn release(&mut self, by: &HostPath, key: u64, kind: ReservationType) -> Verdict {
         self.registrant(by, key)?;
         match &self.reservation {
@@ -500,7 +506,7 @@ impl Registrations {
         }
     }
 
-    /// CLEAR (SPC-4 5.12.11.2.7): all registrations and the reservation end.
+    /// CLEAR (SPC-4 5.12.11.2.7): removes all registrations and the reservation.
     fn clear(&mut self, by: &HostPath, key: u64) -> Verdict {
         self.registrant(by, key)?;
         let notices = self.notices(Event::ReservationPreempted);
@@ -510,9 +516,9 @@ impl Registrations {
         Ok(Changed { notices, ..Changed::default() })
     }
 
-    /// PREEMPT and PREEMPT AND ABORT (SPC-4 5.12.11.2.4): `victims` is the key of the registrations to
-    /// remove. If a holder is among them, `by` takes over the reservation with type `kind`, which is
-    /// otherwise ignored.
+    /// PREEMPT and PREEMPT AND ABORT (SPC-4 5.12.11.2.4): removes the registrations with the key `victims`.
+    /// If a holder is among them, `by` takes over the reservation with type `kind`; otherwise `kind` is
+    /// ignored.
     fn preempt(&mut self, by: &HostPath, key: u64, victims: u64, kind: Option<ReservationType>) -> Verdict {
         self.registrant(by, key)?;
         match &self.reservation {
@@ -528,7 +534,7 @@ impl Registrations {
         self.key_of(path).is_some_and(|registered| registered.get() == key)
     }
 
-    /// Preempts without taking over the reservation (SPC-4 5.12.11.2.5).
+    /// Removes registrations without taking over the reservation (SPC-4 5.12.11.2.5).
     fn remove_victims(&mut self, by: &HostPath, victims: u64) -> Verdict {
         let victims = NonZeroU64::new(victims).ok_or(Refusal::KeyZero)?;
         if !self.registered.iter().any(|registration| registration.key == victims) {
@@ -539,9 +545,9 @@ impl Registrations {
         Ok(Changed { notices: notices(&preempted, Event::RegistrationPreempted), preempted })
     }
 
-    /// Preempts the reservation: removes the registrations with key `victims`, or all with `None`, in favour
-    /// of `by` (SPC-4 5.12.11.2.4). The remaining registrants are notified if the new reservation has another
-    /// type.
+    /// Takes over the reservation for `by`, and removes the registrations with the key `victims`, or all
+    /// others if it is `None` (SPC-4 5.12.11.2.4). Notifies the remaining registrants if the new reservation
+    /// has another type.
     fn take_over(
         &mut self,
         by: &HostPath,
@@ -560,9 +566,10 @@ impl Registrations {
         Ok(Changed { notices, preempted })
     }
 
-    /// Removes the registrations with key `victims`, or all, and returns them. That of `by` stays, even if
-    /// its key is the same: SPC-4 5.12.11.2.4 exempts it when the reservation is preempted, and libiscsi,
-    /// whose hosts often share a key, expects the same for registrations.
+    /// Removes the registrations with the key `victims`, or all if it is `None`, and returns them. The
+    /// registration of `by` stays, even if its key is the same: SPC-4 5.12.11.2.4 exempts it when a
+    /// reservation is preempted. libiscsi, in whose tests hosts often share a key, expects the same when only
+    /// registrations are removed.
     fn remove_all_but(&mut self, by: &HostPath, victims: Option<NonZeroU64>) -> Vec<Registration> {
         let everyone = std::mem::take(&mut self.registered);
         let (kept, removed) = everyone.into_iter().partition(|registration| {
@@ -606,14 +613,15 @@ fn notices(registrations: &[Registration], what: Event) -> Vec<Notice> {
     registrations.iter().map(|who| Notice { who: who.clone(), what }).collect()
 }
 
-/// Number of ports that an all-ports registration may lose individually before it ends as a whole: there are
-/// few portal groups, and a list that a peer can extend must be limited.
+/// Maximum number of ports that an all-ports registration can lose individually; beyond that, the whole
+/// registration is removed. There are only few portal groups, but a list that a peer can extend must be
+/// limited.
 const PORTS_LEFT_OUT_MAX: usize = 64;
 
-// Hosts, requesters and their attachments, independent of protocols: hosts have names that outlive their
+// Hosts, requesters and their attachments, independently of protocols. Hosts have names that survive their
 // connections.
 
-/// A host port: the holder of reservations, which survives the loss of a connection and a restart.
+/// A host port, which can hold reservations. Its identity survives the loss of a connection and a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostPort {
     /// The host's name: the iSCSI name of an initiator.
@@ -638,13 +646,13 @@ pub struct ServicePort {
 pub struct HostPath {
     /// The port of the host.
     pub host: HostPort,
-    /// The port that serves it.
+    /// The port that serves the host.
     pub service: ServicePort,
 }
 
 impl HostPath {
-    /// Whether both are the same path. Relative port identifiers may be renumbered at a restart, so the
-    /// port's name is compared.
+    /// Whether both are the same path. This compares the names of ports, because relative port identifiers
+    /// may be renumbered at a restart.
     pub fn is(&self, other: &HostPath) -> bool {
         self.host == other.host && self.service.is(&other.service)
     }
@@ -660,18 +668,18 @@ impl ServicePort {
 /// The requester of an access.
 #[derive(Clone, Copy, Debug)]
 pub struct Requester<'a> {
-    /// Its attachment, which holds the reservations that end with it.
+    /// The attachment, which can hold a reservation that ends with the attachment.
     pub attachment: AttachmentId,
-    /// Its path, which holds persistent reservations.
+    /// The path, which can hold persistent reservations.
     pub path: &'a HostPath,
 }
 
 /// The access of a request to blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It reads them.
+    /// The request reads the blocks.
     Read,
-    /// It changes them.
+    /// The request changes the blocks.
     Write,
 }
 

@@ -1,6 +1,6 @@
-//! Tests of reservations: the access that each type permits, and random changes by several hosts. The changes
-//! are compared with a simple model, which has one key per host and one set of holders, and executes each
-//! change as the standard describes it.
+//! Tests of reservations: the access that each type permits, and random changes by several hosts. The results
+//! of changes are compared with a simple model, which has one key per host and executes each change as the
+//! standard describes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -13,7 +13,7 @@ pub(crate) fn port(group: u16) -> ServicePort {
     ServicePort { name: "iqn.2026-11.test:target".into(), group, relative_port: group }
 }
 
-/// The host `who`, through the first port.
+/// The path of host `who` through the first port.
 pub(crate) fn path(who: u8) -> HostPath {
     through(who, 1)
 }
@@ -27,7 +27,8 @@ pub(crate) fn key(key: u64) -> NonZeroU64 {
     NonZeroU64::new(key).expect("tests use keys that are not zero")
 }
 
-/// SPC-4 table 49: type, then the access of a registered and of an unregistered path that is not the holder.
+/// SPC-4 table 49: for each type, the access of a registered and of an unregistered path that is not the
+/// holder.
 #[test]
 fn each_type_lets_in_whom_the_table_says() {
     use ReservationType::*;
@@ -73,7 +74,7 @@ fn registered(keys: &[(u8, u64)]) -> Registrations {
     state
 }
 
-/// Registrations with these keys, and a reservation of the first host.
+/// Creates registrations with these keys, and a reservation of the first host.
 fn reserved(keys: &[(u8, u64)], kind: ReservationType) -> Registrations {
     let mut state = registered(keys);
     state.reserve(&path(1), 1, kind).unwrap();
@@ -240,7 +241,7 @@ fn a_nonzero_key_preempts_some_of_all_registrants_and_leaves_the_reservation() {
     );
 }
 
-/// Both hosts of libiscsi's ProutPreempt.RemoveRegistration usually draw the same key.
+/// The two hosts in libiscsi's test ProutPreempt.RemoveRegistration usually draw the same key.
 #[test]
 fn preempting_ones_own_key_spares_oneself() {
     let mut state = registered(&[(1, 5), (2, 5)]);
@@ -346,7 +347,7 @@ fn registrations_are_bounded() {
     assert_eq!(one_more, Err(Refusal::TooMany));
 }
 
-/// Maps host numbers to keys; the holders are derived, not stored.
+/// A model of the state. It maps host numbers to keys. Holders are derived.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Model {
     generation: u32,
@@ -354,7 +355,7 @@ struct Model {
     reservation: Option<(ReservationType, u8)>,
 }
 
-/// The model's result: a conflict, another refusal, or the notices by host.
+/// The result of a change in the model: a conflict, another refusal, or the notices for each host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ModelResult {
     Conflict,
@@ -508,7 +509,8 @@ impl Model {
     }
 }
 
-/// The result of the code under test, in the model's form. The sender gets no notice, covered or not.
+/// Converts a result of the code under test to the form of the model. The sender gets no notice, even if a
+/// registration with a notice covers it.
 fn answer(by: u8, outcome: Result<Changed, Refusal>) -> ModelResult {
     let number = |registration: &Registration| registration.host.qualifier[5];
     match outcome {
@@ -522,7 +524,7 @@ fn answer(by: u8, outcome: Result<Changed, Refusal>) -> ModelResult {
     }
 }
 
-/// Few keys and few hosts, so that they collide.
+/// Draws changes with few keys and few hosts, so that they collide.
 fn changes() -> impl Strategy<Value = (u8, Change)> {
     let key = 0u64..4;
     let kind = proptest::sample::select(ReservationType::ALL.to_vec());

@@ -1,9 +1,9 @@
 //! Volume specifications: `ram:1GiB?block=4096`, `file:/data/vm1.img?size=50GiB`,
 //! `limit:1000iops:[ram:1GiB]`.
 //!
-//! One grammar for the command line, the configuration file and tests. A [`Spec`] is a parsed specification,
-//! checked without opening anything. Its printed form parses to the same value. The kinds of volumes are in
-//! the table of the [`Grammar`], one line each.
+//! The command line, the configuration file and tests use the same grammar. A [`Spec`] is a specification
+//! that has been parsed and checked without opening anything. Its printed form parses to the same value. The
+//! table of a [`Grammar`] contains the kinds of volumes.
 
 mod syntax;
 mod values;
@@ -26,21 +26,22 @@ pub use written::Written;
 pub struct Spec {
     /// The store, or the layer over others.
     pub backend: Arc<dyn Backend>,
-    /// Read-only for initiators.
+    /// Whether the volume is read-only for initiators.
     pub readonly: bool,
-    /// Reported as removable medium (`START STOP UNIT` ejects it). Only for a whole volume, not of members in
-    /// brackets.
+    /// Whether the volume is reported as a removable medium, which `START STOP UNIT` ejects. Applies only to
+    /// a whole volume, not to members in brackets.
     pub removable: bool,
-    /// Reported as fully provisioned, whether or not the store can deallocate blocks. Only for a whole volume.
+    /// Whether the volume is reported as fully provisioned, even if the store can deallocate blocks. Applies
+    /// only to a whole volume.
     pub thick: bool,
 }
 
-/// The identity of a volume without a saved one, although its file was served before.
+/// The identity to use for a volume without a saved identity whose file was served before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhichIdentity {
-    /// The identity marked in the file: it is the same disk.
+    /// The identity with which the file is marked: the volume is the same disk.
     OfFile,
-    /// A new identity: it is another disk.
+    /// A new identity: the volume is a different disk.
     New,
 }
 
@@ -68,22 +69,22 @@ impl fmt::Display for WhichIdentity {
 }
 
 impl Spec {
-    /// A volume without options.
+    /// Creates the specification of a volume without options.
     pub fn new(backend: Arc<dyn Backend>) -> Spec {
         Spec { backend, readonly: false, removable: false, thick: false }
     }
 
-    /// Its back end, without the options that every volume has.
+    /// The back end, without the options that exist for every volume.
     pub fn backend(&self) -> &dyn Backend {
         &*self.backend
     }
 
-    /// The store below all layers; the first, if there are several.
+    /// The store below all layers. If there are several, the first.
     pub fn store(&self) -> &dyn Backend {
         self.backend.members().first().map_or(&*self.backend, Spec::store)
     }
 
-    /// Whether writes are refused, by an option of this volume or of a member.
+    /// Whether an option of this volume or of a member makes it read-only.
     pub fn is_readonly(&self) -> bool {
         self.readonly || self.backend.members().iter().any(Spec::is_readonly)
     }
@@ -93,7 +94,7 @@ impl Spec {
         self.store().path()
     }
 
-    /// The file or block device that contains each of its blocks at the same position.
+    /// The file or block device that contains each block of the volume at the same position, if any.
     pub fn file(&self) -> Option<&Path> {
         match self.backend.kind().blocks {
             BlockPlaces::Store => self.backend.path(),
@@ -102,7 +103,7 @@ impl Spec {
         }
     }
 
-    /// Why it cannot be shrunk, if a layer prevents it.
+    /// The reason why the volume cannot be shrunk, if a layer prevents it.
     pub fn cannot_shrink(&self) -> Option<&'static str> {
         match self.backend.kind().blocks {
             BlockPlaces::Elsewhere(why) => Some(why),
@@ -110,21 +111,22 @@ impl Spec {
         }
     }
 
-    /// Opens it. A read-only volume is opened read-only down to its stores, which are then not created.
+    /// Opens the volume. For a read-only volume, all layers and stores are opened read-only, and missing
+    /// stores are not created.
     ///
     /// # Errors
-    /// A human-readable reason that it cannot be used.
+    /// A human-readable reason why the volume cannot be used.
     pub fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a> {
         Box::pin(async move {
             let read_only = self.readonly || opening.read_only;
-            // Layers always address blocks.
+            // A layer always addresses its members by blocks.
             let by_bytes = opening.by_bytes && self.backend.members().is_empty();
             self.backend.open(&Opening { read_only, by_bytes, ..opening.clone() }).await
         })
     }
 }
 
-/// Apart from the options of every volume, a specification consists of its back end.
+/// Gives access to the back end, which contains everything except the options that exist for every volume.
 impl Deref for Spec {
     type Target = dyn Backend;
 
@@ -133,7 +135,7 @@ impl Deref for Spec {
     }
 }
 
-/// Volumes with the same printed form are equal.
+/// Specifications are equal if their printed forms are equal.
 impl PartialEq for Spec {
     fn eq(&self, other: &Spec) -> bool {
         self.to_string() == other.to_string()

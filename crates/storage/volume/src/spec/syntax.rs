@@ -5,8 +5,8 @@
 //! option  = key [ "=" value ]
 //! ```
 //!
-//! The characters `? [ ] ,` are always special; in a path they are written `%3F %5B %5D %2C`, and `%` itself
-//! `%25`. A path may be written without its kind: `/dev/sdb` is `file:/dev/sdb`.
+//! The characters `? [ ] ,` are always special. In a path, they are written as `%3F %5B %5D %2C`, and `%`
+//! itself as `%25`. For a path, the kind can be omitted: `/dev/sdb` means `file:/dev/sdb`.
 
 use std::fmt;
 use std::ops::Range;
@@ -18,12 +18,12 @@ use winnow::{ModalResult, Parser};
 
 use crate::backend::{BlockPlaces, Kind};
 
-/// The kinds of volumes of a program: a sequence of tables.
+/// The kinds of volumes that a program supports, in one or more tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Grammar(pub &'static [&'static [&'static Kind]]);
 
 impl Grammar {
-    /// Whether a text is intended as a volume specification rather than a path.
+    /// Whether a text is a volume specification rather than a path.
     pub fn is_meant(self, text: &str) -> bool {
         let name = text.split_once(':').map(|(name, _)| name);
         name.is_some_and(|name| self.kind(name).is_some())
@@ -34,7 +34,7 @@ impl Grammar {
         self.0.iter().copied().flatten().copied()
     }
 
-    /// The kind with this name.
+    /// Returns the kind with this name.
     pub fn kind(self, name: &str) -> Option<&'static Kind> {
         self.kinds().find(|kind| kind.name == name)
     }
@@ -44,7 +44,8 @@ impl Grammar {
     }
 }
 
-/// An error in a specification, with its position. Prints as a message with the specification and a caret under it.
+/// An error in a specification, with its position. It is displayed as a message, followed by the
+/// specification with a caret under the error.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError {
     text: String,
@@ -57,14 +58,15 @@ impl SpecError {
         SpecError { text: text.to_owned(), at: problem.at, sentence: problem.sentence }
     }
 
-    /// The same error, with secrets in the specification masked. The other characters must keep their columns.
+    /// Masks secrets in the specification with `mask`, which must leave the other characters in their
+    /// columns.
     #[must_use]
     pub fn masked(mut self, mask: impl FnOnce(&str) -> String) -> SpecError {
         self.text = mask(&self.text);
         self
     }
 
-    /// The problem and its remedy as one message, for callers that show the position themselves.
+    /// The problem and its remedy in one message, for callers that show the position themselves.
     pub fn sentence(&self) -> &str {
         &self.sentence
     }
@@ -88,17 +90,17 @@ impl fmt::Display for SpecError {
     }
 }
 
-/// An error while the specification is being parsed.
+/// An error found while parsing a specification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Its byte range in the specification.
+    /// The byte range in the specification.
     pub at: Range<usize>,
     /// The problem and its remedy.
     pub sentence: String,
 }
 
 impl Problem {
-    /// A problem at this byte range.
+    /// Creates a problem at this byte range.
     pub fn new(at: Range<usize>, sentence: impl Into<String>) -> Problem {
         Problem { at, sentence: sentence.into() }
     }
@@ -115,7 +117,7 @@ pub(super) struct Node {
     pub options: Vec<Choice>,
 }
 
-/// Bracketed nodes.
+/// The nodes in brackets.
 #[derive(Debug)]
 pub(super) struct Members {
     pub at: Range<usize>,
@@ -134,7 +136,7 @@ pub(super) struct Choice {
 pub struct Token {
     /// The text.
     pub text: String,
-    /// Its byte range in the specification.
+    /// The byte range in the specification.
     pub at: Range<usize>,
 }
 
@@ -147,7 +149,7 @@ type Parsed<T> = ModalResult<T, Problem>;
 impl<'a> ParserError<Input<'a>> for Problem {
     type Inner = Problem;
 
-    /// Only for alternatives that the parsers try; reported problems are created by [`wrong`].
+    /// Used only for alternatives that a parser tries; [`wrong`] creates the problems that are reported.
     fn from_input(input: &Input<'a>) -> Problem {
         let at = input.current_token_start();
         Problem::new(at..at, "this is not a volume specification")
@@ -203,7 +205,8 @@ fn node(grammar: Grammar, input: &mut Input<'_>, depth: usize) -> Parsed<Node> {
 
 const SIGNS: &str = "?[],";
 
-/// The host of a URL may be an IPv6 address, which also has brackets (RFC 3986 section 3.2.2).
+/// Parses the argument. It may be a URL whose host is an IPv6 address, which also has brackets (RFC 3986
+/// section 3.2.2).
 fn argument(input: &mut Input<'_>) -> Parsed<Token> {
     let host = match input.starts_with("//") {
         true => input.find(['[', '?', ']', ',']).filter(|at| {
@@ -277,7 +280,7 @@ fn options(input: &mut Input<'_>) -> Parsed<Vec<Choice>> {
 fn option(input: &mut Input<'_>) -> Parsed<Choice> {
     let mut key = word(input, |c| c != '=' && c != '&' && !SIGNS.contains(c))?;
     if key.text == "readonly" {
-        key.text = "read-only".to_owned(); // the earlier spelling, which may occur in configurations
+        key.text = "read-only".to_owned(); // the earlier spelling, which configurations may contain
     }
     if key.text.is_empty() {
         return wrong(key.at, "an option is missing here; add one, or remove the character before it");
@@ -293,7 +296,7 @@ fn blank(input: &mut Input<'_>) -> Parsed<()> {
     take_while(0.., ' ').void().parse_next(input)
 }
 
-/// Consumes `text` if it is next.
+/// Consumes `text` if it comes next. Returns whether it did.
 fn sign(input: &mut Input<'_>, text: &'static str) -> Parsed<bool> {
     let there = input.starts_with(text);
     if there {
@@ -302,7 +305,7 @@ fn sign(input: &mut Input<'_>, text: &'static str) -> Parsed<bool> {
     Ok(there)
 }
 
-/// Consumes all characters that belong, without trailing blanks.
+/// Consumes all characters for which `belongs` returns true, and removes trailing blanks from them.
 fn word(input: &mut Input<'_>, belongs: impl Fn(char) -> bool) -> Parsed<Token> {
     let (text, at) = take_while(0.., belongs).with_span().parse_next(input)?;
     let text: &str = text;
@@ -311,19 +314,19 @@ fn word(input: &mut Input<'_>, belongs: impl Fn(char) -> bool) -> Parsed<Token> 
     Ok(Token { at: at.start..at.start + text.len(), text: text.to_owned() })
 }
 
-/// The percent-encoded form of a character.
+/// Returns the percent-encoded form of a character.
 fn encoded(sign: char) -> String {
     sign.to_string().bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// Encodes `bytes` for [`decode`]: readable, except for special characters.
+/// Percent-encodes `bytes` for [`decode`], except printable characters that are not special.
 pub fn encode(bytes: &[u8]) -> String {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'%' && !SIGNS.contains(char::from(byte));
     let letter = |&byte: &u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     bytes.iter().map(letter).collect()
 }
 
-/// The bytes of a percent-encoded word.
+/// Decodes a percent-encoded word.
 pub fn decode(word: &Token) -> Result<Vec<u8>, Problem> {
     let mut bytes = Vec::with_capacity(word.text.len());
     let mut rest = word.text.as_bytes();
@@ -348,11 +351,10 @@ fn escape(digits: &[u8]) -> Option<(u8, &[u8])> {
     Some((digit(pair[0])? * 16 + digit(pair[1])?, tail))
 }
 
-// Words in messages: the known word nearest to a mistyped one, and words of command lines for copying into a
-// shell.
+// Helpers for messages: suggestions for mistyped words, lists, and quoting of command-line words for a shell.
 
-/// The known word nearest to `typed`: with an edit distance of at most two, and less than the length of the
-/// word.
+/// Returns the known word nearest to `typed`, if the edit distance is at most two and less than the word's
+/// length.
 pub fn nearest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
     let typed = typed.to_ascii_lowercase();
     let (slips, word) = known
@@ -362,7 +364,7 @@ pub fn nearest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
     (slips <= 2 && slips < word.chars().count()).then_some(word)
 }
 
-/// `; did you mean …?`, or the list of known words.
+/// Returns `; did you mean …?`, or the list of known words if none is near.
 pub fn hint(typed: &str, known: &[&str]) -> String {
     match nearest(typed, known) {
         Some(word) => format!("; did you mean `{word}`?"),
@@ -370,7 +372,7 @@ pub fn hint(typed: &str, known: &[&str]) -> String {
     }
 }
 
-/// `a`, `b` and `c`.
+/// Formats words as a list: `a`, `b` and `c`.
 pub fn list(words: &[&str]) -> String {
     let quoted: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
     match quoted.split_last() {
@@ -379,7 +381,7 @@ pub fn list(words: &[&str]) -> String {
     }
 }
 
-/// A word of a command line for a shell: quoted if it contains special characters.
+/// Quotes a word of a command line for a shell, if it contains special characters.
 pub fn shell_word(text: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+=:@%,".contains(letter);
     match !text.is_empty() && text.chars().all(is_plain) {

@@ -1,4 +1,4 @@
-//! Values in the text form of specifications: sizes, times, rates, shares, block sizes.
+//! Values in specifications, and their text forms: sizes, times, rates, shares, block sizes.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -11,7 +11,7 @@ use super::syntax::{Problem, Token};
 use super::written::Written;
 use crate::spec::syntax::list;
 
-/// Why a text is not a valid value, with the remedy.
+/// The reason why a text is not a valid value, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotAValue(String);
 
@@ -23,11 +23,11 @@ impl fmt::Display for NotAValue {
 
 impl std::error::Error for NotAValue {}
 
-/// A number of bytes. `MB` is 10^6, `MiB` and `M` are 2^20; a number without a unit counts bytes.
+/// A number of bytes. `MB` is 10^6, `MiB` and `M` are 2^20. A number without a unit is in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
 
-/// A unit and its factor; the largest first, in the order tried when printing.
+/// Units and their factors. The largest is first, because printing tries them in this order.
 type Units = [(&'static str, u64)];
 
 const SIZE_UNITS: &Units = &[
@@ -64,8 +64,9 @@ impl FromStr for Bytes {
     }
 }
 
-/// The first size of a text, of a list (`4k:70,64k:30`, `1G..2G`) or a specification (`ram:1g?block=4k`),
-/// whose unit is a single letter, and its interpretation: to users of SI units it is another size.
+/// Returns the first size whose unit is a single letter in a text, a list (`4k:70,64k:30`, `1G..2G`) or a
+/// specification (`ram:1g?block=4k`), and how it is interpreted. Callers show this because users of SI units
+/// expect a different size.
 pub fn bare_unit(text: &str) -> Option<(&str, Bytes)> {
     let words = text.split("..").flat_map(|part| part.split([',', ':', '[', ']', '?', '&', '=']));
     words.filter(|word| word.ends_with(|letter: char| letter.is_ascii_alphabetic())).find_map(|word| {
@@ -79,7 +80,8 @@ fn size_unit(number: &str, unit: &str) -> Result<u64, NotAValue> {
     if number.is_empty() {
         return Err(NotAValue(format!("`{unit}` is not a size; write a number and a unit, such as 1GiB")));
     }
-    // A single letter is a power of two, as in fio, dd, QEMU and LVM; the `1TB` of disk vendors is written in full.
+    // A single letter is a power of two, as in fio, dd, QEMU and LVM. The units of disk vendors must be
+    // written in full, as in `1TB`.
     let is_bare =
         |name: &str| name.ends_with("iB") && unit.len() == 1 && name[..1].eq_ignore_ascii_case(unit);
     let is_meant = |name: &str| name == unit || is_bare(name) || (unit == "KB" && name == "kB");
@@ -95,20 +97,21 @@ fn size_unit(number: &str, unit: &str) -> Result<u64, NotAValue> {
     }))
 }
 
-/// The digits and points at the start of a text, and the rest of it.
+/// Splits a text into the digits and points at its start, and the rest.
 fn number_and_unit(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()))
 }
 
-/// Why a number is not a multiple of a unit.
+/// The reason why a number times a unit is not a valid value.
 enum NoMultiple {
-    /// It is not a number of up to 19 digits, up to 9 of them after the point.
+    /// It is not a number, or it has too many digits: more than 9 after the point, or a whole part beyond 64
+    /// bits.
     NotANumber,
     NotWhole,
     TooLarge,
 }
 
-/// `number`, which contains only digits and points, times `unit`.
+/// Multiplies `number`, which contains only digits and points, by `unit`.
 fn multiple(number: &str, unit: u64) -> Result<u64, NoMultiple> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let digits = |text: &str| text.parse::<u64>().ok();
@@ -116,7 +119,7 @@ fn multiple(number: &str, unit: u64) -> Result<u64, NoMultiple> {
     let (whole, fraction_value) = parts.ok_or(NoMultiple::NotANumber)?;
     debug_assert!(fraction.len() <= 9);
     let scale = 10u128.pow(fraction.len() as u32);
-    // No more than 64 bits times 30 bits.
+    // The product has at most 64 plus 30 bits.
     let parts = u128::from(unit) * u128::from(fraction_value);
     if !parts.is_multiple_of(scale) {
         return Err(NoMultiple::NotWhole);
@@ -124,7 +127,7 @@ fn multiple(number: &str, unit: u64) -> Result<u64, NoMultiple> {
     u64::try_from(u128::from(unit) * u128::from(whole) + parts / scale).map_err(|_| NoMultiple::TooLarge)
 }
 
-/// Prints `amount` in the largest unit with a whole number.
+/// Prints `amount` in the largest unit of which it is a whole number.
 fn in_units(f: &mut fmt::Formatter<'_>, amount: u128, units: &Units, zero: &str) -> fmt::Result {
     let fits = |unit: u64| amount >= u128::from(unit) && amount.is_multiple_of(u128::from(unit));
     match units.iter().find(|(_, unit)| fits(*unit)) {
@@ -139,11 +142,11 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A duration in text form: a number and a unit. A number without a unit counts seconds.
+/// A duration. The text form is a number and a unit. A number without a unit is in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub Duration);
 
-/// Units in nanoseconds.
+/// Units, and their lengths in nanoseconds.
 const TIME_UNITS: &Units = &[
     ("h", 3_600_000_000_000),
     ("min", 60_000_000_000),
@@ -181,7 +184,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// A rate limit in text form.
+/// A rate limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtMost(pub Rate);
 
@@ -223,7 +226,7 @@ impl fmt::Display for AtMost {
     }
 }
 
-/// A number of parts per million, in percent as text.
+/// A number of parts per million. The text form is in percent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerMillion(pub u32);
 
@@ -255,19 +258,19 @@ impl fmt::Display for PerMillion {
 /// The block sizes in bytes, as reported to initiators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockShape {
-    /// Logical block size, the unit of addresses: 512 or 4,096.
+    /// Logical block size, which is the unit of addresses: 512 or 4,096.
     pub logical: BlockSize,
-    /// Physical block size, the unit in which the store writes: a multiple of the logical block size. 512
-    /// over 4,096 is "512e".
+    /// Physical block size, which is the unit in which the store writes: the logical block size or a multiple
+    /// of it. Logical 512 with physical 4,096 is "512e".
     pub physical: BlockSize,
 }
 
 impl BlockShape {
-    /// 512e: every initiator supports 512-byte blocks (ESXi only these), and the page cache and RAM volumes
-    /// work in 4 KiB pages, which initiators should align to.
+    /// 512e is the default: every initiator supports 512-byte blocks, and ESXi supports no others. The page
+    /// cache and RAM volumes work in 4 KiB pages, to which initiators should align their requests.
     pub const USUAL: BlockShape = BlockShape { logical: BlockSize::B512, physical: BlockSize::B4096 };
 
-    /// Reads the options `block` and `physical`.
+    /// Parses the options `block` and `physical`.
     ///
     /// # Errors
     /// An invalid block size.
@@ -295,7 +298,7 @@ impl BlockShape {
         Ok(shape)
     }
 
-    /// The options that differ from the defaults.
+    /// Returns the options that differ from the defaults.
     pub fn options(self) -> Vec<String> {
         let usual = BlockShape::USUAL;
         let logical = (self.logical != usual.logical).then(|| format!("block={}", self.logical.bytes()));
@@ -307,7 +310,7 @@ impl BlockShape {
     /// Parses a capacity in whole blocks.
     ///
     /// # Errors
-    /// Not a size, not a whole number of blocks, or beyond the maximum of a volume.
+    /// It is not a size, not a whole number of blocks, or larger than the maximum size of a volume.
     pub fn capacity(self, word: &Token) -> Result<Bytes, Problem> {
         let size: Bytes = word.parsed()?;
         let wrong = |sentence: String| Err(Problem::new(word.at.clone(), sentence));
@@ -336,7 +339,7 @@ impl BlockShape {
         Geometry { block_size: self.logical, blocks, physical_exponent: self.physical_exponent() }
     }
 
-    /// log2 of the logical blocks in a physical one.
+    /// log2 of the number of logical blocks in a physical block.
     pub fn physical_exponent(self) -> u8 {
         self.physical.shift().saturating_sub(self.logical.shift()) as u8
     }
@@ -392,7 +395,7 @@ mod tests {
         assert!(bytes("0.3KiB").expect_err("a mistake").contains("not a whole number of bytes"));
         assert!(bytes("1.2.3GiB").expect_err("a mistake").contains("not a number"));
         assert!(bytes("99EiB").expect_err("a mistake").contains("the maximum of 16 EiB"));
-        // A case found by the fuzzer: the longest number with the largest unit.
+        // The fuzzer found this case: the longest number with the largest unit.
         assert!(bytes("5005055050505050050.0502412e").expect_err("a mistake").contains("not a whole number"));
         assert!(bytes("9999999999999999999.999999999EiB").expect_err("a mistake").contains("not a whole"));
         assert!(bytes("9999999999999999999.5EiB").expect_err("a mistake").contains("the maximum of 16 EiB"));

@@ -1,5 +1,5 @@
-//! A volume specification as written, for its back end: argument, options with their values, and member
-//! volumes in brackets.
+//! A volume specification as written, from which the back end reads its argument, its options with their
+//! values, and its member volumes in brackets.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use crate::spec::syntax::hint;
 
 type Parsed<T> = Result<T, Problem>;
 
-/// The options that every volume has.
+/// The options that exist for every volume.
 const OF_ALL: [&str; 3] = ["read-only", "removable", "thick"];
 
 impl Grammar {
@@ -39,7 +39,7 @@ fn volume(node: &Node) -> Parsed<Spec> {
     })
 }
 
-/// Checks that every option is known and none is repeated.
+/// Checks that every option is known, and that none is repeated.
 fn check_options(node: &Node) -> Parsed<()> {
     for (index, choice) in node.options.iter().enumerate() {
         let key = &choice.key;
@@ -81,7 +81,7 @@ pub struct Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    /// Its kind.
+    /// The kind of the volume.
     pub fn kind(&self) -> &'static Kind {
         self.node.kind
     }
@@ -91,11 +91,11 @@ impl<'a> Written<'a> {
         &self.node.argument
     }
 
-    /// A layer's argument before its brackets, between colons. `wants` describes it and `example` shows it in
-    /// an error.
+    /// Parses the argument of a layer, which stands before the brackets and between colons. In an error,
+    /// `wants` describes the argument, and `example` shows it.
     ///
     /// # Errors
-    /// It is missing or not a valid value.
+    /// The argument is missing or not a valid value.
     pub fn before_brackets<T: FromStr<Err: ToString>>(&self, wants: &str, example: &str) -> Parsed<T> {
         let argument = self.argument();
         match argument.text.strip_suffix(':') {
@@ -109,10 +109,10 @@ impl<'a> Written<'a> {
         }
     }
 
-    /// Checks that a `layer` has no argument before its brackets.
+    /// Checks that this `layer` has no argument before its brackets.
     ///
     /// # Errors
-    /// It has an argument.
+    /// There is an argument.
     pub fn nothing_before_brackets(&self, layer: &str, example: &str) -> Parsed<()> {
         match self.argument().text.is_empty() {
             true => Ok(()),
@@ -123,7 +123,7 @@ impl<'a> Written<'a> {
         }
     }
 
-    /// The volumes in its brackets, at least one.
+    /// Returns the volumes in the brackets, of which there must be at least one.
     ///
     /// # Errors
     /// There are no brackets, or a member has an error.
@@ -136,7 +136,7 @@ impl<'a> Written<'a> {
         members.nodes.iter().map(volume).collect()
     }
 
-    /// The single member volume of a layer.
+    /// Returns the single member volume of a layer.
     ///
     /// # Errors
     /// There is no member, or more than one, or it has an error.
@@ -150,7 +150,7 @@ impl<'a> Written<'a> {
         Ok(self.members()?.swap_remove(0))
     }
 
-    /// The position of the brackets, or otherwise of the argument.
+    /// The position of the brackets, or of the argument if there are no brackets.
     pub fn place_of_members(&self) -> Range<usize> {
         self.node.members.as_ref().map_or(self.argument().at.clone(), |members| members.at.clone())
     }
@@ -159,7 +159,7 @@ impl<'a> Written<'a> {
         self.node.options.iter().find(|choice| choice.key.text == key)
     }
 
-    /// The kind-specific options as written, for a kind with its own grammar.
+    /// The options as written, except those of every volume, for a kind with its own grammar.
     pub fn own_options(&self) -> Vec<String> {
         let own = self.node.options.iter().filter(|choice| !OF_ALL.contains(&choice.key.text.as_str()));
         own.map(|choice| match &choice.value {
@@ -169,7 +169,7 @@ impl<'a> Written<'a> {
         .collect()
     }
 
-    /// The value of an option that requires one.
+    /// Returns the value of an option that must have a value.
     ///
     /// # Errors
     /// The option has no value.
@@ -183,18 +183,18 @@ impl<'a> Written<'a> {
             .ok_or_else(|| Problem::new(choice.key.at.clone(), format!("`{key}` needs a value: {key}=…")))
     }
 
-    /// The parsed value of an option.
+    /// Returns the parsed value of an option.
     ///
     /// # Errors
-    /// It has no value, or an invalid one.
+    /// The option has no value, or an invalid one.
     pub fn parsed<T: FromStr<Err: ToString>>(&self, key: &str) -> Parsed<Option<T>> {
         self.value(key)?.map(Token::parsed).transpose()
     }
 
-    /// A flag that is on if present, unless its value turns it off.
+    /// Returns the state of a flag, which is on if it is present, unless its value turns it off.
     ///
     /// # Errors
-    /// It has another value.
+    /// The flag has any other value.
     pub fn flag(&self, key: &str) -> Parsed<bool> {
         let Some(choice) = self.find(key) else { return Ok(false) };
         match choice.value.as_ref().map(|value| value.text.as_str()) {
@@ -211,7 +211,7 @@ impl<'a> Written<'a> {
         }
     }
 
-    /// Two options that require each other.
+    /// Returns the values of two options, of which each requires the other.
     ///
     /// # Errors
     /// Only one of them is present.
@@ -226,7 +226,7 @@ impl<'a> Written<'a> {
 }
 
 impl Token {
-    /// Parses its value.
+    /// Parses the token as a value.
     ///
     /// # Errors
     /// The value is invalid.
