@@ -120,7 +120,7 @@ pub struct Storage {
 /// A connection of the idle session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PathLayer {
-    /// Its CID.
+    /// The CID.
     pub cid: u16,
     /// The peer's address.
     pub peer: String,

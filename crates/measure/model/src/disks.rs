@@ -31,7 +31,7 @@ pub struct Array {
     pub disk: DiskModel,
     /// Number of disks.
     pub disks: u16,
-    /// Their redundancy.
+    /// The redundancy of the array.
     pub redundancy: Redundancy,
     /// The length of a strip: contiguous bytes on one disk.
     pub strip_bytes: u32,

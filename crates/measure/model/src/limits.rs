@@ -23,7 +23,7 @@ pub struct LinkLimits {
 /// A write mode: the part of the data that is unsolicited.
 #[derive(Clone, Copy)]
 pub struct WriteMode {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
     /// The negotiated keys.
     pub keys: Keys,

@@ -7,7 +7,7 @@ use serde::Serialize;
 pub struct Document {
     /// The number in this project: `000` to `004`.
     pub number: &'static str,
-    /// Its title.
+    /// The title.
     pub title: &'static str,
     /// The author and the date, if stated.
     pub by: &'static str,

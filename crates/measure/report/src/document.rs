@@ -125,7 +125,7 @@ pub(super) struct Column {
 /// A row of a table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Row {
-    /// Its cells.
+    /// The cells.
     pub(super) cells: Vec<String>,
     /// Whether HTML highlights the row because it shows a problem.
     pub(super) marked: bool,

@@ -8,9 +8,9 @@
 //!
 //! The crate provides a [`bench_runner::crew::Crew`] for cells whose setting specifies the conditions of the
 //! path. Everything runs in this process, on threads that have entered the hosts of the lab.
-//!
-//! Reading order: [`begun`] and [`resumed`] (the record), `crew`, `ground` (lab, link, target), `tcp` and
-//! `peer` (plain TCP). [`own_target`] and [`service`] are also used by other crates that need a target or a
+//! Reading order: [`begun`] and [`resumed`] (the record), [`WanCrew`], `ground` (lab, link, target and TCP
+//! peer), [`tcp`] (plain TCP). [`own_target`] and [`tcp::keep`] are also used by other crates that need a
+//! target or a TCP peer in their process.
 //! TCP peer in their process.
 //!
 //! ```

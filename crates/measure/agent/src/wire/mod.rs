@@ -11,9 +11,9 @@
 //!                                     ◀──────────  Notification
 //! ```
 //!
-//! Every message is JSON in a [`frame`]: a length, followed by this number of bytes. [`handshake`]
-//! authenticates both sides by the secret, and creates keys for the connection. [`seal`] encrypts every later
-//! message, and [`message`] defines the messages.
+//! Every message is JSON in a frame ([`framed`], [`Frames`]): a length, followed by this number of bytes.
+//! [`handshake`] authenticates both sides by the secret, and creates keys for the connection. [`Seal`]
+//! encrypts every later message, and [`message`] defines the messages.
 //!
 //! Security: without the secret, nobody can give orders, impersonate an agent or read messages, or modify,
 //! replay, drop or reflect messages undetected. Recorded traffic remains confidential even if the secret

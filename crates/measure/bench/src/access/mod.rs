@@ -1,7 +1,7 @@
 //! Chooses the next request by Iometer's rules, which [`crate::plan::Workload`] describes.
 //!
 //! ```text
-//!   line by its share ─► random place, or behind the last request ─► up to the alignment ─► past the end? to the start
+//!   line, by its share ─► random place, or end of the last request ─► round up to alignment ─► past the end: start
 //! ```
 
 use std::time::Duration;

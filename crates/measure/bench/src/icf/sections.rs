@@ -8,7 +8,7 @@ use crate::plan::{Access, Align, Percent, Span};
 /// A machine with workers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manager {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The workers that use disks.
     pub workers: Vec<Worker>,
@@ -17,7 +17,7 @@ pub struct Manager {
 /// A worker: a thread of Iometer that uses disks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Worker {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// The queue depth on each of its disks.
     pub depth: u32,
@@ -257,7 +257,7 @@ fn targets(lines: &mut Lines<'_>) -> Result<Vec<String>, IcfError> {
 /// The content of TEST SETUP.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TestSetup {
-    /// Its description.
+    /// The description.
     pub description: String,
     /// The duration of each test, in seconds.
     pub run_s: u32,
@@ -446,11 +446,11 @@ fn workers_to_spawn(value: Line<'_>, notes: &mut Vec<String>) {
 /// An access specification.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AccessSpec {
-    /// Its name.
+    /// The name.
     pub name: String,
     /// Whether disk workers use this specification by default.
     pub by_default: bool,
-    /// Its access lines, whose shares add up to 100 %.
+    /// The access lines, whose shares add up to 100 %.
     pub lines: Vec<Access>,
 }
 

@@ -9,9 +9,9 @@
 //! A cell that also configures its path to the storage (a link, a distance, a session's keys) has a
 //! [`Setting`].
 //!
-//! This module runs nothing. Suites come from data files (`suites/*.toml`), Iometer's files, or command line
-//! options ([`Sweep`]). A record of results contains its suite, so it can be understood, shown and repeated
-//! without the program that made it.
+//! This module contains no I/O. Suites come from data files (`suites/*.toml`), Iometer's files, or command
+//! line options ([`Sweep`]). A record of results contains its suite, so it can be understood, shown and
+//! repeated without the program that made it.
 
 use derive_more::Display;
 use model::{Direction, Keys};
@@ -28,7 +28,7 @@ pub use text::{Blocks, BlocksList, Rate, WorkloadKind, load_words, pace};
 /// A named test: `vmware4`, `pts`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Suite {
-    /// Its name on the command line: lower case, digits and `-`.
+    /// The name on the command line: lower case, digits and `-`.
     pub name: String,
     /// A heading for reports.
     pub title: String,
@@ -429,6 +429,7 @@ impl Percent {
         (percent <= 100).then_some(Percent(percent))
     }
 
+    /// Returns the percentage as a number from 0 to 100.
     pub fn get(self) -> u8 {
         self.0
     }

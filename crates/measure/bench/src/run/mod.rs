@@ -1,13 +1,13 @@
 //! Runs a workload on devices, and measures it.
 //!
 //! ```text
-//!   slots, one for each request that may be under way          the run
-//!   ────────────────────────────────────────────────           ─────────────────────────
-//!   which request is next (access), and when                   closes samples on time,
-//!     closed: as soon as one has ended, if no pause            shows them to who asked,
-//!       or draining is due (turn)                     ──────►  ends the run, waits for what
-//!     open: when it is due (arrivals)                  Tally   is under way, gives up on it
-//!   hand it over, wait for its end, count it
+//!   slots, one for each request that may be outstanding         the run
+//!   ────────────────────────────────────────────────            ─────────────────────────
+//!   choose the next request (access) and its time               closes samples on time,
+//!     closed loop: when the last one has completed,             passes them to the caller,
+//!       after any pause or draining (turn)             ──────►  ends the run, and waits for
+//!     open loop: when the request is due (arrivals)     Tally   outstanding requests until
+//!   submit the request, await it, count it                      a timeout
 //! ```
 //!
 //! All tasks run on the reactor of one thread. The clock is read once for each completed request. In a closed

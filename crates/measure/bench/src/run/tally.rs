@@ -3,8 +3,8 @@
 //! ```text
 //!   0        warm-up       │ sample │ sample │ sample │      times in nanoseconds
 //!   └──────────────────────┴────────┴────────┴────────┘
-//!     counted like a sample,  each closed by the first request that ends behind it,
-//!     and thrown away         or by the clock if none does
+//!     counted like a sample,  each closed by the first request that completes after it,
+//!     and discarded           or otherwise by the clock
 //! ```
 
 use std::collections::VecDeque;

@@ -83,6 +83,7 @@ impl Agents {
         }
     }
 
+    /// Returns the number of agents that measure.
     pub fn count(&self) -> usize {
         self.names.len()
     }

@@ -4,7 +4,7 @@
 //! ```text
 //!   Options ── way ── long_packets ──► course ──► Evidence ──► diagnose
 //!               ▲                       │   │
-//!               │ again, when lost      │   └── load: rounds of requests, with all clocks and counters
+//!               │ reopened if lost      │   └── load: rounds of requests, with all clocks and counters
 //!               └───────────────────────┴────── ladder: probes alone, in random order, between the rounds
 //! ```
 //!
@@ -13,7 +13,7 @@
 //! an implausible one, the value is unknown, and the measurement continues without it.
 //!
 //! Reading order: `course` (the sequence), `ladder` and `probe` (single requests), `load` (concurrent
-//! requests), `pace` (their duration), `way` (the session), `device` (differences between iSCSI and NBD),
+//! requests), `Pace` (their duration), `way` (the session), `device` (differences between iSCSI and NBD),
 //! `confirm` (tests of predicted gains).
 
 mod confirm;

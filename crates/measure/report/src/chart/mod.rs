@@ -28,7 +28,7 @@ pub(super) use plot::Point;
 pub(super) struct Axis {
     /// The title, with the unit: `block size`, `throughput in MB/s`.
     pub(super) title: &'static str,
-    /// Its scale.
+    /// The scale.
     pub(super) scale: Scale,
     /// The format of tick labels.
     pub(super) tick: fn(f64) -> String,
