@@ -39,7 +39,7 @@ pub struct Watch {
 /// An outstanding device request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceRequest {
-    /// The number of the request within its command. No two requests of a command have the same number.
+    /// The number of the request within its command. Two requests of a command never have the same number.
     pub number: u32,
     /// The logical unit whose device has the request: 0 is the unit that received the command, 1 is the first
     /// of [`Watch::others`], and so on.
@@ -60,8 +60,8 @@ impl Watch {
         self.committed.get()
     }
 
-    /// Units that the command uses in addition to the one that received it (EXTENDED COPY). It also belongs
-    /// to their task sets.
+    /// Units that the command uses in addition to the unit that received it (EXTENDED COPY). The command also
+    /// belongs to the task sets of these units.
     pub fn others(&self) -> &[Arc<LogicalUnit>] {
         self.others.get().map_or(&[], |others| others)
     }

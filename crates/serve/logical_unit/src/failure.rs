@@ -50,7 +50,8 @@ pub(crate) fn condition(error: DeviceError) -> Condition {
         DeviceError::Unwritable(lba) => {
             Condition::new(SenseKey::MediumError, asc::WRITE_ERROR).with_information(lba.0)
         }
-        // An initiator cannot clear a reservation behind a gateway: for it, the device is unavailable.
+        // An initiator cannot clear a reservation that another host holds on the device behind a gateway. To
+        // the initiator, the device is unavailable.
         DeviceError::NotReady | DeviceError::Reserved => {
             Condition::new(SenseKey::NotReady, asc::BECOMING_READY)
         }
@@ -63,7 +64,7 @@ pub(crate) fn condition(error: DeviceError) -> Condition {
         // The sense data names no block, because it is unknown which writes are lost. Linux turns this error
         // into EIO and does not retry.
         DeviceError::WritesLost => Condition::new(SenseKey::MediumError, asc::WRITE_ERROR),
-        // This must not be retried either: a retry could overwrite a newer write.
+        // The initiator must not retry this command either: a retry could overwrite a newer write.
         DeviceError::Unsettled => Condition::new(SenseKey::HardwareError, asc::INTERNAL_TARGET_FAILURE),
     }
 }

@@ -69,14 +69,14 @@ enum OperationState {
     Idle,
     /// An operation is running.
     Running {
-        /// Which.
+        /// The kind of the operation.
         kind: OperationKind,
         /// The completed part, in 65,536ths.
         progress: u16,
     },
     /// The last operation failed.
     Failed {
-        /// Which.
+        /// The kind of the operation.
         kind: OperationKind,
     },
 }

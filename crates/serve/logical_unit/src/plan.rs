@@ -150,7 +150,7 @@ pub struct Reply {
     /// The length of data that the CDB requests. The difference from the length that the initiator expects is
     /// the residual count.
     pub expected_bytes: u64,
-    /// What the front end must do before it sends the status.
+    /// Effects that the front end must apply before it sends the status.
     pub effects: Option<Box<[Effect]>>,
 }
 

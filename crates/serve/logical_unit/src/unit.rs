@@ -207,8 +207,8 @@ impl LogicalUnit {
 
     /// [`LogicalUnit::change`] for a change that needs the generation before it.
     pub(crate) fn change_in_generation<T>(&self, change: impl FnOnce(&mut UnitState, u64) -> T) -> T {
-        // A panic while the lock was held leaves a consistent state, because the methods only assign complete
-        // values. The volume's own lock is taken after this one.
+        // A panic while the lock is held leaves a consistent state, because the methods only assign complete
+        // values. The volume's own lock is taken after this lock.
         let mut state = self.state.lock();
         // A fence advances the generation without this lock. A nexus that reads that later generation still
         // waits for the lock before it reads the state, and therefore sees this change.

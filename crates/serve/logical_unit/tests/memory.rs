@@ -110,7 +110,7 @@ fn largest(opcode: u8, action: u8) -> Vec<Case> {
         0x89 => vec![case(&compare_and_write(0, 255), zeros(510))],
         0x9c => vec![case(&write_atomic(0, 4096), zeros(4096))],
         0x9e if action == 0x12 => vec![case(&get_lba_status(0, u32::MAX), none())],
-        0x04 | 0x48 => vec![], // FORMAT UNIT and SANITIZE belong to the logical unit: one at a time, for all initiators
+        0x04 | 0x48 => vec![], // FORMAT UNIT, SANITIZE: one at a time per logical unit
         0x5e => vec![case(&length(u16::MAX), none())],
         0x5f => {
             let mut cdb = length(24);

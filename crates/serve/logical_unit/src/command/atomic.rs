@@ -19,7 +19,7 @@ pub(crate) fn plan_compare_and_write(call: &mut Call<'_>) -> Result<Plan, Failur
     read_write::within(extent, geometry)?;
     let half = geometry.length(extent) as u32;
     if extent.is_empty() && call.command.data_out_bytes != 0 {
-        // The transfer length exceeds the range of one byte.
+        // A larger transfer length would not fit in the one-byte field.
         return Err(Condition::invalid_field(NUMBER_OF_BLOCKS as u16).into());
     }
     read_write::exactly(call, half * 2)?;

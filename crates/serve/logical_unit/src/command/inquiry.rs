@@ -175,7 +175,7 @@ fn block_limits(call: &Call<'_>) -> BlockLimits {
         transfer_blocks,
         optimal_transfer,
         write_same_blocks: read_write::WRITE_SAME_BLOCKS_MAX,
-        // ATOMIC ALIGNMENT and GRANULARITY of 0: any; no atomic boundaries.
+        // ATOMIC ALIGNMENT and GRANULARITY are 0: any value is allowed. There are no atomic boundaries.
         atomic_blocks: read_write::atomic_blocks_max(geometry) as u32,
         ..BlockLimits::default()
     };
@@ -197,7 +197,7 @@ fn block_characteristics(call: &Call<'_>) -> BlockDeviceCharacteristics {
     let traits = call.unit.traits();
     BlockDeviceCharacteristics {
         medium_rotation_rate: u16::from(call.unit.device().profile().solid_state),
-        // 01b for each kind of SANITIZE that is supported: reads succeed after it. Otherwise 00b.
+        // The value is 01b for each supported kind of SANITIZE, after which reads succeed, and otherwise 00b.
         wabereq: u8::from(traits.thin),
         wacereq: u8::from(traits.volatile),
         ..Default::default()

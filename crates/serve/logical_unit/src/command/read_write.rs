@@ -170,7 +170,7 @@ pub(crate) fn plan_write_and_verify(call: &mut Call<'_>) -> Result<Plan, Failure
     call.receive(geometry.length(extent) as u32, piece_memory_bytes, move |access, mut data| async move {
         let extent = received(extent, &data, geometry);
         data.truncate(geometry.length(extent) as usize);
-        // Concurrent writes would cause a miscompare.
+        // Exclude concurrent writes, which would cause a miscompare.
         let _excluded = access.locks().exclude(extent).await;
         let data = data.share();
         access.store(extent, data.clone(), Durability::Stable).await?;
@@ -229,7 +229,7 @@ pub(crate) const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 255;
 pub(crate) const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
 /// A parameter list of 64 KiB could hold more; initiators send far fewer.
 pub(crate) const UNMAP_DESCRIPTORS_MAX: u32 = 256;
-/// The same as for UNMAP.
+/// The same limit as for UNMAP.
 pub(crate) const WRITE_SAME_BLOCKS_MAX: u64 = 1 << 20;
 /// 512 blocks of 4 KiB.
 pub(crate) const ATOMIC_BYTES_MAX: u64 = 2 << 20;

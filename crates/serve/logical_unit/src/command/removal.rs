@@ -10,8 +10,8 @@ use crate::state::{Medium, Reserved, UnitState};
 
 /// There is no spindle to stop, but a stopped unit behaves as if there were: commands that need the medium
 /// are rejected until the unit is started again (SBC-3 4.20). Only a fixed medium is stopped. libiscsi's
-/// StartStopUnit.NoLoej expects a removable one to be ready after START=0, like a drive that spins up for the
-/// next command. The active, idle and standby power conditions do not differ here: each of them starts a
+/// StartStopUnit.NoLoej expects a removable medium to be ready after START=0, like a drive that spins up for
+/// the next command. The active, idle and standby power conditions do not differ here: each of them starts a
 /// stopped unit. The command ends when the change is complete, even with IMMED.
 pub(crate) fn plan_start_stop(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let (start, load_eject) = (call.cdb.bit(4, START), call.cdb.bit(4, LOEJ));

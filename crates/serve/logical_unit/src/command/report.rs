@@ -78,9 +78,9 @@ pub(crate) fn plan_luns(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let cdb = call.cdb;
     let data = inventory(cdb, call.command.luns.as_ref())?;
     let plan = call.parameter_data(data, cdb.u32(6))?;
-    // SPC-3 6.21: "The execution of a REPORT LUNS command by any valid and installed logical unit shall clear the
-    // REPORTED LUNS DATA HAS CHANGED unit attention condition for all logical units of that target with respect to the
-    // requesting initiator."
+    // SPC-3 6.21: "The execution of a REPORT LUNS command by any valid and installed logical unit shall clear
+    // the REPORTED LUNS DATA HAS CHANGED unit attention condition for all logical units of that target with
+    // respect to the requesting initiator."
     call.command.luns.luns_reported();
     Ok(plan)
 }

@@ -125,7 +125,7 @@ impl Copy {
 
     /// Copies in pieces. Source and destination are never locked together: two locks could wait for each
     /// other through a third. A reservation, write protection or a fence may have been set since the last
-    /// piece. Both units are therefore checked for each piece, once there is nothing left to wait for.
+    /// piece. Both units are therefore checked for each piece, after the last wait before its write.
     async fn copy(&self, step: &Step, progress: &mut Progress) -> Result<(), Failure> {
         let Step { source, destination, .. } = step;
         let by = Requester { attachment: self.record.by, path: &self.by };

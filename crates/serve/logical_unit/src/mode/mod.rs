@@ -54,7 +54,7 @@ impl Pages {
         Control::parse(&self.current[CONTROL]).d_sense
     }
 
-    /// Handles a hard reset or logical unit reset: the current values become the saved ones (SPC-4 6.14).
+    /// Handles a hard reset or logical unit reset: the saved values replace the current values (SPC-4 6.14).
     pub(crate) fn reset(&mut self) {
         self.current = self.saved;
     }
@@ -140,7 +140,7 @@ fn pages(facts: Facts) -> [[Vec<u8>; 2]; COUNT] {
     // WCE=1 would be wrong for a medium without a volatile cache.
     let caching = Caching { wce: facts.volatile_cache, ..Caching::default() };
     [
-        // AWRE and ARRE, since underlying media relocate blocks themselves.
+        // AWRE and ARRE are set, because the underlying media relocate blocks themselves.
         fixed(&ErrorRecovery { awre: true, arre: true, ..ErrorRecovery::default() }.write()),
         // No limits: iSCSI negotiates burst lengths at login (RFC 7143).
         fixed(&DisconnectReconnect::default().write()),

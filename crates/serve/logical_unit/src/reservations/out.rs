@@ -39,7 +39,7 @@ impl Request {
         };
         let request = Request {
             action: ReserveOut::try_from(action & 0x1f).map_err(|_| Condition::invalid_bit(1, 4))?,
-            kind: ReservationType::from_code(scope_type), // SCOPE 0h, logical unit, is the only one (SPC-4 6.15.3.3)
+            kind: ReservationType::from_code(scope_type), // SCOPE is always 0h (SPC-4 6.15.3.3)
             length: u32::from_be_bytes([a, b, c, d]) as usize,
         };
         request.check(scope_type)

@@ -71,7 +71,7 @@ fn it_waits_for_a_write_under_way_and_sees_all_of_it() {
         panic!("it needs the disk")
     };
     assert!(poll(&mut compared).is_none(), "the write has not ended");
-    // Meanwhile no other command overtakes it.
+    // While COMPARE AND WRITE runs, no other command overtakes it.
     assert!(matches!(bench.begin(&sized(0x28, 0, 0, 1), 0, 512), Plan::Run(_)));
 
     let logical_unit::Landing::Memory(mut blocks) = write.place else { panic!("memory") };

@@ -225,7 +225,7 @@ fn a_copy_whose_command_is_given_up_has_ended_with_errors() {
     let plan = bench.begin(&cdb(0x83, 0, list.len() as u32), list.len() as u32, 0);
     let logical_unit::Plan::Receive(receive) = plan else { panic!("it waits for its list") };
     let data = logical_unit::Data::Buffer(block::Buffer::from(&list[..]));
-    // Aborted before its first step.
+    // The second copy is aborted before its first step.
     drop(bench.unit.finish(receive.job, data));
     assert_eq!(bench.command(&copy_status(1)).good().data[4], 2);
 }

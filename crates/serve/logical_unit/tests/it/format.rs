@@ -85,7 +85,7 @@ fn begun(bench: &mut Bench) -> (Pin<Box<dyn Future<Output = Reply>>>, Background
     (reply, work)
 }
 
-/// Another core may begin an operation between the end of one and the next poll of its command.
+/// Another core may start an operation after the end of this one and before its command is polled again.
 #[test]
 fn a_command_is_answered_for_its_own_operation_while_the_next_runs() {
     let mut bench = Bench::new();

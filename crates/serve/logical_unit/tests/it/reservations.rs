@@ -1,5 +1,6 @@
-//! Which commands are allowed under reservations of others. Covers every command that REPORT SUPPORTED
-//! OPERATION CODES lists, by SPC-4 table 66, SBC-3 table 13 and, for RESERVE, SPC-2 tables 9 and B.1.
+//! Tests which commands are allowed under reservations of other initiators. Covers every command that REPORT
+//! SUPPORTED OPERATION CODES lists, by SPC-4 table 66, SBC-3 table 13 and, for RESERVE, SPC-2 tables 9 and
+//! B.1.
 
 use logical_unit::Status;
 

@@ -42,7 +42,7 @@ fn a_flush_that_fails_is_told() {
     let mut bench = Bench::new();
     bench.disk.fail(block::DeviceError::NoSpace);
     bench.command(&sized(0x35, 0, 0, 0)).check(7, 0x2707);
-    // A host that waited for space and repeats the flush learns that data is lost.
+    // If a host waits for space and repeats the flush, the loss is reported to it.
     bench.command(&sized(0x35, 0, 0, 0)).check(3, 0x0c00);
     bench.command(&sized(0x35, 0, 0, 0)).good();
 }
