@@ -110,7 +110,7 @@ pub trait ScsiSession: Sized + 'static {
     /// Its commands.
     fn commands(&self) -> &Commands<Self>;
 
-    /// Its commands, mutable.
+    /// The commands of the session, mutable.
     fn commands_mut(&mut self) -> &mut Commands<Self>;
 
     /// A small number, unique among the session's commands while this one exists.
@@ -530,7 +530,7 @@ pub struct Receiving<S: ScsiSession> {
 /// A running command: a task of the executor that awaits its device.
 struct Work {
     task: JoinHandle<()>,
-    /// Its progress.
+    /// The progress of the command.
     watch: Rc<Watch>,
 }
 
@@ -748,7 +748,7 @@ impl<S: ScsiSession> Commands<S> {
         reactor::spawn(async move {
             let mut reply = work.await;
             if let Some(effects) = reply.effects.take() {
-                // Boxed, because few commands need the space.
+                // Box this future, because few commands need its space.
                 Box::pin(settle(server, Weak::clone(&session), id, effects)).await;
             }
             with(&session, |session| session.complete(id, reply));

@@ -73,8 +73,8 @@ impl NamePattern {
     }
 }
 
-/// When a command may start relative to the others of its LUN, as required by its task attribute (SAM-5
-/// section 8.6).
+/// The turn of a command: when it may start relative to the other commands of its LUN, as required by its
+/// task attribute (SAM-5 section 8.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// In any order: SIMPLE, untagged, and ACA, which never applies here.
