@@ -136,7 +136,7 @@ impl AbortOrder {
 
 /// A slow peer that holds memory.
 pub struct SlowHolder {
-    /// When it started to hold memory.
+    /// The time at which the peer started to hold memory.
     pub since: Instant,
     /// Cuts its connection, which frees the memory.
     pub cut: Box<dyn FnOnce()>,

@@ -32,10 +32,10 @@
 //! 1. The crate `crates/serve/NAME` has a [`FrontEnd`] (one for all cores: configuration, registry of
 //!    sessions) and a [`CoreFrontEnd`] (one per core: sessions). The codec, which client and server share, is
 //!    a separate crate, `crates/wire/NAME`, with fuzz targets (`fuzz/fuzz_targets`, `fuzz/Cargo.toml`).
-//! 2. `crates/serve/daemon/src/front_ends` gets a file or directory with a `FrontEndKind`: reading its
-//!    section (`Configured`), displaying it (`Exposed`), and running it (`RunningFrontEnd`). `sections.rs`
-//!    there contains code shared by sections. `FrontEndKind::listen` and `Listen` in `start_options.rs` are
-//!    for `serve --listen`.
+//! 2. `crates/serve/daemon/src/front_ends` gets a file or directory with a `FrontEndKind` and with
+//!    implementations of three traits: `Configured` reads the section, `Exposed` describes the exports, and
+//!    `RunningFrontEnd` runs the front end. `sections.rs` there contains code shared by sections.
+//!    `FrontEndKind::listen` and `Listen` in `start_options.rs` are for `serve --listen`.
 //! 3. Add it to `ALL` in `front_ends/mod.rs`, and the crate to `crates/serve/daemon/Cargo.toml`.
 //! 4. Explain its keys in `config/reference.toml` and in the same text in `docs/configuration.md`, and list
 //!    modules with log lines in `KNOWN` (`config/log.rs`). Tests fail until both are done. The protocol's
@@ -51,7 +51,7 @@
 //! adds aborts and deadlines. A reset or preemption in one protocol calls [`Server::abort`], which notifies
 //! every front end on every core.
 //!
-//! Monitoring does not depend on the front ends: each front end counts in a [`CoreTally`] per core and
+//! Monitoring does not depend on the front ends. Each front end counts in a [`CoreTally`] per core and
 //! returns it from [`CoreFrontEnd::statistics`]. `daemon::metrics` writes the counts with the front end's
 //! name as the label `protocol`. [`Server::tell`] reports sessions that start and end.
 //!

@@ -166,7 +166,7 @@ impl Listeners {
         Ok(self.listening.iter().map(|listening| listening.taken.listen.clone()).collect())
     }
 
-    /// Opens missing portals. If one cannot be opened, the existing ones stay.
+    /// Opens missing portals. If a portal cannot be opened, the existing portals stay.
     fn open_missing(
         &mut self,
         local: &Rc<RunningCore>,
@@ -376,7 +376,7 @@ fn welcome(local: &Rc<RunningCore>, logins: &SharedLogins, portal: &Portal, stre
 /// and the work it causes (TLS, for example) must not keep a single core from its sessions.
 fn begin_login(local: &Rc<RunningCore>, logins: &SharedLogins, accepted: Accepted) {
     let (server, peer) = (local.server(), accepted.stream.peer());
-    // A server has the front ends of all its portals.
+    // This does not happen: a server has the front ends of all its portals.
     if local.front_end_of(&accepted.portal).is_none() {
         return;
     }
@@ -443,7 +443,7 @@ pub(crate) struct Logins<T> {
     waiting: BTreeMap<u64, (AddressBlock, T)>,
     /// The numbers of the logins from each address, in order of arrival.
     per_block: BTreeMap<AddressBlock, BTreeSet<u64>>,
-    /// The same addresses; the last one is evicted first.
+    /// The same addresses by rank. A login of the last address is evicted first.
     ranks: BTreeSet<Rank>,
 }
 
@@ -468,7 +468,7 @@ impl<T> Logins<T> {
         self.most = most.max(1);
     }
 
-    /// Adds a connection. Returns the one to be closed if the limit is exceeded.
+    /// Adds a connection. Returns the connection to close if the limit is exceeded.
     pub(crate) fn add(
         &mut self,
         from: AddressBlock,

@@ -62,7 +62,7 @@ pub enum Unserved {
     Denied(Denied),
     /// The device returned an error, or the request timed out.
     Failed(DeviceError),
-    /// It was aborted.
+    /// The request was aborted.
     Aborted,
 }
 
@@ -232,9 +232,9 @@ impl Requests {
         }
     }
 
-    /// Ends requests that a reservation now forbids. A reservation alone does not affect outstanding
-    /// requests, as in SCSI; a preemption that aborts also ends those that it excludes without a
-    /// registration.
+    /// Ends requests that a reservation now forbids. As in SCSI, a reservation alone does not affect
+    /// outstanding requests. A preemption with abort also ends the outstanding requests that the new
+    /// reservation excludes, even if their host has no registration.
     pub fn abort_reserved(&self) {
         let reserved = |access| self.permits(access) == Err(Denied::Reserved);
         let reserved = [Access::Read, Access::Write].map(reserved);

@@ -166,7 +166,7 @@ pub(crate) async fn watch_growth(server: Arc<impl Watcher>, name: Rc<Name>, volu
 pub(crate) struct Name(RefCell<String>);
 
 impl Name {
-    /// Its current name, or its last name if it is no longer served.
+    /// The current name of the volume, or its last name if it is no longer served.
     pub(crate) fn now(&self) -> String {
         self.0.borrow().clone()
     }
