@@ -656,7 +656,7 @@ fn audit(outcome: &Result<Reloaded, Failure>, options: ReloadOptions, by: &str) 
             failed.iter().for_each(|why| tracing::error!(target: AUDIT, by, why, "not changed"));
         }
         Err(failure) => {
-            // Each of several errors has its own lines.
+            // Log each line of the error separately, because it may contain several errors.
             let why = failure.to_string();
             why.lines().for_each(|why| tracing::error!(target: AUDIT, by, why, "configuration not changed"));
         }

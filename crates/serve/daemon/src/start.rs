@@ -186,7 +186,7 @@ fn start_reactors(
         async move {
             let Some(((jobs, last_use), mut part)) = part else { return true };
             drop(reactor::spawn(jobs.attend()));
-            // `None` if the server could not be started.
+            // The mailbox ends without a part if the server could not be started.
             let Some((core, report)) = part.recv().await else { return true };
             let flushed = core.run(report).await;
             last_use.ended().await;
@@ -521,7 +521,7 @@ mod tests {
             let spare = one.text(&format!("file:FOLDER/{name}?size=96MiB"));
             let order = RaidOrder::Add { spare, overwrite: false };
             faults.hang();
-            // An order that has not started within this time is withdrawn.
+            // An order that has not started within this time limit is withdrawn.
             let told = loop {
                 let late = one.live().raid_unnoted("v", None, &order, Duration::from_secs(1));
                 let told = late.expect_err("a member hangs").to_string();

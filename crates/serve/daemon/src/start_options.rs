@@ -21,8 +21,8 @@ pub struct StartOptions {
     pub path: Option<PathBuf>,
     /// Volumes in addition to those of the file, each as LUN 0 of a separate target, for any initiator.
     pub volumes: Vec<NamedSpec>,
-    /// Addresses to listen on. They replace the file's addresses of the same front end; if empty, the file's
-    /// are used.
+    /// Addresses to listen on. For each front end, they replace the addresses in the file. A front end
+    /// without addresses here uses those of the file.
     pub listen: Vec<Listen>,
     /// The state directory, with identities and reservations.
     pub state: Option<PathBuf>,

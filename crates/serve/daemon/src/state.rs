@@ -413,7 +413,7 @@ fn take(directory: &Path, undo: &Undo) -> Result<File, StateError> {
         drop(held);
     });
     if let Err(error) = lock.set_len(0).and_then(|()| writeln!(lock, "{}", process::id())) {
-        // The process ID is only for messages: a full file system must not prevent a start.
+        // The process ID is used only in messages, so a full file system must not prevent a start.
         tracing::warn!(path = %path.display(), %error, "cannot record the process ID in the lock file");
     }
     Ok(lock)

@@ -30,7 +30,7 @@ pub(crate) struct Opened {
     pub(crate) unit: Arc<LogicalUnit>,
     /// The specification with which the volume was opened, for display.
     pub(crate) spec: String,
-    /// Its layers that accept orders.
+    /// The layers of the volume that accept orders.
     pub(crate) layers: Layers,
     pub(crate) kept: Arc<UnitState>,
     /// The file that was just created for the volume.
@@ -319,7 +319,7 @@ fn open_one(
         let kept = folder.keep_served(&volume.spec.to_string(), bytes, &opening.undo);
         kept.map_err(Failure::refused)?;
     }
-    // Computed here because a newly created file is not on a file system before.
+    // Compute the generation here: before, a newly created file is not on a file system.
     let generation = identity::cache_generation(&uuid, &volume.spec);
     let options = LogicalUnitOptions {
         identity: Identity { given: volume.names.clone(), ..Identity::new(uuid.0) },
@@ -424,7 +424,7 @@ mod tests {
             .unwrap_or_else(|_| panic!("opened"));
         let identity = before.named("old").expect("opened").unit.identity().uuid;
         drop(before);
-        // The new volume is first in the file, so without the rule it would be opened first.
+        // The new volume is first in the file, so it would be opened first if the order of the file counted.
         let both = ram("old", "") + &ram("new", "previous-name = \"old\"");
         let after = open(&config(&both, &["old", "new"]), &state, &aside(), &Undo::default())
             .unwrap_or_else(|_| panic!("opened"));
@@ -710,7 +710,7 @@ mod tests {
             assert!(told.contains(&format!("but v is the disk {one} in the state directory")), "{told}");
             assert!(told.contains("data/one. Hosts would"), "what it was served from: {told}");
             assert_eq!(site.mark("two"), Some(two.clone()));
-            // The remedies.
+            // Both remedies that the error names work.
             for keys in ["spec = \"file:DATA/two\"", "spec = \"file:DATA/two\"\nprevious-name = \"w\""] {
                 let name = if keys.contains("previous") { "x" } else { "w" };
                 assert_eq!(site.serve(name, keys), Ok((two.clone(), None)));

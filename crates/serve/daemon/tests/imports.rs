@@ -113,7 +113,7 @@ fn user(initiator: u8) -> (String, String) {
     (format!("user{initiator}"), format!("secret of \"user{initiator}\""))
 }
 
-/// The configuration as `targets.conf`. Writing into a String does not fail.
+/// The configuration as `targets.conf`. Writing to a `String` does not fail.
 fn as_tgt(san: &San) -> String {
     let mut text = String::from("# written by a test\ndefault-driver iscsi\n");
     for (number, target) in san.targets.iter().enumerate() {
@@ -140,7 +140,7 @@ fn as_tgt(san: &San) -> String {
         for name in &target.initiators {
             let _ = writeln!(text, "  initiator-name {}", initiator(*name));
             if target.has_chap {
-                // tgt splits at spaces.
+                // tgt splits a line at spaces, so a secret must not contain any.
                 let (user, secret) = user(*name);
                 let _ = writeln!(text, "  incominguser {user} {}", secret.replace(' ', "-"));
             }
@@ -298,7 +298,7 @@ fn no_damage_to_a_file_makes_it_panic() {
                 }
             }
         }
-        // The import itself verifies that its result is usable, and reports an error if not.
+        // The import itself checks its result, and returns an error if the result is invalid.
         match import(folder.path(), &bytes) {
             Ok(_) => good.set(good.get() + 1),
             Err(error) => {

@@ -80,7 +80,7 @@ pub fn listen_address_or_path(text: &str, own_scheme: &str, own_port: u16) -> Re
 /// A network interface of this computer: `[SCHEME://]NAME`.
 pub(crate) fn interface<'a>(text: &'a str, own_scheme: &str) -> Result<&'a str, Unfit> {
     let name = without_scheme(text, own_scheme)?;
-    // The kernel's rules (dev_valid_name).
+    // These are the kernel's rules for interface names (`dev_valid_name`).
     let is_name = (1..16).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b':');
     match is_name {

@@ -190,11 +190,11 @@ impl Events {
 impl Queue {
     fn put(&self, line: Line) {
         let mut waiting = locked(&self.waiting);
-        // A line that exceeds the limit alone, such as a reload of thousands of volumes, has the queue to
-        // itself.
+        // A single line may exceed the limit, for example the report of a reload of thousands of volumes. It
+        // is queued if the queue is empty.
         let is_full = waiting.bytes > 0 && waiting.bytes + line.len() > QUEUE_BYTES_MAX;
-        // Once an event is missed, all later ones are missed until the subscriber has been notified of their
-        // number.
+        // Once an event has been missed, all later events are also missed until the subscriber has been
+        // notified of their number.
         if waiting.missed > 0 || is_full {
             waiting.missed += 1;
         } else {
@@ -231,7 +231,7 @@ impl Subscriber {
 
 fn line(event: Event) -> Line {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // In milliseconds: further digits would not be meaningful.
+    // Round to milliseconds, because further digits would not be meaningful.
     let time = time.as_millis() as f64 / 1000.0;
     let mut line =
         serde_json::to_vec(&Occurrence { version: VERSION, time, event }).expect("names and numbers");

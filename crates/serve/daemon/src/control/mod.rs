@@ -41,7 +41,7 @@ pub enum ControlRequest {
         /// Only report the changes.
         #[serde(default)]
         dry_run: bool,
-        /// Also remove what initiators are using.
+        /// Also apply changes that remove volumes or exports that initiators are using.
         #[serde(default)]
         force: bool,
     },
@@ -68,7 +68,7 @@ pub enum ControlRequest {
         /// Only report the changes.
         #[serde(default)]
         dry_run: bool,
-        /// Also remove what initiators are using.
+        /// Also apply changes that remove volumes or exports that initiators are using.
         #[serde(default)]
         force: bool,
     },
@@ -275,7 +275,7 @@ pub struct Volume {
 pub struct Target {
     /// The front end: `iscsi`.
     pub front_end: String,
-    /// Its name there.
+    /// The name of the target in that front end.
     pub name: String,
     /// Its display name.
     pub alias: Option<String>,

@@ -150,8 +150,7 @@ pub(super) fn exports(luns: &[Lun], serving: Serving<'_>) -> Vec<Export> {
 /// Random bytes for challenges and keys. If these bytes repeated, an eavesdropper could replay an old
 /// response.
 pub(super) fn random(bytes: &mut [u8]) {
-    // This has worked at the start, when identities may have been generated, and Linux does not fail
-    // afterwards.
+    // The random source has worked at the start, and on Linux it does not fail afterwards.
     getrandom::fill(bytes).expect("the system's random source works");
 }
 
@@ -294,7 +293,7 @@ pub(super) fn remove_luns(parent: &mut dyn TableLike, volume: &VolumeName) -> Re
     Ok(())
 }
 
-// Command lines to be typed or copied in a terminal of 80 columns.
+// The layout of command lines for a terminal of 80 columns, from which users type or copy them.
 
 /// Columns of the terminal.
 const COLUMNS: usize = 80;

@@ -42,7 +42,7 @@ impl Exposition {
     }
 
     fn line(&mut self, line: impl Display) {
-        // Writing into a String does not fail.
+        // Writing to a `String` does not fail.
         let _ = writeln!(self.text, "{line}");
     }
 }
@@ -86,7 +86,7 @@ impl Samples<'_> {
         if opening == ',' {
             self.text.push('}');
         }
-        // Writing into a String does not fail.
+        // Writing to a `String` does not fail.
         let _ = writeln!(self.text, " {value}");
     }
 }

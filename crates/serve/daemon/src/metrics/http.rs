@@ -109,7 +109,7 @@ impl Bound {
                 let _ = stopped.await;
                 serving.abort();
             });
-            // Threads that still wait for a core are abandoned.
+            // Do not wait for threads that still wait for a core.
             runtime.shutdown_background();
         };
         thread::Builder::new().name("metrics".to_owned()).spawn(work)?;

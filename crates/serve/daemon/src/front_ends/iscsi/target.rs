@@ -37,7 +37,7 @@ pub struct Target {
     pub chap: Option<Chap>,
     /// The values that it offers and accepts at login.
     pub offers: Offers,
-    /// Whether it appears not to exist to initiators without access.
+    /// Whether the target appears not to exist to initiators without access.
     pub hidden: bool,
     /// The address to which logins are redirected.
     pub redirect: Option<Redirect>,
@@ -88,7 +88,8 @@ impl Target {
         let (redirected, redirect) = (redirect.is_some(), redirect.as_ref().and_then(read_redirect));
         let luns = luns(section, "[[target.lun]]", document, patterns);
         section.done();
-        // The target's host settings remain after its last volume is removed, and apply to the next one.
+        // A target may have no LUN if it has host settings: they remain after its last volume is removed, and
+        // apply to the next volume.
         let says_more = ["alias", "groups", "initiators", "networks", "chap", "session", "hidden"];
         if !section.has("lun") && !redirected && !says_more.iter().any(|key| section.has(key)) {
             let sentence =
@@ -217,7 +218,7 @@ impl FromStr for InitiatorPattern {
 
     fn from_str(text: &str) -> Result<InitiatorPattern, Unfit> {
         match text.strip_suffix('*') {
-            // A text of any other form is probably a mistake; a star marks it as intended.
+            // A text of any other form is probably an error; a star marks it as intended.
             None => Name::new(text).map(drop).map_err(|error| {
                 Unfit(format!("{error}; for an initiator whose name has another form write `{text}*`"))
             })?,
@@ -324,8 +325,8 @@ impl Chap {
         if protected == Protected::Target {
             each_user_has_its_names(section, &found);
         }
-        // With one secret for both directions an attacker can answer our challenge with our own response ("the
-        // secret used by the initiator MUST be different", RFC 7143 section 9.2.1).
+        // With one secret for both directions an attacker can answer our challenge with our own response
+        // ("the secret used by the initiator MUST be different", RFC 7143 section 9.2.1).
         if let Some(mutual) = &mutual
             && found.iter().any(|(one, _)| one.credentials.secret == mutual.credentials.secret)
         {

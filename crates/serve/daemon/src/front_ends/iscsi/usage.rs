@@ -46,7 +46,7 @@ impl<'a> Way<'a> {
         ];
         let mut text = format!("{}\n", self.target.name);
         if let Some(name) = &self.initiator {
-            // Writing into a String does not fail.
+            // Writing to a `String` does not fail.
             let _ = writeln!(
                 text,
                 "  The target admits listed initiators only. Set the initiator's name, such as {name}"
