@@ -205,7 +205,8 @@ impl LoginDriver {
     /// Reads until `length` bytes have been received, and no further: data after the login belongs to the
     /// session.
     async fn fill(&mut self, length: usize) -> Result<(), Failure> {
-        // Memory is allocated for received bytes, not for the announced length. A login PDU usually fits.
+        // Memory is allocated for received bytes, not for the announced length. A login PDU usually fits into
+        // one piece.
         let mut piece = [0; 512];
         while self.received.len() < length {
             let most = (length - self.received.len()).min(piece.len());
@@ -480,7 +481,8 @@ impl LoginDriver {
                 return tracing::info!(%peer, %status, initiator, target, "login deferred or redirected");
             }
             (Failure::Login(LoginError::Refused(_)), Some(refusal)) => refusal.to_string(),
-            // Only the log tells whether the user or the secret was wrong, not the response to the initiator.
+            // The log contains whether the user or the secret was wrong; the response to the initiator does
+            // not.
             (Failure::Login(LoginError::Chap(ChapError::WrongResponse)), _) => match self.has_account() {
                 true => "wrong secret".to_owned(),
                 false => "unknown account".to_owned(),

@@ -185,7 +185,7 @@ fn tick_session(server: &Server, session: &SharedSession, now: Instant, stall: D
         session.machine.handle_timeout(now);
         session.handle_events(now);
     }
-    // A blocked connection checks for how long its socket has accepted no data when it is woken.
+    // Wake blocked connections. Each of them then checks for how long its socket has accepted no data.
     session.links().filter(|link| link.is_blocked()).for_each(|link| link.wake());
     session.commands.in_flight() > 0
 }

@@ -9,8 +9,8 @@
 //! connection ends within a block. The start of an incomplete block is kept with its command.
 //!
 //! With data digests, data is stored in a RAM volume's memory only after its digest has been checked: from
-//! the scratch buffer if the whole segment is there, otherwise from a buffer that collects it. The digest of
-//! each piece is computed on arrival, while the piece is in the CPU cache.
+//! the scratch buffer if it contains the whole segment, otherwise from a buffer that collects the segment.
+//! The digest of each piece is computed on arrival, while the piece is in the CPU cache.
 //!
 //! ```text
 //!   scratch      | hdr | data | hdr | data…          one read, many PDUs: data are copied
@@ -271,9 +271,9 @@ impl Segment {
         }
     }
 
-    /// Whether the data is buffered until its digest is checked. Once the data of a segment is buffered, this
-    /// stays so even if the destination is no longer a RAM volume's memory
-    /// (`Session::withdraw_slow_transfers`).
+    /// Whether the data is buffered until its digest is checked. Once the data of a segment is being
+    /// buffered, the rest of it is buffered as well, even if its destination is no longer a RAM volume's
+    /// memory (`Session::withdraw_slow_transfers`).
     fn is_to_be_checked(&self, landing: &Landing, framing: Framing) -> bool {
         self.unchecked.is_some() || framing.data_digest && matches!(landing, Landing::Memory { .. })
     }

@@ -8,10 +8,11 @@
 //! only from the guesser's address. While a user is delayed, no CHAP response of this user is checked, so
 //! that the server's response does not reveal whether the secret is correct.
 //!
-//! The number of entries is limited. When all are in use, the address with the most entries loses one. Its
-//! user with the fewest wrong secrets is merged into a shared entry for all users of that address without
-//! their own entry. The shared entry keeps the highest count. Invented user names therefore never lower
-//! the count of a real one, and evict entries of other addresses only while those have more.
+//! The number of entries is limited. When all entries are in use, the address with the most entries loses
+//! one. The entry of its user with the fewest wrong secrets is merged into a shared entry, for all users of
+//! that address who have no entry of their own. The shared entry keeps the highest count. Invented user names
+//! therefore never lower the count of a real one, and evict entries of other addresses only while those have
+//! more.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -52,7 +53,7 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    /// Its name in metrics.
+    /// The name of the refusal in metrics.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Refusal::NotOpen => "not_open",
@@ -212,7 +213,7 @@ impl Backoff {
                 others.failures = others.failures.max(least.failures);
                 others.last = others.last.max(least.last);
             }
-            // Each address has only one entry: remove the one with the fewest wrong secrets.
+            // Each address has only one entry, so remove the entry with the fewest wrong secrets.
             _ => drop(self.remove_least((Bound::Unbounded, Bound::Unbounded))),
         }
     }

@@ -140,7 +140,7 @@ impl Session {
             ..usual
         };
         // The budget of a discovery session is not part of the core's budget, because the session may be
-        // unauthenticated. Its own limit is small.
+        // unauthenticated. Its separate limit is small.
         let within = target.map(|_| Rc::clone(memory));
         let budget = Budget::new(limits.session_staging_bytes, within);
         let port = InitiatorPort { name: initiator.clone(), qualifier: login.request.isid.0 };
@@ -222,7 +222,7 @@ impl Session {
         }
     }
 
-    /// The destination of a task's data; `None` if it is no longer wanted.
+    /// The destination of a task's data; `None` if the data is no longer needed.
     pub(crate) fn landing(&mut self, id: TaskId) -> Option<&mut Landing> {
         self.commands.receiving_mut(id).map(|receiving| &mut receiving.landing)
     }
@@ -506,8 +506,8 @@ impl ScsiSession for Session {
             bytes => Buffer::memory_bytes(bytes as usize),
         };
         if !self.commands.charge(command.task, memory_bytes + job.working_bytes()) {
-            // The limit is observed rather than the command executed. Initiators retry after TASK SET FULL
-            // (SAM-5 5.3.1).
+            // The memory limit takes precedence over the command. Initiators retry after TASK SET FULL (SAM-5
+            // 5.3.1).
             return self.answer(command.task, Reply::status(Status::TaskSetFull));
         }
         let landing = match place {
