@@ -1,7 +1,7 @@
 //! The connections that clients have named. With these names, a client can request that the server terminate
 //! the client's own lost connections.
 //!
-//! The server answers a handshake that names lost connections only once these have ended: their sockets are
+//! If a handshake names lost connections, the server answers it only once these have ended: their sockets are
 //! no longer read, and their requests have completed or been cancelled. A request that the device cannot
 //! cancel keeps its blocks locked until the device has quiesced, like any aborted request. Therefore no
 //! request of a terminated connection can reach the medium after a request of the new connection.

@@ -2,8 +2,8 @@
 //!
 //! Each round reads available bytes once, starts the requests in them, and sends completed replies: under
 //! load, two system calls for any number of requests. Requests are parsed in sequence in the scratch buffer.
-//! The data of a write is also taken from there if it is complete. Only the rest of longer data is received
-//! directly into the write's own buffer.
+//! The data of a write is also taken from the scratch buffer if it is complete. Only the rest of longer data
+//! is received directly into the write's own buffer.
 //!
 //! ```text
 //!   scratch   | request | request, data | request, da…        one read, many requests
@@ -268,7 +268,7 @@ struct Incoming {
 }
 
 impl Receiver {
-    /// Whether the number of received bytes that wait is so high that no more should be read.
+    /// Whether so many received bytes are waiting that the server should not read more.
     fn is_full(&self) -> bool {
         self.stash.len() >= SCRATCH_BYTES / 2
     }

@@ -164,7 +164,7 @@ impl CoreClients {
             let client = match tls::adopt(admitted.stream) {
                 Ok(stream) => {
                     let client = Rc::new(core.client(admitted.beginning));
-                    // The configuration may have changed since it was admitted.
+                    // The configuration may have changed since the client was admitted.
                     if !core.still_serves(&client) {
                         return;
                     }
