@@ -72,7 +72,7 @@ impl HyperScsi {
     }
 }
 
-// The protocol's state machine of a core, and when it must be run.
+// The protocol's state machine of a core, and the conditions under which it must be run.
 
 pub(crate) type Machine = hyperscsi::Target<Place, Door>;
 
@@ -82,7 +82,7 @@ pub(crate) struct Wire {
     pub(crate) pace: Pace,
 }
 
-/// When `core::drive` has work.
+/// Determines when `core::drive` has work.
 #[derive(Default)]
 pub(crate) struct Pace {
     /// The state machine has changed and must be run.

@@ -375,8 +375,8 @@ impl ScsiSession for Session {
             Landing::Buffer => Buffer::memory_bytes(data.len()),
         };
         if !self.commands.charge(arrived.tag, buffer_bytes + job.working_bytes()) {
-            // The limit is observed rather than the command executed. Initiators retry after TASK SET FULL
-            // (SAM-5 5.3.1).
+            // The memory limit takes precedence over the command. Initiators retry after TASK SET FULL (SAM-5
+            // 5.3.1).
             return self.answer(arrived.tag, Reply::status(Status::TaskSetFull));
         }
         if job.writes_blocks() {

@@ -52,7 +52,7 @@ pub struct PathStatus {
     pub peer: HostAddress,
     /// The portal on which its last authentic frame arrived.
     pub portal: String,
-    /// Whether it carries frames.
+    /// Whether the path can carry frames.
     pub is_up: bool,
     /// Its round-trip time; `None` until it is measured.
     pub round_trip: Option<Duration>,
