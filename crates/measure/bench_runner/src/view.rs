@@ -90,9 +90,9 @@ pub struct LiveState {
 /// The rates during the last second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// Requests a second.
+    /// Requests per second.
     pub iops: f64,
-    /// Bytes a second, both directions.
+    /// Bytes per second, both directions.
     pub bytes_per_s: f64,
     /// The median latency in microseconds: the average of the samples' medians, weighted by request counts.
     /// It is accurate enough for a display, but not for publication.
@@ -272,9 +272,9 @@ pub struct Moment {
 pub struct EndedRun {
     /// The name of the cell.
     pub name: String,
-    /// Requests a second, of all clients.
+    /// Requests per second, of all clients.
     pub iops: f64,
-    /// Bytes a second, both directions.
+    /// Bytes per second, both directions.
     pub bytes_per_s: f64,
     /// The median latency, in microseconds.
     pub p50_us: f64,

@@ -164,8 +164,8 @@ fn is_full(
 /// The maximum relative error of the rate of a full link, which is the same in every round.
 const STEADY_MAX: f64 = 0.02;
 
-/// The minimum share of a full link's payload rate that remains for data, after acknowledgements and TCP's
-/// own oscillations.
+/// The minimum share of a full link's payload rate that TCP reaches. Acknowledgements and TCP's own
+/// oscillations take the rest.
 const FULL_MIN: f64 = 0.9;
 
 /// Returns the TCP payload rate of a load's data, in bytes per second.

@@ -26,7 +26,7 @@ pub enum Known<T> {
 pub struct Evidence {
     /// The diagnosed storage, without user name and secret.
     pub place: String,
-    /// The rated speed of the link in bits a second, if the user specified it.
+    /// The rated speed of the link in bits per second, if the user specified it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_link_bits_per_s: Option<f64>,
     /// The LUN, or the export.

@@ -4,7 +4,6 @@
 //! Unknown facts are omitted. A fact that degrades a measurement or makes it less reliable has a
 //! recommendation with a reason. [`server`] finds the server of the storage on this machine, whose CPU time
 //! is part of the cost.
-
 //!
 //! ```
 //! use bench::record::Group;

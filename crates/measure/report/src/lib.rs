@@ -6,7 +6,7 @@
 //!                                     │                          └── markdown
 //!                                     ├── terminal, csv
 //!                                     └── iometer, fio
-//!   Reports ── several ──► one Document, and those of its records behind it
+//!   Reports ── several ──► one Document, followed by the Documents of its records
 //! ```
 //!
 //! [`sections`] determines the content and its order, once for HTML and Markdown. Every number comes from the

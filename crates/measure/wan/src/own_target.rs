@@ -24,7 +24,7 @@ use volume::{Volume, VolumeOptions};
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Number of reactor threads. With one, the cost corresponds to the capacity of one core.
 const CORES: usize = 1;
-/// The time for initiators to log out at shutdown. Linerate's initiator has logged out before.
+/// The time for initiators to log out at shutdown. Linerate's initiator needs less.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Options of the target.

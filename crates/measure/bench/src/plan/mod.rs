@@ -311,13 +311,13 @@ pub enum Pace {
     /// Open loop: send requests at fixed intervals, regardless of completions. The rate applies to all
     /// sessions together.
     Constant {
-        /// Requests a second.
+        /// Requests per second.
         per_second: f64,
     },
     /// Open loop: send requests at independent, exponentially distributed intervals. The average rate applies
     /// to all sessions together.
     Poisson {
-        /// Requests a second.
+        /// Requests per second.
         per_second: f64,
     },
 }

@@ -135,7 +135,7 @@ pub struct Answered {
 }
 
 impl Answered {
-    /// Requests a second.
+    /// Requests per second.
     pub fn per_second(self) -> f64 {
         let seconds = self.time.as_secs_f64();
         if seconds > 0.0 { self.requests as f64 / seconds } else { 0.0 }

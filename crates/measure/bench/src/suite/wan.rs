@@ -12,7 +12,7 @@ pub const TITLE: &str = "Document 002: iSCSI over local, metropolitan and wide a
 /// The parameters of the matrix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WanPlan {
-    /// Capacity of the link in each direction, in bits a second.
+    /// Capacity of the link in each direction, in bits per second.
     pub link_bits_per_s: f64,
     /// TCP's congestion control, except in the cells that compare several.
     pub congestion: String,

@@ -231,7 +231,7 @@ pub enum Flag {
          request, in the sending loop or from a delay, and not the speed of data transfer"
     )]
     LoopRate {
-        /// Requests a second.
+        /// Requests per second.
         #[serde(rename = "requests_per_s")]
         iops: f64,
     },
