@@ -433,7 +433,7 @@ mod tests {
     fn the_index_does_not_depend_on_the_unit() {
         let (rates, kilo) = ([3.0, 1.0, 2.0], [3000.0, 1000.0, 2000.0]);
         assert!((jain(&rates).unwrap() - jain(&kilo).unwrap()).abs() < 1e-12);
-        // (3 + 1 + 2)^2 / (3 * (9 + 1 + 4))
+        // The index is (3 + 1 + 2)^2 / (3 * (9 + 1 + 4)).
         assert!((jain(&rates).unwrap() - 36.0 / 42.0).abs() < 1e-12);
     }
 

@@ -16,7 +16,7 @@ mod layout;
 pub(crate) use layout::Layout;
 pub use layout::WorkloadError;
 
-/// One request.
+/// A request, relative to the span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) kind: Kind,

@@ -18,7 +18,7 @@ pub(super) enum Use {
     Refused(&'static [&'static str]),
 }
 
-/// An option.
+/// An option of fio, with its treatment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Key {
     /// The name in fio's manual.
@@ -510,7 +510,7 @@ pub(super) struct Written<'a> {
     pub(super) base: KbBase,
 }
 
-/// A section.
+/// A section of a job file.
 #[derive(Debug)]
 pub(super) struct Section<'a> {
     pub(super) name: &'a str,

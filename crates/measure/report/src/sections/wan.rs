@@ -499,7 +499,7 @@ fn cell(row: &Row) -> String {
 /// The placeholder for missing values.
 const NOTHING: &str = "–";
 
-/// Explains [`all`].
+/// Explains the table cells that [`all`] formats.
 const LEGEND: &str = "Each cell contains measured / model / published, in MB/s (10^6 bytes). † less than \
                       published, because this path does not permit more (the section on the model has the \
                       reasons); ✗ less than published, although the path permits more.";

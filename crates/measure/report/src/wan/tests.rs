@@ -97,7 +97,7 @@ fn loss_is_expected_to_cost_a_window_what_its_congestion_control_says() {
         let cell = row(&wan, &format!("unsolicited write, 0.1 % loss, {congestion}"));
         (cell.model.expect("a model") / 1e6, cell.binding)
     };
-    // 1448 B × sqrt(1.5 / 0.001) in each 10 ms.
+    // Reno's rate: 1448 B × sqrt(1.5 / 0.001) in each 10 ms.
     let (reno, term) = model("reno");
     assert!((reno - 5.6).abs() < 0.1 && term == Some(Term::Window), "{reno} {term:?}");
     assert!(model("cubic").0 >= reno && model("bbr").0 > 100.0);

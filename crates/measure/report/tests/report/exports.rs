@@ -51,7 +51,7 @@ fn iometers_lines_have_iometers_columns() {
     let record = records::clients();
     let file = report(&record).iometer_csv();
     let header = file.lines().find(|line| line.starts_with("'Target Type")).expect("it is there");
-    // 59 columns of results, then 21 latency bins.
+    // Each line has 59 columns of results, and then 21 latency bins.
     assert_eq!(cells(header).len(), 80);
     let results: Vec<_> = file
         .lines()
