@@ -308,8 +308,8 @@ fn process(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Adds the pauses of `thinktime` to the access lines. Returns the number of completed requests between
-/// pauses, if draining is required.
+/// Adds the pauses of `thinktime` to the access lines. Returns the number of requests between two pauses,
+/// after which outstanding requests drain, or `None` without pauses.
 fn think(reader: &mut Reader<'_, '_>, accesses: &mut [Access]) -> Result<Option<u32>, Mistake> {
     let time = reader.time("thinktime", Duration::from_micros(1))?.filter(|time| !time.is_zero());
     let Some(time) = time else { return Ok(None) };
