@@ -1,18 +1,19 @@
 //! Unflushed writes of a session's block devices, for logical units with volatile caches.
 //!
-//! The session's thread records the end of every command, from any sender. An acknowledged WRITE counts as
-//! unflushed before its requester gets the status. A unit attention for a reset counts even if another
-//! command received it. Each device has its own [`FlushLedger`], so that the loss is reported to each.
+//! The session's thread records the end of every command, from all senders. An acknowledged WRITE counts as
+//! unflushed before its requester gets the status. A unit attention for a reset counts, whichever command
+//! receives it. Each device has its own [`FlushLedger`], so that a loss is reported to each device.
 //!
 //! A storage error in the response to a flush, or to a write with FUA, may be the only report of lost writes.
-//! A target reports it once per I_T nexus, in the response to whichever command comes first, even if another
-//! user of the nexus wrote the data. The error therefore counts as a loss for all devices of the unit.
+//! A target reports the loss only once per I_T nexus, in the response to the first such command, even if
+//! another user of the nexus wrote the data. The error therefore counts as a loss for all devices of the
+//! unit.
 //!
 //! Most targets report a reset to every new I_T nexus, even if no reset occurred, and some never report a
 //! reset. A report or a reinstated session counts as a loss, unless the target reports the generation of its
 //! cache and the generation has not changed. Linerate's target reports it in VPD page C0h. From the report or
-//! the reinstatement until the generation is read, the device is in doubt ([`Losses::is_in_doubt`]): reads in
-//! this period may lack acknowledged writes.
+//! the reinstatement until the generation is read, the device is in doubt ([`Losses::is_in_doubt`]): data
+//! read in this period may be without acknowledged writes.
 
 use std::sync::Arc;
 
@@ -33,7 +34,7 @@ pub(crate) struct Caches {
 #[derive(Debug, Default)]
 struct Ledgers {
     next_key: u64,
-    /// Few: those of one session.
+    /// The ledgers. There are few, because they belong to one session.
     entries: Vec<Entry>,
 }
 
@@ -41,11 +42,11 @@ struct Ledgers {
 struct Entry {
     key: u64,
     lun: Lun,
-    /// In doubt if the generation was not read since the session was reinstated, a reset was reported, or a
-    /// flush got no response.
+    /// The ledger. It is in doubt if the generation was not read since the session was reinstated, since a
+    /// reset was reported, or since a flush got no response.
     ledger: FlushLedger,
-    /// The target reports a write-through cache. Writes are recorded all the same, since the cache mode may
-    /// change.
+    /// Whether the target reports a write-through cache. Writes are recorded even then, because the cache
+    /// mode may change.
     write_through: bool,
     /// The number of reported changes of mode parameters. `asked_at` is that number when `write_through` was
     /// last read.
@@ -58,7 +59,7 @@ struct Entry {
     losses: u64,
 }
 
-/// The ledger of one device; dropping this removes it.
+/// The ledger of one device. Dropping this removes the ledger.
 #[derive(Debug)]
 pub(crate) struct CachedWrites {
     caches: Arc<Caches>,
@@ -66,7 +67,7 @@ pub(crate) struct CachedWrites {
     losses: LossCounter,
 }
 
-/// The consequence of a command's end for unflushed writes.
+/// What the end of a command means for unflushed writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CacheEffect {
     None,
@@ -74,11 +75,11 @@ pub(crate) enum CacheEffect {
     Done,
     /// Acknowledged writes are lost.
     Loss,
-    /// They may be lost, if the command was meant to make them durable.
+    /// Acknowledged writes may be lost, if the command was a flush or a write with FUA.
     StorageError,
-    /// They may be lost, unless the generation of the cache is unchanged.
+    /// Acknowledged writes may be lost, unless the generation of the cache is unchanged.
     Reset,
-    /// Mode parameters have changed: there may be a volatile cache now.
+    /// Mode parameters have changed, so there may be a volatile cache now.
     Modes,
     /// No response was received.
     Unanswered,
@@ -106,7 +107,7 @@ impl CacheEffect {
 }
 
 impl Caches {
-    /// Adds a ledger for a device, with unknown state of its cache.
+    /// Adds a ledger for a device. The state of the device's cache is unknown.
     pub(crate) fn watch(self: &Arc<Self>, lun: Lun) -> CachedWrites {
         let mut ledgers = self.ledgers.lock();
         let key = ledgers.next_key;
@@ -128,8 +129,8 @@ impl Caches {
         CachedWrites { caches: Arc::clone(self), key, losses: counter }
     }
 
-    /// The session was reinstated, by a target that may have been restarted. Call this before the first
-    /// command of the new session is sent.
+    /// Records that the session was reinstated. The target may have been restarted. Call this before the
+    /// first command of the new session is sent.
     pub(crate) fn renewed(&self) {
         self.ledgers.lock().entries.iter().for_each(Entry::doubt);
     }
@@ -168,9 +169,9 @@ impl Entry {
             CacheEffect::Done => self.ledger.note_write(),
             CacheEffect::Modes => {
                 self.mode_changes += 1;
-                self.write_through = false; // until it is read again
+                self.write_through = false; // until the mode parameters are read again
             }
-            // Without a generation there is nothing to compare.
+            // Without a generation, a doubt could not be resolved.
             CacheEffect::Unanswered if self.generation.is_none() => {}
             CacheEffect::Unanswered => self.doubt(),
             CacheEffect::Reset => {
@@ -182,7 +183,8 @@ impl Entry {
             }
             CacheEffect::StorageError => {
                 self.lose_cache();
-                // A generation that changed for this loss must not count as another loss later.
+                // If the generation has changed because of this loss, the change must not count as another
+                // loss later.
                 if self.generation.is_some() {
                     self.doubt();
                 }
@@ -209,28 +211,28 @@ impl Entry {
         }
     }
 
-    /// Handles the current generation, requested after these doubts. A target without one may have been
-    /// restarted without a report.
+    /// Compares the current generation with the last one. It was requested after the doubts `asked_after`. A
+    /// target that reports no generation may have been restarted without a report.
     fn compare(&mut self, asked_after: Doubts, now: Option<CacheGeneration>) {
         let losses = self.ledger.losses();
         if losses.doubts() != asked_after {
-            return; // the generation may be that of a cache that is gone: it proves neither a loss nor its absence
+            return; // the response may be older than the latest doubt, so it proves nothing
         }
         if self.generation.is_none() || self.generation != now {
             self.lose_cache();
         }
         self.generation = now;
-        losses.resolve(asked_after); // a later doubt remains
+        losses.resolve(asked_after); // leaves later doubts unresolved
     }
 }
 
 impl CachedWrites {
-    /// Whether the generation must be read.
+    /// Whether the generation of the cache must be read.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.losses().is_in_doubt()
     }
 
-    /// The doubts so far. Call this before the generation is read.
+    /// Returns the doubts so far. Call this before the generation is read.
     pub(crate) fn doubts(&self) -> Doubts {
         self.losses.doubts()
     }
@@ -240,13 +242,13 @@ impl CachedWrites {
         self.losses.get()
     }
 
-    /// The logical unit was unavailable for a while.
+    /// Records that the logical unit was unavailable for a while, which counts like a reset.
     pub(crate) fn note_reset(&self) {
         self.with(|entry| entry.note(CacheEffect::Reset));
     }
 
-    /// The generation was read after a report of a reset, or after a flush without a response. Has no effect
-    /// if another doubt was raised after the request.
+    /// Compares the generation that was read after a report of a reset, or after a flush without a response.
+    /// Has no effect if another doubt was raised after the request.
     pub(crate) fn compare(&self, asked_after: Doubts, now: Option<CacheGeneration>) {
         self.with(|entry| entry.compare(asked_after, now));
     }
@@ -256,12 +258,13 @@ impl CachedWrites {
         self.with(|entry| entry.mode_changes)
     }
 
-    /// Whether a change was reported since the mode parameters were read.
+    /// Whether a change of the mode parameters was reported since they were read.
     pub(crate) fn are_modes_in_doubt(&self) -> bool {
         self.with(|entry| entry.mode_changes != entry.asked_at)
     }
 
-    /// The mode parameters were read after this many reports.
+    /// Records the result of reading the mode parameters. `asked_at` is the number of reported changes before
+    /// the request.
     pub(crate) fn note_modes(&self, asked_at: u64, write_through: bool) {
         self.with(|entry| {
             debug_assert!(asked_at <= entry.mode_changes, "changes are counted upwards");
@@ -280,13 +283,13 @@ impl CachedWrites {
         self.with(|entry| entry.generation)
     }
 
-    /// The device is new, and the generation was read.
+    /// Records the generation of a new device's cache.
     pub(crate) fn note_generation(&self, generation: Option<CacheGeneration>) {
         self.with(|entry| entry.generation = generation);
     }
 
-    /// The session was reinstated, and everything was read again. Earlier writes are on stable storage if the
-    /// target reported write-through both before and after.
+    /// Records what was read after a reinstatement of the session. Earlier writes are on stable storage if
+    /// the target reported a write-through cache both before and after the reinstatement.
     pub(crate) fn look_again(
         &self,
         (asked_at, asked_after): (u64, Doubts),
@@ -367,7 +370,7 @@ mod tests {
             self.caches.note(lun, Effect::None, CacheEffect::Reset);
         }
 
-        /// Reads the generation, with no event in between.
+        /// Reads the generation. No event occurs between the request and the response.
         fn compare(&self, now: Option<CacheGeneration>) {
             self.device.compare(self.device.doubts(), now);
         }
@@ -432,7 +435,8 @@ mod tests {
         }
     }
 
-    /// The response arrived before the session was reinstated, and is compared after it.
+    /// The response with the generation arrived before the session was reinstated, and is compared after
+    /// that.
     #[test]
     fn a_generation_from_before_a_doubt_does_not_resolve_it() {
         for (before, now, expected) in [(7, 7, Ok(())), (7, 8, LOST), (6, 7, Ok(()))] {
@@ -483,8 +487,8 @@ mod tests {
     const WRITE_ERROR: [u8; 14] = [0x70, 0, 0x03, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x0c, 0];
     const MODE_PARAMETERS_CHANGED: [u8; 14] = [0x70, 0, 0x06, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x2a, 0x01];
 
-    /// Regression: a target reports once per nexus. Another user of the session had written, and its next
-    /// flush succeeded.
+    /// Regression: a target reports a loss once per nexus, here to a stable write. Another user of the
+    /// session had written the lost data, and its next flush succeeded.
     #[test]
     fn a_stable_write_that_is_told_of_lost_writes_fails_the_next_flush() {
         for effect in [Effect::Stable, Effect::Flush] {
@@ -492,7 +496,7 @@ mod tests {
             scene.done(LOCAL_SESSIONS, Effect::Cached);
             scene.caches.note(LOCAL_SESSIONS, effect, answered(&WRITE_ERROR));
             assert!(scene.device.is_in_doubt());
-            scene.compare(generation_of(8)); // as a flush does before it ends
+            scene.compare(generation_of(8)); // a flush compares the generation before it ends
             assert_eq!((scene.flush(), scene.flush()), (LOST, Ok(())), "{effect:?}");
         }
         let scene = scene(Some(7));
@@ -538,7 +542,7 @@ mod tests {
         scene.reset(LOCAL_SESSIONS);
         scene.device.look_again((0, scene.device.doubts()), true, None);
         assert_eq!(scene.flush(), Ok(()));
-        // Any command may receive the report, with others outstanding.
+        // Any command may receive the report, while other commands are outstanding.
         scene.caches.note(LOCAL_SESSIONS, Effect::None, answered(&MODE_PARAMETERS_CHANGED));
         scene.done(LOCAL_SESSIONS, Effect::Cached);
         scene.reset(LOCAL_SESSIONS);

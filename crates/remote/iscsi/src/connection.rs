@@ -1,7 +1,7 @@
 //! The task of a connection, between its socket and the state machine.
 //!
-//! An iteration receives everything available, wakes the requesters, and sends everything queued. Woken
-//! requesters run before the next iteration, so that their new commands are sent together.
+//! An iteration of the task receives all available bytes, wakes the requesters, and sends all queued PDUs.
+//! Woken requesters run before the next iteration, so that their new commands are sent together.
 
 use std::future::{Future as _, poll_fn};
 use std::io;
@@ -38,7 +38,8 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Continues after the login: `already` are the bytes received after its last response.
+    /// Creates the task of a logged-in connection. `already` contains the bytes received after the last login
+    /// response.
     pub(crate) fn new(
         session: Rc<Session>,
         id: ConnectionId,
@@ -52,12 +53,12 @@ impl Connection {
         Connection { session, id, stream, receiver, sender, recording, gather, gathered_by: None }
     }
 
-    /// Whether to gather responses.
+    /// Sets whether to gather responses.
     pub(crate) fn gather(&mut self, wanted: bool) {
         self.gather = Gather::new(wanted);
     }
 
-    /// Runs until the connection ends, and is removed from the session.
+    /// Runs the connection until it ends and is removed from the session.
     pub(crate) async fn run(mut self) -> Ending {
         let ending = poll_fn(|cx| self.poll(cx)).await;
         match &ending {
@@ -96,8 +97,8 @@ impl Connection {
         let answers = under_way.saturating_sub(inner.under_way(self.id));
         let bytes = (self.receiver.total_bytes() - bytes) as usize;
         self.gather_answers(Round { answers, bytes, under_way }, cx);
-        // Data that does not fit into the socket buffer is not waited for: a target that stops receiving
-        // would keep the session open forever.
+        // Do not wait until data that does not fit into the socket buffer is sent. Otherwise, a target that
+        // stops receiving would keep the session open forever.
         if let Some(ending) = inner.ending_of(self.id) {
             return Ok(Poll::Ready(ending));
         }
@@ -107,7 +108,7 @@ impl Connection {
         Ok(Poll::Pending)
     }
 
-    /// Sets how much must be received before the next iteration, and a time limit for it.
+    /// Sets the number of bytes that must arrive before the next iteration, and a time limit for this.
     fn gather_answers(&mut self, round: Round, cx: &mut Context<'_>) {
         let news = self.gather.after(round);
         self.tell(news);
@@ -130,7 +131,8 @@ impl Connection {
         bytes.into_iter().for_each(|bytes| self.stream.gather(bytes));
     }
 
-    /// Receives everything available. Returns true if there may be more, for which other tasks must not wait.
+    /// Receives all available bytes. Returns true if there may be more, which are received later so that
+    /// other tasks can run.
     fn receive(
         &mut self,
         inner: &mut SessionInner,
@@ -148,7 +150,7 @@ impl Connection {
         Ok(false)
     }
 
-    /// Sends queued PDUs, as far as there is room in the socket buffer.
+    /// Sends queued PDUs, as far as the socket buffer has space.
     fn send(
         &mut self,
         inner: &mut SessionInner,
@@ -168,8 +170,8 @@ impl Connection {
 //
 // Available bytes are read into one large buffer, and the PDUs in it are processed in place; only the data of
 // a Data-In is copied once more, to its command's buffer. The rest of a long data segment is read directly
-// into that buffer. After it, only a few bytes are read into the large buffer: since the next segment is
-// probably long as well, it should not be buffered.
+// into that buffer. After a long segment, only a few bytes are read into the large buffer: the next segment
+// is probably long as well, and should also be read directly.
 
 /// The receiving half of a connection.
 pub(crate) struct Receiver {
@@ -178,9 +180,9 @@ pub(crate) struct Receiver {
     /// Range of unprocessed bytes in `buffer`.
     unread: Range<usize>,
     open: Option<Open>,
-    /// The last data segment of a task was long.
+    /// Whether the last data segment of a task was long.
     is_long: bool,
-    /// The beginning of an inline segment that arrived in several parts.
+    /// The first part of a data segment that has no task's buffer, and arrives in several parts.
     spill: Vec<u8>,
     /// Bytes received so far.
     total_bytes: u64,
@@ -188,7 +190,7 @@ pub(crate) struct Receiver {
 
 /// The header at the current position.
 enum Header {
-    /// Incomplete.
+    /// The header is incomplete.
     Missing,
     /// A header without data.
     Alone,
@@ -212,12 +214,13 @@ impl Open {
     }
 }
 
-/// 32 responses of 4 KiB, with a margin: a larger buffer does not help, and exceeds the second-level cache.
+/// Size of the large buffer: 32 responses of 4 KiB, with a margin. A larger buffer does not help, and exceeds
+/// the second-level cache.
 const BUFFER_BYTES: usize = 256 << 10;
-/// From this size on, a separate read is cheaper than a copy (measured).
+/// Minimum length of a long segment: from this length on, a separate read is cheaper than a copy (measured).
 const DIRECT_BYTES_MIN: usize = 32 << 10;
-/// Number of bytes read after a long segment: enough for the next headers, but little of the next segment's
-/// data, which should be read directly as well.
+/// Number of bytes read after a long segment. This is enough for the next headers, but contains little of the
+/// next segment's data, which should also be read directly.
 const FOLLOWING_BYTES: usize = 4 << 10;
 /// Maximum number of bytes per iteration, so that other tasks run.
 const ROUND_BYTES: usize = 4 << 20;
@@ -231,7 +234,7 @@ impl Receiver {
         Receiver { framing, buffer, unread, open: None, is_long: false, spill: Vec::new(), total_bytes: 0 }
     }
 
-    /// Receives everything available and processes it. Returns true if there may be more.
+    /// Receives and processes all available bytes. Returns true if there may be more.
     pub(crate) fn receive(
         &mut self,
         stream: &dyn Stream,
@@ -250,7 +253,7 @@ impl Receiver {
             match outcome {
                 Ok(0) => return Err(Ending::Closed),
                 Ok(bytes) => {
-                    // The iteration has just started when the first bytes arrive; long responses take time.
+                    // `now` is accurate for the first bytes, but long responses take time.
                     if taken > 0 {
                         inner.now = reactor::now();
                     }
@@ -298,7 +301,8 @@ impl Receiver {
         Ok(bytes)
     }
 
-    /// The missing part of the open segment, if it is long and belongs to a task.
+    /// Returns the part of a task's buffer that receives the rest of the open segment, if the segment is
+    /// long.
     fn direct<'a>(&self, tasks: &'a mut Tasks) -> Option<&'a mut [u8]> {
         let open = self.open.as_ref().filter(|open| open.is_long() && open.received < open.length)?;
         match open.destination {
@@ -328,7 +332,7 @@ impl Receiver {
         }
     }
 
-    /// The next header, if it is complete with its digest.
+    /// Takes the next header, if it is complete with its digest.
     fn header(
         &mut self,
         id: ConnectionId,
@@ -360,7 +364,7 @@ impl Receiver {
         }
     }
 
-    /// The available part of a data segment. Returns the segment if it is incomplete.
+    /// Processes the available part of a data segment. Returns the segment if it is still incomplete.
     fn segment(
         &mut self,
         mut open: Open,
@@ -372,7 +376,7 @@ impl Receiver {
         let fresh = &self.buffer[fresh];
         match open.destination {
             Destination::Task { task, offset } => {
-                // A command that has ended no longer has a buffer: its data is discarded.
+                // A command that has ended no longer has a buffer, so its data is discarded.
                 if let Some(landing) = inner.tasks.landing(task, offset as usize, open.length) {
                     landing[open.received..][..fresh.len()].copy_from_slice(fresh);
                 }
@@ -405,7 +409,7 @@ impl Receiver {
         Ok(None)
     }
 
-    /// The next bytes of the buffer, up to `most`.
+    /// Takes the next bytes of the buffer, up to `most`.
     fn take(&mut self, most: usize) -> Range<usize> {
         debug_assert!(self.unread.start <= self.unread.end);
         let start = self.unread.start;
@@ -416,8 +420,8 @@ impl Receiver {
 
 // Transmission: from the data in memory to the socket.
 //
-// The PDUs of one iteration are sent with one write: headers, padding and digests are staged consecutively,
-// payloads stay in place until the kernel copies them.
+// The PDUs of one iteration are sent with one write. Headers, padding and digests are staged consecutively in
+// one buffer; payloads stay in place until the kernel copies them.
 
 /// The sending half of a connection.
 pub(crate) struct Sender {
@@ -427,24 +431,24 @@ pub(crate) struct Sender {
     chunks: Vec<Chunk>,
     /// Payload bytes in `chunks` that have a digest.
     summed_bytes: usize,
-    /// Number of chunks sent, and bytes sent of the next one.
+    /// Number of chunks sent. `sent_bytes` is the number of bytes sent of the next chunk.
     sent_chunks: usize,
     sent_bytes: usize,
 }
 
 enum Chunk {
-    /// A range of `staged`, given by its start and end.
+    /// The start and the end of a range of `staged`.
     Staged(usize, usize),
     /// Data of a write, kept alive until it is sent even if the command is dropped.
     Data(Slice),
 }
 
-/// Slices per write: the kernel accepts 1,024, and 64 PDUs fill a socket's buffer.
+/// Maximum number of slices per write. The kernel accepts 1,024, but 64 PDUs fill a socket's buffer.
 const SLICES_MAX: usize = 64;
-/// A round with one command needs one or two; initialising all slices would cost more than the rest of the
-/// sending.
+/// Number of slices for a short write. An iteration with one command needs one or two, and initialising all
+/// slices would cost more than the rest of the sending.
 const SLICES_FEW: usize = 4;
-/// Payloads this short are copied: less work than another slice for the kernel.
+/// Maximum length of a payload that is copied, which costs less than another slice for the kernel.
 const COPIED_BYTES_MAX: usize = 512;
 /// Payloads are sent after this many bytes of digests, so that the kernel finds them in the second-level
 /// cache.
@@ -464,7 +468,7 @@ impl Sender {
         }
     }
 
-    /// Sends all queued PDUs of this connection. Returns true if all of them fit.
+    /// Sends the queued PDUs of this connection. Returns true if all of them fit into the socket buffer.
     pub(crate) fn send(
         &mut self,
         stream: &dyn Stream,
@@ -490,7 +494,7 @@ impl Sender {
         }
     }
 
-    /// Whether an iteration is full.
+    /// Whether enough is queued for one write.
     fn is_full(&self) -> bool {
         self.chunks.len() >= ROUND_CHUNKS || self.summed_bytes >= SUMMED_BYTES
     }
@@ -536,7 +540,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Appends everything staged from `begin` on, joined with the preceding staged chunk.
+    /// Appends all bytes staged from `begin` on as a chunk, joined with the preceding staged chunk.
     fn push_staged(&mut self, begin: usize) {
         let end = self.staged.len();
         debug_assert!(begin <= end);
@@ -566,7 +570,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Passes as much to the kernel as fits in this number of slices.
+    /// Passes as many chunks to the kernel as fit into this number of slices.
     fn offer<const SLICES: usize>(&self, stream: &dyn Stream) -> io::Result<usize> {
         let mut slices = [OutSlice::Bytes(&[]); SLICES];
         let mut count = 0;
@@ -601,52 +605,55 @@ impl Sender {
     }
 }
 
-// Interrupt coalescing for a connection's task: how much to receive before it is woken.
+// Interrupt coalescing for a connection's task: determines how many bytes to receive before the task is
+// woken.
 //
 // If a target's responses arrive one at a time, at intervals slightly longer than the initiator's processing
 // time, every response causes a wake-up: a receiving and a sending system call for 4 KiB, and the same on the
 // target. At high queue depth these wake-ups gain nothing, because the target has enough work. The kernel is
-// therefore configured to wake the task when a quarter of the responses have arrived. The outstanding
-// commands are those that arrive in one service time (Little's law), so the delay is at most a quarter of
-// that time, and fewer system calls on both sides save more. Measured against tgt with 32 outstanding reads
-// of 4 KiB: 6.6 instead of 12.5 µs of initiator CPU time per read, and the median latency falls from 740 to
-// 630 µs.
+// therefore configured to wake the task when a quarter of the responses have arrived. The number of
+// outstanding commands is the number of commands that arrive in one service time (Little's law). The delay is
+// therefore at most a quarter of the service time, and fewer system calls on both sides save more than this.
+// Measured against tgt with 32 outstanding reads of 4 KiB: 6.6 instead of 12.5 µs of initiator CPU time per
+// read, and the median latency falls from 740 to 630 µs.
 //
-// The delay never exceeds [`LONGEST`]. After that time all received data is processed, and gathering pauses
-// for a while: the target is so slow that a wake-up per response costs little.
+// The delay never exceeds [`LONGEST`]. After that time, all received data is processed, and gathering pauses
+// for a while, because the target is so slow that a wake-up per response costs little.
 
-/// Adapts to each iteration of a connection. A pure value: the connection measures, and applies the result.
+/// Computes the number of bytes to wait for after each iteration of a connection. It has no I/O: the
+/// connection measures, and applies the result.
 #[derive(Debug)]
 pub(crate) struct Gather {
     wanted: bool,
     /// The current threshold in bytes.
     asked: usize,
-    /// Iterations until gathering resumes.
+    /// Number of iterations until gathering resumes.
     resting: u32,
 }
 
 /// One iteration of the connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Round {
-    /// Commands that ended in it.
+    /// Number of commands that ended in the iteration.
     pub(crate) answers: usize,
-    /// Bytes received.
+    /// Number of bytes received.
     pub(crate) bytes: usize,
-    /// Commands outstanding at its start.
+    /// Number of commands outstanding at the start of the iteration.
     pub(crate) under_way: usize,
 }
 
 /// Maximum delay of a response: twice the time that tgt takes for a quarter of 32 reads of 4 KiB. Such a
 /// delay once in [`REST`] iterations is not measurable.
 pub(crate) const LONGEST: Duration = Duration::from_micros(400);
-/// Iterations without gathering after a longer delay.
+/// Number of iterations without gathering after the delay has exceeded [`LONGEST`].
 const REST: u32 = 256;
-/// The share of outstanding commands whose responses are gathered.
+/// The responses to one in `SHARE` outstanding commands are gathered.
 const SHARE: usize = 4;
-/// With fewer outstanding commands, each response matters: only its requester may have further commands to
-/// send.
+/// Minimum number of outstanding commands for gathering. With fewer commands, each response matters, because
+/// its requester may be the only one with further commands to send.
 const DEEP: usize = 16;
-/// More than this is received by one system call, and waiting for more would reduce the TCP window.
+/// Maximum number of bytes to wait for. One system call receives this amount, and waiting for more would
+/// reduce the TCP window.
 const BYTES_MAX: usize = 128 << 10;
 
 impl Gather {
@@ -654,7 +661,7 @@ impl Gather {
         Gather { wanted, asked: 1, resting: 0 }
     }
 
-    /// The number of bytes to wait for, if it changes.
+    /// Returns the new number of bytes to wait for, if it changes.
     pub(crate) fn after(&mut self, round: Round) -> Option<usize> {
         let Round { answers, bytes, under_way } = round;
         self.resting = self.resting.saturating_sub(u32::from(answers > 0));
@@ -677,7 +684,7 @@ impl Gather {
         self.asked > 1
     }
 
-    /// A small difference is not worth a system call.
+    /// Sets the number of bytes to wait for. Ignores a small difference, which is not worth a system call.
     fn ask(&mut self, wanted: usize) -> Option<usize> {
         debug_assert!((1..=BYTES_MAX).contains(&wanted));
         let is_near = wanted > 1 && self.asked.abs_diff(wanted) <= wanted / 4;

@@ -9,21 +9,21 @@ use scsi::{Sense, status};
 /// The effect of a command on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// None. It may be executed twice, or late.
+    /// The command changes nothing. It may be executed twice, or late.
     None,
-    /// None, and it makes earlier writes durable: SYNCHRONIZE CACHE.
+    /// The command changes nothing, and makes earlier writes durable: SYNCHRONIZE CACHE.
     Flush,
-    /// It changes blocks of its logical unit, possibly in a volatile cache only.
+    /// The command changes blocks of its logical unit, possibly in a volatile cache only.
     Cached,
-    /// It changes blocks, which are on stable storage at its end: FUA.
+    /// The command changes blocks, which are on stable storage when it ends: FUA.
     Stable,
-    /// It changes blocks of any logical unit of the target: EXTENDED COPY.
+    /// The command may change blocks of any logical unit of the target: EXTENDED COPY.
     Anywhere,
-    /// It registers a key for persistent reservations.
+    /// The command registers a key for persistent reservations.
     Registers,
-    /// It ends the registration.
+    /// The command ends the registration.
     Unregisters,
-    /// It changes something else, or is unknown here.
+    /// The command changes something else, or is unknown here.
     Other,
 }
 
@@ -58,14 +58,14 @@ impl Effect {
         }
     }
 
-    /// Whether the command changes something, so that it must not be executed late, nor twice without
+    /// Whether the command changes something. Such a command must not be executed late, nor twice without
     /// precautions.
     pub(crate) fn changes_something(self) -> bool {
         !matches!(self, Effect::None | Effect::Flush)
     }
 
-    /// PERSISTENT RESERVE OUT (SPC-4 6.16): REGISTER and REGISTER AND IGNORE EXISTING KEY, where a key of
-    /// zero ends the registration, and CLEAR.
+    /// The effect of PERSISTENT RESERVE OUT (SPC-4 6.16). REGISTER and REGISTER AND IGNORE EXISTING KEY
+    /// register a key, or end the registration if the key is zero. CLEAR also ends it.
     fn of_reservation(cdb: &[u8], sent: &[u8]) -> Effect {
         match cdb.get(1).map(|byte| byte & 0x1f) {
             Some(0x00 | 0x06) => match sent.get(8..16) {
@@ -78,9 +78,9 @@ impl Effect {
     }
 }
 
-/// Whether a command only reads, and changes neither the logical unit nor its data, by its operation code and
-/// service action (SPC-4, SBC-4, SSC-4 and MMC-6). Unknown commands may change something, and so may a code
-/// that different device types define differently.
+/// Whether a command only reads, and changes neither the logical unit nor its data, according to its
+/// operation code and service action (SPC-4, SBC-4, SSC-4 and MMC-6). Returns false for unknown commands, and
+/// for a code that different device types define differently, because these may change something.
 pub fn only_asks(cdb: &[u8]) -> bool {
     let action = || cdb.get(1).map(|byte| byte & 0x1f);
     match cdb.first() {
@@ -121,7 +121,7 @@ pub fn only_asks(cdb: &[u8]) -> bool {
     }
 }
 
-/// FUA, in the byte of flags.
+/// The FUA bit, in the byte of flags.
 const FUA: u8 = 1 << 3;
 
 /// Properties of an outstanding command that are needed when it has ended.
@@ -129,7 +129,7 @@ const FUA: u8 = 1 << 3;
 pub(crate) struct Account {
     pub(crate) class: Class,
     pub(crate) effect: Effect,
-    /// Time before it could be submitted, in nanoseconds.
+    /// Time for which the command waited before its submission, in nanoseconds.
     pub(crate) waited_ns: u64,
 }
 
@@ -142,15 +142,16 @@ pub enum Class {
     Read,
     /// WRITE of any length, and WRITE AND VERIFY.
     Write,
-    /// Everything else, including WRITE SAME and UNMAP, whose cost hardly depends on the bytes they move.
+    /// All other commands, including WRITE SAME and UNMAP, whose cost hardly depends on the number of bytes
+    /// moved.
     Other,
 }
 
 impl Class {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Class; 3] = [Class::Read, Class::Write, Class::Other];
 
-    /// By the operation code (SBC-4 table 36), and for 7Fh by the service action.
+    /// Classifies a command by the operation code (SBC-4 table 36), and for 7Fh by the service action.
     pub fn from_cdb(cdb: &[u8]) -> Class {
         match cdb {
             [0x08 | 0x28 | 0xa8 | 0x88, ..] => Class::Read,
@@ -162,7 +163,7 @@ impl Class {
     }
 }
 
-// Registrations of reservation keys made by a session. A registration belongs to one I_T nexus (SPC-4 5.13).
+// The reservation keys that a session has registered. A registration belongs to one I_T nexus (SPC-4 5.13).
 // When the session has moved to another portal group, its keys are not registered there, and its user must be
 // informed.
 
@@ -172,9 +173,9 @@ pub(crate) struct Registrations(Lock<Lists>);
 
 #[derive(Debug, Default)]
 struct Lists {
-    /// Made by the current nexus.
+    /// Units with a registration of the current nexus.
     present: Vec<Lun>,
-    /// Made by nexuses that the session has left.
+    /// Units with a registration of a nexus that the session has left.
     orphaned: Vec<Lun>,
 }
 
@@ -190,7 +191,7 @@ impl Registrations {
         present.extend((effect == Effect::Registers).then_some(lun));
     }
 
-    /// The session has another nexus. Returns the units whose registrations are no longer valid.
+    /// Records that the session has another nexus. Returns the units whose registrations are no longer valid.
     pub(crate) fn moved(&self) -> Vec<Lun> {
         let Lists { present, orphaned } = &mut *self.0.lock();
         debug_assert!(present.iter().all(|lun| !orphaned.contains(lun)), "a registration is of one nexus");
@@ -204,29 +205,30 @@ impl Registrations {
     }
 }
 
-// Mapping of a status and its sense data to a result of a block device.
+// Maps a status and its sense data to a result of a block device.
 
 /// How to proceed after a command has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It succeeded.
+    /// The command succeeded.
     Done,
-    /// Retry: the target reported something else instead of executing it.
+    /// Retry the command: the target reported something else instead of executing it.
     Retry,
-    /// Retry after a delay.
+    /// Retry the command after a delay.
     RetryLater,
-    /// Fail with this error.
+    /// The command failed with this error.
     Failed(DeviceError),
 }
 
-/// The only place where a SCSI status becomes a device's error. `extent` is the command's range, and
-/// `writing` is true if the command changes it.
+/// Determines how to proceed after a status. Only this function converts a SCSI status to a device error.
+/// `extent` is the command's range, and `writing` is true if the command changes the range.
 pub(crate) fn verdict(status: u8, sense: Option<Sense>, extent: Extent, writing: bool) -> Verdict {
     match status {
         status::GOOD | status::CONDITION_MET => Verdict::Done,
         status::CHECK_CONDITION => {
-            // Without sense data the cause is unknown, and nothing was executed. RFC 7143 section 11.4.7 does
-            // not allow this, but istgt does it, for instance for a write to a protected disk.
+            // Without sense data, the cause is unknown, and the command counts as not executed. RFC 7143
+            // section 11.4.7 does not allow a response without sense data, but istgt sends one, for instance
+            // for a write to a protected disk.
             sense.map_or(Verdict::Failed(of_the_medium(extent.lba, writing)), |sense| {
                 from_sense(sense, extent, writing)
             })
@@ -234,7 +236,7 @@ pub(crate) fn verdict(status: u8, sense: Option<Sense>, extent: Extent, writing:
         status::BUSY | status::TASK_SET_FULL => Verdict::RetryLater,
         status::TASK_ABORTED => Verdict::Retry,
         status::RESERVATION_CONFLICT => Verdict::Failed(DeviceError::Reserved),
-        // ACA ACTIVE, and statuses not defined in SAM-5. Another initiator prevents our use of the device.
+        // ACA ACTIVE, which another initiator has caused, and statuses that SAM-5 does not define.
         _ => Verdict::Failed(DeviceError::NotReady),
     }
 }
@@ -248,7 +250,7 @@ fn from_sense(sense: Sense, extent: Extent, writing: bool) -> Verdict {
         return Verdict::Done;
     }
     if sense.deferred {
-        // It concerns an earlier command, and was reported instead of executing this one.
+        // This sense data concerns an earlier command, and was reported instead of executing this one.
         return Verdict::Retry;
     }
     let lba = sense.information.map_or(extent.lba, Lba);
@@ -343,7 +345,8 @@ mod tests {
         assert_eq!(check(&descriptor, true), Verdict::Failed(DeviceError::Unwritable(Lba(104))));
     }
 
-    /// Regression: this was once treated as NO SENSE, and a write that istgt had rejected as successful.
+    /// Regression: missing sense data was treated as NO SENSE, so a write that istgt had rejected counted as
+    /// successful.
     #[test]
     fn a_failure_without_an_explanation_is_a_failure() {
         for sense in [&[][..], &[0; 18]] {

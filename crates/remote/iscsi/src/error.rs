@@ -1,4 +1,4 @@
-//! Errors, and their origin.
+//! The errors of the initiator.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::url::UrlError;
 /// Why a command has no status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum CommandError {
-    /// Its connection or session is lost.
+    /// The command's connection or session is lost.
     #[display("the connection to the target is lost")]
     ConnectionLost,
     /// The target did not respond in time.
@@ -29,12 +29,12 @@ pub enum CommandError {
     /// A reset of the logical unit or of the target ended the command.
     #[display("a reset terminated the command")]
     Aborted,
-    /// The command was not sent: it was meant for a session that has been lost, and the device has not been
-    /// verified in the new one.
+    /// The command was not sent. It was meant for a session that has been lost, and the device has not been
+    /// verified in the new session.
     #[display("the session was lost and reinstated")]
     Reinstated,
-    /// Its connection is lost, and the session has moved to another portal group since, in which earlier
-    /// commands cannot be ended: it may be executed at any time.
+    /// The command's connection is lost, and the session has since moved to another portal group. Earlier
+    /// commands cannot be ended from there, so the target may still execute this command at any time.
     #[display("the session has moved to another portal group, and the command may still be executed")]
     Unsettled,
     /// The data exceeds the limit of a command.
@@ -65,7 +65,7 @@ pub enum OpenError {
     JournalFile(JournalFileError),
     /// The URL is wrong.
     Url(UrlError),
-    /// The host has no address.
+    /// The host name could not be resolved.
     #[display("{host}: {error}")]
     Resolve {
         /// The host.
@@ -76,7 +76,7 @@ pub enum OpenError {
     /// The host name exists, but has no address.
     #[display("{_0} has no address")]
     NoAddress(String),
-    /// A name that a login cannot carry.
+    /// A login cannot contain this name.
     #[display("{name:?} is not an iSCSI name, such as iqn.2026-01.com.example:disk: {why}")]
     Name {
         /// The name.
@@ -92,7 +92,7 @@ pub enum OpenError {
         /// The system's error.
         error: io::Error,
     },
-    /// A file with a secret is given, and no account name.
+    /// A file with a secret is specified, but no account name.
     #[display("{} contains a secret, but no user is specified", _0.display())]
     SecretWithoutUser(PathBuf),
     /// No connection could be established.
@@ -111,7 +111,7 @@ pub enum OpenError {
         /// The reason.
         ending: Ending,
     },
-    /// The login was rejected, by the target or by us.
+    /// The login was rejected, by the target or by this initiator.
     #[display("{address}: {why}")]
     Login {
         /// The address.
@@ -125,7 +125,7 @@ pub enum OpenError {
     /// A login failed at an address that the target's portal had redirected it to.
     #[display("{error}; {from} redirected the login to this address")]
     AfterRedirection {
-        /// The portal that redirected it last.
+        /// The portal that has redirected the login last.
         from: SocketAddr,
         /// The error.
         error: Box<OpenError>,
@@ -144,16 +144,16 @@ pub enum OpenError {
         address: SocketAddr,
         /// The portal group tag of the session.
         session: u16,
-        /// That of the connection.
+        /// The portal group tag of the connection.
         connection: u16,
     },
-    /// Several sessions are only possible for a block device.
+    /// Several sessions are possible only for a block device.
     #[display(
         "this command uses one portal: the keys address and sessions, and a second source, apply only to \
          commands that read and write blocks, such as bench, copy, attach and serve"
     )]
     SeveralPaths,
-    /// Another path has led to another device.
+    /// The path leads to a different device than the other paths.
     #[display("the LUN at {address} is not the same device as over the other paths: {why}")]
     AnotherDevice {
         /// The address.
@@ -164,7 +164,7 @@ pub enum OpenError {
     /// The target has no such LUN.
     #[display("the target has no LUN {_0}")]
     NoSuchLun(u16),
-    /// The LUN is not a disk: its peripheral device type (SPC-4 6.6.2).
+    /// The LUN is not a disk. The value is its peripheral device type (SPC-4 6.6.2).
     #[display("the LUN is not a disk: its device type is {_0:#04x}, a {}", device_type(*_0))]
     NotADisk(u8),
     /// A mandatory command failed.
@@ -180,9 +180,9 @@ pub enum OpenError {
     Refused {
         /// The command.
         name: &'static str,
-        /// Its status.
+        /// The command's status.
         status: u8,
-        /// Its sense data.
+        /// The command's sense data.
         sense: Option<Sense>,
     },
     /// The response to a command is invalid.
@@ -209,16 +209,16 @@ impl From<UrlError> for OpenError {
 /// Why a connection ended.
 #[derive(Debug, Display)]
 pub enum Ending {
-    /// Logout, confirmed by the target.
+    /// The target has confirmed a logout.
     #[display("logged out")]
     LoggedOut,
     /// The target closed the connection.
     #[display("the target closed the connection")]
     Closed,
-    /// No traffic and no response to a ping.
+    /// There was no traffic, and the target did not respond to a ping.
     #[display("the target is unresponsive, even to NOPs")]
     Silent,
-    /// The target neither ends a command nor aborts it.
+    /// The target has neither ended nor aborted a command in time.
     #[display("the target neither executes a command nor aborts it")]
     Unresponsive,
     /// A socket error.
@@ -226,7 +226,7 @@ pub enum Ending {
     /// An invalid PDU during the login.
     #[display("the data received is not a login response")]
     NotALogin,
-    /// The greeting of an NBD server.
+    /// The peer sent the greeting of an NBD server.
     #[display("this port speaks NBD: use a URL that begins with nbd://")]
     Nbd,
     /// A header digest error: the start of the next PDU is unknown (RFC 7143 section 7.7).
@@ -235,7 +235,7 @@ pub enum Ending {
     /// A protocol error of the target.
     #[display("the target violated the protocol: {_0}")]
     Fatal(Fatal),
-    /// The state machine named data outside the command's buffer: a bug of ours.
+    /// The state machine referred to data outside the command's buffer, which is a bug in this initiator.
     #[display("data was received outside the requested range")]
     NoPlace,
 }

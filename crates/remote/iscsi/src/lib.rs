@@ -1,18 +1,20 @@
 //! The iSCSI initiator: a URL in, a block device out.
 //!
 //! [`open`] logs in to a target and returns a [`RemoteLun`], which is a [`block::BlockDevice`] and also
-//! accepts SCSI commands of the caller. [`discover`] lists the targets of a portal. The protocol is in
-//! `iscsi`, as a state machine without I/O. This crate has the loops between that state machine and a socket,
-//! and the SCSI commands of a block device. The reactor provides sockets and the clock.
+//! accepts SCSI commands of the caller. [`discover`] lists the targets of a portal. The crate `iscsi`
+//! implements the protocol as a state machine without I/O. This crate connects the state machine to sockets,
+//! and translates block requests to SCSI commands. The reactor provides the sockets and the clock.
 //!
-//! A session outlives its connections. When some are lost, it continues with the others; when all are lost,
-//! it is reinstated. Until then requests wait, up to [`Settings::reconnect_time`]. They are sent again as
-//! soon as the target has certainly ended them (`session_state`, `open`).
+//! A session outlives its connections. When some connections are lost, the session continues with the others;
+//! when all are lost, it is reinstated. Until then, requests wait for up to [`Settings::reconnect_time`]. A
+//! request is sent again as soon as the target has certainly ended its earlier command (`session_state`,
+//! `open`).
 //!
 //! Reading order: [`Url`] and [`Settings`], [`open`], `login`, [`RemoteLun`], [`RemoteTarget`] (how a LUN
 //! reaches its session), `session` and `inner` (outstanding commands), `connection` (the wire);
 //! [`Statistics`] and [`FlightRecorder`] (observation). [`Carrier`] is for sessions over another protocol.
-//! [`Unit`] and [`verbs`] are separate: SCSI commands by name, for users who need more than a block device.
+//! [`Unit`] and [`verbs`] are separate: they provide SCSI commands by name, for users who need more than a
+//! block device.
 //!
 //! # How a session survives
 //!
@@ -25,27 +27,28 @@
 //!
 //! Users of a LUN see delays, not session failures. When a connection is lost, its commands end with
 //! `ConnectionLost`. Callers of idempotent commands retry once `session_state` reports that the loss is
-//! settled: another connection has logged the lost one out, or a reinstatement has ended all its tasks. After
-//! an earlier retry, the first copy could still overwrite a newer write.
+//! settled: another connection has logged the lost one out, or a reinstatement has ended all its tasks. If a
+//! caller retried earlier, the first copy of the command could still overwrite a newer write.
 //!
 //! - A login in another portal group creates another I_T nexus and ends nothing. Outstanding changes of the
 //!   old nexus wait for a login at its portal, or end with `CommandError::Unsettled`, and requests for their
 //!   blocks fail.
-//! - Reinstatements are counted. A request names its session. In another session it is sent only after the
-//!   LUN has been verified as the same device, and its size read again (`RemoteLun::look_again`).
+//! - Reinstatements are counted, and each request refers to a session by this count. A request is sent in
+//!   another session only after the LUN has been verified as the same device, and its size read again
+//!   (`RemoteLun::look_again`).
 //! - Acknowledged writes can be lost with the target's cache. `block::FlushLedger` decides which flushes
-//!   fail; `caches` keeps one per device.
-//! - A [`Unit`] is an address, not a device: verbs that only read are retried in another session, verbs that
+//!   fail; `caches` keeps one ledger per device.
+//! - A [`Unit`] is an address, not a device. Verbs that only read are retried in another session; verbs that
 //!   change anything are not.
 //! - Expired timeouts escalate (`EscalationStep`): abort, reset of the unit, reset of the target, new
 //!   session. With `command-tries` above 1 the caller waits through all steps.
 //! - Logins back off after each failure. A session that breaks soon after its login counts as a failure
 //!   (`Attempts`, `STEADY`).
-//! - The state machine counts phases of commands and PDUs, `statistics::Meter` everything else. The
-//!   recorder's tape is behind a mutex that only its reader contends for, so the recording of a hung session
-//!   can be read.
+//! - The state machine counts phases of commands and PDUs; `statistics::Meter` counts everything else. The
+//!   recorder's tape is behind a mutex, for which only its reader contends, so that the recording of a hung
+//!   session can be read.
 //!
-//! LUNs over HyperSCSI wait by the same rules.
+//! LUNs over HyperSCSI use the same rules.
 //!
 //! | wait | limit |
 //! |---|---|

@@ -66,15 +66,15 @@ pub(crate) async fn log_in(
         })
     });
     if let (Some(recording), Err(error)) = (begun, &outcome) {
-        // The caller of the login gets the error. Files are for lost connections, which these must not
-        // displace.
+        // Do not write a file for a failed login: its caller gets the error. Files are for lost connections,
+        // which failed logins must not displace.
         recording.end(reactor::now(), error);
     }
     outcome
 }
 
-/// The CHAP account to present to a target, and the one to require from it. Every login has a new challenge,
-/// and reads secrets from their files again.
+/// The CHAP account with which the initiator authenticates, and the one that it requires from the target.
+/// Every login has a new challenge, and reads secrets from their files again.
 pub(crate) fn chap(settings: &Settings, random: Random) -> Result<Option<ChapClaim>, OpenError> {
     let Some(initiator) = account(settings.account.as_ref(), settings.secret_file.as_deref())? else {
         return Ok(None);
@@ -102,7 +102,8 @@ fn challenge(random: Random) -> Challenge {
 
 /// "The server sends […] 64 bits, 0x4e42444d41474943" (NBD's proto.md).
 const NBD_MAGIC: &[u8] = b"NBDMAGIC";
-/// As long as the longest hash, so that guessing a response is no easier than breaking the hash.
+/// Length of a CHAP challenge. It is as long as the longest hash, so that guessing a response is no easier
+/// than breaking the hash.
 const CHALLENGE_BYTES: usize = 32;
 
 fn ends(stream: &dyn Stream, peer: SocketAddr, config: &InitiatorConfig) -> Ends {
@@ -114,7 +115,7 @@ async fn connect(address: SocketAddr, settings: &Settings) -> Result<Box<dyn Str
     let failed = |error| OpenError::Connect { address, error };
     let stream = reactor::world().connect(address, &settings.stream).map_err(failed)?;
     poll_fn(|cx| stream.poll_writable(cx)).await.map_err(failed)?;
-    // A failed connect makes the stream writable too; the first, empty write returns the error.
+    // A failed connect also makes the stream writable. An empty write returns the error.
     match stream.try_write(&[]) {
         Ok(_) => Ok(stream),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(stream),
@@ -122,7 +123,7 @@ async fn connect(address: SocketAddr, settings: &Settings) -> Result<Box<dyn Str
     }
 }
 
-/// A connection during the login: few and short PDUs, one at a time.
+/// A connection during the login. Login PDUs are few and short, and are exchanged one at a time.
 struct LiveConnection {
     stream: Box<dyn Stream>,
     address: SocketAddr,
@@ -161,7 +162,7 @@ impl LiveConnection {
         self.stream.write_all(&bytes).await.map_err(Ending::Io)
     }
 
-    /// The next PDU. There are no digests yet, and login PDUs have no additional header segments.
+    /// Receives the next PDU. There are no digests yet, and login PDUs have no additional header segments.
     async fn receive(&mut self) -> Result<(Bhs, Vec<u8>), Ending> {
         self.fill(BHS_BYTES).await?;
         let bhs = Bhs(std::array::from_fn(|i| self.received[i]));
@@ -187,8 +188,8 @@ impl LiveConnection {
             self.received.resize(before + LOGIN_DATA_BYTES_MAX, 0);
             let outcome = self.stream.read_some(&mut self.received[before..]).await;
             self.received.truncate(before + outcome.as_ref().copied().unwrap_or(0));
-            // An NBD server sends its greeting first, and resets the connection after the login PDU. Its
-            // greeting is shorter than a header.
+            // An NBD server sends a greeting first, which is shorter than a header, and resets the connection
+            // after the login PDU.
             if self.received.starts_with(NBD_MAGIC) {
                 return Err(Ending::Nbd);
             }

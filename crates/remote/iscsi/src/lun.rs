@@ -32,10 +32,10 @@ use crate::verbs::{
 
 /// A remote logical unit.
 ///
-/// Usable from any thread that runs a reactor. The session lives on the thread that opened it. Requests from
-/// that thread go directly to it, without a lock or a message; requests from other threads are sent to it and
-/// back. Its reactor must run while the LUN is in use. When the last LUN of a session is dropped, the session
-/// logs out.
+/// A LUN can be used from any thread that runs a reactor. Its session lives on the thread that opened it.
+/// Requests from that thread go directly to the session, without a lock or a message; requests from other
+/// threads are passed to that thread and back. That thread's reactor must run while the LUN is in use. When
+/// the last LUN of a session is dropped, the session logs out.
 ///
 /// The LUN outlives its session. When the session is lost, requests wait until it is reinstated, up to the
 /// setting `reconnect-time`. They are then resent, unless the LUN maps to another device.
@@ -44,18 +44,18 @@ pub struct RemoteLun {
     lun: Lun,
     number: u16,
     geometry: Geometry,
-    /// Capacity in blocks: a LUN may grow while it is in use.
+    /// Capacity in blocks. It is atomic because a LUN may grow while it is in use.
     blocks: AtomicU64,
     /// Identity of the device.
     identity: Identity,
-    /// The session, by number of reinstatements, in which the identity was verified: commands are sent in no
-    /// other session. [`IN_DOUBT`] if there is none.
+    /// The session, by number of reinstatements, in which the identity was verified. Commands are sent only
+    /// in this session. [`IN_DOUBT`] if there is none.
     epoch: AtomicU64,
-    /// Number of times its identity came into doubt.
+    /// Number of times that the device's identity came into doubt.
     doubts: AtomicU64,
-    /// The last session in which all of its features were checked.
+    /// The last session in which all features of the LUN were checked.
     looked_at_in: AtomicU64,
-    /// The LUN maps to another device.
+    /// Whether the LUN now maps to another device.
     is_another: AtomicBool,
     /// Blocks of writes that may still be executed.
     unsettled: UnsettledExtents,
@@ -63,11 +63,12 @@ pub struct RemoteLun {
     limits: Limits,
     /// Unflushed writes.
     cached: CachedWrites,
-    /// The target has rejected WRITE SAME(16).
+    /// Whether the target has rejected WRITE SAME(16).
     no_write_same: AtomicBool,
-    /// It has been logged that commands are currently rejected, and none has succeeded since.
+    /// Whether a rejection of commands was logged, and no command has succeeded since.
     waiting_told: AtomicBool,
-    /// The target has reported a change of the port's access state, or rejects commands because of it.
+    /// Whether the target has reported a change of the port's access state, or has rejected a command because
+    /// of the access state.
     access_changed: AtomicBool,
 }
 
@@ -109,7 +110,7 @@ impl RemoteLun {
         })
     }
 
-    /// Its identity and features.
+    /// The LUN's identity and features.
     pub(crate) fn reference(&self) -> LunReference {
         LunReference { identity: self.identity.clone(), geometry: self.geometry(), profile: self.profile() }
     }
@@ -119,7 +120,7 @@ impl RemoteLun {
         self.cached.events()
     }
 
-    /// The generation of its cache when last read, if the target reports it.
+    /// The generation of the LUN's cache when it was last read, if the target reports it.
     pub(crate) fn cache_generation(&self) -> Option<CacheGeneration> {
         self.cached.generation()
     }
@@ -139,7 +140,7 @@ impl RemoteLun {
         self.profile.volatile_cache
     }
 
-    /// The logical unit, for commands that block devices do not have.
+    /// The logical unit, for commands that a block device does not provide.
     pub fn unit(&self) -> Unit {
         Unit::new(Arc::clone(&self.target), self.lun)
     }
@@ -156,8 +157,8 @@ impl RemoteLun {
 
     /// Sends a command until it is executed or has failed permanently.
     ///
-    /// Every command passed here has the same effect when executed twice, unless another initiator's command
-    /// comes in between. Avoiding that is the responsibility of those who share the LUN.
+    /// Every command passed here must have the same effect when it is executed twice. This does not hold if
+    /// another initiator's command is executed in between; initiators that share a LUN must prevent that.
     fn carry_out(&self, info: RequestInfo, cdb: Cdb, transfer: Transfer) -> CarryOut<'_> {
         let bytes = (transfer.in_bytes(), transfer.out_bytes());
         let epoch = self.epoch.load(Acquire);
@@ -166,8 +167,8 @@ impl RemoteLun {
         CarryOut { sent, bytes, attempt, further: None }
     }
 
-    /// Sends a command once, in the session `epoch`. If more than one try is allowed (`in_time`), waits for
-    /// its end.
+    /// Sends a command once, in the session `epoch`. If more than one try is allowed (`in_time`), waits until
+    /// the command has ended, even after its timeout.
     fn attempt(&self, epoch: u64, cdb: Cdb, transfer: Transfer, in_time: u32) -> Attempt<'_> {
         let (epoch, waits_for_end) = (Some(epoch), in_time > 1);
         self.target.attempt(CommandSpec { lun: self.lun, cdb, transfer, epoch, waits_for_end })
@@ -250,7 +251,7 @@ impl RemoteLun {
                     sent.may_land = was_sent;
                     retries.once_more(time).await?;
                     // A command that changes nothing may be executed late. A command that changes something
-                    // must have ended before it is resent.
+                    // must have ended before it is sent again.
                     self.target.usable(changes(&cdb).then_some(sent.epoch)).await?;
                     self.target.replayed();
                 }
@@ -260,16 +261,16 @@ impl RemoteLun {
                     self.target.replayed();
                 }
                 Err(error) => {
-                    // It has not ended: it is being aborted.
+                    // A command that has timed out has not ended: it is being aborted.
                     sent.may_land = error == CommandError::TimedOut && was_sent;
                     return Err(error.into());
                 }
             }
-            // Since its submission an earlier write of the same blocks may have become unsettled.
+            // Since the command was submitted, an earlier write of the same blocks may have become unsettled.
             if changes(&cdb) && self.is_barred(info.extent) {
                 return Err(DeviceError::Unsettled);
             }
-            // A WRITE whose data was not returned cannot be resent.
+            // If the carrier has not returned the data of a WRITE, the WRITE cannot be sent again.
             if (transfer.in_bytes(), transfer.out_bytes()) != bytes {
                 return Err(DeviceError::NotReady);
             }
@@ -280,10 +281,11 @@ impl RemoteLun {
         }
     }
 
-    /// A command sent in the session `epoch` failed or was abandoned, and may not have ended. If it changes
-    /// anything, its blocks are blocked while it may still be executed: it could overwrite a newer write.
+    /// Records that a command sent in the session `epoch` failed or was abandoned, and may not have ended. If
+    /// the command changes anything, its blocks are blocked while it may still be executed, because it could
+    /// overwrite a newer write.
     fn bar(&self, RequestInfo { extent, .. }: RequestInfo, cdb: &Cdb, epoch: u64) {
-        // A session without recovery leaves nothing to use; its user knows what was outstanding.
+        // If the session is not recovered, the LUN cannot be used again, and nothing needs to be logged.
         let is_recovered = !self.target.timeouts().reconnect.is_zero();
         let is_news = changes(cdb) && self.unsettled.add(epoch, extent);
         if is_recovered && is_news && self.target.is_unsettled(epoch) {
@@ -297,13 +299,13 @@ impl RemoteLun {
         }
     }
 
-    /// Whether the session still has an abandoned change to these blocks: targets execute commands with the
-    /// SIMPLE task attribute in any order (SAM-5).
+    /// Whether an abandoned change to these blocks is still outstanding in the session. A new change must
+    /// then wait, because targets execute commands with the SIMPLE task attribute in any order (SAM-5).
     fn has_earlier(&self, extent: Extent) -> bool {
         self.unsettled.has(extent, WriteOutcome::InSession, |epoch| self.target.outcome(epoch))
     }
 
-    /// Resolves when it has none: such changes are being aborted.
+    /// Resolves when no abandoned change to these blocks is outstanding. Such changes are being aborted.
     async fn ends_earlier(&self, extent: Extent) -> Result<(), DeviceError> {
         let ended = async {
             while self.has_earlier(extent) {
@@ -319,14 +321,15 @@ impl RemoteLun {
         self.unsettled.has(extent, WriteOutcome::Unsettled, |epoch| self.target.outcome(epoch))
     }
 
-    /// The LUN may map to another device: no further command is sent before it was checked.
+    /// Records that the LUN may map to another device. No further command is sent until the device was
+    /// checked.
     fn doubt(&self) {
         self.doubts.fetch_add(1, AcqRel);
         self.epoch.store(IN_DOUBT, Release);
     }
 
-    /// The device was found to be the same in the session `epoch`. Has no effect if it has come into doubt
-    /// again: `doubts` is the earlier count.
+    /// Records that the device was verified in the session `epoch`. Has no effect if the device has come into
+    /// doubt again since the count `doubts` was read.
     fn trust(&self, epoch: u64, doubts: u64) {
         debug_assert_ne!(epoch, IN_DOUBT);
         self.epoch.store(epoch, SeqCst);
@@ -335,8 +338,8 @@ impl RemoteLun {
         }
     }
 
-    /// The session was reinstated, or the target has reported changes. Checks that the device at the LUN is
-    /// the same as before.
+    /// Checks that the device at the LUN is the same as before, after the session was reinstated or the
+    /// target has reported changes.
     async fn look_again(&self) -> Result<(), DeviceError> {
         match self.looked_at_in.load(Relaxed) == self.target.reinstatements() {
             true => self.look_who_is_there().await,
@@ -344,7 +347,8 @@ impl RemoteLun {
         }
     }
 
-    /// Uses only INQUIRY, which is not affected by reservations or delays.
+    /// Checks the identity of the device. Uses only INQUIRY, which succeeds despite reservations, and while
+    /// the unit is not ready.
     async fn look_who_is_there(&self) -> Result<(), DeviceError> {
         let (epoch, doubts) = (self.target.reinstatements(), self.doubts.load(Acquire));
         let seen = match probe::is_there(&self.unit(), self.number).await {
@@ -370,7 +374,7 @@ impl RemoteLun {
         Ok(())
     }
 
-    /// It is not used from now on.
+    /// Marks the LUN as mapped to another device. It is not used from now on.
     fn is_another(&self) -> DeviceError {
         if !self.is_another.swap(true, Relaxed) {
             tracing::error!(lun = self.number, "the LUN now maps to a different device; it is not used");
@@ -379,7 +383,8 @@ impl RemoteLun {
         DeviceError::NotReady
     }
 
-    /// A target may return with another configuration, and before it has all of its LUNs.
+    /// Checks the device after an outage. A restarted target may have another configuration, and may accept
+    /// logins before it has all of its LUNs.
     async fn look_after_an_outage(&self) -> Result<(), DeviceError> {
         let until = reactor::now() + self.target.timeouts().reconnect;
         while !self.is_another.load(Relaxed) {
@@ -402,13 +407,14 @@ impl RemoteLun {
                     return Ok(());
                 }
                 Ok(_) => return Err(self.is_another()),
-                // "Manual intervention required": waiting does not help, and its hosts may have another path.
+                // Manual intervention is required, so waiting does not help. The user of the LUN may have
+                // another path.
                 Err(OpenError::Refused { sense: Some(sense), .. }) if sense.is_out_of_service() => {
                     tracing::warn!(lun = self.number, "the LUN is out of service ({sense})");
                     break;
                 }
                 Err(error) if reactor::now() < until => {
-                    // A restarted target that adds its LUNs one by one may never report a reset of this one.
+                    // A restarted target that adds its LUNs one by one may never report a reset of this LUN.
                     if matches!(error, OpenError::NoSuchLun(_) | OpenError::Refused { .. }) {
                         self.cached.note_reset();
                     }
@@ -424,17 +430,19 @@ impl RemoteLun {
         Err(DeviceError::NotReady)
     }
 
-    /// After a change of mode parameters, the write cache may have been enabled or disabled.
+    /// Reads the cache mode again if mode parameters have changed, because the write cache may have been
+    /// enabled or disabled.
     async fn look_at_cache_again(&self) {
         if self.cached.are_modes_in_doubt() {
             let asked_at = self.cached.mode_changes();
-            // If it cannot be read, a volatile cache is assumed.
+            // If the mode parameters cannot be read, a volatile cache is assumed.
             let write_through = probe::is_write_through(&self.unit()).await.unwrap_or(false);
             self.cached.note_modes(asked_at, write_through);
         }
     }
 
-    /// A block device never shrinks while it is in use: the target rejects access beyond its new end.
+    /// Updates the capacity if it has grown. A block device never shrinks while it is in use: if the LUN has
+    /// shrunk, the target rejects access beyond the new end.
     fn grow_to(&self, blocks: u64) {
         let before = self.blocks.fetch_max(blocks, Relaxed);
         if blocks < before {
@@ -445,8 +453,8 @@ impl RemoteLun {
         }
     }
 
-    /// The target has reported a change of the LUN. If its capacity cannot be read, the old one is used until
-    /// it can.
+    /// Reads the capacity again, after the target has reported a change of the LUN. If the capacity cannot be
+    /// read, the old value is used until it can.
     async fn measure_again(&self) {
         match probe::measure(&self.unit()).await {
             Ok(geometry) if geometry.block_size == self.geometry.block_size => {
@@ -503,14 +511,14 @@ impl RemoteLun {
         Ok(buffer)
     }
 
-    /// Without FUA, a flush follows the write.
+    /// Makes a write durable without FUA, by a flush after the write.
     async fn write_and_flush(&self, extent: Extent, data: Slice) -> Result<(), DeviceError> {
         let write = self.cached.begin_stable_write();
         self.write_pieces(extent, data, false).await?;
         self.synchronize(Some(write)).await
     }
 
-    /// SYNCHRONIZE CACHE: for a flush, or after a stable write.
+    /// Sends SYNCHRONIZE CACHE, for a flush or after a stable write.
     async fn synchronize(&self, behind: Option<StableWrite>) -> Result<(), DeviceError> {
         let all = Extent { lba: Lba(0), blocks: self.geometry().blocks };
         let info = RequestInfo { extent: all, writing: true };
@@ -528,8 +536,8 @@ impl RemoteLun {
         }
     }
 
-    /// Reads the generation of the cache while it is in doubt; another doubt may be raised during this.
-    /// Without a response, the generation stays in doubt.
+    /// Reads the generation of the cache until no doubt remains: another doubt may be raised during a read.
+    /// Without a response, the doubt remains.
     async fn look_for_loss(&self) -> Result<(), DeviceError> {
         self.look_at_cache_again().await;
         for _ in 0..TIMES_AT_ONCE {
@@ -613,8 +621,8 @@ impl BlockDevice for RemoteLun {
         Geometry { blocks: Blocks(self.blocks.load(Relaxed)), ..self.geometry }
     }
 
-    /// Assumes a volatile cache, whatever the LUN reports. Its mode pages can change while it is in use, and
-    /// a user who was told that there is no cache would not flush one that is enabled later.
+    /// Reports a volatile cache, whatever the LUN reports. The cache mode can change while the LUN is in use,
+    /// and a user that has seen no volatile cache would not flush one that is enabled later.
     fn profile(&self) -> Profile {
         Profile { volatile_cache: true, ..self.profile }
     }
@@ -663,7 +671,8 @@ impl BlockDevice for RemoteLun {
         self.cached.losses()
     }
 
-    /// In a reinstated session, the command causes the device and its generation to be checked.
+    /// Sends a command. In a reinstated session, this causes the device and the generation of its cache to be
+    /// checked.
     fn resolve_losses(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             if self.cached.is_in_doubt() {
@@ -674,8 +683,8 @@ impl BlockDevice for RemoteLun {
         })
     }
 
-    /// Uses WRITE SAME with UNMAP, because the UNMAP command guarantees nothing about the content, which this
-    /// trait does for thin devices. Uses UNMAP if only that is supported: such a device does not report
+    /// Uses WRITE SAME with UNMAP. This trait guarantees the content of unmapped blocks for thin devices, and
+    /// the UNMAP command does not. If only UNMAP is supported, uses UNMAP; such a device does not report
     /// itself as thin.
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         Box::pin(async move {
@@ -725,8 +734,8 @@ impl BlockDevice for RemoteLun {
         })
     }
 
-    /// Targets report events only in response to a command: any will do, and the response may report a
-    /// changed capacity.
+    /// Sends a command, because targets report events only in the response to a command. The response may
+    /// report a changed capacity.
     fn refresh(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             let all = Extent { lba: Lba(0), blocks: self.geometry().blocks };
@@ -745,7 +754,7 @@ impl BlockDevice for RemoteLun {
     }
 }
 
-/// No session has this number.
+/// A session number that no session has.
 const IN_DOUBT: u64 = u64::MAX;
 
 /// The blocks of a command, for errors.
@@ -762,11 +771,11 @@ struct Completion {
 }
 
 impl Completion {
-    /// The buffer of a READ.
+    /// Returns the buffer of a READ.
     fn has_read(self, info: RequestInfo) -> Result<Buffer, DeviceError> {
         match self.transfer {
             Transfer::In { buffer, range } if self.status.in_bytes == range.len() => Ok(buffer),
-            // GOOD with less data than the blocks have: the content is unknown.
+            // The status is GOOD, but there is less data than the blocks have, so their content is unknown.
             _ => Err(DeviceError::Unreadable(info.extent.lba)),
         }
     }
@@ -774,7 +783,7 @@ impl Completion {
     fn has_written(self, info: RequestInfo) -> Result<(), DeviceError> {
         match self.status.residual {
             Residual::None => Ok(()),
-            // GOOD, but not all data was accepted.
+            // The status is GOOD, but the target has not accepted all data.
             Residual::Underflow(_) | Residual::Overflow(_) => Err(DeviceError::Unwritable(info.extent.lba)),
         }
     }
@@ -786,7 +795,7 @@ struct Sent<'a> {
     lun: &'a RemoteLun,
     info: RequestInfo,
     cdb: Cdb,
-    /// The session in which it was sent, by number of reinstatements.
+    /// The session in which the command was sent, by number of reinstatements.
     epoch: u64,
     may_land: bool,
 }
@@ -799,11 +808,11 @@ impl Drop for Sent<'_> {
     }
 }
 
-/// The first try of a command, which usually suffices: retries have a separate future, to keep this one
+/// The first try of a command, which usually succeeds. Retries have a separate future, to keep this one
 /// small.
 struct CarryOut<'a> {
     sent: Sent<'a>,
-    /// Bytes to receive and to send.
+    /// Number of bytes to receive and to send.
     bytes: (usize, usize),
     attempt: Attempt<'a>,
     further: Option<Pending<'a, Completion>>,
@@ -831,8 +840,8 @@ impl Future for CarryOut<'_> {
     }
 }
 
-/// The future of a READ or WRITE, the most frequent requests. It avoids an async block around it, which would
-/// move it twice more.
+/// The future of a READ or WRITE, the most frequent requests. An async block instead of this type would move
+/// the inner future two more times.
 struct ReadOrWrite<'a, T> {
     command: CarryOut<'a>,
     outcome: fn(Completion, RequestInfo) -> Result<T, DeviceError>,
@@ -853,15 +862,15 @@ struct Retries {
     /// Remaining tries after a timeout.
     in_time: u32,
     pause: Duration,
-    /// Set before the first pause: most commands never read the clock.
+    /// The time limit. It is set before the first pause, so that most commands never read the clock.
     until: Option<Instant>,
 }
 
-/// Unit attentions queue up, one for each event; no other kinds are known.
+/// Number of immediate retries. Several unit attentions can be pending, one for each event.
 const TIMES_AT_ONCE: u32 = 10;
 /// Size of the writes that zero blocks, if the target has no command for it.
 const ZEROS_BYTES: u32 = 1 << 20;
-/// Descriptors requested by one GET LBA STATUS.
+/// Number of descriptors that one GET LBA STATUS requests.
 const RUNS_MAX: usize = 256;
 const PAUSE_FIRST: Duration = Duration::from_millis(8);
 const PAUSE_LONGEST: Duration = Duration::from_secs(1);
@@ -871,8 +880,8 @@ impl Retries {
         Retries { left: TIMES_AT_ONCE, in_time, pause: PAUSE_FIRST, until: None }
     }
 
-    /// Retries immediately at first, then after pauses: resets by other initiators may follow each other
-    /// closely.
+    /// Allows another try: immediately at first, and then after pauses, because resets by other initiators
+    /// may follow each other closely.
     async fn once_more(&mut self, time: Duration) -> Result<(), DeviceError> {
         match self.left.checked_sub(1) {
             Some(left) => {
@@ -904,7 +913,7 @@ fn blocks_of(piece: Extent) -> Result<u32, DeviceError> {
     u32::try_from(piece.blocks.0).map_err(|_| DeviceError::OutOfRange)
 }
 
-/// Mapped or anchored blocks count as allocated.
+/// Converts a descriptor. Mapped and anchored blocks count as allocated.
 fn run(run: LbaRun) -> Run {
     let is_hole = run.status == LbaStatus::Deallocated;
     let allocation = if is_hole { Allocation::Deallocated } else { Allocation::Mapped };

@@ -1,4 +1,4 @@
-//! Opening a LUN by its URL, listing the targets of a portal, and recovering a lost session.
+//! Opens a LUN by its URL, lists the targets of a portal, and recovers a lost session.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -32,15 +32,14 @@ use crate::url::{Portal, Settings, Timeouts, Url, on_link};
 
 /// Logs in to the target of `url` and attaches its LUN.
 ///
-/// The session runs on this thread's reactor, which must keep running while the LUN is in use. `random` gives
-/// the session its identifier and CHAP its challenges. Resolving the host's name blocks the thread; addresses
-/// do not.
+/// The session runs on this thread's reactor, which must keep running while the LUN is in use. `random`
+/// provides the session's identifier and the CHAP challenges.
 pub async fn open(url: &Url, random: Random) -> Result<RemoteLun, OpenError> {
     let target = open_target(&url.portal, &url.target, &url.settings, random).await?;
     target.lun(url.lun).await
 }
 
-/// Logs in to a target, for any of its LUNs.
+/// Logs in to a target, without attaching a LUN.
 pub async fn open_target(
     portal: &Portal,
     target: &str,
@@ -55,7 +54,7 @@ pub async fn open_target(
     Ok(RemoteTarget::new(session, Timeouts::new(settings), settings.recorder.clone()))
 }
 
-/// Maximum number of redirections: more are a loop.
+/// Maximum number of redirections. More of them are considered a loop.
 const REDIRECTIONS_MAX: usize = 4;
 
 /// Portal, target and settings of a session, the same for every login.
@@ -63,13 +62,14 @@ pub(crate) struct Connector {
     portal: Portal,
     settings: Settings,
     pub(crate) random: Random,
-    /// None for discovery.
+    /// The target's name; `None` for discovery.
     target_name: Option<Name>,
     initiator_name: Name,
     isid: Isid,
 }
 
-/// The leading login of a session, which further connections and a restarted session need.
+/// The results of the leading login of a session, which further connections and a restart of the session
+/// need.
 #[derive(Clone)]
 pub(crate) struct LeadingLogin {
     pub(crate) address: SocketAddr,
@@ -90,8 +90,9 @@ impl LeadingLogin {
         }
     }
 
-    /// Whether two sessions with one target have the same target port: a SCSI target port is the target's
-    /// name and a portal group tag (RFC 7143 section 4.4.2). Without a tag, the portal's address counts.
+    /// Whether two sessions with one target have the same target port. A SCSI target port is identified by
+    /// the target's name and a portal group tag (RFC 7143 section 4.4.2). Without a tag, the addresses of the
+    /// portals are compared.
     pub(crate) fn is_same_port(&self, other: &LeadingLogin) -> bool {
         match (self.target_portal_group_tag, other.target_portal_group_tag) {
             (Some(tag), Some(other)) => tag == other,
@@ -100,7 +101,7 @@ impl LeadingLogin {
         }
     }
 
-    /// The same, at another portal of the port.
+    /// The same login, at another portal of the target port.
     pub(crate) fn at(&self, address: SocketAddr) -> LeadingLogin {
         LeadingLogin { address, ..self.clone() }
     }
@@ -195,8 +196,9 @@ impl Connector {
         Ok((leading, machine, first))
     }
 
-    /// Logs in to an abandoned nexus, which ends it with all its tasks (RFC 7143 section 6.3.5), and logs
-    /// out. False if the login reached another portal group, which does not affect the nexus.
+    /// Logs in to an abandoned nexus, which ends the old session with all its tasks (RFC 7143 section 6.3.5),
+    /// and logs out. Returns false if the login reached another portal group, which does not affect the
+    /// nexus.
     pub(crate) async fn end_nexus(&self, left: &LeadingLogin) -> Result<bool, OpenError> {
         let Outcome::LoggedIn(first) = log_in(left.address, &self.settings, self.leading_config()?).await?
         else {
@@ -307,10 +309,10 @@ impl Connector {
     }
 }
 
-/// Interval of timeout checks; timeouts are seconds long.
+/// Interval of timeout checks. Timeouts take seconds, so this is precise enough.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Processes timeouts while the session exists.
+/// Checks timeouts at regular intervals while the session exists.
 async fn keep_time(session: Weak<Session>) {
     loop {
         reactor::sleep(TICK).await;
@@ -321,7 +323,8 @@ async fn keep_time(session: Weak<Session>) {
     }
 }
 
-/// Names that do not conform to the standard are in use; rejecting them is left to the target.
+/// Converts a name for the login. A name that does not conform to the standard is sent if possible, because
+/// such names are in use. The target can reject it.
 fn name_to_send(name: &str) -> Result<Name, OpenError> {
     let sent = Name::to_send(name).map_err(|why| OpenError::Name { name: name.to_owned(), why })?;
     if let Some(why) = sent.irregularity() {
@@ -334,7 +337,7 @@ async fn resolve(portal: &Portal) -> Result<Vec<SocketAddr>, OpenError> {
     portal.resolve().await.map_err(|error| OpenError::Resolve { host: portal.host.clone(), error })
 }
 
-/// For an error at an address that the user did not specify, adds the redirecting address.
+/// Adds the redirecting address to an error at an address that the user did not specify.
 fn after_redirection(from: Option<SocketAddr>, error: OpenError) -> OpenError {
     match from {
         Some(from) => OpenError::AfterRedirection { from, error: Box::new(error) },
@@ -342,7 +345,7 @@ fn after_redirection(from: Option<SocketAddr>, error: OpenError) -> OpenError {
     }
 }
 
-/// A unique ISID: 80h for a random one (RFC 7143 section 11.12.5).
+/// Creates a unique ISID. Its first byte, 80h, marks it as random (RFC 7143 section 11.12.5).
 pub(crate) fn isid(random: Random) -> Isid {
     let mut bytes = [0x80; 6];
     random(&mut bytes[1..]);
@@ -354,10 +357,10 @@ pub(crate) fn isid(random: Random) -> Isid {
 /// A discovered target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Discovered {
-    /// Its iSCSI name.
+    /// The target's iSCSI name.
     pub name: String,
-    /// Its portals: `host:port,tag`, an IPv6 address in brackets. Empty if the target reports none: it is
-    /// then at the portal that was queried.
+    /// The target's portals as `host:port,tag`, with an IPv6 address in brackets. If this is empty, the
+    /// target is at the portal that was queried.
     pub addresses: Vec<String>,
 }
 
@@ -370,18 +373,18 @@ pub async fn discover(
     // A discovery session has one connection (RFC 7143 section 4.3), and is not recovered.
     let mut settings = Settings { reconnect_time: Duration::ZERO, ..settings.clone() };
     settings.offers.max_connections = 1;
-    let by = reactor::now() + settings.login_time; // including the login, as documented
+    let by = reactor::now() + settings.login_time; // the limit includes the login, as documented
     let (session, _) = Connector::new(portal, &settings, random, None)?.session().await?;
     let answered = reactor::timeout_at(by, session.send_targets("All")).await;
     let answered = answered.unwrap_or(Err(CommandError::TimedOut));
     match answered {
-        // The process may end after this: a logout that is not waited for would not be sent.
+        // Wait for the logout. Otherwise it might not be sent, because the process may end after this.
         Ok(_) => session.close().await,
         Err(_) => session.inner().give_up(),
     }
     let text = answered.map_err(|error| OpenError::Command { name: "SendTargets", error })?;
     let mut targets = targets(&text).ok_or(OpenError::Nonsense("SendTargets"))?;
-    // A target reports link-local addresses without a zone, which differs from host to host.
+    // A target reports link-local addresses without a zone, because the zone differs from host to host.
     if let Some(zone) = portal.zone() {
         for address in targets.iter_mut().flat_map(|target| &mut target.addresses) {
             *address = on_link(address, Some(&zone)).into_owned();
@@ -390,7 +393,8 @@ pub async fn discover(
     Ok(targets)
 }
 
-/// A TargetName begins a target; the TargetAddresses until the next belong to it.
+/// Parses a SendTargets response. A TargetName starts a target, and the TargetAddresses up to the next
+/// TargetName belong to it.
 fn targets(text: &[u8]) -> Option<Vec<Discovered>> {
     let mut targets: Vec<Discovered> = Vec::new();
     for pair in iscsi::text::pairs(text) {
@@ -407,14 +411,14 @@ fn targets(text: &[u8]) -> Option<Vec<Discovered>> {
 // Recovery of lost connections, and of the session.
 //
 // If a session has lost some of its connections, it continues with the rest, and the lost connections log in
-// again with their CIDs. If a session has lost all its connections, it is *reinstated*: a login with the same
-// ISID, which makes the target end every task of the old session first (RFC 7143 section 6.3.5). Requests
-// only see a pause. The states are drawn in `session_state`; this task performs the transitions to `Up`.
+// again with their CIDs. If a session has lost all its connections, it is *reinstated* by a login with the
+// same ISID: the target first ends every task of the old session (RFC 7143 section 6.3.5). Requests are only
+// delayed. `session_state` has a diagram of the states; this task performs the transitions to `Up`.
 //
-// A login that ends in another portal group (a redirection, another address of the host, a target that has
-// moved) creates a session with another target port, and ends nothing: the commands of the old session may
-// be executed at any time. The session continues there. Lost commands that change something wait until a
-// login at the old portal has reinstated that nexus too, or they fail.
+// A login may reach another portal group, for instance after a redirection or at another address of the host.
+// It then creates a session with another target port, and does not end the old session, whose commands may be
+// executed at any time. The session continues at the new port. Lost commands that change something wait until
+// a login at the old portal has also ended the old nexus, or they fail.
 
 /// Recovers a session until it is over.
 pub(crate) async fn recover(session: Rc<Session>, connector: Connector, leading: LeadingLogin) {
@@ -426,7 +430,7 @@ pub(crate) async fn recover(session: Rc<Session>, connector: Connector, leading:
     }
 }
 
-/// The session has lost its last connection. Wait for `time2wait` before the next login.
+/// A session has lost its last connection. The next login must wait for `time2wait`.
 struct Lost {
     time2wait: Duration,
 }
@@ -436,7 +440,7 @@ struct Recovery {
     connector: Connector,
     leading: LeadingLogin,
     left: Vec<AbandonedNexus>,
-    /// Leading logins.
+    /// The attempts of leading logins.
     attempts: Attempts,
     further: FurtherLogins,
 }
@@ -457,10 +461,10 @@ impl FurtherLogins {
 /// A nexus that the session left for another portal group with outstanding commands.
 struct AbandonedNexus {
     leading: LeadingLogin,
-    /// The session that was lost in it, by number of reinstatements.
+    /// The session that was lost in this nexus, by number of reinstatements.
     epoch: u64,
-    /// Deadline for terminating it: the time for which requests wait for a lost session. After the deadline,
-    /// it ends only if the session returns to it.
+    /// Deadline for terminating the nexus: the time for which requests wait for a lost session. After the
+    /// deadline, the nexus ends only if the session returns to it.
     until: Option<Instant>,
 }
 
@@ -469,17 +473,17 @@ struct AbandonedNexus {
 const LEFT_MAX: usize = 16;
 
 impl Recovery {
-    /// Resolves when the session is lost, or with `None` when it is over. Until then it restores missing
-    /// connections and, concurrently, terminates abandoned nexuses. Neither waits for the other, which may
-    /// never complete.
+    /// Restores missing connections and, concurrently, terminates abandoned nexuses, until the session is
+    /// lost. Returns `None` when the session is over. Neither activity waits for the other, which may never
+    /// complete.
     async fn until_lost(&mut self) -> Option<Lost> {
         let Recovery { session, connector, leading, left, further, .. } = self;
         let lost = restore_connections(session, connector, leading, further);
         let ended = end_left(session, connector, leading, left);
         let (mut lost, mut ended) = (pin!(lost), pin!(ended));
         poll_fn(|cx| match lost.as_mut().poll(cx) {
-            // A login that ends a nexus must not reinstate our own session there, which is about to be
-            // restarted.
+            // The session is about to be restarted. A login that ends a nexus must not reinstate this
+            // session.
             Poll::Ready(lost) => Poll::Ready(lost),
             Poll::Pending => ended.as_mut().poll(cx).map(|never| match never {}),
         })
@@ -528,7 +532,7 @@ impl Recovery {
         }
     }
 
-    /// The session is in another portal group than before.
+    /// Processes a restart of the session in another portal group.
     fn moved(&mut self, before: LeadingLogin, epoch: u64, outage: &Outage) {
         let Recovery { session, connector, leading, left, .. } = self;
         let (from, to, unsettled) = (before.group(), leading.group(), outage.unsettled);
@@ -553,7 +557,7 @@ impl Recovery {
         }
     }
 
-    /// The login has reinstated any abandoned nexus of its portal group.
+    /// Records that the login has ended any abandoned nexus of its portal group.
     fn returned(&mut self) {
         let Recovery { session, leading, left, .. } = self;
         left.retain(|left| {
@@ -612,10 +616,10 @@ async fn restore_connections(
     }
 }
 
-/// Tries to terminate the abandoned nexus `left` until its deadline; false if that is impossible.
+/// Tries to terminate the abandoned nexus `left` until its deadline. Returns false if this is impossible.
 async fn end(connector: &Connector, leading: &LeadingLogin, left: &LeadingLogin, until: Instant) -> bool {
-    // A portal has one group. If it now has another, the old nexus is unreachable, and a login there would
-    // terminate the current session.
+    // Each portal belongs to one group. If this portal is now in another group, the old nexus is unreachable,
+    // and a login here would terminate the current session.
     if leading.address == left.address {
         return false;
     }
@@ -632,7 +636,7 @@ async fn end(connector: &Connector, leading: &LeadingLogin, left: &LeadingLogin,
     reactor::timeout(until.saturating_duration_since(reactor::now()), ended).await.unwrap_or(false)
 }
 
-/// Logs a connection in again; returns if the session is lost before that succeeds.
+/// Logs a connection in again. Returns early if the session is lost.
 async fn replace(
     session: &Rc<Session>,
     connector: &Connector,
@@ -661,9 +665,9 @@ async fn replace(
     }
 }
 
-/// Repeated logins, with increasing pauses. A login whose session or connection breaks soon does not count as
-/// a success: otherwise a target that accepts every login and then breaks it would be retried in a tight
-/// loop.
+/// Repeated logins, with increasing pauses. A login whose session or connection is lost soon does not count
+/// as a success. Otherwise, a target that accepts every login and then closes the connection would be retried
+/// in a tight loop.
 struct Attempts {
     random: Random,
     pause: Duration,
@@ -674,10 +678,11 @@ struct Attempts {
 }
 
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
-/// Short enough to reach a recovered target soon, and long enough not to overload a target that has not
-/// recovered.
+/// Maximum pause. It is short enough to reach a recovered target soon, and long enough not to overload a
+/// target that has not recovered.
 const PAUSE_LONGEST: Duration = Duration::from_secs(3);
-/// A session or connection that lasted this long was a success, and the pauses restart at the shortest.
+/// A login counts as a success if its session or connection lasts this long. The pauses then restart at the
+/// shortest.
 const STEADY: Duration = Duration::from_secs(10);
 
 impl Attempts {
@@ -685,8 +690,8 @@ impl Attempts {
         Attempts { random, pause: PAUSE_FIRST, succeeded_at: None, said: String::new() }
     }
 
-    /// Starts recovery from a loss; the target requires a pause of `at_least`. Returns whether the last login
-    /// was brief.
+    /// Starts the recovery from a loss. The target requires a pause of `at_least`. Returns true if the last
+    /// login did not last long.
     fn begin(&mut self, at_least: Duration) -> bool {
         let lived = self.succeeded_at.map(|at| reactor::now().saturating_duration_since(at));
         let is_brief = lived.is_some_and(|lived| lived < STEADY);
@@ -702,8 +707,8 @@ impl Attempts {
         self.succeeded_at = Some(reactor::now());
     }
 
-    /// The pause doubles each time, plus a random part, so that the many initiators of a target do not all
-    /// log in simultaneously.
+    /// Waits for the pause, which doubles each time. A random part is added, so that the initiators of a
+    /// target do not all log in simultaneously.
     async fn pause(&mut self) {
         let mut dice = [0];
         (self.random)(&mut dice);
@@ -762,8 +767,8 @@ mod tests {
         assert_eq!(targets(b""), Some(Vec::new()));
     }
 
-    /// Eight connections of a restarted session are restored without a pause. Only the one that is lost soon
-    /// after its login waits. Its pauses grow, until it has lasted for a while.
+    /// Eight connections of a restarted session are restored without a pause. Only the connection that is
+    /// repeatedly lost soon after its login waits. Its pauses grow until it has lasted for a while.
     #[test]
     fn a_connection_waits_for_its_own_failures_only() {
         block_on(Alone::exact_virtual_time(), async {

@@ -1,4 +1,4 @@
-//! Inquiry of a LUN when it is attached: type, capacity, cache, features and identity.
+//! Queries a LUN when it is attached: its type, capacity, cache, features and identity.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use scsi::{
 use crate::error::OpenError;
 use crate::verbs::{Identity, Unit, VerbError};
 
-/// The results.
+/// The properties of a LUN.
 pub(crate) struct Probed {
     pub(crate) geometry: Geometry,
     pub(crate) profile: Profile,
-    /// The cache is write-through: WCE is zero.
+    /// Whether the cache is write-through: WCE is zero.
     pub(crate) write_through: bool,
-    /// `None` if the target does not report it.
+    /// The generation of the cache; `None` if the target does not report it.
     pub(crate) cache_generation: Option<CacheGeneration>,
     pub(crate) limits: Limits,
     pub(crate) identity: Identity,
@@ -26,15 +26,15 @@ pub(crate) struct Probed {
 /// Limits per command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// Blocks of a READ or WRITE.
+    /// Maximum number of blocks of a READ or WRITE.
     pub(crate) transfer_blocks: u32,
-    /// Blocks of a WRITE SAME.
+    /// Maximum number of blocks of a WRITE SAME.
     pub(crate) write_same_blocks: u32,
-    /// The target supports READ(10) and WRITE(10), but not the 16-byte forms.
+    /// Whether the target supports READ(10) and WRITE(10), but not the 16-byte forms.
     pub(crate) short_commands: bool,
-    /// The target supports FUA in writes.
+    /// Whether the target supports FUA in writes.
     pub(crate) force_unit_access: bool,
-    /// LBPRZ: deallocated blocks read as zeros.
+    /// LBPRZ: whether deallocated blocks read as zeros.
     pub(crate) holes_are_zeros: bool,
     pub(crate) deallocation: Deallocation,
     /// The limits of UNMAP as reported.
@@ -52,24 +52,25 @@ impl Limits {
 /// How blocks are deallocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deallocation {
-    /// Not at all.
+    /// Blocks cannot be deallocated.
     No,
-    /// By WRITE SAME with UNMAP, which leaves zeros even if the blocks cannot be deallocated.
+    /// By WRITE SAME with UNMAP, which writes zeros if the blocks cannot be deallocated.
     ByWriteSame,
-    /// By UNMAP, which is a hint: the content is undefined.
+    /// By UNMAP, which is only a hint and leaves the content undefined.
     ByUnmap,
 }
 
-/// Maximum bytes of a command if the target reports no limit. A fast network transfers a hundred such
-/// commands in a second; larger commands would not be faster.
+/// Maximum data length of a command if the target reports no limit. A fast network transfers about a hundred
+/// such commands per second, so larger commands would not be faster.
 const TRANSFER_BYTES_MAX: u32 = 16 << 20;
-/// Maximum bytes of a WRITE SAME without a reported limit. 1 GiB already takes some time.
+/// Maximum number of bytes that a WRITE SAME zeroes if the target reports no limit. Zeroing 1 GiB already
+/// takes some time.
 const WRITE_SAME_BYTES_MAX: u32 = 1 << 30;
-/// Attempts while the unit reports "becoming ready" after a login.
+/// Maximum number of attempts while the unit reports "becoming ready" after a login.
 const TRIES: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Reads everything. The LUN's number is for errors.
+/// Queries all properties. `number` is the LUN, for errors.
 pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> {
     is_there(unit, number).await?;
     until_ready(unit).await?;
@@ -83,7 +84,8 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
     // MEDIUM ROTATION RATE (SBC-3 6.6.3): 1 is "non-rotating medium".
     let solid_state = medium.is_some_and(|medium| medium.medium_rotation_rate == 1);
     let modes = caching(unit).await?;
-    // After TEST UNIT READY: any later unit attention concerns a later loss.
+    // Read the generation after TEST UNIT READY has cleared unit attentions. A later unit attention then
+    // concerns a later loss.
     let cache_generation = cache_generation_by(unit, &pages).await?;
     let identity = unit.identity_by(&pages).await.map_err(|error| failed("INQUIRY", error))?;
     let deallocation = deallocation(&capacity, provisioning);
@@ -109,14 +111,16 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
         durable: true,
         solid_state,
         optimal_transfer: optimal_transfer(block),
-        // A reinstated session and a reported reset count as losses of the cache.
+        // No loss of the cache is undetected, because a reinstated session and a reported reset count as
+        // losses.
         loses_unseen: false,
     };
     let write_through = write_cache == Some(false);
     Ok(Probed { geometry, profile, write_through, cache_generation, limits, identity })
 }
 
-/// Only lengths that are a multiple of the granularity; the target reports others by mistake.
+/// The optimal transfer length. A length that is not a multiple of the granularity is an error of the target,
+/// and is ignored.
 fn optimal_transfer(limits: BlockLimits) -> Option<OptimalTransfer> {
     let (granularity, length) =
         (u64::from(limits.optimal_granularity.max(1)), u64::from(limits.optimal_transfer));
@@ -124,12 +128,12 @@ fn optimal_transfer(limits: BlockLimits) -> Option<OptimalTransfer> {
     (length > 0 && length.is_multiple_of(granularity)).then_some(optimal)
 }
 
-/// Checks only that the unit is a disk.
+/// Checks that the unit exists and is a disk.
 pub(crate) async fn is_there(unit: &Unit, number: u16) -> Result<(), OpenError> {
     let inquiry = unit.inquiry().await.map_err(|error| failed("INQUIRY", error))?;
     match inquiry.device_type {
         _ if !inquiry.is_there() => Err(OpenError::NoSuchLun(number)),
-        // Disks and optical memory devices read blocks.
+        // Disks and optical memory devices are block devices.
         0x00 | 0x07 => Ok(()),
         other => Err(OpenError::NotADisk(other)),
     }
@@ -166,7 +170,7 @@ async fn capacity(unit: &Unit) -> Result<(Capacity, Geometry), OpenError> {
     Ok((capacity, geometry))
 }
 
-/// `None` if the block length is not supported here.
+/// Converts a capacity; `None` if the block length is not supported here.
 fn geometry(capacity: &Capacity) -> Option<Geometry> {
     let block_size = BlockSize::new(capacity.block_bytes)?;
     let blocks = Blocks(capacity.blocks);
@@ -187,7 +191,8 @@ async fn until_ready(unit: &Unit) -> Result<(), OpenError> {
     unit.test_unit_ready().await.map_err(|error| failed("TEST UNIT READY", error))
 }
 
-/// A vital product data page; `None` if it is not on the list or the target rejects the request.
+/// Reads a vital product data page; `None` if it is not in the list of supported pages, or the target rejects
+/// the request.
 async fn page(unit: &Unit, pages: &[u8], code: u8) -> Result<Option<Vpd>, OpenError> {
     if !pages.contains(&code) {
         return Ok(None);
@@ -195,7 +200,7 @@ async fn page(unit: &Unit, pages: &[u8], code: u8) -> Result<Option<Vpd>, OpenEr
     perhaps("INQUIRY", unit.vpd(code).await)
 }
 
-/// The response to an optional command.
+/// The response to an optional command; `None` if the target rejected the command.
 fn perhaps<T>(name: &'static str, answer: Result<T, VerbError>) -> Result<Option<T>, OpenError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -215,8 +220,8 @@ pub(crate) fn failed(name: &'static str, error: VerbError) -> OpenError {
     }
 }
 
-/// A target without the Logical Block Provisioning page is assumed to support WRITE SAME; if it does not, it
-/// rejects the command.
+/// Determines how blocks are deallocated. A target without the Logical Block Provisioning page is assumed to
+/// support WRITE SAME; if it does not, it rejects the command.
 fn deallocation(capacity: &Capacity, provisioning: Option<Provisioning>) -> Deallocation {
     let by_write_same = provisioning.is_none_or(|ways| ways.by_write_same_16);
     match provisioning {
@@ -227,7 +232,8 @@ fn deallocation(capacity: &Capacity, provisioning: Option<Provisioning>) -> Deal
     }
 }
 
-/// From the Block Limits page, in which zero means no limit. FUA and deallocation are set elsewhere.
+/// Determines the limits from the Block Limits page, in which zero means no limit. FUA and deallocation are
+/// set elsewhere.
 fn limits(block: BlockLimits, capacity: &Capacity, geometry: Geometry) -> Limits {
     let shift = geometry.block_size.shift();
     let short_commands = !capacity.long_commands;
@@ -261,7 +267,7 @@ pub(crate) struct LunReference {
 }
 
 impl LunReference {
-    /// Why `now` cannot be the same unit. A larger capacity is allowed.
+    /// Why `now` cannot be the same unit; `None` if it can. A larger capacity is allowed.
     pub(crate) fn difference(&self, now: &LunReference) -> Option<String> {
         if self.identity == Identity::Unknown {
             return Some("it has no identifier".to_owned());

@@ -1,4 +1,5 @@
-//! A session as used by its LUNs: directly on its own thread, through messages from any other.
+//! A session with a target, as its LUNs use it: directly on the session's own thread, and through messages
+//! from any other thread.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -21,8 +22,8 @@ use crate::statistics::Statistics;
 use crate::tasks::{CommandEnd, CommandSpec, Status, Transfer};
 use crate::url::Timeouts;
 
-/// A session with a target, usable from any thread. When the last holder drops it, LUNs included, it logs
-/// out.
+/// A session with a target. It can be used from any thread. When the last owner drops it, including its LUNs,
+/// the session logs out.
 pub struct RemoteTarget {
     link: Link,
     /// Unflushed writes of the devices.
@@ -36,7 +37,7 @@ enum Link {
     Other(Box<dyn Carrier>),
 }
 
-/// A command, sent directly, or through the session's thread or another protocol.
+/// The future of a command that is sent directly, through the session's thread, or over another protocol.
 pub(crate) enum Attempt<'a> {
     Local(Request),
     Remote(Pin<Box<dyn Future<Output = CommandEnd> + 'a>>),
@@ -66,7 +67,8 @@ impl RemoteTarget {
         Arc::new(RemoteTarget { link: Link::Iscsi { session, shared, recorder }, caches, timeouts })
     }
 
-    /// The target reached by a session of another protocol; the session records its commands in `record`.
+    /// Creates a target that is reached by a session of another protocol. The session must record its
+    /// commands in the [`CommandRecord`].
     pub fn carried(
         carrier: impl Carrier + 'static,
         record: &CommandRecord,
@@ -76,7 +78,7 @@ impl RemoteTarget {
         Arc::new(RemoteTarget { link, caches, timeouts })
     }
 
-    /// The parameters of the last leading login; iSCSI's defaults for a session of another protocol.
+    /// The parameters of the last leading login. For a session of another protocol, iSCSI's defaults.
     pub fn parameters(&self) -> Parameters {
         match &self.link {
             Link::Iscsi { shared, .. } => shared.parameters.lock().clone(),
@@ -100,8 +102,7 @@ impl RemoteTarget {
         }
     }
 
-    /// The session's statistics, from any thread; `None` if the session's thread has ended, or it is not an
-    /// iSCSI session.
+    /// The session's statistics; `None` if the session's thread has ended, or this is not an iSCSI session.
     pub async fn statistics(&self) -> Option<Statistics> {
         let Link::Iscsi { session, .. } = &self.link else { return None };
         session.with(async |session| session.statistics()).await
@@ -123,8 +124,8 @@ impl RemoteTarget {
         }
     }
 
-    /// The last PDUs of the session's connections, ended ones included, as a pcapng file; `None` if recording
-    /// is disabled. May be called from any thread, in any state of the session.
+    /// The last PDUs of the session's connections, including ended connections, as a pcapng file; `None` if
+    /// recording is disabled. May be called from any thread, in any state of the session.
     pub fn flight_record(&self) -> Option<Vec<u8>> {
         let Link::Iscsi { recorder, .. } = &self.link else { return None };
         (recorder.pdus() > 0).then(|| recorder.pcapng())
@@ -135,8 +136,8 @@ impl RemoteTarget {
         &self.timeouts
     }
 
-    /// Sends a task management function. The commands that it ends fail with [`CommandError::Aborted`]; block
-    /// devices resend theirs.
+    /// Sends a task management function. The commands that it ends fail with [`CommandError::Aborted`]. Block
+    /// devices resend their commands.
     pub async fn manage(&self, management: Management) -> Result<TaskManagementResult, CommandError> {
         let session = match &self.link {
             Link::Iscsi { session, .. } => session,
@@ -146,8 +147,9 @@ impl RemoteTarget {
         answer.ok_or(CommandError::ConnectionLost)?
     }
 
-    /// Sends a NOP-Out with data, as much as the target accepts in one PDU, over the connection with this CID
-    /// or any connection. It is not repeated if the connection is lost. iSCSI only.
+    /// Sends a NOP-Out with as much of the data as the target accepts in one PDU, over the connection with
+    /// this CID, or over any connection. The NOP-Out is not repeated if the connection is lost. Supported for
+    /// iSCSI only.
     pub async fn ping(&self, cid: Option<Cid>, data: &[u8]) -> Result<Pong, CommandError> {
         let Link::Iscsi { session, .. } = &self.link else { return Err(CommandError::Rejected) };
         let data = data.to_vec();
@@ -155,7 +157,7 @@ impl RemoteTarget {
         answer.ok_or(CommandError::ConnectionLost)?
     }
 
-    /// Sends a command and returns its result, with its data if the command has ended.
+    /// Sends a command, and returns its result. The data is returned as well if the command has ended.
     pub(crate) fn attempt(&self, spec: CommandSpec) -> Attempt<'_> {
         let session = match &self.link {
             Link::Iscsi { session, .. } => session,
@@ -170,8 +172,9 @@ impl RemoteTarget {
         }
     }
 
-    /// Resolves when a command lost in the session `sent_in` may be sent again, or a command that is harmless
-    /// even if executed late. Fails if it must not be sent, or there is no session to send it in.
+    /// Resolves when a command that was lost in the session `sent_in` may be sent again. With `None`,
+    /// resolves when a command that is harmless even if executed late may be sent again. Fails if the command
+    /// must not be sent, or there is no session in which to send it.
     pub(crate) async fn usable(&self, sent_in: Option<u64>) -> Result<(), CommandError> {
         let session = match &self.link {
             Link::Iscsi { session, .. } => session,
@@ -191,7 +194,7 @@ impl RemoteTarget {
 
     /// The outcome of a write that failed in a session and may not have ended.
     pub(crate) fn outcome(&self, epoch: u64) -> WriteOutcome {
-        // In this order: the number changes after the list.
+        // Read the number first, because it changes after the list of unsettled sessions.
         let is_present = epoch >= self.reinstatements();
         match self.is_unsettled(epoch) {
             true => WriteOutcome::Unsettled,
@@ -201,7 +204,7 @@ impl RemoteTarget {
     }
 
     /// Whether a key was registered with this logical unit in another portal group, before the session moved.
-    /// A registration belongs to one I_T nexus, so reservations exclude this session.
+    /// A registration belongs to one I_T nexus, so reservations now exclude this session.
     pub fn has_orphaned_registration(&self, lun: Lun) -> bool {
         match &self.link {
             Link::Iscsi { shared, .. } => shared.registrations.is_orphaned(lun),
@@ -234,7 +237,7 @@ impl RemoteTarget {
             Link::Iscsi { session, .. } => session,
             Link::Other(carrier) => return carrier.close().await,
         };
-        // A session that does not respond has ended.
+        // If the session's thread does not respond, the session has ended.
         let _ = session.with(async |session| session.close().await).await;
     }
 }
@@ -242,19 +245,21 @@ impl RemoteTarget {
 /// The future result of a carrier's operation.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
-/// Sessions that carry SCSI commands over a protocol other than iSCSI, usable from any thread. They end when
-/// dropped. With it, [`RemoteTarget`], and therefore [`RemoteLun`](crate::RemoteLun), [`Unit`](crate::Unit) and
-/// [`verbs`](crate::verbs), serve LUNs of both.
+/// Carries SCSI commands over a protocol other than iSCSI. A carrier can be used from any thread, and its
+/// session ends when the carrier is dropped. With a carrier, [`RemoteTarget`], and therefore
+/// [`RemoteLun`](crate::RemoteLun), [`Unit`](crate::Unit) and [`verbs`](crate::verbs), also work for LUNs
+/// over that protocol.
 ///
-/// A carrier has consecutive sessions, which count as reinstatements of one. A command that was lost with a
-/// session either has ended, or will not be executed after any command of the next one.
+/// A carrier has consecutive sessions, which count as reinstatements of one session. A command that was lost
+/// with a session either has ended, or will not be executed after any command of the next session.
 pub trait Carrier: Send + Sync {
-    /// Sends a command, and returns its result with its data. If dropped early, the command is aborted.
+    /// Sends a command, and returns its result with its data. If the future is dropped early, the command is
+    /// aborted.
     fn carry(&self, command: CommandSpec) -> Answer<'_, CommandEnd>;
     /// Sends a task management function.
     fn manage(&self, management: Management) -> Answer<'_, Result<TaskManagementResult, CommandError>>;
-    /// Resolves when there is a session in which commands may be sent, including those that were lost in an
-    /// earlier one. Fails if there has been none for too long, or there will be none.
+    /// Resolves when there is a session in which commands may be sent, including commands that were lost in
+    /// an earlier session. Fails if there has been no session for too long, or there will be none.
     fn usable(&self) -> Answer<'_, Result<(), CommandError>>;
     /// Resolves once no command dropped before this call can still be executed. Fails if that cannot be
     /// determined.
@@ -269,16 +274,17 @@ pub trait Carrier: Send + Sync {
     fn replayed(&self);
     /// Maximum data length of a command.
     fn data_bytes_max(&self) -> usize;
-    /// Both sides of the session, in iSCSI's terms.
+    /// The initiator and the target of the session, in iSCSI's terms.
     fn nexus(&self) -> Nexus;
 }
 
-/// A session's record of its commands: the writes that a loss of the target's cache would lose. Each is
-/// recorded when it ends, whether or not its requester waits, and before the requester gets the result.
+/// A session's record of its commands, which determines the writes that a loss of the target's cache would
+/// affect. Each command is recorded when it ends, before the requester gets the result, even if the requester
+/// no longer waits.
 #[derive(Clone, Debug, Default)]
 pub struct CommandRecord(pub(crate) Arc<Caches>);
 
-/// A command that is recorded when it ends.
+/// An outstanding command, to be recorded when it ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Recorded {
     lun: Lun,
@@ -291,8 +297,8 @@ impl CommandRecord {
         Recorded { lun, effect: Effect::from_cdb(cdb, transfer.sent()) }
     }
 
-    /// The session was lost, and another one starts: the target may have been restarted. Must be called
-    /// before a command is sent in the new session.
+    /// Records that the session was lost, and another one starts. The target may have been restarted. Must be
+    /// called before a command is sent in the new session.
     pub fn renewed(&self) {
         self.0.renewed();
     }

@@ -1,5 +1,5 @@
-//! Files with a secret: their required permissions, and which of their bytes are the secret. Servers,
-//! initiators and agents follow the same rules.
+//! Reads files with a secret: checks their permissions, and determines which of their bytes are the secret.
+//! Servers, initiators and agents use the same rules.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,7 +11,7 @@ use std::{env, fmt};
 use volume::spec::shell_word;
 use zeroize::Zeroizing;
 
-/// A file with a secret that users other than its owner can access, and that is therefore not used.
+/// The error for a file with a secret that users other than its owner can access. Such a file is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exposed {
     path: PathBuf,
@@ -31,13 +31,13 @@ impl fmt::Display for Exposed {
     }
 }
 
-/// Quoted as an argument of a shell command.
+/// Quotes a path as an argument of a shell command.
 fn quoted(path: &Path) -> String {
     let path = path.to_string_lossy();
     format!("{}{}", if path.starts_with('-') { "-- " } else { "" }, shell_word(&path))
 }
 
-/// The secret in a file.
+/// Reads the secret in a file.
 ///
 /// # Errors
 /// System errors; users other than the owner can access the file ([`Exposed`]); the file is too long.
@@ -45,30 +45,31 @@ pub fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     read_at_most(path, SECRET_FILE_BYTES_MAX).map(without_line_end)
 }
 
-/// The secret in an environment variable, if it is set.
+/// Returns the secret in an environment variable, if the variable is set.
 pub fn in_environment(variable: &str) -> Option<Zeroizing<Vec<u8>>> {
     env::var_os(variable).map(|value| without_line_end(Zeroizing::new(value.into_vec())))
 }
 
-/// Removes the line end, which editors and `echo` append, and which is not part of the secret. Blanks are.
+/// Removes the line end, which editors and `echo` append, and which is not part of the secret. Blanks are
+/// part of it.
 pub fn without_line_end(mut text: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
     let end = text.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |last| last + 1);
     text.truncate(end);
     text
 }
 
-/// A private key in PEM, which may follow pages of text (`certtool` writes them).
+/// Reads a private key in PEM. The key may follow pages of text, as in files that `certtool` writes.
 pub fn read_key(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     read_at_most(path, KEY_FILE_BYTES_MAX)
 }
 
 fn read_at_most(path: &Path, bytes_max: usize) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut file = File::open(path)?;
-    // Checks the opened file: the name may lead elsewhere by now.
+    // Check the opened file, because the path may refer to another file by now.
     if let Some(exposed) = exposed(path, file.metadata()?.permissions().mode()) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, exposed));
     }
-    // With enough capacity, so that a reallocation does not leave a copy behind.
+    // Allocate enough capacity, because a reallocation would leave a copy of the secret in memory.
     let mut bytes = Zeroizing::new(Vec::with_capacity(2 * bytes_max));
     file.by_ref().take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > bytes_max {
@@ -77,13 +78,13 @@ fn read_at_most(path: &Path, bytes_max: usize) -> io::Result<Zeroizing<Vec<u8>>>
     Ok(bytes)
 }
 
-/// Whether a file of this mode is accessible to others: any permission for group or others.
+/// Returns the error if a file of this mode has any permission for group or others.
 pub fn exposed(path: &Path, mode: u32) -> Option<Exposed> {
     const OTHERS: u32 = 0o077;
     (mode & OTHERS != 0).then(|| Exposed { path: path.to_owned(), mode: mode & 0o777 })
 }
 
-/// A longer file is not a secret.
+/// Maximum length of a file with a secret. A longer file is rejected.
 const SECRET_FILE_BYTES_MAX: usize = 4096;
 const KEY_FILE_BYTES_MAX: usize = 64 << 10;
 

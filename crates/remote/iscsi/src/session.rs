@@ -1,9 +1,9 @@
-//! A session on its thread: the state machine, the outstanding commands, and their requesters.
+//! A session on its thread: the protocol's state machine, the outstanding commands, and their requesters.
 //!
-//! One [`Request`] is one command from beginning to end. It is submitted to the state machine as soon as the
-//! target's command window has room, on the connection with the fewest outstanding commands. The connection's
-//! task is woken once per iteration, for any number of commands, and sends them in one write. Responses find
-//! their requests by the state machine's task index. Nothing on this path allocates.
+//! One [`Request`] is one command from start to end. It is submitted to the state machine as soon as the
+//! target's command window has space, on the connection with the fewest outstanding commands. The
+//! connection's task is woken once per iteration, for any number of commands, and sends them in one write.
+//! Responses find their requests by the state machine's task index. Nothing on this path allocates.
 
 use crate::tasks::CommandSpec;
 use std::cell::{RefCell, RefMut};
@@ -46,7 +46,7 @@ pub(crate) struct Shared {
     epoch: AtomicU64,
     /// The parameters of the last leading login.
     pub(crate) parameters: Lock<Parameters>,
-    /// The nexus of that login.
+    /// The nexus of the last leading login.
     pub(crate) nexus: Lock<Nexus>,
     /// Commands that block devices sent again because their outcome was unknown.
     replays: AtomicU64,
@@ -77,7 +77,7 @@ impl Session {
         &self.shared
     }
 
-    /// The session was restarted, with this state machine.
+    /// Restarts the session with this state machine.
     pub(crate) fn restart(&self, machine: Machine, nexus: Nexus, how: Restart) -> Outage {
         *self.shared.parameters.lock() = machine.parameters().clone();
         *self.shared.nexus.lock() = nexus;
@@ -88,17 +88,18 @@ impl Session {
         outage
     }
 
-    /// An abandoned nexus was ended, with its commands.
+    /// Records that an abandoned nexus was ended, with its commands.
     pub(crate) fn nexus_ended(&self, epoch: u64) {
         self.inner().state().nexus_ended(epoch);
     }
 
-    /// An abandoned nexus will not be ended.
+    /// Records that an abandoned nexus will not be ended.
     pub(crate) fn nexus_not_ended(&self, epoch: u64) {
         self.inner().state().nexus_not_ended(epoch);
     }
 
-    /// The state for a connection's task. Borrowed for one iteration, never across an await.
+    /// Borrows the state of the session. A connection's task borrows it for one iteration, and never across
+    /// an await.
     pub(crate) fn inner(&self) -> RefMut<'_, SessionInner> {
         self.inner.borrow_mut()
     }
@@ -121,17 +122,18 @@ impl Session {
         let mut answer = self.inner().manage(management)?;
         let time = self.inner().timeouts.reset;
         let answered = reactor::timeout(time, answer.recv()).await;
-        // Without a response, its connection was lost.
+        // If the receiver was closed without a response, the connection was lost.
         answered.map_err(|_| CommandError::TimedOut)?.ok_or(CommandError::ConnectionLost)
     }
 
-    /// Sends a NOP-Out, by one connection or by any, and waits for the response.
+    /// Sends a NOP-Out, over one connection or over any, and waits for the response.
     pub(crate) async fn ping(&self, cid: Option<Cid>, data: &[u8]) -> Result<Pong, CommandError> {
         let asked = reactor::now();
         let mut answer = self.inner().ping(cid, data)?;
         let time = self.inner().timeouts.command;
         let answered = reactor::timeout(time, answer.recv()).await.map_err(|_| CommandError::TimedOut)?;
-        // Without a response it was rejected, unless its connection was lost.
+        // If the receiver was closed without a response, the ping was rejected, unless its connection was
+        // lost.
         let data = answered.ok_or_else(|| match self.inner().has_connection(cid) {
             true => CommandError::Rejected,
             false => CommandError::ConnectionLost,
@@ -151,8 +153,9 @@ impl Session {
         poll_fn(|cx| self.inner().state().poll_settled(cx.waker())).await
     }
 
-    /// Resolves when a command lost in the session `sent_in`, or one that is harmless when executed late, may
-    /// be sent again. Fails if it must not be sent, or no session can send it.
+    /// Resolves when a command that was lost in the session `sent_in` may be sent again. With `None`,
+    /// resolves when a command that is harmless even if executed late may be sent again. Fails if the command
+    /// must not be sent, or there is no session in which to send it.
     pub(crate) async fn usable(&self, sent_in: Option<u64>) -> Result<(), CommandError> {
         poll_fn(|cx| self.inner().state().poll_usable(sent_in, cx.waker())).await
     }
@@ -183,7 +186,8 @@ impl Session {
         statistics
     }
 
-    /// Logs out. Resolves when the session has ended: when the target has confirmed, or at the timeout.
+    /// Logs out. Resolves when the session has ended: when the target has confirmed the logout, or at the
+    /// timeout.
     pub(crate) async fn close(&self) {
         self.inner().log_out();
         if reactor::timeout(LOGOUT_TIME, self.ended()).await.is_err() {
@@ -210,11 +214,11 @@ impl Shared {
     }
 }
 
-/// One command, from submission to its end. If dropped early, it is aborted; the part that the target still
-/// executes is tracked as an orphan.
+/// One command, as a future, from submission to its end. If the future is dropped early, the command is
+/// aborted, and tracked as an orphan until the target has ended it.
 pub(crate) struct Request {
     session: Rc<Session>,
-    /// Without its data once it has been sent.
+    /// The command. It has no data any more once it has been sent.
     spec: CommandSpec,
     stage: RequestStage,
 }
@@ -231,7 +235,7 @@ pub(crate) struct Request {
 #[derive(Clone, Copy)]
 enum RequestStage {
     New,
-    /// Not sent; the time since which it has been waiting for room in the window.
+    /// Not sent. Contains the time since which the request has been waiting for space in the window.
     Waiting(Instant),
     Sent(Ticket),
     Ended,
@@ -249,15 +253,16 @@ impl Future for Request {
                 this.stage = RequestStage::Ended;
                 return Poll::Ready(ended);
             }
-            // Polled again after its end, which must not happen.
+            // The future was polled after its end, which a caller must not do.
             RequestStage::Ended => return Poll::Pending,
             RequestStage::Waiting(since) => Some(since),
             RequestStage::New => None,
         };
-        // The last iteration may have been long ago.
+        // The last iteration may have been long ago, so update the time.
         inner.now = reactor::now();
         let submitted = match since {
-            // If sessions are lost repeatedly, the command never waits long in any of them.
+            // The second condition is needed because, if sessions are lost repeatedly, the command never
+            // waits long in any of them.
             Some(since)
                 if inner.waited(since) >= inner.timeouts.command
                     || inner.now.saturating_duration_since(since) >= inner.timeouts.request() =>
@@ -285,7 +290,7 @@ impl Drop for Request {
     fn drop(&mut self) {
         match self.stage {
             RequestStage::Sent(ticket) => self.session.inner().abandon(ticket),
-            // It may have been woken for room that another request can use.
+            // This request may have been woken for space that another request can use.
             RequestStage::Waiting(_) => self.session.inner().wake_waiting(),
             RequestStage::New | RequestStage::Ended => {}
         }

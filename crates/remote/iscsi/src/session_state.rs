@@ -13,10 +13,10 @@
 //!   Up, Down ── logged out, or recovery has failed for good ──► Over
 //! ```
 //!
-//! A command that was sent over a lost connection may still reach the medium. It must not be resent before the
-//! target has ended it. There are two ways: the target logs the connection out, at the initiator's request over
-//! another connection; or the session is reinstated, which "MUST" end all its tasks first (RFC 7143 section
-//! 6.3.5). Until then the loss is not *settled*.
+//! A command that was sent over a lost connection may still reach the medium. It must not be resent before
+//! the target has ended it. There are two ways to end it. First, the target logs the connection out, at the
+//! initiator's request over another connection. Second, the session is reinstated: the target "MUST" end all
+//! tasks of the old session first (RFC 7143 section 6.3.5). Until then, the loss is not *settled*.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,15 +38,15 @@ pub(crate) struct SessionState {
     epoch: u64,
     /// Connections to be restored.
     lost: Vec<Lost>,
-    /// Woken when losses are settled, or cannot be.
+    /// Tasks to wake when losses are settled, or cannot be settled.
     settled: Vec<Waker>,
     /// Nexuses that the session left for another portal group with outstanding commands.
     left: Vec<AbandonedNexus>,
-    /// The consequences for devices.
+    /// The unsettled sessions, published for devices.
     unsettled: Arc<UnsettledSessions>,
-    /// The task that restores connections.
+    /// Wakes the task that restores connections.
     recovery: Option<Waker>,
-    /// Time2Wait as requested by the target.
+    /// The Time2Wait that the target has requested.
     time2wait: Duration,
 }
 
@@ -67,12 +67,12 @@ enum Phase {
     Up {
         since: Instant,
     },
-    /// All connections are lost. Requests wait, unless `failing_requests`.
+    /// All connections are lost. Requests wait, unless `failing_requests` is set.
     Down {
         since: Instant,
         failing_requests: bool,
     },
-    /// The session will not be restored. `settled`: no command can be executed any more.
+    /// The session will not be restored. If `settled` is set, no command can be executed any more.
     Over {
         settled: bool,
     },
@@ -81,16 +81,16 @@ enum Phase {
 struct Lost {
     cid: Cid,
     settling: Settling,
-    /// Deadline for the target to log it out.
+    /// Deadline for the target to log the connection out.
     until: Instant,
 }
 
 /// A nexus whose tasks continue until they are ended: a login in another portal group does not end them (RFC
 /// 7143 section 6.3.5 applies to the same target port).
 struct AbandonedNexus {
-    /// The session that was lost in it, by number of reinstatements.
+    /// The session that was lost in this nexus, by number of reinstatements.
     epoch: u64,
-    /// Recovery is trying to end it.
+    /// Whether recovery is trying to end the nexus.
     is_awaited: bool,
 }
 
@@ -105,7 +105,7 @@ enum Settling {
 /// A fault that recovery must repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// None, because the session is over.
+    /// There is no fault to repair, because the session is over.
     SessionOver,
     /// The last connection is lost. Recovery waits for `time2wait` before the next login.
     SessionLost { time2wait: Duration },
@@ -114,7 +114,7 @@ pub(crate) enum Fault {
 }
 
 impl SessionState {
-    /// A session with connections.
+    /// Creates the state of a session that has connections.
     pub(crate) fn new(now: Instant) -> SessionState {
         SessionState {
             state: Phase::Up { since: now },
@@ -142,7 +142,7 @@ impl SessionState {
         *self.unsettled.0.lock() = self.left.iter().map(|left| left.epoch).chain(present).collect();
     }
 
-    /// Whether it has connections.
+    /// Whether the session has connections.
     pub(crate) fn is_up(&self) -> bool {
         matches!(self.state, Phase::Up { .. })
     }
@@ -151,12 +151,13 @@ impl SessionState {
         matches!(self.state, Phase::Over { .. })
     }
 
-    /// Whether requests wait for it to be restored.
+    /// Whether requests wait for the session to be restored.
     pub(crate) fn is_awaited(&self) -> bool {
         matches!(self.state, Phase::Down { failing_requests: false, .. })
     }
 
-    /// How long a request that has waited since `since` has waited while the session was up.
+    /// The time for which a request, which has waited since `since`, has waited since the session was last
+    /// restored. Zero while the session is down.
     pub(crate) fn waited(&self, since: Instant, now: Instant) -> Duration {
         match self.state {
             Phase::Up { since: up } => now.saturating_duration_since(since.max(up)),
@@ -166,12 +167,12 @@ impl SessionState {
 
     // --- transitions
 
-    /// The target requested a wait before the next login.
+    /// Records that the target has requested a wait before the next login.
     pub(crate) fn set_time2wait(&mut self, time2wait: Duration) {
         self.time2wait = time2wait;
     }
 
-    /// A connection is lost, and others remain. The target has until `until` to log it out.
+    /// Records the loss of a connection while others remain. The target has until `until` to log it out.
     pub(crate) fn connection_lost(&mut self, cid: Cid, until: Instant) {
         debug_assert!(self.lost.iter().all(|lost| lost.cid != cid), "a connection is lost once");
         self.lost.push(Lost { cid, settling: Settling::LogoutNeeded, until });
@@ -185,7 +186,7 @@ impl SessionState {
         matches!(self.state, Phase::Up { .. }) && self.lost.iter().any(overdue)
     }
 
-    /// The last connection is lost.
+    /// Records the loss of the last connection.
     pub(crate) fn session_lost(&mut self, now: Instant) {
         debug_assert!(self.is_up(), "a session is lost once, and not after its end");
         self.state = Phase::Down { since: now, failing_requests: false };
@@ -193,7 +194,7 @@ impl SessionState {
         self.wake_recovery();
     }
 
-    /// The session will not be restored.
+    /// Records that the session will not be restored.
     pub(crate) fn end(&mut self, settled: bool) {
         self.state = Phase::Over { settled: settled && self.is_settled() };
         self.publish();
@@ -201,7 +202,8 @@ impl SessionState {
         self.wake_recovery();
     }
 
-    /// The session was reinstated, which ended all earlier commands. Returns the length of the outage.
+    /// Records that the session was reinstated, which has ended all earlier commands. Returns the length of
+    /// the outage.
     pub(crate) fn reinstated(&mut self, now: Instant) -> Duration {
         debug_assert!(!self.is_over(), "a session that is over does not come back");
         let away = match self.state {
@@ -218,8 +220,8 @@ impl SessionState {
         away
     }
 
-    /// The session was restored in another portal group. Earlier commands may still be outstanding in the old
-    /// one. Returns the length of the outage.
+    /// Records that the session was restored in another portal group. Earlier commands may still be
+    /// outstanding in the old one. Returns the length of the outage.
     pub(crate) fn moved(&mut self, now: Instant, is_unsettled: bool) -> Duration {
         if is_unsettled {
             self.left.push(AbandonedNexus { epoch: self.epoch, is_awaited: true });
@@ -227,33 +229,33 @@ impl SessionState {
         self.reinstated(now)
     }
 
-    /// An abandoned nexus has been ended, with all commands of that session.
+    /// Records that an abandoned nexus was ended, with all commands of its session.
     pub(crate) fn nexus_ended(&mut self, epoch: u64) {
         self.left.retain(|left| left.epoch != epoch);
         self.publish();
         self.settled.drain(..).for_each(Waker::wake);
     }
 
-    /// Recovery no longer tries to end an abandoned nexus.
+    /// Records that recovery no longer tries to end an abandoned nexus.
     pub(crate) fn nexus_not_ended(&mut self, epoch: u64) {
         let failing_requests = self.left.iter_mut().filter(|left| left.epoch == epoch);
         failing_requests.for_each(|left| left.is_awaited = false);
         self.settled.drain(..).for_each(Waker::wake);
     }
 
-    /// A lost connection to log out. It counts as sent from now on.
+    /// Returns a lost connection to log out. Its logout counts as sent from now on.
     pub(crate) fn next_to_settle(&mut self) -> Option<Cid> {
         let lost = self.lost.iter_mut().find(|lost| lost.settling == Settling::LogoutNeeded)?;
         lost.settling = Settling::LogoutSent;
         Some(lost.cid)
     }
 
-    /// The logout could not be sent, or was not answered.
+    /// Records that the logout of a connection could not be sent, or was not answered.
     pub(crate) fn settling_failed(&mut self, cid: Cid) {
         self.mark(cid, Settling::LogoutNeeded);
     }
 
-    /// The target has logged out a lost connection.
+    /// Records that the target has logged out a lost connection.
     pub(crate) fn settle(&mut self, cid: Cid) {
         self.mark(cid, Settling::Settled);
         self.publish();
@@ -267,19 +269,20 @@ impl SessionState {
         self.lost.iter_mut().filter(|lost| lost.cid == cid).for_each(|lost| lost.settling = settling);
     }
 
-    /// A connection was restored or added.
+    /// Records that a connection was restored or added.
     pub(crate) fn joined(&mut self, cid: Cid) {
         self.lost.retain(|lost| lost.cid != cid);
     }
 
-    /// A connection is missing that has not been logged in at the target.
+    /// Records that a connection is missing. It has never been logged in, so there is nothing to settle.
     pub(crate) fn connection_missing(&mut self, cid: Cid, now: Instant) {
         debug_assert!(self.lost.iter().all(|lost| lost.cid != cid), "a connection is missing once");
         self.lost.push(Lost { cid, settling: Settling::Settled, until: now });
         self.wake_recovery();
     }
 
-    /// Makes requests fail once an outage has lasted that long. True if that changed.
+    /// Makes requests fail once an outage has lasted for `timeouts`. Returns true if requests fail from now
+    /// on.
     pub(crate) fn fail_requests_after(&mut self, timeouts: Duration, now: Instant) -> bool {
         match &mut self.state {
             Phase::Down { since, failing_requests }
@@ -304,8 +307,9 @@ impl SessionState {
         }
     }
 
-    /// Ready when a command lost in the session `sent_in` may be sent again, or a command that is harmless
-    /// even if executed late (`None`). Fails if there is no session to send it in, or it must not be sent.
+    /// Ready when a command that was lost in the session `sent_in` may be sent again. With `None`, ready when
+    /// a command that is harmless even if executed late may be sent again. Fails if the command must not be
+    /// sent, or there is no session in which to send it.
     pub(crate) fn poll_usable(
         &mut self,
         sent_in: Option<u64>,
@@ -324,7 +328,7 @@ impl SessionState {
         }
     }
 
-    /// Ready when no lost command can still reach the medium. Fails if that cannot be determined.
+    /// Ready when no lost command can still reach the medium. Fails if this cannot be determined.
     pub(crate) fn poll_settled(&mut self, waker: &Waker) -> Poll<Result<(), CommandError>> {
         match self.poll_left(|_| true, waker) {
             Poll::Ready(Ok(())) => self.poll_present(waker),
@@ -332,7 +336,7 @@ impl SessionState {
         }
     }
 
-    /// The same for abandoned nexuses.
+    /// Like [`Self::poll_settled`], for abandoned nexuses.
     fn poll_left(&mut self, is_meant: impl Fn(u64) -> bool, waker: &Waker) -> Poll<Result<(), CommandError>> {
         let is_over = self.is_over();
         let mut left = self.left.iter().filter(|left| is_meant(left.epoch)).peekable();
@@ -346,7 +350,7 @@ impl SessionState {
         Poll::Pending
     }
 
-    /// The same for the current nexus.
+    /// Like [`Self::poll_settled`], for the current nexus.
     fn poll_present(&mut self, waker: &Waker) -> Poll<Result<(), CommandError>> {
         match self.state {
             _ if self.is_settled() => Poll::Ready(Ok(())),
@@ -360,7 +364,7 @@ impl SessionState {
         }
     }
 
-    /// The current fault.
+    /// Ready when there is a fault.
     pub(crate) fn poll_fault(&mut self, waker: &Waker) -> Poll<Fault> {
         match self.state {
             Phase::Over { .. } => return Poll::Ready(Fault::SessionOver),
@@ -376,7 +380,7 @@ impl SessionState {
         }
     }
 
-    /// Ready when there is a worse fault than `fault`, which is being repaired.
+    /// Ready when there is a worse fault than `fault`, whose repair is in progress.
     pub(crate) fn poll_worse_fault(&mut self, fault: Fault, waker: &Waker) -> Poll<()> {
         let is_worse = match self.state {
             Phase::Over { .. } => true,
@@ -395,12 +399,12 @@ impl SessionState {
     }
 }
 
-// Blocks that are not used because an earlier write to them may still be executed.
+// Blocks that must not be used because an earlier write to them may still be executed.
 
 /// Extents of writes that failed and may not have ended, each with the session in which it was sent.
 #[derive(Debug, Default)]
 pub(crate) struct UnsettledExtents {
-    /// Usually there are none, and requests check only this flag.
+    /// Whether there are any extents. Usually there are none, and requests check only this flag.
     is_any: AtomicBool,
     extents: Lock<Extents>,
 }
@@ -418,23 +422,25 @@ struct Unsettled {
     extent: Extent,
 }
 
-/// The possible outcome of such writes of a session.
+/// The possible outcome of a session's writes that failed and may not have ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteOutcome {
-    /// They have ended.
+    /// The writes have ended.
     Ended,
-    /// The session still has them, and aborts them. If it is lost before that, they are unsettled.
+    /// The writes are outstanding in the current session, and are being aborted. If the session is lost
+    /// before this completes, they become unsettled.
     InSession,
-    /// They may be executed at any time.
+    /// The target may execute the writes at any time.
     Unsettled,
 }
 
-/// From this number on all blocks are blocked: a session has fewer outstanding commands.
+/// Maximum number of extents. If there are more, all blocks are blocked. A session has fewer outstanding
+/// commands.
 const EXTENTS_MAX: usize = 4096;
 
 impl UnsettledExtents {
-    /// Records that a write to these blocks, sent in the session `epoch`, may still be executed. Returns
-    /// whether that is new.
+    /// Records that a write to these blocks, sent in the session `epoch`, may still be executed. Returns true
+    /// if this was not yet recorded.
     pub(crate) fn add(&self, epoch: u64, extent: Extent) -> bool {
         let mut extents = self.extents.lock();
         let all = Extent { lba: Lba(0), blocks: Blocks(u64::MAX) };
@@ -452,7 +458,7 @@ impl UnsettledExtents {
         is_news
     }
 
-    /// A mark for [`UnsettledExtents::end_before`]: all current extents are before it.
+    /// Returns a mark for [`UnsettledExtents::end_before`]. All current extents are before the mark.
     pub(crate) fn mark(&self) -> u64 {
         self.extents.lock().added
     }
@@ -499,14 +505,14 @@ pub struct Nexus {
     pub isid: Isid,
     /// The target's iSCSI name; empty for discovery.
     pub target: String,
-    /// The portal group tag: with the target's name it is the target port. `None` if the target did not
-    /// report it.
+    /// The portal group tag. With the target's name, it identifies the target port. `None` if the target did
+    /// not report it.
     pub target_portal_group_tag: Option<u16>,
     /// The TSIH.
     pub tsih: Tsih,
     /// The portal of the login, after redirections.
     pub address: SocketAddr,
-    /// Which ends of the session the login authenticated.
+    /// The parties that the login has authenticated.
     pub authentication: Authenticated,
 }
 

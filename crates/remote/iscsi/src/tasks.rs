@@ -1,7 +1,7 @@
 //! Outstanding commands, with their data and their requesters.
 //!
-//! Data belongs to the command, not to its requester: it stays when the requester is dropped, so that late
-//! Data-In is never stored into reused memory.
+//! A command's data belongs to the command, not to its requester. It is kept when the requester is dropped,
+//! so that late Data-In is never stored into reused memory.
 
 use std::ops::Range;
 use std::task::Waker;
@@ -20,28 +20,28 @@ use crate::url::{EscalationStep, Timeouts};
 /// The data of a command.
 #[derive(Debug, Default)]
 pub enum Transfer {
-    /// None.
+    /// The command has no data.
     #[default]
     None,
-    /// From the target into a part of a buffer.
+    /// Data from the target, to be stored in a part of a buffer.
     In {
         /// The buffer.
         buffer: Buffer,
         /// The part.
         range: Range<usize>,
     },
-    /// To the target.
+    /// Data to the target.
     Out(Slice),
 }
 
 impl Transfer {
-    /// From the target into all of a buffer.
+    /// Data from the target, to be stored in all of a buffer.
     pub fn into_all_of(buffer: Buffer) -> Transfer {
         let range = 0..buffer.len();
         Transfer::In { buffer, range }
     }
 
-    /// Bytes expected from the target.
+    /// Number of bytes expected from the target.
     pub fn in_bytes(&self) -> usize {
         match self {
             Transfer::In { range, .. } => range.len(),
@@ -57,7 +57,7 @@ impl Transfer {
         }
     }
 
-    /// Bytes to send.
+    /// Number of bytes to send.
     pub fn out_bytes(&self) -> usize {
         self.sent().len()
     }
@@ -66,21 +66,21 @@ impl Transfer {
 /// The result of a command.
 #[derive(Debug)]
 pub struct CommandEnd {
-    /// Its status, or why it has none.
+    /// The command's status, or the reason why it has none.
     pub outcome: Result<Status, CommandError>,
-    /// The data, returned.
+    /// The command's data, returned to the requester.
     pub transfer: Transfer,
-    /// The target may have received it.
+    /// Whether the target may have received the command.
     pub was_sent: bool,
 }
 
 impl CommandEnd {
-    /// A command that was not sent.
+    /// The end of a command that was not sent.
     pub fn unsent(transfer: Transfer, error: CommandError) -> CommandEnd {
         CommandEnd { outcome: Err(error), transfer, was_sent: false }
     }
 
-    /// A command that has not ended, as far as is known. It keeps its data.
+    /// The result for a command that may not have ended. Its data is not returned.
     pub fn unfinished(error: CommandError) -> CommandEnd {
         CommandEnd { outcome: Err(error), transfer: Transfer::None, was_sent: true }
     }
@@ -93,7 +93,7 @@ pub struct Status {
     pub status: u8,
     /// The sense data as received; empty without CHECK CONDITION.
     pub sense: Box<[u8]>,
-    /// Bytes received.
+    /// Number of bytes received.
     pub in_bytes: usize,
     /// The difference between the expected and the transferred length.
     pub residual: iscsi::pdu::Residual,
@@ -101,16 +101,16 @@ pub struct Status {
 
 struct Task {
     id: TaskId,
-    /// Commands were sent in the order of these numbers.
+    /// The number of the command, in the order in which commands were sent.
     number: u64,
     connection: ConnectionId,
     lun: Lun,
     transfer: Transfer,
     state: TaskState,
-    /// The last escalation step, and the end of its timeout.
+    /// The last escalation step. `until` is the end of its timeout.
     step: EscalationStep,
     until: Instant,
-    /// Set if the command has waited for long.
+    /// Set once the command has waited for long.
     patience: Option<Box<Patience>>,
     waits_for_end: bool,
     account: Account,
@@ -127,15 +127,15 @@ pub(crate) struct Overdue {
 
 /// A command to send.
 pub struct CommandSpec {
-    /// The address of its logical unit.
+    /// The address of the logical unit.
     pub lun: Lun,
     /// The command.
     pub cdb: Cdb,
-    /// Its data.
+    /// The command's data.
     pub transfer: Transfer,
-    /// The session it is meant for, by number of reinstatements; `None` for any.
+    /// The session for which the command is meant, by number of reinstatements; `None` for any session.
     pub epoch: Option<u64>,
-    /// Timeouts are not reported: the requester waits for the end, to retry.
+    /// Whether the requester waits for the end of the command even after a timeout, in order to retry it.
     pub waits_for_end: bool,
 }
 
@@ -145,9 +145,9 @@ pub(crate) struct NewTask {
     pub(crate) connection: ConnectionId,
     pub(crate) lun: Lun,
     pub(crate) transfer: Transfer,
-    /// End of its timeout.
+    /// The end of the command's timeout.
     pub(crate) until: Instant,
-    /// The requester is not notified of the timeout.
+    /// Whether the requester waits for the end of the command even after a timeout.
     pub(crate) waits_for_end: bool,
     pub(crate) account: Account,
 }
@@ -157,26 +157,27 @@ pub(crate) struct EndedTask {
     pub(crate) connection: ConnectionId,
     pub(crate) lun: Lun,
     pub(crate) account: Account,
-    /// Bytes it had to send.
+    /// Number of bytes that the command had to send.
     pub(crate) out_bytes: usize,
 }
 
 enum TaskState {
-    /// The requester waits for it.
+    /// The requester waits for the command.
     Awaited(Option<Waker>),
-    /// Its timeout has expired, and the requester has not polled since. It is still outstanding.
+    /// The timeout has expired, and the requester has not polled since. The command is still outstanding.
     Expired(Orphan),
-    /// The requester was dropped: its end frees the slot.
+    /// The requester was dropped. The end of the command frees the slot.
     Orphaned(Orphan),
-    /// It has ended, and the requester has not polled since.
+    /// The command has ended, and the requester has not polled since.
     Ended(Result<Status, CommandError>),
 }
 
-/// A command is slow when it has waited for a quarter of its timeout, and this part of it is left. Until then
-/// its progress is not checked.
+/// The remaining part of its timeout at which a command counts as slow. Until then, its progress is not
+/// checked.
 const SLOW: f64 = 0.75;
 
-/// The number of an outstanding command without a requester, in the order of losing it.
+/// The number of an outstanding command without a requester. The numbers are in the order in which requesters
+/// were dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Orphan(u64);
 
@@ -189,23 +190,23 @@ pub(crate) struct Ticket {
 
 /// All commands of a session that were sent and not yet freed.
 ///
-/// The state machine reuses a task's index as soon as the task has ended; requesters poll later. So commands
-/// have their own slots here, and the state machine's indices map to them.
+/// The state machine reuses a task's index as soon as the task has ended, but requesters poll later. Commands
+/// therefore have their own slots here, to which the state machine's indices are mapped.
 #[derive(Default)]
 pub(crate) struct Tasks {
     places: Vec<Option<Task>>,
     free: Vec<usize>,
-    /// Slot of the last command with each index of the state machine.
+    /// For each index of the state machine, the slot of the last command with this index.
     by_index: Vec<usize>,
     /// The number of the next command.
     next: u64,
     orphans: u64,
-    /// Woken whenever an orphan ends.
+    /// Tasks to wake whenever an orphan ends.
     quiet: Vec<Waker>,
 }
 
 impl Tasks {
-    /// Adds a command that was sent; `waker` is woken when it ends.
+    /// Adds a command that was sent. `waker` is woken when it ends.
     pub(crate) fn insert(&mut self, beginning: NewTask, waker: Waker) -> Ticket {
         let NewTask { id, connection, lun, transfer, until, waits_for_end, account } = beginning;
         let place = self.free.pop().unwrap_or(self.places.len());
@@ -237,7 +238,7 @@ impl Tasks {
         Ticket { place, id }
     }
 
-    /// The destination of `length` bytes from `offset` of a command's incoming data.
+    /// The destination of `length` bytes of a command's incoming data, starting at `offset`.
     pub(crate) fn landing(&mut self, id: TaskId, offset: usize, length: usize) -> Option<&mut [u8]> {
         let place = self.place(id)?;
         match &mut self.at(place, id)?.transfer {
@@ -248,7 +249,7 @@ impl Tasks {
         }
     }
 
-    /// `length` bytes from `offset` of a command's outgoing data.
+    /// Returns `length` bytes of a command's outgoing data, starting at `offset`.
     pub(crate) fn outgoing(&self, id: TaskId, offset: usize, length: usize) -> Option<Slice> {
         let task = self.places.get(self.place(id)?)?.as_ref().filter(|task| task.id == id)?;
         match &task.transfer {
@@ -257,14 +258,14 @@ impl Tasks {
         }
     }
 
-    /// Ends a command: its requester is woken, or the slot is freed.
+    /// Ends a command: wakes its requester, or frees the slot if there is none.
     pub(crate) fn end(&mut self, id: TaskId, outcome: Result<Status, CommandError>) -> Option<EndedTask> {
         let place = self.place(id)?;
         let task = self.at(place, id)?;
         let out_bytes = task.transfer.out_bytes();
         let left = EndedTask { connection: task.connection, lun: task.lun, account: task.account, out_bytes };
-        // The end of a command that is being aborted, or was ended together with others, is not progress of
-        // its connection.
+        // The end of a command that is being aborted, or that was ended together with others, does not count
+        // as progress of its connection.
         let is_answered = task.step == EscalationStep::Wait && outcome.is_ok();
         let number = task.number;
         match &mut task.state {
@@ -291,7 +292,7 @@ impl Tasks {
         Some(&mut self.at(ticket.place, ticket.id)?.account)
     }
 
-    /// Polls a command for its requester; `waker` is woken by its end.
+    /// Polls a command for its requester. `waker` is woken when the command ends.
     pub(crate) fn poll(&mut self, ticket: Ticket, waker: &Waker) -> Option<CommandEnd> {
         let Some(task) = self.at(ticket.place, ticket.id) else {
             return Some(CommandEnd::unfinished(CommandError::ConnectionLost));
@@ -318,8 +319,8 @@ impl Tasks {
         }
     }
 
-    /// The requester was dropped. Returns the command if it is outstanding and not being aborted; it has
-    /// until `until` to be aborted.
+    /// Records that the requester was dropped. Returns the command if it must be aborted: it is outstanding,
+    /// and not being aborted yet. `until` is the deadline of the abort.
     pub(crate) fn orphan(&mut self, ticket: Ticket, until: Instant) -> Option<TaskId> {
         let next = Orphan(self.orphans);
         let task = self.at(ticket.place, ticket.id)?;
@@ -338,9 +339,9 @@ impl Tasks {
         None
     }
 
-    /// Extends the timeouts of commands whose connection still delivers responses to earlier ones.
-    /// `moved_bytes` is the data moved for a command so far. Call this periodically, and before
-    /// [`Tasks::escalate`].
+    /// Extends the timeouts of commands whose connection still delivers responses to earlier commands.
+    /// `moved_bytes` returns the number of bytes moved for a command so far. Call this periodically, and
+    /// before [`Tasks::escalate`].
     pub(crate) fn note_progress(
         &mut self,
         now: Instant,
@@ -375,8 +376,8 @@ impl Tasks {
         }
     }
 
-    /// Escalates commands with expired timeouts, and returns them. The first time, the requester gets an
-    /// error, unless it waits for the end; the command is still outstanding.
+    /// Escalates commands with expired timeouts, and returns them. At the first escalation, the requester
+    /// gets an error, unless it waits for the end of the command. The command remains outstanding.
     pub(crate) fn escalate(&mut self, now: Instant, timeouts: &Timeouts) -> Vec<Overdue> {
         let mut overdue = Vec::new();
         for task in self.places.iter_mut().flatten().filter(|task| task.until <= now) {
@@ -399,12 +400,12 @@ impl Tasks {
         overdue
     }
 
-    /// A mark for [`Tasks::poll_quiet`]: current orphans are before it.
+    /// Returns a mark for [`Tasks::poll_quiet`]. All current orphans are before the mark.
     pub(crate) fn orphan_mark(&self) -> Orphan {
         Orphan(self.orphans)
     }
 
-    /// Whether no orphan from before `mark` is outstanding. If false, `waker` is woken when that may have
+    /// Whether no orphan from before `mark` is outstanding. If false, `waker` is woken when this may have
     /// changed.
     pub(crate) fn poll_quiet(&mut self, mark: Orphan, waker: &Waker) -> bool {
         debug_assert!(mark.0 <= self.orphans, "orphans are counted upwards");
@@ -429,13 +430,13 @@ impl Tasks {
         self.by_index.get(id.index()).copied()
     }
 
-    /// The command in a slot, if it is this one.
+    /// The command in a slot, if it is the command `id`.
     fn at(&mut self, place: usize, id: TaskId) -> Option<&mut Task> {
         self.places.get_mut(place)?.as_mut().filter(|task| task.id == id)
     }
 
     fn forget(&mut self, place: usize) {
-        // It is large, and is dropped in place.
+        // A task is large, so drop it in place instead of moving it.
         if let Some(task) = self.places.get_mut(place).filter(|task| task.is_some()) {
             *task = None;
             debug_assert!(!self.free.contains(&place));

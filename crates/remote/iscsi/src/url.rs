@@ -1,9 +1,9 @@
 //! The URL of a LUN: `iscsi://[user[%secret]@]host[:port]/target/lun[?key=value&…]`.
 //!
-//! The form is libiscsi's, so that a URL made for QEMU or `iscsi-ls` works here; the keys after the question
-//! mark are [`Settings`]. `%` with two hexadecimal digits represents a byte in the target's name, in values,
-//! and in the secret. The first `%` of `user%secret` is the separator. Discovery uses the URL of a portal,
-//! which has no target: `iscsi://[user[%secret]@]host[:port][/][?…]`.
+//! The form is that of libiscsi, so that a URL made for QEMU or `iscsi-ls` works here. The keys after the
+//! question mark set [`Settings`]. In the target's name, in values, and in the secret, `%` with two
+//! hexadecimal digits represents a byte. The first `%` of `user%secret` is the separator. Discovery uses the
+//! URL of a portal, which has no target: `iscsi://[user[%secret]@]host[:port][/][?…]`.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ use crate::recorder::FlightRecorder;
 pub struct Url {
     /// The target's portal.
     pub portal: Portal,
-    /// Its iSCSI name.
+    /// The target's iSCSI name.
     pub target: String,
     /// The LUN's number, 0 to 16,383.
     pub lun: u16,
@@ -55,40 +55,41 @@ pub struct UrlError {
 /// The errors that a URL can have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UrlProblem {
-    /// It does not start with `iscsi://`.
+    /// The URL does not start with `iscsi://`.
     Scheme,
-    /// No host between `//` and the next `/`.
+    /// There is no host between `//` and the next `/`.
     NoHost,
-    /// A `[` without its `]`, or no IPv6 address between them.
+    /// A `[` has no matching `]`, or there is no IPv6 address between them.
     Brackets,
-    /// A link-local address without its interface, or with another error.
+    /// A link-local address has no interface, or an address has another error.
     Address(BadAddress),
-    /// A `%` in the host: a secret that contains a `/` or `?`. If it were treated as the host, it would be
-    /// displayed.
+    /// There is a `%` in the host. It probably belongs to a secret that contains a `/` or `?`. If the secret
+    /// were treated as the host, it would be displayed.
     Percent,
-    /// An address from a peer that is too long to display, or has characters that are part of no host name.
+    /// An address from a peer is too long to display, or has characters that are not allowed in a host name.
     PeerAddress,
-    /// Not a port from 1 to 65535.
+    /// The port is not a number from 1 to 65535.
     Port,
-    /// An account without a user name.
+    /// The account has no user name.
     NoUser,
-    /// `DOMAIN%5Cuser@`: in an account, `%` separates the name from the secret, and does not encode a byte.
+    /// The account has the form `DOMAIN%5Cuser@`. In an account, `%` separates the name from the secret, and
+    /// does not encode a byte.
     EncodedUser,
-    /// `user:password@`, as in web URLs.
+    /// The account has the form `user:password@`, as in web URLs.
     Password,
-    /// No target name after the portal.
+    /// There is no target name after the portal.
     NoTarget,
-    /// No LUN after the target's name.
+    /// There is no LUN after the target's name.
     NoLun,
-    /// Not a LUN from 0 to 16383.
+    /// The LUN is not a number from 0 to 16383.
     Lun,
-    /// `%` without two hexadecimal digits, or bytes that are not UTF-8.
+    /// A `%` is not followed by two hexadecimal digits, or the decoded bytes are not UTF-8.
     Encoding,
-    /// An invalid key or value.
+    /// A key or value is invalid.
     Setting(SettingError),
-    /// A session identifier together with several sessions.
+    /// The URL specifies a session identifier together with several sessions.
     Isid,
-    /// A journal file with too small a journal, or a replay rule without a file.
+    /// The journal is too small for a journal file, or there is a replay rule without a file.
     Journal,
 }
 
@@ -154,9 +155,9 @@ impl std::error::Error for UrlError {}
 /// The port that IANA assigned to iSCSI.
 pub const PORT: u16 = 3260;
 const SCHEME: &str = "iscsi://";
-/// The maximum of flat space addressing (SAM-5 4.7.7.4).
+/// The maximum LUN of flat space addressing (SAM-5 4.7.7.4).
 const LUN_MAX: u16 = 16_383;
-/// The longest host name (RFC 1123), and a port.
+/// Maximum length of a peer's address: the longest host name (RFC 1123), and a port.
 const ADDRESS_MAX: usize = 255 + 6;
 
 impl Url {
@@ -186,8 +187,8 @@ impl Portal {
     }
 
     /// Parses an address received from a peer, `HOST[:PORT][,TAG]` (RFC 7143 section 13.8). A link-local
-    /// address has no zone, because zones differ from host to host: it is on the link over which the peer was
-    /// queried.
+    /// address contains no zone, because zones differ from host to host. It gets the zone of the link over
+    /// which the peer was queried, at `asked`.
     pub(crate) fn from_peer(text: &str, asked: SocketAddr) -> Result<Portal, UrlError> {
         let address = text.split_once(',').map_or(text, |(address, _tag)| address);
         let is_wrong = |(at, character): &(usize, char)| *at >= ADDRESS_MAX || !character.is_ascii_graphic();
@@ -218,21 +219,21 @@ impl fmt::Display for Portal {
     }
 }
 
-/// Without the account and the settings: suitable for logs.
+/// Prints the URL without the account and the settings, for logs.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{SCHEME}{}/{}/{}", self.portal, encoded(&self.target), self.lun)
     }
 }
 
-/// Everything before the path, the settings after it, and the path itself.
+/// Parses the portal and the account before the path, and the settings after it. Also returns the path.
 fn front(text: &str) -> Result<(Portal, Settings, UrlPart<'_>), UrlError> {
     let rest = text.strip_prefix(SCHEME).ok_or(UrlError { at: 0, problem: UrlProblem::Scheme })?;
     let rest = UrlPart { at: SCHEME.len(), text: rest };
     let (rest, query) = rest.split_or_end('?');
     let (authority, path) = rest.split_or_end('/');
     let mut settings = Settings::default();
-    // The last @, since a secret may contain one.
+    // The last `@` is the separator, because a secret may contain an `@`.
     let host = match authority.text.rfind('@') {
         Some(at) => {
             settings.account = Some(account(authority.before(at))?);
@@ -263,15 +264,15 @@ fn account(part: UrlPart<'_>) -> Result<Credentials, UrlError> {
     if let Some(colon) = user.text.find(':') {
         return Err(user.after(colon).wrong(UrlProblem::Password));
     }
-    // If treated as a secret, the rest of the name would be rejected as a wrong one.
+    // If the rest of the name were treated as a secret, the target would reject it as wrong.
     if ["5C", "5c", "40"].iter().any(|byte| secret.text.starts_with(byte)) {
         return Err(user.after(user.text.len()).wrong(UrlProblem::EncodedUser));
     }
     Ok(Credentials { name: user.text.to_owned(), secret: Secret::new(secret.decoded()?.as_bytes()) })
 }
 
-/// An address reported by a peer on this interface, `[IPv6]` and any suffix, with the zone added if it needs
-/// one.
+/// Adds the zone to an address that a peer on this interface has reported, if the address needs one. The
+/// address may have the form `[IPv6]` with any suffix.
 pub(crate) fn on_link<'a>(address: &'a str, zone: Option<&str>) -> Cow<'a, str> {
     let inside = address.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     let host = inside.and_then(|(host, rest)| Some((Ipv6Host::on_link(host, Some(zone?)).ok()?, rest)));
@@ -314,7 +315,8 @@ impl<'a> UrlPart<'a> {
         UrlPart { at: self.at + at, text: &self.text[at..] }
     }
 
-    /// The parts before and after the first `separator`; the second is empty if there is none.
+    /// Returns the parts before and after the first `separator`. The second part is empty if there is no
+    /// separator.
     fn split_or_end(self, separator: char) -> (UrlPart<'a>, UrlPart<'a>) {
         match self.text.find(separator) {
             Some(at) => (self.before(at), self.after(at + separator.len_utf8())),
@@ -355,7 +357,7 @@ fn hex(digit: Option<u8>) -> Option<u8> {
     char::from(digit?).to_digit(16).map(|value| value as u8)
 }
 
-/// Characters with a special meaning in a URL are percent-encoded.
+/// Percent-encodes characters with a special meaning in a URL.
 fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.chars() {
@@ -367,13 +369,13 @@ fn encoded(text: &str) -> String {
     encoded
 }
 
-// Settings of a session except its address: credentials, negotiated keys, timeouts and socket options.
+// The settings of a session except its address: credentials, negotiated keys, timeouts and socket options.
 //
 // Every setting has a key for URLs, and all keys are in one table. Underscores and hyphens are equivalent,
 // and libiscsi's names for the same settings are accepted.
 
-/// The settings of a session. The defaults are the fastest for most targets; a target may always insist on
-/// lower values.
+/// The settings of a session. The defaults are the fastest settings for most targets. A target may always
+/// negotiate lower values.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The initiator's iSCSI name.
@@ -390,15 +392,16 @@ pub struct Settings {
     pub secret_file: Option<PathBuf>,
     /// A file with the secret of `target_account`, read at every login.
     pub target_secret_file: Option<PathBuf>,
-    /// The hash algorithms for both, in order of preference. tgt (1.0.85) interprets number 7 as SHA-1, its
-    /// meaning before IANA assigned it to SHA-256, and fails: log in there with MD5 only.
+    /// The hash algorithms for both accounts, in order of preference. tgt (1.0.85) interprets algorithm 7 as
+    /// SHA-1, its meaning before IANA assigned the number to SHA-256, so the login fails. Use only MD5 with
+    /// tgt.
     pub chap: Vec<Algorithm>,
-    /// The offers of a login to the target: among others 1 to 8 connections, or fewer if the target allows
-    /// fewer.
+    /// The offers of a login to the target. The number of connections is 1 to 8, or fewer if the target
+    /// allows fewer.
     pub offers: Offers,
-    /// With many commands outstanding, wake up when a quarter of the responses have arrived, instead of for
-    /// each. This saves CPU time on both sides. A response may wait up to 400 µs for others, so do not use it
-    /// when measuring single responses.
+    /// Whether to wake up when a quarter of the responses have arrived, instead of for each response, while
+    /// many commands are outstanding. This saves CPU time on both sides. A response may wait up to 400 µs for
+    /// others, so do not use this setting to measure single responses.
     pub gather: bool,
     /// Socket options of the connections.
     pub stream: StreamOptions,
@@ -406,23 +409,23 @@ pub struct Settings {
     pub login_time: Duration,
     /// How long a command may take before it times out.
     pub command_time: Duration,
-    /// How often a block device's command is sent if it times out, before its request fails. With one try,
-    /// the request fails at the timeout. With more, the command is aborted first, as required before
-    /// resending it, however long that takes. `None`: once.
+    /// Maximum number of times that a block device sends a command that times out, before the request fails.
+    /// With one try, the request fails at the timeout. With more tries, the command is first aborted, however
+    /// long this takes, because it must have ended before it is resent. `None` means one try.
     pub command_tries: Option<u32>,
     /// How long a target may take to abort a command, before the logical unit is reset.
     pub abort_time: Duration,
-    /// How long a reset of the logical unit may take, before the target is reset; and a reset of the target,
-    /// before the session is dropped.
+    /// How long a reset of the logical unit may take before the target is reset, and how long a reset of the
+    /// target may take before the session is dropped.
     pub reset_time: Duration,
-    /// How long requests wait for a lost session to recover before they fail. Zero: a lost session is not
+    /// How long requests wait for a lost session to recover before they fail. If zero, a lost session is not
     /// recovered.
     pub reconnect_time: Duration,
     /// Idle time after which the target is pinged.
     pub nop_interval: Duration,
     /// Records the last PDUs of each connection.
     pub recorder: FlightRecorder,
-    /// Several sessions for one LUN.
+    /// The settings for several sessions with one LUN.
     pub paths: Multipath,
 }
 
@@ -456,7 +459,7 @@ impl Default for Settings {
 /// An invalid key or value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingError {
-    /// No setting has this name.
+    /// There is no setting with this name.
     Unknown(String),
     /// The value is invalid for the setting.
     Value {
@@ -483,7 +486,8 @@ impl fmt::Display for SettingError {
 
 impl std::error::Error for SettingError {}
 
-/// A setting's name, the values it accepts, and how it is set; `None` for an invalid value.
+/// A setting's name, the values that it accepts, and the function that sets it. The function returns `None`
+/// for an invalid value.
 struct Key {
     name: &'static str,
     also: &'static str,
@@ -505,11 +509,12 @@ const PATHS_MAX: usize = 16;
 const JOURNAL_BYTES_MAX: u64 = 4 << 30;
 const YES_NO: &str = "yes or no";
 const DIGEST: &str = "none or crc32c";
-/// RFC 7143 sections 13.12 to 13.14: "A number from 512 to (2**24 - 1)".
+/// The range of lengths (RFC 7143 sections 13.12 to 13.14: "A number from 512 to (2**24 - 1)").
 const BYTES: &str = "a number of bytes from 512 to 16777215";
 const SECONDS: &str = "a time from 1s to 1h, such as 15 or 2min";
 
-/// `also` is libiscsi's name, if that differs. Secrets that are not part of `user%secret` also have keys.
+/// All settings. `also` is libiscsi's name of a setting, if it differs. Secrets that are not part of
+/// `user%secret` also have keys.
 const KEYS: &[Key] = &[
     key("initiator", "initiator-name", "an iSCSI name", |s, v| {
         s.initiator = Name::to_send(v).ok()?.to_string();
@@ -567,7 +572,7 @@ const KEYS: &[Key] = &[
         put(&mut s.stream.receive_buffer_bytes, number(v, 1, i32::MAX as u32).map(Some))
     }),
     key("tcp-segment", "", "a number of bytes from 88 to 32767", |s, v| {
-        // Linux's limits: TCP_MIN_MSS and MAX_TCP_WINDOW of net/tcp.h.
+        // The limits of Linux: TCP_MIN_MSS and MAX_TCP_WINDOW in net/tcp.h.
         put(&mut s.stream.segment_bytes, number(v, 88, 32_767).map(Some))
     }),
     key(
@@ -690,7 +695,7 @@ fn seconds(value: &str) -> Option<Duration> {
     time(value, 1, 3600)
 }
 
-/// A time in this range of seconds, with or without a unit.
+/// Parses a time in this range of seconds, with or without a unit.
 fn time(value: &str, least: u64, most: u64) -> Option<Duration> {
     let Time(time) = value.parse().ok()?;
     (Duration::from_secs(least)..=Duration::from_secs(most)).contains(&time).then_some(time)
@@ -700,19 +705,19 @@ fn time(value: &str, least: u64, most: u64) -> Option<Duration> {
 //
 // A command that does not end is escalated by one [`EscalationStep`] at a time: its requester gets an error,
 // then the target is asked to abort the task, to reset its logical unit, and to reset itself. Finally the
-// session is dropped and reinstated, which ends all tasks. Each step has the timeout of the settings. SAM-5
-// leaves the order to initiators; this is that of open-iscsi's error handler.
+// session is dropped and reinstated, which ends all tasks. The settings contain the timeout of each step.
+// SAM-5 leaves the order of the steps to initiators; this order is that of open-iscsi's error handler.
 
 /// The timeouts of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// For a command.
+    /// The timeout of a command.
     pub command: Duration,
-    /// How often a block device sends a command that times out.
+    /// Maximum number of times that a block device sends a command that times out.
     pub tries: u32,
-    /// For aborting it.
+    /// The timeout of an abort.
     pub abort: Duration,
-    /// For a reset.
+    /// The timeout of a reset.
     pub reset: Duration,
     /// How long requests wait for a lost session.
     pub reconnect: Duration,
@@ -721,7 +726,7 @@ pub struct Timeouts {
 /// Steps of the escalation for a command that does not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EscalationStep {
-    /// None: its timeout has not expired.
+    /// No step: the command's timeout has not expired.
     Wait,
     /// ABORT TASK.
     AbortTask,
@@ -750,8 +755,9 @@ impl Timeouts {
         }
     }
 
-    /// Total time limit of a request after its first try has failed: one outage, and its tries. It covers all
-    /// waits of a request, so a session that is lost repeatedly cannot delay a request forever.
+    /// Total time limit of a request after its first try has failed. It allows for one outage and all tries.
+    /// The limit covers all waits of a request, so a session that is lost repeatedly cannot delay a request
+    /// forever.
     pub fn request(&self) -> Duration {
         let escalation = if self.tries > 1 { self.abort + self.reset * 3 } else { Duration::ZERO };
         self.reconnect.saturating_add((self.command + escalation).saturating_mul(self.tries.max(1)))
@@ -770,7 +776,8 @@ impl Timeouts {
 }
 
 impl EscalationStep {
-    /// The next step. The last is repeated: a session that does not end when dropped is dropped again.
+    /// The next step. The last step is repeated: a session that does not end when it is dropped is dropped
+    /// again.
     pub fn next(self) -> EscalationStep {
         match self {
             EscalationStep::Wait => EscalationStep::AbortTask,
@@ -786,11 +793,11 @@ impl EscalationStep {
 /// Several sessions with one LUN, over one or more portals of its target ([`crate::open_paths`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Multipath {
-    /// Number of concurrent sessions, 1 to 64; `None`: one for each path.
+    /// Number of concurrent sessions, 1 to 64; `None` for one session for each path.
     pub sessions: Option<u16>,
     /// Other portals of the target, in addition to the URL's portal.
     pub addresses: Vec<Portal>,
-    /// Local addresses: the first is for the portal of the URL, the others are for its other portals in
+    /// Local addresses. The first is used for the URL's portal, and the others for the other portals, in
     /// order.
     pub sources: Vec<SocketAddr>,
     /// How long a write of a lost session delays newer writes to its blocks, if no login can end that
@@ -801,14 +808,14 @@ pub struct Multipath {
     /// A file to which the journal is also written, for the next process. With it, even a single session uses
     /// `open_paths`.
     pub journal_file: Option<PathBuf>,
-    /// How unflushed writes in the file from an earlier process are treated; `None`: they are replayed where
-    /// that is safe.
+    /// How to treat unflushed writes of an earlier process in the file; `None` to replay them if that is
+    /// safe.
     pub journal_replay: Option<ReplayRule>,
-    /// Other writers to the LUN.
+    /// Which other hosts write to the LUN.
     pub writers: Writers,
 }
 
-/// A smaller journal would cause constant flushes because of its file.
+/// Minimum size of a journal with a file. A smaller file would cause constant flushes.
 const JOURNAL_BYTES_LEAST: usize = 64 << 10;
 
 impl Default for Multipath {
@@ -817,7 +824,7 @@ impl Default for Multipath {
             sessions: None,
             addresses: Vec::new(),
             sources: Vec::new(),
-            // The same as for NBD's channels.
+            // These values are the same as for NBD's channels.
             quarantine: Duration::from_secs(10),
             journal_bytes: 64 << 20,
             journal_file: None,
@@ -828,7 +835,7 @@ impl Default for Multipath {
 }
 
 impl Multipath {
-    /// Whether there are, or may be, several sessions.
+    /// Whether the settings require or allow several sessions.
     pub fn are_several(&self) -> bool {
         self.sessions.is_some_and(|count| count > 1)
             || !self.addresses.is_empty()
@@ -919,7 +926,7 @@ mod tests {
             assert_eq!(url.portal, Portal { host: "fe80::1%eth0".to_owned(), port: 3261 });
             assert_eq!(url.to_string(), "iscsi://[fe80::1%eth0]:3261/iqn.x:y/0");
         }
-        // Interface 1 is the loopback.
+        // Interface 1 is the loopback interface.
         for zone in ["%1", "%251"] {
             let mut settings = Settings::default();
             settings.set("source", &format!("fe80::1{zone}")).expect("an address");

@@ -1,4 +1,4 @@
-//! A LUN behind a scripted target that replaces it, holds writes, and loses its session.
+//! Tests of a LUN of a scripted target, which replaces the LUN, delays writes, and loses its session.
 
 use std::future::{poll_fn, ready};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -18,11 +18,11 @@ use reactor::{Alone, block_on};
 struct Script {
     /// The last byte of the LUN's name.
     name: u8,
-    /// ADDITIONAL SENSE CODE and QUALIFIER of the next unit attention.
+    /// The ADDITIONAL SENSE CODE and QUALIFIER of the next unit attention.
     attention: Option<(u8, u8)>,
-    /// The LUN was removed.
+    /// Whether the LUN was removed.
     is_gone: bool,
-    /// Writes time out, or get no response at all.
+    /// Whether writes time out. If `holds` is set, they get no response at all.
     times_out: bool,
     holds: bool,
     /// The number of writes sent.
@@ -34,7 +34,7 @@ struct Scripted {
     script: Mutex<Script>,
     session: AtomicU64,
     is_lost: AtomicBool,
-    /// Cancelled commands may still be executed, with no known end.
+    /// Whether cancelled commands may still be executed. With `is_unsettled`, their end cannot be determined.
     is_busy: AtomicBool,
     is_unsettled: AtomicBool,
 }
@@ -218,7 +218,7 @@ fn a_reset_of_the_same_lun_is_passed_over() {
     });
 }
 
-/// Targets execute commands in any order, and abort one at any time.
+/// Targets may execute commands in any order, and complete an abort at any time.
 #[test]
 fn a_write_waits_until_one_of_its_blocks_that_timed_out_has_ended() {
     with_lun(async |lun, target| {

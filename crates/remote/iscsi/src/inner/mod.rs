@@ -36,33 +36,34 @@ use crate::url::{EscalationStep, Timeouts};
 pub(crate) struct SessionInner {
     pub(crate) machine: Machine,
     pub(crate) tasks: Tasks,
-    /// Time of the last iteration: precise enough for deadlines of seconds, without a system call.
+    /// Time of the last iteration. It is precise enough for deadlines of seconds, and saves a system call.
     pub(crate) now: Instant,
     pub(crate) timeouts: Timeouts,
     state: SessionState,
     connections: Vec<LiveConnection>,
-    /// Requests that wait for room in the command window, or for the session. A request that is polled again
-    /// adds another waker. [`Self::pass_time`] wakes them all, so a superfluous waker delays another request
-    /// at most until then.
+    /// Requests that wait for space in the command window, or for the session. A request that is polled again
+    /// adds another waker. [`Self::pass_time`] wakes all of them, so a superfluous waker delays another
+    /// request at most until then.
     waiting: VecDeque<Waker>,
-    /// A final logout was requested.
+    /// Whether a final logout was requested.
     is_leaving: bool,
     /// Deadline for the response to a logout that the target requested. After it, all connections are closed.
     logout_due: Option<Instant>,
-    /// The target confirmed the logout: no command is outstanding.
+    /// Whether the target has confirmed the logout, so that no command is outstanding.
     is_logged_out: bool,
-    /// Commands lost with connections since the session began or was last restarted. Includes those lost
-    /// while other connections remained.
+    /// Number of commands lost with connections since the session began or was last restarted. Includes
+    /// commands that were lost while other connections remained.
     lost_commands: usize,
-    /// Those that may change something and that the target may still execute. A confirmed logout of its
-    /// connection or of the session settles a command, and so does a reinstatement.
+    /// Number of these lost commands that may change something and that the target may still execute. A
+    /// confirmed logout of the command's connection or of the session settles a command, and so does a
+    /// reinstatement.
     unsettled: usize,
-    /// Woken when the session is over.
+    /// Tasks to wake when the session is over.
     ended: Vec<Waker>,
-    /// Lost connections are reset, so that their data is no longer delivered: no session will replace this
-    /// one.
+    /// Whether lost connections are reset, so that their data is no longer delivered. Set if no session will
+    /// replace this one.
     pub(crate) resets_lost: bool,
-    /// Why its last connection ended.
+    /// Why the session's last connection ended.
     pub(crate) last_ending: Option<String>,
     text: TextExchange,
     functions: Callers<TmfId, TaskManagementResult>,
@@ -70,7 +71,7 @@ pub(crate) struct SessionInner {
     pub(crate) meter: Meter,
     /// Unflushed writes, shared with the devices that sent them.
     caches: Arc<Caches>,
-    /// Shared with units whose commands fail for want of a registration.
+    /// Registrations, shared with units whose commands fail if a registration is missing.
     registrations: Arc<Registrations>,
 }
 
@@ -119,8 +120,8 @@ impl SessionInner {
 
 // Task management functions requested by a caller (SAM-5 clause 7, RFC 7143 section 11.5).
 //
-// The session's own functions abort dropped commands. No task waits for their response: the end of the
-// command is the result.
+// The session also sends functions itself, to abort dropped commands. No task waits for the responses to
+// these functions, because the end of the command is sufficient.
 
 /// A task management function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
@@ -134,8 +135,8 @@ pub enum Management {
     /// Ends an auto contingent allegiance.
     #[display("CLEAR ACA")]
     ClearAca(Lun),
-    /// Ends all commands on a logical unit and resets it to its power-on state. Persistent reservations stay,
-    /// those by RESERVE(6) do not.
+    /// Ends all commands on a logical unit and resets it to its power-on state. Persistent reservations
+    /// remain, but reservations by RESERVE(6) do not.
     #[display("LOGICAL UNIT RESET")]
     LogicalUnitReset(Lun),
     /// Resets all logical units.
@@ -170,7 +171,8 @@ impl Management {
         }
     }
 
-    /// "Reserved" for the functions that concern the whole target (RFC 7143 section 11.5.3).
+    /// The LUN field of the function. It is reserved for functions that concern the whole target (RFC 7143
+    /// section 11.5.3).
     pub(crate) fn lun(self) -> Lun {
         match self {
             Management::AbortTaskSet(lun)
@@ -185,7 +187,7 @@ impl Management {
     }
 }
 
-// NOP-Outs of a caller, to measure round-trip times and check data.
+// NOP-Outs that a caller requests, to measure round-trip times and check data.
 //
 // The session's keepalive pings are sent by the state machine, without a waiting caller.
 
@@ -199,7 +201,7 @@ pub struct Pong {
     pub data: Vec<u8>,
 }
 
-/// Outstanding functions or pings, each with the caller that waits for its response.
+/// Outstanding functions or pings, each with the sender for its response.
 struct Callers<Id, T>(Vec<(Id, Sender<T>)>);
 
 impl<Id, T> Default for Callers<Id, T> {
@@ -216,31 +218,31 @@ impl<Id: PartialEq, T: Send> Callers<Id, T> {
         receiver
     }
 
-    /// Delivers the response; without one the receiver is closed.
+    /// Delivers a response. If there is none, the receiver is closed.
     fn answer(&mut self, id: &Id, answer: Option<T>) {
         let Some(place) = self.0.iter().position(|(asked, _)| asked == id) else { return };
         let (_, sender) = self.0.swap_remove(place);
         if let Some(answer) = answer {
-            let _ = sender.send(answer); // the caller may have been dropped
+            let _ = sender.send(answer); // fails if the caller was dropped
         }
     }
 }
 
 // Requests other than commands: task management functions, pings, and SendTargets.
 
-/// The text exchange. There is at most one: [`SessionInner::ask_for_targets`] replaces an earlier one, whose
-/// caller is not woken. A response is not matched to its request.
+/// The text exchange. There is at most one at a time: [`SessionInner::ask_for_targets`] replaces an earlier
+/// exchange, whose caller is not woken. Responses are not matched to requests.
 pub(crate) enum TextExchange {
     /// No exchange, or its connection was lost.
     Idle,
-    /// With the waker of the caller, once it has polled.
+    /// A request was sent. Contains the waker of the caller, once it has polled.
     Sent(Option<Waker>),
-    /// The text has not been fetched yet.
+    /// The response was received, and not fetched yet.
     Received(Vec<u8>),
 }
 
 impl SessionInner {
-    /// Sends a task management function; the receiver gets the response. It is closed without one if the
+    /// Sends a task management function. The receiver gets the response, and is closed without one if the
     /// connection is lost.
     pub(crate) fn manage(
         &mut self,
@@ -254,7 +256,7 @@ impl SessionInner {
         Ok(answer)
     }
 
-    /// Pings the target over one connection or over any; the receiver gets the returned data. It is closed
+    /// Pings the target over one connection or over any. The receiver gets the returned data, and is closed
     /// without any if the connection is lost.
     pub(crate) fn ping(&mut self, cid: Option<Cid>, data: &[u8]) -> Result<Receiver<Vec<u8>>, CommandError> {
         let by = self.connections.iter().find(|connection| cid.is_none_or(|cid| connection.cid == cid));
@@ -290,7 +292,8 @@ impl SessionInner {
     }
 }
 
-// The connections of a session: added, lost and removed, and the effect on the session.
+// The connections of a session: adds and removes connections, and handles the effect of a loss on the
+// session.
 
 /// The part of a live connection that other tasks need.
 pub(crate) struct LiveConnection {
@@ -302,7 +305,7 @@ pub(crate) struct LiveConnection {
     pub(crate) ending: Option<Ending>,
     /// Wakes the connection's task.
     pub(crate) task: Option<Waker>,
-    /// For its addresses and its path.
+    /// The connection's stream, which reports its addresses and its path.
     stream: Option<Rc<dyn Stream>>,
 }
 
@@ -321,16 +324,16 @@ impl LiveConnection {
 /// How a session was restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Restart {
-    /// In the same portal group: the target has ended all earlier commands.
+    /// The session was restarted in the same portal group, so the target has ended all earlier commands.
     Reinstated,
-    /// In another one: earlier commands may still be executed.
+    /// The session was restarted in another portal group, so earlier commands may still be executed.
     Moved,
 }
 
 /// An outage of the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Outage {
-    /// Its length.
+    /// The length of the outage.
     pub(crate) away: Duration,
     /// Commands lost with connections since the previous restart, during this outage or before.
     pub(crate) commands: usize,
@@ -386,7 +389,7 @@ impl SessionInner {
         self.connection(id).map_or(0, |connection| connection.under_way)
     }
 
-    /// Takes the reason why a connection must be closed now; `None` if it stays.
+    /// Takes the reason why a connection must be closed now; `None` if it stays open.
     pub(crate) fn ending_of(&mut self, id: ConnectionId) -> Option<Ending> {
         self.connection(id)?.ending.take()
     }
@@ -432,33 +435,34 @@ impl SessionInner {
         !self.is_leaving && !self.timeouts.reconnect.is_zero()
     }
 
-    /// The session is over; all waiting tasks are woken. `settled` if the target can no longer execute any of
-    /// its commands.
+    /// Ends the session, and wakes all waiting tasks. `settled` is true if the target can no longer execute
+    /// any of the session's commands.
     fn end(&mut self, settled: bool) {
         self.state.end(settled);
         self.waiting.drain(..).for_each(Waker::wake);
         self.ended.drain(..).for_each(Waker::wake);
     }
 
-    /// Logs out lost connections over an open connection, so that the commands of the lost connections are
-    /// settled.
+    /// Logs out lost connections over an open connection. The logout settles the commands of the lost
+    /// connections.
     pub(crate) fn settle_losses(&mut self) {
         let Some(via) = self.connections.first().map(|connection| connection.id) else { return };
         while let Some(cid) = self.state.next_to_settle() {
             if !self.machine.log_out_other(self.now, via, cid) {
-                // The open connection is also logging out, and the end of the session settles the lost ones.
+                // The open connection is also logging out. The end of the session will settle the lost
+                // connections.
                 return self.state.settling_failed(cid);
             }
         }
     }
 
-    /// The session was restarted, with this state machine. All its connections must have been removed. Wakes
+    /// Restarts the session with this state machine. All earlier connections must have been removed. Wakes
     /// the requests that wait for the session.
     pub(crate) fn restart(&mut self, now: Instant, machine: Machine, how: Restart) -> Outage {
         debug_assert!(self.connections.is_empty(), "a session restarts when all connections are lost");
         self.now = now;
         let before = std::mem::replace(&mut self.machine, machine);
-        // A target that confirmed a logout has ended all commands.
+        // If the target has confirmed a logout, it has ended all commands.
         let unsettled = if std::mem::take(&mut self.is_logged_out) { 0 } else { self.unsettled };
         self.unsettled = 0;
         let (unsettled, orphaned) = match how {
@@ -498,8 +502,8 @@ impl SessionInner {
         Poll::Pending
     }
 
-    /// Ends the session by a final logout, without waiting for the response. Without a connection, the
-    /// session is over immediately.
+    /// Ends the session by a final logout, without waiting for the response. If the session has no
+    /// connection, it is over immediately.
     pub(crate) fn log_out(&mut self) {
         self.is_leaving = true;
         match self.connections.first().map(|connection| connection.id) {
@@ -509,7 +513,7 @@ impl SessionInner {
         self.wake_connections();
     }
 
-    /// The target requested the logout. The session is restarted after it.
+    /// Logs out because the target has requested it. The session is restarted after the logout.
     pub(crate) fn log_out_for_now(&mut self, by: ConnectionId) {
         self.machine.log_out(self.now, by, LogoutReason::CloseSession);
         // A repeated request does not extend the deadline.
@@ -550,11 +554,11 @@ impl SessionInner {
 
 /// The result of a submission.
 pub(crate) enum Submitted {
-    /// Sent, with its data.
+    /// The command was passed to the state machine, with its data.
     Sent(Ticket),
-    /// No room in the window, or the session is down or about to log out. The waker is registered.
+    /// The window has no space, or the session is down or about to log out. The waker is registered.
     NoRoom,
-    /// It was not sent.
+    /// The command was not sent.
     Failed(CommandError),
 }
 
@@ -567,8 +571,9 @@ impl SessionInner {
         }
     }
 
-    /// Submits a command to the state machine, on the connection with the fewest outstanding commands. If it
-    /// must wait for room or for the session, registers `waker`; the caller then submits it again.
+    /// Submits a command to the state machine, on the connection with the fewest outstanding commands. If the
+    /// command must wait for space or for the session, registers `waker`, and the caller must then submit the
+    /// command again.
     pub(crate) fn submit(&mut self, spec: &mut CommandSpec, waker: &Waker) -> Submitted {
         let lengths = (u32::try_from(spec.transfer.in_bytes()), u32::try_from(spec.transfer.out_bytes()));
         let (Ok(read_bytes), Ok(write_bytes)) = lengths else {
@@ -600,7 +605,7 @@ impl SessionInner {
                     NewTask { id, connection: connection.id, lun, transfer, until, waits_for_end, account };
                 Submitted::Sent(self.tasks.insert(beginning, waker.clone()))
             }
-            // The target requested the logout of this connection: the session will be restarted.
+            // The target has requested the logout of this connection, so the session will be restarted.
             Err(SubmitError::NotConnected) if self.will_reconnect() => {
                 self.waiting.push_back(waker.clone());
                 Submitted::NoRoom
@@ -615,13 +620,14 @@ impl SessionInner {
         }
     }
 
-    /// How long a request that has waited since `since` has waited since the session was last restored. Zero
-    /// while the session is down.
+    /// The time for which a request, which has waited since `since`, has waited since the session was last
+    /// restored. Zero while the session is down.
     pub(crate) fn waited(&self, since: Instant) -> Duration {
         self.state.waited(since, self.now)
     }
 
-    /// The requester was dropped: the command is aborted, and escalated if the abort does not end it in time.
+    /// Aborts a command whose requester was dropped. If the abort does not end the command in time, it is
+    /// escalated.
     pub(crate) fn abandon(&mut self, ticket: Ticket) {
         if let Some(task) = self.tasks.orphan(ticket, self.now + self.timeouts.abort) {
             self.abort(task);
@@ -646,8 +652,8 @@ impl SessionInner {
         }
     }
 
-    /// Processes expired timeouts: those of the state machine, of commands, and of requests that wait for
-    /// room or for the session.
+    /// Processes expired timeouts of the state machine, of commands, and of requests that wait for space or
+    /// for the session.
     pub(crate) fn pass_time(&mut self, now: Instant) {
         self.now = now;
         self.machine.handle_timeout(now);
@@ -750,9 +756,10 @@ impl SessionInner {
         }
     }
 
-    /// The target has responded to the logout of a lost connection. If it cannot log it out, all connections
-    /// are closed: reinstating the session ends all of its tasks. `None`: the connection that carried the
-    /// logout was lost too, and another one repeats it.
+    /// Processes the response to the logout of a lost connection. If the target cannot log the connection
+    /// out, all connections are closed, because reinstating the session ends all of its tasks. If `result` is
+    /// `None`, the connection that carried the logout was also lost, and another connection repeats the
+    /// logout.
     pub(crate) fn connection_logged_out(&mut self, cid: Cid, result: Option<LogoutResult>) {
         match result {
             Some(LogoutResult::Success | LogoutResult::CidNotFound) => {
@@ -769,8 +776,9 @@ impl SessionInner {
         }
     }
 
-    /// Section 11.9.1: after a request to log out, "this Async Message MUST be sent on the same connection as
-    /// the one requesting to be logged out"; Parameter2 of the others is Time2Wait.
+    /// Handles an asynchronous message (RFC 7143 section 11.9.1). For a request to log out, "this Async
+    /// Message MUST be sent on the same connection as the one requesting to be logged out". In the other
+    /// messages, Parameter2 is Time2Wait.
     fn handle_message(&mut self, connection: ConnectionId, message: &AsyncMessage, sense: &[u8]) {
         tracing::debug!(?message, "asynchronous message from the target");
         match message.event {
@@ -806,7 +814,7 @@ impl SessionInner {
     }
 }
 
-/// The error for the requester.
+/// Converts a failure to the error for the requester.
 fn meaning(failure: Failure) -> CommandError {
     match failure {
         Failure::ConnectionLost => CommandError::ConnectionLost,

@@ -1,4 +1,4 @@
-//! A session without sockets: the tests inspect the state machine's PDUs, most of which get no response.
+//! Tests of a session without sockets. They inspect the state machine's PDUs, most of which get no response.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -82,7 +82,7 @@ impl Scene {
         }
     }
 
-    /// The PDUs sent at `seconds` after the beginning: operations, and functions by name.
+    /// The PDUs sent at `seconds` after the start: the operations, and the names of functions.
     fn said_at(&mut self, seconds: u32) -> Vec<String> {
         let now = self.begun + SECOND * seconds;
         self.inner.pass_time(now);
@@ -98,14 +98,14 @@ impl Scene {
         said
     }
 
-    /// Sends the PDUs due at the beginning. Returns the tags of the commands, in order.
+    /// Sends the PDUs that are due at the start. Returns the tags of the commands, in order.
     fn sent(&mut self) -> Vec<Itt> {
         let (id, now) = (self.connections[0], self.begun);
         let sent = std::iter::from_fn(|| self.inner.machine.poll_transmit(now, id));
         sent.map(|transmit| ScsiCommand::parse(&transmit.header).expect("a command").itt).collect()
     }
 
-    /// The target responds to a command with GOOD, as its `stat_sn`th response.
+    /// The target responds to a command with GOOD. This is its response number `stat_sn`.
     fn answer_at(&mut self, seconds: u32, itt: Itt, stat_sn: u32) {
         let numbers = TargetNumbers { stat_sn: Sn(stat_sn), exp_cmd_sn: Sn(1 + stat_sn), max_cmd_sn: Sn(64) };
         let response = ScsiResponse {
@@ -150,7 +150,7 @@ fn a_command_that_does_not_end_is_climbed_after() {
     assert!(matches!(scene.inner.ending_of(id), Some(Ending::Unresponsive)));
 }
 
-/// A link so slow that five responses take 100 s, in the order of the commands.
+/// The link is so slow that five responses, in the order of the commands, take 100 s.
 #[test]
 fn a_command_is_waited_for_while_the_answers_to_earlier_ones_come() {
     let mut scene = scene(1);
@@ -339,7 +339,7 @@ fn a_target_that_does_not_answer_the_logout_it_asks_for_loses_the_session() {
     assert!(matches!(scene.inner.ending_of(scene.connections[0]), Some(Ending::Unresponsive)));
 }
 
-/// A target that closes the connection and is unavailable for a while has not ignored the logout.
+/// A target that closes the connection, and is then unavailable for a while, has not ignored the logout.
 #[test]
 fn a_logout_is_due_no_more_when_the_session_has_ended() {
     let mut scene = scene(1);

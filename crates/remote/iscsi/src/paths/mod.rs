@@ -8,11 +8,12 @@
 //!                         Path ──► RemoteLun ──► a session of its own
 //! ```
 //!
-//! - `Portals` logs in, ends lost sessions, and verifies that every path leads to the opened LUN.
+//! - `Portals` logs in, terminates lost sessions, and verifies that every path leads to the opened LUN.
 //! - `path` is one session with the LUN and its access state (ALUA).
 //! - `path::Asked` is a request that can be sent more than once.
 //!
-//! The keys of [`Multipath`] select it. A URL without them opens a single session with [`crate::open`].
+//! The URL keys of [`Multipath`] select this mode. A URL without them opens a single session with
+//! [`crate::open`].
 
 mod path;
 
@@ -49,23 +50,23 @@ use crate::verbs::{Identity, Unit, VerbError};
 
 use crate::probe::LunReference;
 
-/// A LUN over several sessions, usable from any thread that runs a reactor. Its sessions run on the thread
-/// that opened it, and log out when it is dropped.
+/// A LUN over several sessions. It can be used from any thread that runs a reactor. Its sessions run on the
+/// thread that opened it, and log out when it is dropped.
 pub struct MultipathLun {
     channels: Resident<Channels<Portals>>,
     common: Arc<Common>,
     geometry: Geometry,
     profile: Profile,
     losses: LossCounter,
-    /// The common identity of all paths, if it distinguishes the LUN.
+    /// The LUN's identity, which is the same over all paths, if it distinguishes the LUN from others.
     identity: Option<String>,
 }
 
 /// Logs in over the paths of `url`, and attaches its LUN. Its sessions run on this thread's reactor, which
-/// must keep running while the LUN is in use. Resolving a host name blocks the thread; addresses do not.
+/// must keep running while the LUN is in use.
 ///
 /// # Errors
-/// If no path has a session: the reason of the last failure.
+/// No path could open a session. The error is that of the last failure.
 pub async fn open_paths(url: &Url, random: Random) -> Result<MultipathLun, OpenError> {
     let common = Arc::new(Common::default());
     let portals = Portals::new(url, random, Arc::clone(&common));
@@ -83,9 +84,9 @@ pub async fn open_paths(url: &Url, random: Random) -> Result<MultipathLun, OpenE
         timeout: settings.command_time + settings.reconnect_time,
         quarantine,
         journal_bytes,
-        // Whatever the mode pages report: they can change.
+        // The mode pages are not used, because the cache mode can change.
         is_volatile: true,
-        // The cache belongs to the logical unit, not to the port.
+        // All paths share the cache, because it belongs to the logical unit, not to a port.
         is_coherent: true,
         writers,
         session,
@@ -165,7 +166,7 @@ impl MultipathLun {
     }
 }
 
-/// The block device's error for a failure.
+/// Converts a failure to a block device's error.
 fn error(failed: Failed<DeviceError>) -> DeviceError {
     match failed {
         Failed::Server(error) => error,
@@ -251,8 +252,8 @@ impl BlockDevice for MultipathLun {
         })
     }
 
-    /// A target reports events only in responses to commands: any command will do. The response may report a
-    /// changed capacity.
+    /// Sends a command, because targets report events only in the response to a command. The response may
+    /// report a changed capacity.
     fn refresh(&self) -> Pending<'_, ()> {
         Box::pin(async move { self.ask(What::Probe, None).await.map(drop) })
     }
@@ -265,14 +266,14 @@ impl BlockDevice for MultipathLun {
     }
 }
 
-// How paths are connected: which portal, which initiator port, and which LUN.
+// Connects paths: selects the portal and the initiator port, and verifies the LUN.
 //
 // Each session has its own ISID, so that one target port can have several sessions. A lost session certainly
 // ends when the same initiator port logs in to the same target port again (RFC 7143 section 6.3.5: the target
 // terminates all its tasks first). So a new session uses the ISID of a lost session of the same portal. Other
 // lost sessions of the same target port, which may have several portals, are ended by a login and a logout
-// each. A session lost at another target port cannot be ended this way: `failover` holds back newer writes to
-// its blocks until that port is available again, or for a quarantine.
+// each. A session lost at another target port cannot be ended this way: `failover` delays newer writes to the
+// blocks of its outstanding writes until that port is available again, or for a quarantine.
 
 /// The portals of a LUN.
 pub(crate) struct Portals {
@@ -293,13 +294,13 @@ struct Made {
     isid: Isid,
     path: usize,
     leading: LeadingLogin,
-    /// A new session is about to end it.
+    /// Whether a new session is about to end this session.
     is_taken: bool,
-    /// The target has terminated its tasks.
+    /// Whether the target has terminated the session's tasks.
     has_ended: bool,
 }
 
-/// More sessions than can still need to be ended: the oldest have certainly ended.
+/// Maximum number of sessions in `made`. It is so large that the oldest sessions have certainly ended.
 const MADE_MAX: usize = 1024;
 
 /// Lost sessions that a new one is about to end.
@@ -321,8 +322,8 @@ impl Drop for Taken<'_> {
 }
 
 impl Url {
-    /// URLs of a single session with the same LUN, one for each path: each portal, from its own source
-    /// address if the URL names them.
+    /// URLs with a single session for the same LUN, one for each path. Each path is a portal, with its own
+    /// source address if the URL names source addresses.
     pub fn paths(&self) -> Vec<Url> {
         let Multipath { addresses, sources, .. } = &self.settings.paths;
         let portals: Vec<&Portal> = std::iter::once(&self.portal).chain(addresses).collect();
@@ -339,11 +340,11 @@ impl Url {
 }
 
 impl Portals {
-    /// The portals of a URL, each from its own source address if the URL names them.
+    /// The portals of a URL, each with its own source address if the URL names source addresses.
     pub(crate) fn new(url: &Url, random: Random, common: Arc<Common>) -> Portals {
-        // Sessions are not reinstated: another replaces a lost one. A command that does not end is aborted,
-        // however many attempts that takes. Until it has ended, it must not be sent over another path and
-        // forgotten here.
+        // Sessions are not reinstated: a new session replaces a lost one. A command that does not end is
+        // aborted, with as many attempts as necessary, because it must have ended before it is sent over
+        // another path.
         let path = |Url { portal, settings, .. }: Url| {
             (portal, Settings { reconnect_time: Duration::ZERO, command_tries: Some(u32::MAX), ..settings })
         };
@@ -368,7 +369,7 @@ impl Portals {
         self.reference.get()
     }
 
-    /// The first session, over the first path that works.
+    /// Opens the first session, over the first path that works.
     pub(crate) async fn first(&self, name: Name) -> Result<(usize, Connected<Path>), OpenError> {
         let mut failure = None;
         for path in 0..self.paths.len() {
@@ -410,7 +411,7 @@ impl Portals {
         }
         let access = access(&lun.unit()).await.map_err(|error| failed("INQUIRY", error))?;
         let mut made = self.made.borrow_mut();
-        // The state of sessions no longer in the map is unknown.
+        // A session that is no longer in the map counts as not ended, because its state is unknown.
         let has_ended = |number: &&u64| made.get(*number).is_some_and(|made| made.has_ended);
         let (ended, not_ended): (Vec<u64>, Vec<u64>) = ended.iter().partition(has_ended);
         for number in ended {
@@ -427,7 +428,7 @@ impl Portals {
         Ok(Connected { link, fences: true, not_ended, start })
     }
 
-    /// The lost sessions that no other connection is about to end.
+    /// Takes the lost sessions that no other connection is about to end.
     fn take(&self, ended: &[u64]) -> Taken<'_> {
         let mut made = self.made.borrow_mut();
         let mut lost = Vec::new();
@@ -479,7 +480,8 @@ impl Unit {
     }
 }
 
-/// A target that rejects the command does not support it, whatever INQUIRY reports.
+/// Converts a rejection to `None`: a target that rejects the command does not support it, whatever INQUIRY
+/// reports.
 fn unless_refused<T>(error: VerbError) -> Result<Option<T>, VerbError> {
     match error {
         VerbError::Lost(_) => Err(error),
@@ -514,7 +516,7 @@ impl Transport for Portals {
         Asked::new(What::Read(Extent::new(range.start >> block_shift, blocks)), block_shift)
     }
 
-    /// The LUN splits longer reads.
+    /// There is no maximum, because the LUN splits long reads.
     fn read_bytes_max(&self) -> u64 {
         u64::MAX
     }

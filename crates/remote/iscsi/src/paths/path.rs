@@ -20,10 +20,10 @@ use scsi::{AccessState, PortGroup};
 use crate::lun::RemoteLun;
 use crate::session::Session;
 
-/// What all paths report about the LUN.
+/// Data about the LUN that all paths share.
 #[derive(Debug, Default)]
 pub(crate) struct Common {
-    /// Capacity in blocks: a LUN may grow while it is in use.
+    /// Capacity in blocks. It is atomic because a LUN may grow while it is in use.
     pub(crate) blocks: AtomicU64,
     /// Losses of acknowledged writes, on any path.
     pub(crate) losses: LossCounter,
@@ -31,11 +31,11 @@ pub(crate) struct Common {
 
 /// Interval at which the access state of an unusable path is queried.
 const ACCESS_TICK: Duration = Duration::from_secs(1);
-/// Interval for other paths, in multiples of [`ACCESS_TICK`]: a target need not report a change on its own
-/// initiative.
+/// Interval at which the access state of usable paths is queried, in multiples of [`ACCESS_TICK`]. It is
+/// queried because a target need not report a change.
 const ACCESS_TICKS: u64 = 5;
 
-/// How often a request past its deadline is checked.
+/// Interval at which a request past its deadline is checked.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A session with the LUN.
@@ -45,7 +45,7 @@ pub(crate) struct Path {
     common: Arc<Common>,
     /// The numbers of resets and losses reported by the target before the session started.
     told: (u64, u64),
-    /// The target port group of its port, if the target reports access states (ALUA).
+    /// The target port group of the session's port, if the target reports access states (ALUA).
     group: Option<u16>,
     inner: RefCell<Inner>,
 }
@@ -59,7 +59,7 @@ struct Inner {
     claims: BTreeMap<u64, Claim>,
     next_claim: u64,
     rank: Option<u8>,
-    /// A query of the access state is outstanding.
+    /// Whether a query of the access state is outstanding.
     is_asking: bool,
     watching: Vec<Waker>,
 }
@@ -98,7 +98,7 @@ impl Path {
         failover::watch(&self.inner, |inner| &mut inner.watching, ready).await
     }
 
-    /// The first reason is kept.
+    /// Marks the path as lost. If it is already lost, the first reason is kept.
     fn lose(&self, loss: Loss) {
         let mut inner = self.inner.borrow_mut();
         inner.loss.get_or_insert(loss);
@@ -112,9 +112,9 @@ impl Path {
         claim: Option<u64>,
     ) -> Result<Returned, Failed<DeviceError>> {
         let answer = asked.carry_out(&self.lun).await;
-        // The target ends a request before a timeout of this side does. An error is therefore an end, unless
-        // the session or one of its connections is lost and the target has not ended the requests sent over
-        // it.
+        // The session's commands have no final timeout here: they end only when the target has ended them. So
+        // a request that failed has ended, unless the session or one of its connections is lost and the
+        // target has not ended the requests sent over it.
         let has_ended = answer.is_ok() || self.session.inner().state().is_settled();
         let is_over = answer.is_err() && self.session.inner().is_over();
         self.look_for_news();
@@ -138,21 +138,22 @@ impl Path {
         }
     }
 
-    /// Checks what the target has reported in addition to its responses.
+    /// Processes events that the target has reported: growth, resets, losses, and changes of the access
+    /// state.
     fn look_for_news(self: &Rc<Self>) {
         self.common.blocks.fetch_max(self.lun.geometry().blocks.0, Relaxed);
         let (resets, losses) = self.lun.cache_events();
         debug_assert!(resets >= self.told.0 && losses >= self.told.1, "reports are counted upwards");
         if resets != self.told.0 {
-            // The writes lost from its cache are in the journal, and are replayed before anything else is
-            // sent.
+            // The writes that the unit has lost from its cache are in the journal, which is replayed before
+            // anything else is sent.
             self.lose(Loss::Ended("the logical unit was reset".to_owned()));
         } else if losses != self.told.1 {
             self.common.losses.count();
             self.lose(Loss::Ended("the target has lost acknowledged writes".to_owned()));
         }
         if self.lun.take_access_changed() {
-            self.inner.borrow_mut().rank = None; // until it has been queried
+            self.inner.borrow_mut().rank = None; // unknown until it has been queried
             let path = Rc::clone(self);
             drop(reactor::spawn(async move { path.ask_for_access().await }));
         }
@@ -167,7 +168,7 @@ impl Path {
         let groups = self.lun.unit().target_port_groups().await;
         let mut inner = self.inner.borrow_mut();
         inner.is_asking = false;
-        // Without a response, the state is unchanged.
+        // Without a response, keep the last known state.
         let Ok(groups) = groups else { return };
         let rank = rank(&groups, group);
         if inner.rank != rank {
@@ -198,10 +199,10 @@ pub(crate) fn rank(groups: &[PortGroup], group: u16) -> Option<u8> {
     }
 }
 
-/// Waits for the response to a request. The session has a time limit for each command, which starts at the
-/// last progress. While none of the session's commands is overdue, the request is not overdue either,
-/// regardless of its deadline. `None` if the request is overdue, unless the requester still waits for the
-/// response.
+/// Waits for the response to a request. The session has a time limit for each command, which starts again at
+/// each progress. While none of the session's commands is overdue, the request is not overdue either,
+/// regardless of its deadline. Returns `None` if the request is overdue, unless the requester continues to
+/// wait for the response.
 async fn in_time<R>(
     answer: impl Future<Output = R>,
     deadline: Instant,
@@ -225,7 +226,7 @@ async fn in_time<R>(
     }
 }
 
-/// Waits for the end of the session. If the path is being left, ends the session once all requests are
+/// Waits for the end of the session. If the path is to be closed, ends the session once all requests are
 /// answered.
 async fn attend(path: Rc<Path>) {
     {
@@ -283,8 +284,8 @@ impl Link for Path {
         drop(inner);
         let asked = request.clone();
         asked.buffer.replace(request.buffer.take());
-        // A separate task: the claim lasts until the target has ended the request, even if the requester was
-        // dropped.
+        // A separate task executes the request, so that the claim lasts until the target has ended the
+        // request, even if the requester was dropped.
         let answer = reactor::spawn(Rc::clone(self).carry_out(asked, claim));
         let path = Rc::clone(self);
         let late_commands = move || path.session.inner().meter.incidents.timeouts;
@@ -338,10 +339,10 @@ impl Link for Path {
 
 // Requests that can be sent more than once, over any path.
 
-/// A request, in a form that another thread can pass on.
+/// A request, in a form that can be passed to another thread.
 pub(crate) struct Asked {
     pub(crate) what: What,
-    /// Of the device: claims count blocks in bytes.
+    /// The exponent of the device's block size. It converts blocks to bytes, because claims are in bytes.
     pub(crate) block_shift: u32,
     /// The caller's buffer, for a read that is sent for the first time.
     pub(crate) buffer: RefCell<Option<Buffer>>,
@@ -349,7 +350,7 @@ pub(crate) struct Asked {
 
 #[derive(Clone)]
 pub(crate) enum What {
-    /// Checks whether the LUN is present.
+    /// A check whether the LUN is present.
     Probe,
     Read(Extent),
     Write(Extent, Slice, Durability),
@@ -404,7 +405,7 @@ impl Asked {
     }
 }
 
-/// Omits the caller's buffer, which exists only once.
+/// A clone omits the caller's buffer, which exists only once.
 impl Clone for Asked {
     fn clone(&self) -> Asked {
         Asked::new(self.what.clone(), self.block_shift)
@@ -479,9 +480,9 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A request with a deadline of 150 s. Its response arrives after `answer` seconds, and the session finds
-    /// a command late after `late_command` seconds. Returns whether the request succeeded, and its duration
-    /// in seconds.
+    /// Executes a request with a deadline of 150 s. The response arrives after `answer` seconds, and the
+    /// session has an overdue command after `late_command` seconds. Returns whether the request succeeded,
+    /// and its duration in seconds.
     fn ended(answer: u32, late_command: u32, late: Option<Late>) -> (bool, u64) {
         block_on(Alone::exact_virtual_time(), async {
             let (begun, late_commands) = (reactor::now(), Rc::new(Cell::new(0)));
@@ -496,7 +497,7 @@ mod tests {
         })
     }
 
-    /// 16 reads of 1 MiB take 168 s at 100 kB/s: no command is late, and neither is the request.
+    /// 16 reads of 1 MiB take 168 s at 100 kB/s. No command is late, so the request is not late either.
     #[test]
     fn a_request_is_not_late_while_no_command_of_its_session_is() {
         assert_eq!(ended(168, 5000, None), (true, 168));

@@ -1,14 +1,14 @@
-//! The flight recorder: the last PDUs of every connection, for the analysis of failures.
+//! The flight recorder, which keeps the last PDUs of every connection for the analysis of failures.
 //!
-//! It is always on. Each connection writes to its own [`Tape`], in bounded memory. On request, or when a
-//! connection fails, the tapes are written as a pcapng file that Wireshark and tshark decode as iSCSI. The
-//! tapes of the last ended connections are kept, because they contain the failures.
+//! The recorder is always enabled. Each connection writes to its own [`Tape`], in bounded memory. On request,
+//! or when a connection fails, the tapes are written as a pcapng file that Wireshark and tshark decode as
+//! iSCSI. The tapes of the last ended connections are kept, because they contain the failures.
 //!
-//! Reading order: [`FlightRecorder`], `tape` (what is recorded); below, the conversion of PDUs to packets of
-//! a pcapng file.
+//! Reading order: [`FlightRecorder`], `tape` (the recorded data), and the conversion of PDUs to packets of a
+//! pcapng file at the end of this module.
 //!
-//! No secrets are recorded: CHAP responses are hashes of secrets. The first 64 bytes of blocks that were read
-//! or written are recorded.
+//! A recording contains no secrets, but it contains CHAP responses, which are hashes of secrets, and the
+//! first 64 bytes of the data of each PDU.
 
 mod tape;
 #[cfg(test)]
@@ -34,43 +34,44 @@ pub(crate) use tape::{Direction, Ends, Tape};
 
 /// Records the last PDUs of every connection that uses it, in both directions.
 ///
-/// It is part of [`Settings`](crate::Settings): sessions opened with the same settings, or with clones of
-/// them, share one recorder. It can be read at any time and from any thread, independently of the sessions'
-/// activity.
+/// A recorder is part of [`Settings`](crate::Settings): sessions opened with the same settings, or with
+/// clones of them, share one recorder. It can be read at any time and from any thread, whatever the sessions
+/// are doing.
 #[derive(Clone)]
 pub struct FlightRecorder(Arc<Shared>);
 
 struct Shared {
     /// Number of PDUs kept per connection.
     pdus: usize,
-    /// Set by the first connection, since earlier times do not matter.
+    /// Maps monotonic times to the wall clock. The first connection sets it.
     clock: OnceLock<Clock>,
     /// The directory for files that are written when a connection fails.
     folder: OnceLock<PathBuf>,
     tapes: Lock<Tapes>,
 }
 
-/// The tapes of running connections in the order of their start, and of ended ones in the order of their end.
+/// The tapes of running connections in the order of their start, and of ended connections in the order of
+/// their end.
 #[derive(Default)]
 struct Tapes {
     running: Vec<Arc<Lock<Tape>>>,
     ended: VecDeque<Arc<Lock<Tape>>>,
 }
 
-/// Maximum number of tapes of ended connections: enough for a lost session with eight.
+/// Maximum number of tapes of ended connections: enough for a lost session with eight connections.
 const ENDED_MAX: usize = 8;
 
-/// Maximum number of files of one process in their directory; the next one replaces the oldest.
+/// Maximum number of files of one process in the directory. The next file replaces the oldest.
 const FILES_MAX: usize = 16;
 
 impl FlightRecorder {
     /// The default number of PDUs kept per connection: 100 KiB.
     pub const PDUS: usize = 512;
-    /// The maximum number: 13 MiB per connection.
+    /// The maximum number of PDUs kept per connection: 13 MiB.
     pub const PDUS_MAX: usize = 65_536;
 
-    /// Creates a recorder that keeps `pdus` PDUs of each connection, up to [`FlightRecorder::PDUS_MAX`]; none
-    /// if that is zero.
+    /// Creates a recorder that keeps `pdus` PDUs of each connection, up to [`FlightRecorder::PDUS_MAX`]. Zero
+    /// disables recording.
     pub fn new(pdus: usize) -> FlightRecorder {
         FlightRecorder(Arc::new(Shared {
             pdus: pdus.min(FlightRecorder::PDUS_MAX),
@@ -80,8 +81,9 @@ impl FlightRecorder {
         }))
     }
 
-    /// Writes a file into this directory whenever a logged-in connection ends other than by a logout. The
-    /// last 16 files of this process are kept, as `linerate-PID-N.pcapng`. Only the first call has an effect.
+    /// Sets the directory into which a file is written whenever a logged-in connection ends other than by a
+    /// logout. The last 16 files of this process are kept, as `linerate-PID-N.pcapng`. Only the first call
+    /// has an effect.
     pub fn write_endings_to(&self, folder: &Path) {
         self.0.folder.get_or_init(|| folder.to_owned());
     }
@@ -112,7 +114,7 @@ impl FlightRecorder {
         self.0.tapes.lock()
     }
 
-    /// Copies every tape, so that no connection waits while they are read.
+    /// Copies every tape, so that no connection has to wait while the tapes are read.
     fn tapes(&self) -> Vec<(Tape, Clock)> {
         let Some(clock) = self.0.clock.get() else { return Vec::new() };
         let tapes = self.lock_tapes();
@@ -132,8 +134,9 @@ impl FlightRecorder {
     }
 }
 
-/// Creates a file accessible only by its owner, since it contains blocks. Other users may have access to the
-/// directory, and the name is predictable, so an existing file is neither written to nor followed.
+/// Creates a file that only its owner can access, because it contains user data. Other users may have access
+/// to the directory, and the name is predictable. Therefore an existing file is not written to, and a
+/// symbolic link is not followed.
 fn write_anew(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -157,10 +160,10 @@ impl fmt::Debug for FlightRecorder {
 
 /// Combines the data of several recorders into one pcapng file.
 ///
-/// Each connection is an interface with a TCP conversation of true addresses, ports and times; each PDU is a
-/// packet of it. Data that was not kept is missing from the packets as if the capture had truncated it. The
-/// reason for a connection's end is the comment of its last packet. For a portal with a port other than 3260,
-/// specify the port: `tshark -r FILE -d tcp.port==PORT,iscsi`.
+/// Each connection is an interface with one TCP conversation, which has the real addresses, ports and times.
+/// Each PDU is a packet. Data that was not kept is missing from its packet, as if the capture had truncated
+/// it. The comment of the last packet contains the reason why the connection ended. If the port of a portal
+/// is not 3260, specify it: `tshark -r FILE -d tcp.port==PORT,iscsi`.
 pub fn pcapng<'a>(recorders: impl IntoIterator<Item = &'a FlightRecorder>) -> Vec<u8> {
     let tapes: Vec<_> = recorders.into_iter().flat_map(FlightRecorder::tapes).collect();
     file(&tapes)
@@ -192,7 +195,7 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Locks the tape, for one round.
+    /// Locks the tape, for one iteration of the connection.
     pub(crate) fn tape(&self) -> LockGuard<'_, Tape> {
         self.tape.lock()
     }
@@ -209,7 +212,7 @@ impl Recording {
     }
 }
 
-/// In any case, recording on the tape stops.
+/// Moves the tape to those of ended connections, however the connection has ended.
 impl Drop for Recording {
     fn drop(&mut self) {
         let mut tapes = self.recorder.lock_tapes();
@@ -228,8 +231,8 @@ impl Drop for Recording {
     }
 }
 
-/// The tape to drop: the oldest one with a failed login, since there are many of those while a target is
-/// absent. Never the newest tape.
+/// The index of the tape to drop: the oldest tape with a failed login, because there are many of these while
+/// a target is unavailable. The newest tape is never dropped.
 fn least_telling(ended: &VecDeque<Arc<Lock<Tape>>>) -> usize {
     let older = ended.iter().take(ended.len().saturating_sub(1));
     older.map(|tape| tape.lock().has_logged_in()).position(|logged_in| !logged_in).unwrap_or(0)
@@ -239,21 +242,21 @@ fn least_telling(ended: &VecDeque<Arc<Lock<Tape>>>) -> usize {
 //
 // The original segments are not recorded. Each PDU becomes one packet, or several if it exceeds the maximum
 // packet length. Addresses, ports and times are the original ones. Sequence numbers count the bytes in the
-// file: PDUs that are no longer on the tape leave no gap, since every reader would report lost segments.
-// Windows have the maximum size, and TCP checksums are left to "the hardware", as in captures on the sending
-// host. Data that was not kept is "cut by the snapshot length": readers recognise this, and do not check its
-// digests.
+// file. PDUs that are no longer on the tape leave no gap in them, because readers would report lost segments.
+// Windows have the maximum size. TCP checksums are zero, as in captures on a host whose hardware computes
+// them. Data that was not kept is marked as truncated by the snapshot length. Readers recognise this, and do
+// not check the digests of such data.
 
 /// The wall-clock time of one instant of the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     pub(crate) instant: Instant,
-    /// Since 1970.
+    /// Time since 1970.
     pub(crate) wall: Duration,
 }
 
 impl Clock {
-    /// Nanoseconds since 1970.
+    /// The wall-clock time in nanoseconds since 1970.
     fn ns(self, at: Instant) -> u64 {
         let wall = match at.checked_duration_since(self.instant) {
             Some(later) => self.wall.saturating_add(later),
@@ -282,11 +285,11 @@ pub(crate) fn packets(tape: &Tape, clock: Clock, interface: u32) -> Vec<Packet> 
 struct Conversation {
     clock: Clock,
     interface: u32,
-    /// The local and the peer's address, both of one family.
+    /// The local address and the peer's address, both of one family.
     addresses: [SocketAddr; 2],
     /// The next sequence number of each side.
     sequence: [u32; 2],
-    /// Time of the last packet: packet times never decrease.
+    /// Time of the last packet. It is kept because packet times must not decrease.
     now_ns: u64,
     packets: Vec<Packet>,
 }
@@ -296,10 +299,11 @@ const SYN: u8 = 0x02;
 const PSH: u8 = 0x08;
 const ACK: u8 = 0x10;
 
-/// MSS 65495, as on the loopback; no operation; window scale 14, the largest (RFC 7323 section 2.3).
+/// TCP options of a SYN: MSS 65495, as on the loopback; no operation; and window scale 14, the largest (RFC
+/// 7323 section 2.3).
 const SYN_OPTIONS: &[u8] = &[2, 4, 0xff, 0xd7, 1, 3, 3, 14];
 const WINDOW: u16 = u16::MAX;
-/// Leaves room for the headers in an IPv4 packet of 65535 bytes.
+/// Maximum length of a segment. It leaves space for the headers in an IPv4 packet of 65535 bytes.
 const SEGMENT_BYTES_MAX: usize = 65_000;
 /// Length of a TCP header without options.
 const TCP_BYTES: usize = 20;
@@ -320,8 +324,8 @@ struct Segment<'a> {
 
 impl Conversation {
     fn new(ends: &Ends, clock: Clock, interface: u32) -> Conversation {
-        // Conversations start with different sequence numbers, so that two between the same ports are
-        // distinguished.
+        // Conversations start with different sequence numbers, so that readers distinguish two conversations
+        // between the same ports.
         let sequence = [interface << 16; 2];
         let addresses = of_one_family(ends);
         Conversation { clock, interface, addresses, sequence, now_ns: 0, packets: Vec::new() }
@@ -334,7 +338,7 @@ impl Conversation {
         self.segment(at, Direction::Sent, Segment { flags: ACK, ..Segment::default() });
     }
 
-    /// All recorded bytes of a PDU fit in its first packet.
+    /// Adds the packets of a PDU. All recorded bytes of a PDU fit into its first packet.
     fn pdu(&mut self, pdu: &Recorded) {
         let first = pdu.wire_bytes.min(SEGMENT_BYTES_MAX);
         let kept = &pdu.kept[..pdu.kept.len().min(first)];
@@ -378,7 +382,7 @@ impl Conversation {
         *next = next.wrapping_add(segment.bytes as u32).wrapping_add(takes_a_number);
     }
 
-    /// RFC 9293 section 3.1.
+    /// The TCP header of a segment (RFC 9293 section 3.1).
     fn tcp(&self, from: usize, to: usize, segment: &Segment<'_>) -> Vec<u8> {
         let acknowledged = if segment.flags & ACK != 0 { self.sequence[to] } else { 0 };
         debug_assert!(segment.options.len().is_multiple_of(4), "a TCP header is whole words");
@@ -395,8 +399,8 @@ impl Conversation {
     }
 }
 
-/// Converts both to IPv4-mapped addresses if only one is an IPv6 address, which does not occur on a real
-/// connection.
+/// The addresses of both ends. If only one of them is an IPv6 address, which does not occur on a real
+/// connection, the other is converted to an IPv4-mapped address.
 fn of_one_family(ends: &Ends) -> [SocketAddr; 2] {
     let (local, peer) = (ends.local, ends.peer);
     if local.is_ipv4() == peer.is_ipv4() {
@@ -420,7 +424,7 @@ fn ip(from: SocketAddr, to: SocketAddr, bytes: usize) -> Vec<u8> {
     }
 }
 
-/// RFC 791 section 3.1: no options, do not fragment.
+/// The IPv4 header (RFC 791 section 3.1), without options, and with the flag "don't fragment".
 fn ipv4(from: Ipv4Addr, to: Ipv4Addr, bytes: usize) -> [u8; IPV4_BYTES] {
     let [high, low] = ((IPV4_BYTES + bytes) as u16).to_be_bytes();
     let ([a, b, c, d], [e, f, g, h]) = (from.octets(), to.octets());
@@ -430,7 +434,7 @@ fn ipv4(from: Ipv4Addr, to: Ipv4Addr, bytes: usize) -> [u8; IPV4_BYTES] {
     header
 }
 
-/// RFC 1071, over an even number of bytes.
+/// The Internet checksum (RFC 1071) over an even number of bytes.
 fn internet_checksum(bytes: &[u8]) -> u16 {
     debug_assert!(bytes.len().is_multiple_of(2));
     let words = bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
@@ -439,7 +443,7 @@ fn internet_checksum(bytes: &[u8]) -> u16 {
     !(((sum & 0xffff) + (sum >> 16)) as u16)
 }
 
-/// RFC 8200 section 3.
+/// The IPv6 header (RFC 8200 section 3).
 fn ipv6(from: Ipv6Addr, to: Ipv6Addr, bytes: usize) -> Vec<u8> {
     let mut header = Vec::with_capacity(IPV6_BYTES);
     header.extend_from_slice(&[0x60, 0, 0, 0]);
@@ -450,7 +454,7 @@ fn ipv6(from: Ipv6Addr, to: Ipv6Addr, bytes: usize) -> Vec<u8> {
     header
 }
 
-// Writing pcapng files (draft-ietf-opsawg-pcapng): a section header, interfaces, packets.
+// Writes pcapng files (draft-ietf-opsawg-pcapng), which consist of a section header, interfaces, and packets.
 //
 // A recording needs only three kinds of block and five options; `docs/dependencies.md` explains why no crate
 // is used for them.
@@ -463,13 +467,13 @@ pub(crate) struct Writer {
 /// A packet of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
-    /// Nanoseconds since 1970.
+    /// The time of the packet in nanoseconds since 1970.
     pub(crate) at_ns: u64,
-    /// The number of its interface, from 0.
+    /// The number of the packet's interface, from 0.
     pub(crate) interface: u32,
-    /// From the IP header on, as far as it was kept.
+    /// The part of the packet that was kept, from the IP header on.
     pub(crate) captured: Vec<u8>,
-    /// Its original length in bytes, at least the length of the kept part.
+    /// The packet's original length in bytes, which is at least the length of the kept part.
     pub(crate) original_bytes: u32,
     /// A human-readable comment.
     pub(crate) comment: Option<String>,
@@ -479,7 +483,7 @@ const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 
-/// Tells readers the byte order.
+/// A magic number by which readers recognise the byte order.
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
 /// Packets start with an IPv4 or IPv6 header (LINKTYPE_RAW).
 const LINKTYPE_RAW: u16 = 101;
@@ -489,7 +493,7 @@ const SHB_USERAPPL: u16 = 4;
 const IF_NAME: u16 = 2;
 const IF_DESCRIPTION: u16 = 3;
 const IF_TSRESOL: u16 = 9;
-/// 10⁻⁹ s.
+/// The resolution of timestamps: 10⁻⁹ s.
 const NANOSECONDS: u8 = 9;
 
 impl Writer {
@@ -548,7 +552,7 @@ impl Writer {
     }
 }
 
-/// Writes an option; a longer one is truncated to the maximum length.
+/// Writes an option. A value that is too long is truncated to the maximum length.
 fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
     let length = u16::try_from(value.len()).unwrap_or(u16::MAX);
     body.extend_from_slice(&code.to_le_bytes());
@@ -560,7 +564,7 @@ fn end_of_options(body: &mut Vec<u8>) {
     body.extend_from_slice(&[0; 4]);
 }
 
-/// All items in a file are aligned to four bytes.
+/// Appends bytes with padding, because all items in a file are aligned to four bytes.
 fn padded(body: &mut Vec<u8>, bytes: &[u8]) {
     body.extend_from_slice(bytes);
     body.resize(body.len().next_multiple_of(4), 0);

@@ -1,9 +1,10 @@
-//! The tape of a connection: its whole login and its last PDUs, in bounded memory.
+//! The tape of a connection, which records the whole login and the last PDUs in bounded memory.
 //!
-//! Recording a PDU is a few short copies into allocated memory: no allocation once the ring is full, no
-//! formatting, no clock. A command takes 8 ns, a response with data 21 ns. Short, informative data is kept
-//! whole (text, sense, pages, NOPs), in a separate ring that drops the oldest first. For reads and writes
-//! only the first bytes are kept, enough to see the kind of block.
+//! Recording a PDU takes a few short copies into existing memory. Once the ring is full, nothing is
+//! allocated; nothing is formatted, and the clock is not read. Recording a command takes 8 ns, and a response
+//! with data 21 ns. Short, informative data (text, sense data, pages, NOPs) is kept whole, in a separate ring
+//! that drops the oldest data first. For reads and writes, only the first bytes are kept, which are enough to
+//! recognise the kind of block.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -23,23 +24,23 @@ pub(crate) enum Direction {
 pub(crate) struct Ends {
     pub(crate) local: SocketAddr,
     pub(crate) peer: SocketAddr,
-    /// CID (RFC 7143 section 4.2.7.2).
+    /// The connection ID (RFC 7143 section 4.2.7.2).
     pub(crate) cid: u16,
-    /// The target's iSCSI name; none in discovery.
+    /// The target's iSCSI name; `None` for discovery.
     pub(crate) target: Option<String>,
 }
 
-/// See the module.
+/// The tape of a connection: see the module.
 #[derive(Clone)]
 pub(crate) struct Tape {
     ends: Ends,
-    /// Capacity of the ring in PDUs. Zero records nothing.
+    /// Capacity of the ring in PDUs. With zero, nothing is recorded.
     capacity: usize,
     login: Vec<LoginPdu>,
     login_bytes: usize,
     /// The digests used after the login; `None` before it has ended.
     framing: Option<Framing>,
-    /// A ring, once full.
+    /// The PDUs of the full feature phase. Once full, this is a ring.
     pdus: Vec<Pdu>,
     /// Index of the next PDU.
     next: usize,
@@ -49,7 +50,7 @@ pub(crate) struct Tape {
     open: Option<Slot>,
     long: ByteRing,
     whole: Whole,
-    /// The reason for the connection, if it is not obvious.
+    /// Why the connection was made, if that is not obvious.
     occasion: Option<String>,
     ending: Option<(Instant, String)>,
 }
@@ -61,7 +62,7 @@ struct Slot {
     number: u64,
 }
 
-/// A PDU of the login as transferred, which is without digests.
+/// A PDU of the login as it was transferred. Login PDUs have no digests.
 #[derive(Clone)]
 struct LoginPdu {
     at: Instant,
@@ -97,12 +98,14 @@ const _: () = assert!(size_of::<Pdu>() <= 208);
 
 const DIGEST_BYTES: usize = 4;
 const TRAILER_BYTES_MAX: usize = 3 + DIGEST_BYTES;
-/// Kept of every data segment: enough for the start of a partition table, a file system's magic number, a
-/// pattern.
+/// Number of bytes kept of every data segment: enough to recognise the start of a partition table, a file
+/// system's magic number, or a pattern.
 const HEAD_BYTES: usize = 64;
-/// Kept of a data segment that is recorded whole: no text (`iscsi::text`) and no requested page is longer.
+/// Maximum number of bytes kept of a data segment that is recorded whole. No text (`iscsi::text`) and no
+/// requested page is longer.
 const WHOLE_BYTES_MAX: usize = 8 << 10;
-/// Total for the PDUs of a login: a regular one has two to ten, of a few hundred bytes each.
+/// Maximum number of bytes kept of the PDUs of a login. A regular login has two to ten PDUs of a few hundred
+/// bytes each.
 const LOGIN_BYTES_MAX: usize = 64 << 10;
 
 /// A PDU as recorded on the tape.
@@ -110,9 +113,9 @@ const LOGIN_BYTES_MAX: usize = 64 << 10;
 pub(crate) struct Recorded {
     pub(crate) at: Instant,
     pub(crate) direction: Direction,
-    /// The recorded part, from its start.
+    /// The recorded part, from the start of the PDU.
     pub(crate) kept: Vec<u8>,
-    /// Its length on the wire, with padding and digests.
+    /// The PDU's length on the wire, with padding and digests.
     pub(crate) wire_bytes: usize,
     /// A human-readable remark.
     pub(crate) remark: Option<String>,
@@ -139,8 +142,7 @@ impl Tape {
 
     // --- recording
 
-    /// Records a PDU of the login, from its first byte to the last of its padding, or the part that was
-    /// received.
+    /// Records a PDU of the login, including its padding, or the part of it that was received.
     pub(crate) fn login(&mut self, at: Instant, direction: Direction, bytes: &[u8]) {
         if self.capacity > 0 && self.login_bytes + bytes.len() <= LOGIN_BYTES_MAX {
             self.login_bytes += bytes.len();
@@ -154,20 +156,20 @@ impl Tape {
         self.framing = Some(framing);
     }
 
-    /// Sets the human-readable reason for the connection; it becomes the comment of the first packet.
+    /// Sets the human-readable reason for the connection, which becomes the comment of the first packet.
     pub(crate) fn occasion(&mut self, what: String) {
         self.occasion = Some(what);
     }
 
-    /// Records a PDU passed to the kernel: `header` ends in its digest, `trailer` is the data's padding and
-    /// digest.
+    /// Records a PDU that was passed to the kernel. `header` includes the header digest; `trailer` is the
+    /// data's padding and digest.
     pub(crate) fn sent(&mut self, at: Instant, header: &[u8], data: &[u8], trailer: &[u8]) {
         if let Some(slot) = self.begin(at, Direction::Sent, header) {
             self.attach(slot, data, trailer);
         }
     }
 
-    /// Records the received header of a PDU with its digest, whether correct or not.
+    /// Records the received header of a PDU with its digest, even if the digest is wrong.
     pub(crate) fn received(&mut self, at: Instant, header: &[u8]) {
         self.open = self.begin(at, Direction::Received, header);
     }
@@ -202,8 +204,8 @@ impl Tape {
         Some(slot)
     }
 
-    /// Moves to the next entry. Once the ring is full, it reuses the oldest PDU's entry in place: a PDU is a
-    /// few cache lines, and most of them need not be touched.
+    /// Moves to the next entry. Once the ring is full, the oldest PDU's entry is reused in place: a PDU has
+    /// several cache lines, and most of them need not be written.
     fn advance(&mut self, at: Instant) -> Slot {
         let slot = Slot { index: self.next, number: self.count };
         if slot.index == self.pdus.len() {
@@ -238,7 +240,7 @@ impl Tape {
         self.framing.is_some()
     }
 
-    /// Time and reason of the connection's end, if it has ended.
+    /// The time and the reason of the connection's end, if it has ended.
     pub(crate) fn ending(&self) -> Option<(Instant, &str)> {
         self.ending.as_ref().map(|(at, why)| (*at, why.as_str()))
     }
@@ -259,7 +261,7 @@ impl Tape {
         login.chain(ring)
     }
 
-    /// The recorded bytes of a PDU, up to the first missing one.
+    /// The recorded bytes of a PDU, up to the first missing byte.
     fn read(&self, pdu: &Pdu) -> Recorded {
         let framing = self.framing.unwrap_or_default();
         let length = pdu.bhs.data_segment_length() as usize;
@@ -319,7 +321,7 @@ impl Data {
     fn keep(&mut self, data: &[u8], trailer: &[u8]) {
         debug_assert!(trailer.len() <= TRAILER_BYTES_MAX, "a trailer is padding and a digest");
         match data.first_chunk() {
-            // The usual case: a copy of known length needs no function call.
+            // The usual case has a constant length, so the copy needs no function call.
             Some(head) => (self.head, self.head_bytes) = (*head, HEAD_BYTES as u8),
             None => self.head_bytes = copied(data, &mut self.head),
         }
@@ -335,7 +337,7 @@ impl Data {
     }
 }
 
-/// Copies all that fits, and returns its length; no destination here is larger than 64 bytes.
+/// Copies as many bytes as fit, and returns their number. No destination here is longer than 64 bytes.
 fn copied(from: &[u8], to: &mut [u8]) -> u8 {
     debug_assert!(to.len() <= HEAD_BYTES);
     let bytes = from.len().min(to.len());
@@ -345,16 +347,16 @@ fn copied(from: &[u8], to: &mut [u8]) -> u8 {
 
 // A ring buffer of byte strings in bounded memory.
 //
-// Every string is contiguous; one that does not fit before the end of the memory is stored at its start,
-// over the oldest strings. A string is found by its [`RingRange`] until it is overwritten.
+// Every string is contiguous. A string that does not fit before the end of the memory is stored at the start
+// of the memory, over the oldest strings. A [`RingRange`] refers to a string until the string is overwritten.
 
 /// The capacity of a ring in bytes.
 pub(crate) const RING_BYTES: usize = 64 << 10;
 
-/// See the module.
+/// A ring buffer of byte strings.
 #[derive(Clone, Default)]
 pub(crate) struct ByteRing {
-    /// Grows up to [`RING_BYTES`] on its first lap.
+    /// The memory. It grows up to [`RING_BYTES`] on the first lap.
     bytes: Vec<u8>,
     /// Bytes written since the start, including those skipped at the end of the memory.
     written: u64,
@@ -368,7 +370,7 @@ pub(crate) struct RingRange {
 }
 
 impl ByteRing {
-    /// Stores a string; if it is longer than the ring, only its start.
+    /// Stores a string. If the string is longer than the ring, stores only its start.
     pub(crate) fn put(&mut self, piece: &[u8]) -> RingRange {
         let piece = &piece[..piece.len().min(RING_BYTES)];
         let mut at = index(self.written);
@@ -384,7 +386,7 @@ impl ByteRing {
         RingRange { start, length: piece.len() }
     }
 
-    /// A string, unless it has been overwritten.
+    /// Returns a string; `None` if it has been overwritten.
     pub(crate) fn get(&self, place: RingRange) -> Option<&[u8]> {
         debug_assert!(place.start <= self.written, "the string is of this ring");
         if self.written - place.start > RING_BYTES as u64 {
@@ -399,19 +401,19 @@ fn index(position: u64) -> usize {
     (position % RING_BYTES as u64) as usize
 }
 
-// Decides which data is recorded whole: that of all commands except reads and writes.
+// Decides which data is recorded whole: the data of all commands except reads and writes.
 //
-// A Data-In does not identify its command's type; the command did, and both have the same tag.
+// A Data-In PDU does not contain the operation code of its command, so the tags of commands are recorded.
 
 /// The tags of the last commands that moved data other than blocks.
 #[derive(Clone)]
 pub(crate) struct Whole {
     tags: [u32; TAGS],
-    /// The one that is overwritten next.
+    /// The index of the tag that is overwritten next.
     oldest: usize,
 }
 
-/// Number of tags: more such commands are not outstanding concurrently outside of tests.
+/// Number of tags. In practice, no more commands of this kind are outstanding at the same time.
 const TAGS: usize = 16;
 /// The reserved tag (RFC 7143 section 11.2.1.8).
 const RESERVED: u32 = 0xffff_ffff;
@@ -425,13 +427,14 @@ impl Default for Whole {
 }
 
 impl Whole {
-    /// If this is the header of a command, records or removes its tag.
+    /// If this is the header of a command, records its tag, or removes the tag if the command transfers
+    /// blocks.
     pub(crate) fn notice(&mut self, bhs: &Bhs) {
         if !is(bhs, Opcode::ScsiCommand) {
             return;
         }
         let tag = bhs.itt_raw();
-        // Compares all of them every time, so that the compiler can vectorise the loop.
+        // Always compare all tags, so that the compiler can vectorise the loop.
         self.tags.iter_mut().for_each(|known| *known = if *known == tag { RESERVED } else { *known });
         if !moves_blocks(bhs.u8(CDB)) {
             self.tags[self.oldest] = tag;
@@ -445,7 +448,7 @@ impl Whole {
         !of_a_command.iter().any(|opcode| is(bhs, *opcode)) || self.has(bhs.itt_raw())
     }
 
-    /// As above, without an early exit.
+    /// Whether the tag is recorded. The loop has no early exit, so that the compiler can vectorise it.
     fn has(&self, tag: u32) -> bool {
         self.tags.iter().fold(false, |found, known| found | (*known == tag))
     }
@@ -462,7 +465,7 @@ fn moves_blocks(operation_code: u8) -> bool {
         0x0a | 0x2a | 0xaa | 0x8a => true, // WRITE
         0x2e | 0xae | 0x8e | 0x2f | 0xaf | 0x8f => true, // WRITE AND VERIFY, VERIFY
         0x41 | 0x93 | 0x89 | 0x9c => true, // WRITE SAME, COMPARE AND WRITE, WRITE ATOMIC (16)
-        0x7f => true,                      // the 32-byte forms of all these
+        0x7f => true,                      // the 32-byte forms
         _ => false,
     }
 }

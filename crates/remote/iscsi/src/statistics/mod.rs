@@ -1,10 +1,11 @@
-//! Statistics of a session: counts, and latencies by phase. Always on, at low cost.
+//! Statistics of a session: counts, and latencies by phase. They are always collected, at low cost.
 //!
-//! The session's thread counts in a `Meter`; [`Statistics`] is a copy of it as plain values.
-//! [`Statistics::since`] computes the difference between two. They can be printed as a table, and serialized
-//! with units in the names.
+//! The session's thread counts in a `Meter`. [`Statistics`] is a copy of the meter as plain values, and
+//! [`Statistics::since`] computes the difference between two copies. Statistics can be printed as a table,
+//! and serialized with units in the names.
 //!
-//! Each attempt counts as a command: one that is retried after BUSY, or in another session, counts again.
+//! Each attempt counts as a command, so a command that is retried after BUSY, or in another session, counts
+//! again.
 
 mod record;
 #[cfg(test)]
@@ -31,7 +32,7 @@ pub use crate::effect::Class;
 /// The activity of a session, since it was opened or in an interval.
 #[derive(Clone, Debug)]
 pub struct Statistics {
-    /// The length of this time.
+    /// The length of the interval.
     pub time: Duration,
     /// Commands that read blocks.
     pub read: ClassStatistics,
@@ -39,7 +40,7 @@ pub struct Statistics {
     pub write: ClassStatistics,
     /// All other commands.
     pub other: ClassStatistics,
-    /// Counts of PDUs, and how often the target's command window was full.
+    /// The number of PDUs, and the number of times that the target's command window was full.
     pub counters: Counters,
     /// Reads of the socket.
     pub received: Calls,
@@ -49,11 +50,11 @@ pub struct Statistics {
     pub digests: DigestTime,
     /// Errors, retries and outages.
     pub incidents: Incidents,
-    /// Commands that the target would accept at the end of this time.
+    /// Number of commands that the target would accept at the end of the interval.
     pub window_room: u32,
-    /// Commands outstanding at that time.
+    /// Number of commands outstanding at the end of the interval.
     pub under_way: u32,
-    /// The session's connections at that time.
+    /// The session's connections at the end of the interval.
     pub connections: Vec<ConnectionStatistics>,
 }
 
@@ -62,16 +63,16 @@ pub struct Statistics {
 pub struct ClassStatistics {
     /// Completed commands, successful or not.
     pub commands: u64,
-    /// Those with a status other than GOOD or CONDITION MET, or without one.
+    /// Completed commands with a status other than GOOD or CONDITION MET, or without a status.
     pub errors: u64,
-    /// Bytes of data of the successful ones.
+    /// Bytes of data that the successful commands moved.
     pub bytes: u64,
-    /// Latency of the successful ones, from the request to the arrival of the status.
+    /// Latency of the successful commands, from the request to the arrival of the status.
     pub latency: Latency,
-    /// The part of the latency before the command was submitted: the target's command window was full, or the
-    /// session was being reinstated.
+    /// The part of the latency before the command was submitted, while the target's command window was full
+    /// or the session was being reinstated.
     pub waiting: Latency,
-    /// The other parts, which add up to the latency with `waiting`.
+    /// The other parts of the latency. Together with `waiting`, they add up to the latency.
     phases: [Latency; Phase::ALL.len()],
 }
 
@@ -80,7 +81,7 @@ pub struct ClassStatistics {
 pub struct Calls {
     /// Number of calls.
     pub calls: u64,
-    /// Those that moved no data: there was nothing to read, or no room to write.
+    /// Calls that moved no data, because there was nothing to read, or no space to write.
     pub idle: u64,
     /// Bytes moved.
     pub bytes: u64,
@@ -116,7 +117,7 @@ pub struct Incidents {
 /// A connection of the session.
 #[derive(Clone, Debug)]
 pub struct ConnectionStatistics {
-    /// Its identifier in the session.
+    /// The connection's identifier in the session.
     pub cid: Cid,
     /// The local address.
     pub local: SocketAddr,
@@ -126,7 +127,7 @@ pub struct ConnectionStatistics {
     pub path: Option<PathInfo>,
 }
 
-/// The counts since `earlier`; other fields keep their values for the whole time.
+/// Computes the counts since `earlier`. All other fields keep their values for the whole time.
 macro_rules! since {
     ($type:ident, $now:expr, $earlier:expr, $($field:ident),*) => {{
         #[allow(clippy::needless_update)] // some structs have no other fields
@@ -161,12 +162,12 @@ impl Statistics {
         }
     }
 
-    /// PDUs received per read, on average, without reads that returned nothing.
+    /// Average number of PDUs received per read that returned data.
     pub fn pdus_per_read(&self) -> Option<f64> {
         self.received.share(self.counters.pdus_in)
     }
 
-    /// PDUs sent per write, on average, without writes that moved nothing.
+    /// Average number of PDUs sent per write that moved data.
     pub fn pdus_per_write(&self) -> Option<f64> {
         self.sent.share(self.counters.pdus_out)
     }
@@ -238,19 +239,19 @@ impl Incidents {
 pub struct DigestTime {
     /// Data segments with a digest, in both directions.
     pub segments: u64,
-    /// Their bytes.
+    /// Bytes of these segments.
     pub bytes: u64,
     /// Bytes of the timed segments.
     pub sampled_bytes: u64,
-    /// Time for these.
+    /// CPU time for the bytes of the timed segments.
     pub sampled: Duration,
 }
 
-/// The first segment is timed, and every `EVERY`th after it.
+/// The interval of timed segments. The first segment is timed as well.
 const EVERY: u64 = 64;
 
 impl DigestTime {
-    /// Estimated time of all digests, on the assumption that every byte took as long as in the samples.
+    /// Estimates the time of all digests, on the assumption that every byte took as long as in the samples.
     pub fn estimate(&self) -> Duration {
         match self.sampled_bytes {
             0 => Duration::ZERO,
@@ -283,23 +284,24 @@ impl DigestTime {
     }
 }
 
-// Latencies: a histogram with three significant digits.
+// Latencies, as histograms with two significant digits.
 
 /// The distribution of a duration, with two significant digits.
 ///
-/// In most latencies, most phases take no time. Zeros are only counted; the histogram is allocated for the
-/// first other value.
+/// Most phases of a command take no time. Zeros are therefore only counted, and the histogram is allocated
+/// for the first other value.
 #[derive(Clone, Default)]
 pub struct Latency {
     zeros: u64,
-    /// In nanoseconds.
+    /// The values above zero, in nanoseconds.
     above: Option<Box<Histogram<u64>>>,
     sum_ns: u128,
 }
 
-/// 18 minutes, longer than any command may take. Longer durations count as this.
+/// The highest value: 18 minutes, which is longer than any command may take. Longer durations count as this
+/// value.
 const HIGHEST_NS: u64 = 1 << 40;
-/// Two digits take 28 KiB of counters.
+/// Number of significant digits. Two digits take 28 KiB of counters.
 const DIGITS: u8 = 2;
 
 impl Latency {
@@ -329,7 +331,7 @@ impl Latency {
         Duration::from_nanos(above.value_at_quantile(within / above.len() as f64))
     }
 
-    /// The longest.
+    /// The longest duration; zero if there are no values above zero.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.above.as_ref().map_or(0, |above| above.max()))
     }
@@ -350,7 +352,8 @@ impl Latency {
     /// The values recorded after `earlier`, an earlier state of the same distribution.
     pub(crate) fn since(&self, earlier: &Latency) -> Latency {
         let above = self.above.clone().map(|mut above| match &earlier.above {
-            // Fails if `earlier` has values that are missing here: it is from another session.
+            // The subtraction fails if `earlier` has values that are missing here, so that it is from another
+            // session.
             Some(earlier) if above.subtract(&**earlier).is_err() => Box::new(histogram()),
             Some(_) | None => above,
         });
@@ -400,7 +403,8 @@ pub(crate) struct Meter {
 /// How a command ended, as far as the statistics are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It was executed. The bytes received, and the outgoing bytes that the target did not accept.
+    /// The command was executed. Contains the number of bytes received, and of outgoing bytes that the target
+    /// did not accept.
     Good {
         in_bytes: usize,
         unwanted_bytes: usize,
@@ -408,7 +412,7 @@ pub(crate) enum Outcome {
     Busy,
     TaskSetFull,
     UnitAttention,
-    /// Anything else, or unknown.
+    /// The command failed, or its outcome is unknown.
     Failed,
 }
 
@@ -480,7 +484,7 @@ impl Meter {
         class.note(&left.account, times);
     }
 
-    /// The session was reinstated, with another state machine.
+    /// Records that the session was reinstated, with another state machine.
     pub(crate) fn reconnected(&mut self, before: &Counters, away: Duration) {
         self.before += *before;
         let incidents = &mut self.incidents;

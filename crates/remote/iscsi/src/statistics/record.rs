@@ -1,4 +1,4 @@
-//! Statistics in JSON: one object, with units in the names of its fields.
+//! Statistics as JSON: one object, with units in the names of its fields.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,7 +19,7 @@ impl Serialize for Statistics {
     }
 }
 
-/// A part of the object: each field with its type and its value.
+/// Defines a part of the object, by the name, the type and the value of each field.
 macro_rules! record {
     ($name:ident($of:ident: $source:ty) { $($field:ident: $type:ty = $value:expr,)* }) => {
         #[derive(Serialize)]
@@ -65,7 +65,7 @@ record! {
     }
 }
 
-/// By name: `waiting`, and the phases. They add up to the whole.
+/// The parts of a latency by name: `waiting`, and the phases. They add up to the whole latency.
 fn parts(of: &ClassStatistics) -> BTreeMap<&'static str, LatencyRecord> {
     let phases = Phase::ALL.map(|phase| (phase_name(phase), LatencyRecord::new(of.phase(phase))));
     std::iter::once(("waiting", LatencyRecord::new(&of.waiting))).chain(phases).collect()
@@ -184,7 +184,7 @@ fn us(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-// Statistics as text: a table of latencies, then one line for each other figure.
+// Statistics as text: a table of latencies, followed by one line for each other figure.
 
 impl fmt::Display for Statistics {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -223,7 +223,7 @@ pub(crate) fn phase_name(phase: Phase) -> &'static str {
     }
 }
 
-/// A class, followed by the parts of its latency; parts that took no time are omitted.
+/// Writes the line of a class, followed by the parts of its latency. Parts that took no time are omitted.
 fn write_class(f: &mut fmt::Formatter<'_>, name: &str, class: &ClassStatistics) -> fmt::Result {
     if class.commands == 0 {
         return Ok(());
@@ -289,7 +289,7 @@ fn write_counters(f: &mut fmt::Formatter<'_>, statistics: &Statistics) -> fmt::R
     Ok(())
 }
 
-/// Only those that occurred.
+/// Writes the incidents that have occurred.
 fn write_incidents(f: &mut fmt::Formatter<'_>, incidents: &Incidents) -> fmt::Result {
     let counts = [
         (incidents.busy, "BUSY"),

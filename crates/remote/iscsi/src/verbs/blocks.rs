@@ -1,5 +1,5 @@
-//! Commands on blocks other than READ and WRITE: capacity, LBA status, UNMAP, WRITE SAME, COMPARE AND WRITE,
-//! EXTENDED COPY; and reservations.
+//! Commands on blocks other than READ and WRITE (capacity, LBA status, UNMAP, WRITE SAME, COMPARE AND WRITE,
+//! EXTENDED COPY), and reservations.
 
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,18 +21,18 @@ use crate::verbs::{Unit, VerbError, parameters};
 pub struct LbaRun {
     /// The blocks.
     pub extent: Extent,
-    /// Their status.
+    /// The status of the blocks.
     pub status: LbaStatus,
 }
 
 /// The parameters of WRITE SAME.
 #[derive(Clone, Debug, Default)]
 pub struct WriteSame {
-    /// The block to write everywhere; `None` is NDOB: zeros that need not be sent (SBC-4 5.50).
+    /// The content to write to each block; `None` for zeros that need not be sent (NDOB, SBC-4 5.50).
     pub block: Option<Slice>,
-    /// UNMAP: the blocks may be deallocated if they then read the same.
+    /// UNMAP: whether the blocks may be deallocated, if they then read as the same content.
     pub unmap: bool,
-    /// ANCHOR: their space stays reserved.
+    /// ANCHOR: whether the space of the blocks stays reserved.
     pub anchor: bool,
 }
 
@@ -50,7 +50,8 @@ pub enum Compared {
 
 /// Maximum number of descriptors in one GET LBA STATUS.
 const RUNS_AT_ONCE: usize = 256;
-/// Length of a WRITE SAME if the target has no limit: more blocks would take it long.
+/// Maximum length of a WRITE SAME if the target reports no limit. A longer command would take the target too
+/// long.
 const WRITE_SAME_BLOCKS: u32 = 1 << 21;
 
 impl Unit {
@@ -59,8 +60,8 @@ impl Unit {
         let name = "READ CAPACITY";
         let capacity = match self.ask(name, cdb::read_capacity_16(32), 32).await {
             Ok(data) => Capacity::parse_16(&data),
-            // For any rejection: if the reason is not an unsupported command, the target rejects this one as
-            // well.
+            // Try the short form after any rejection. If the reason is another than an unsupported command,
+            // the target rejects the short form as well.
             Err(VerbError::Refused { .. }) => {
                 Capacity::parse_10(&self.ask(name, cdb::read_capacity_10(), 8).await?)
             }
@@ -69,9 +70,9 @@ impl Unit {
         capacity.ok_or(VerbError::Nonsense(name))
     }
 
-    /// GET LBA STATUS of all blocks of `extent`, in several commands if necessary. The runs follow each other
-    /// from its start. They end early after `runs_max` descriptors, or where the target's response becomes
-    /// invalid.
+    /// GET LBA STATUS of all blocks of `extent`, in several commands if necessary. The runs are consecutive
+    /// from the start of the extent. They end early after `runs_max` descriptors, or where the target's
+    /// response becomes invalid.
     pub async fn lba_status(&self, extent: Extent, runs_max: usize) -> Result<Vec<LbaRun>, VerbError> {
         let name = "GET LBA STATUS";
         let end = extent.end().ok_or(VerbError::OutOfRange(name))?.0;
@@ -131,7 +132,8 @@ impl Unit {
         Ok(())
     }
 
-    /// COMPARE AND WRITE: writes `new` if the blocks contain `expected`. Both are `blocks` blocks long.
+    /// COMPARE AND WRITE: writes `new` if the blocks contain `expected`. Both have the length of `blocks`
+    /// blocks.
     pub async fn compare_and_write(
         &self,
         lba: u64,
@@ -155,8 +157,8 @@ impl Unit {
         }
     }
 
-    /// WRITE ATOMIC(16): writes all of it or nothing, even if power fails. The Block Limits page contains the
-    /// maximum length.
+    /// WRITE ATOMIC(16): writes either all of the data or nothing, even if power fails. The Block Limits page
+    /// contains the maximum length.
     pub async fn write_atomic(&self, lba: u64, blocks: u16, data: Slice) -> Result<(), VerbError> {
         self.tell("WRITE ATOMIC", cdb::write_atomic_16(lba, blocks), data).await
     }
@@ -168,7 +170,8 @@ fn write_same_cdb(lba: u64, blocks: u32, what: &WriteSame) -> cdb::Cdb {
     cdb
 }
 
-/// The runs of a response, as long as they are consecutive from block `next` on; the last ends at `end`.
+/// The runs of a response, as far as they are consecutive from block `next` on. The last run ends at `end`,
+/// or earlier.
 pub(crate) fn lba_runs(answer: &[u8], mut next: u64, end: u64) -> Vec<LbaRun> {
     let mut runs = Vec::new();
     for LbaStatusDescriptor { lba, blocks, status } in LbaStatusDescriptor::parse_list(answer) {
@@ -222,10 +225,10 @@ fn unmap_list(extents: &[Extent]) -> Vec<u8> {
 
 // EXTENDED COPY (SPC-4 6.4): the target copies, and the data does not pass through the initiator.
 
-/// A copy between two logical units reachable by one copy manager, executed piece by piece.
+/// A copy between two logical units that one copy manager can reach. It is executed piece by piece.
 #[derive(Clone)]
 pub struct ExtendedCopy {
-    /// The commands are sent to the unit that is written to, whose reservations decide.
+    /// The destination, to which the commands are sent, so that its reservations apply.
     destination: Unit,
     targets: [CopyTarget; 2],
     limits: CopyLimits,
@@ -238,10 +241,10 @@ pub enum ExtendedCopyError {
     /// The target does not support copies from block device to block device.
     #[display("the target does not support copying blocks")]
     Unable,
-    /// One of the two has no name that a copy can use: an NAA or an EUI-64 designator.
+    /// One of the two units has no name that a copy can use, which is an NAA or EUI-64 designator.
     #[display("a copy needs an NAA or EUI-64 name of both sides")]
     NoName,
-    /// Their block lengths differ.
+    /// The block lengths of the units differ.
     #[display("the source has blocks of {_0} bytes, the destination of {_1}")]
     BlockLengths(u32, u32),
     /// A command failed. Earlier pieces have been copied.
@@ -249,7 +252,8 @@ pub enum ExtendedCopyError {
 }
 
 impl ExtendedCopyError {
-    /// Whether the target does not support the copy at all, so that reading and writing is needed instead.
+    /// Whether the target does not support the copy at all, so that the initiator must read and write the
+    /// data instead.
     pub fn is_unsupported(&self) -> bool {
         match self {
             ExtendedCopyError::Unable | ExtendedCopyError::NoName | ExtendedCopyError::BlockLengths(..) => {
@@ -273,18 +277,18 @@ impl From<VerbError> for ExtendedCopyError {
 struct CopyLimits {
     segments: u32,
     segment_blocks: u32,
-    /// SNLID: a copy need not have a list identifier.
+    /// SNLID: whether a copy may have no list identifier.
     nameless: bool,
 }
 
 const NAME: &str = "EXTENDED COPY";
 const PARAMETERS: &str = "RECEIVE COPY OPERATING PARAMETERS";
 const PARAMETERS_BYTES: u32 = 256;
-/// Limit that lets a command complete in time even on slow disks.
+/// Maximum length that one command copies. It lets a command complete in time even on slow disks.
 const COMMAND_BYTES: u32 = 64 << 20;
 
-/// List identifiers for targets that require one. Their results are never queried. If one is used twice
-/// concurrently, the copy is rejected, without other effects.
+/// The next list identifier, for targets that require one. Results are never queried by it. If an identifier
+/// is used twice at the same time, the target rejects the second copy, without other effects.
 static NEXT_LIST: AtomicU8 = AtomicU8::new(1);
 
 /// Copies blocks between two logical units of one target, in as many commands as the target requires.
@@ -308,7 +312,7 @@ pub async fn extended_copy(
 }
 
 impl ExtendedCopy {
-    /// Requests names and block lengths from both, and limits from the destination.
+    /// Prepares a copy: queries names and block lengths of both units, and the limits of the destination.
     pub async fn between(source: &Unit, destination: &Unit) -> Result<ExtendedCopy, ExtendedCopyError> {
         let answer = destination
             .ask(
@@ -333,7 +337,7 @@ impl ExtendedCopy {
         by_segments.min(u64::from(COMMAND_BYTES / self.block_bytes)).max(1)
     }
 
-    /// One command: copies up to [`ExtendedCopy::blocks_max`] blocks.
+    /// Copies up to [`ExtendedCopy::blocks_max`] blocks with one command.
     pub async fn copy(&self, source_lba: u64, destination_lba: u64, blocks: u64) -> Result<(), VerbError> {
         let past_end = |lba: u64| lba.checked_add(blocks).is_none();
         if blocks > self.blocks_max() || past_end(source_lba) || past_end(destination_lba) {
@@ -367,7 +371,8 @@ impl ExtendedCopy {
 }
 
 impl CopyLimits {
-    /// `None` if they are truncated, or the target does not support copies from block device to block device.
+    /// Parses the operating parameters; `None` if they are truncated, or the target does not support copies
+    /// from block device to block device.
     fn parse(answer: &[u8], block_bytes: u32) -> Option<CopyLimits> {
         let theirs = OperatingParameters::parse_all(answer).filter(|theirs| theirs.targets_max >= 2)?;
         let segments_bytes = (theirs.descriptor_bytes_max as usize).saturating_sub(2 * CopyTarget::BYTES);
@@ -385,7 +390,7 @@ impl CopyLimits {
     }
 }
 
-/// Identifies a logical unit to the copy manager.
+/// Creates the descriptor by which the copy manager identifies a logical unit.
 async fn target(unit: &Unit, block_bytes: u32) -> Result<CopyTarget, ExtendedCopyError> {
     let VpdContent::Designators(designators) = unit.vpd(0x83).await?.content else {
         return Err(ExtendedCopyError::NoName);
@@ -399,26 +404,26 @@ fn target_descriptor(designators: &[Designator], block_bytes: u32) -> Option<Cop
     Some(CopyTarget { null: false, designator_type, designator, block_bytes })
 }
 
-// Reservations: persistent ones (SPC-4 5.13, 6.15 and 6.16), and those by RESERVE(6) of SPC-2.
+// Persistent reservations (SPC-4 5.13, 6.15 and 6.16), and reservations by RESERVE(6) of SPC-2.
 
-/// PERSISTENT RESERVE OUT. Except for the two that register, every action requires a registration, identified
-/// by its key.
+/// The actions of PERSISTENT RESERVE OUT. All actions except the two that register require a registration,
+/// which the key identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PersistentReserve {
-    /// Registers a key, or replaces the current one; zero removes the registration.
+    /// Registers a key, or replaces the current key. A new key of zero removes the registration.
     Register {
-        /// The current key; zero if there is none.
+        /// The current key; zero if no key is registered.
         key: u64,
         /// The new key.
         new_key: u64,
-        /// APTPL: the registration survives a power loss.
+        /// APTPL: whether the registration survives a power loss.
         persist: bool,
     },
-    /// The same, whatever key is registered.
+    /// Registers a key, whatever key is currently registered.
     RegisterAndIgnoreExistingKey {
         /// The new key.
         new_key: u64,
-        /// APTPL: the registration survives a power loss.
+        /// APTPL: whether the registration survives a power loss.
         persist: bool,
     },
     /// Reserves the logical unit.
@@ -440,20 +445,20 @@ pub enum PersistentReserve {
         /// This initiator's key.
         key: u64,
     },
-    /// Takes over the reservation of others, and removes their registrations.
+    /// Removes the registrations with another key and, if they hold the reservation, takes it over.
     Preempt {
         /// This initiator's key.
         key: u64,
-        /// The others' key.
+        /// The key of the other registrations.
         victim: u64,
         /// The access denied to others from now on.
         kind: ReservationType,
     },
-    /// The same, and aborts the others' commands.
+    /// Like `Preempt`, and also aborts the commands of the other nexuses.
     PreemptAndAbort {
         /// This initiator's key.
         key: u64,
-        /// The others' key.
+        /// The key of the other registrations.
         victim: u64,
         /// The access denied to others from now on.
         kind: ReservationType,
@@ -461,7 +466,7 @@ pub enum PersistentReserve {
 }
 
 impl PersistentReserve {
-    /// SERVICE ACTION, TYPE and the parameter list.
+    /// Returns the fields SERVICE ACTION and TYPE, and the parameter list.
     fn encode(self) -> (ReserveOut, u8, ReserveOutList) {
         use PersistentReserve as P;
         let list = |key, service_action_key, persist| ReserveOutList {
@@ -488,7 +493,8 @@ impl PersistentReserve {
 
 const IN: &str = "PERSISTENT RESERVE IN";
 const OUT: &str = "PERSISTENT RESERVE OUT";
-/// Enough for about forty registrations; a longer list is requested again.
+/// Length of the first request, which is enough for about forty registrations. A longer list is requested
+/// again.
 const BYTES: u32 = 4096;
 
 impl Unit {
@@ -507,7 +513,7 @@ impl Unit {
     /// REPORT CAPABILITIES.
     pub async fn reservation_capabilities(&self) -> Result<ReservationCapabilities, VerbError> {
         let answer = self.ask(IN, cdb::persistent_reserve_in(ReserveIn::Capabilities, 8), 8).await?;
-        // Up to and including the mask of types.
+        // The data must contain at least the mask of types.
         answer.get(..6).map(ReservationCapabilities::parse).ok_or(VerbError::Nonsense(IN))
     }
 
@@ -517,14 +523,15 @@ impl Unit {
         Registration::parse_list(&answer).ok_or(VerbError::Nonsense(IN))
     }
 
-    /// Registrations of this session's initiator port at target ports other than this session's. Such a
-    /// registration has no effect for this session. A login that ends in another portal group uses another
-    /// port.
+    /// Returns the registrations of this session's initiator port at target ports other than this session's.
+    /// Such a registration has no effect for this session. A login to another portal group uses another
+    /// target port.
     pub async fn registrations_elsewhere(&self) -> Result<Vec<Registration>, VerbError> {
         let nexus = self.target().nexus();
         let ours = TransportId::Iscsi { name: nexus.initiator, isid: Some(nexus.isid.0) };
         let is_ours = |registration: &Registration| registration.initiator.as_ref() == Some(&ours);
-        // If the target does not report this port, no registration can be said to be elsewhere.
+        // If the target does not report this session's port, it is unknown whether a registration is at
+        // another port.
         let Some(here) = self.relative_port().await? else { return Ok(Vec::new()) };
         let mut registrations = self.registrations().await?;
         registrations.retain(|registration| {

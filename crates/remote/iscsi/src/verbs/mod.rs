@@ -1,12 +1,12 @@
 //! SCSI commands by name, as methods of a [`Unit`], with decoded and human-readable responses.
 //!
-//! Responses are decoded by `scsi` from untrusted bytes. Missing bytes read as zero where the standard allows
-//! a target to return fewer; where they are required, the response is rejected as [`VerbError::Nonsense`].
-//! Other commands can be sent with [`Unit::command`].
+//! The crate `scsi` decodes responses, which are untrusted. Where the standard allows a target to return
+//! fewer bytes, missing bytes read as zero. Where the bytes are required, the response is rejected as
+//! [`VerbError::Nonsense`]. Other commands can be sent with [`Unit::command`].
 //!
 //! A command is retried after a unit attention, and for a few seconds while the target is busy. If the
-//! session is lost, a command that changes anything ends with [`VerbError::Lost`]: it may or may not have
-//! been executed.
+//! session is lost, a command that changes anything ends with [`VerbError::Lost`], because it may or may not
+//! have been executed.
 
 mod blocks;
 
@@ -42,15 +42,15 @@ pub(crate) use blocks::{lba_runs, unmap_lists};
 /// Why a command was not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerbError {
-    /// It is unknown whether it was executed.
+    /// It is unknown whether the command was executed.
     Lost(CommandError),
     /// The target rejected the command.
     Refused {
         /// The command's name in the standard.
         name: &'static str,
-        /// Its status (SAM-5 table 45).
+        /// The command's status (SAM-5 table 45).
         status: u8,
-        /// The sense data with it.
+        /// The sense data returned with the status.
         sense: Option<Sense>,
     },
     /// The target reported RESERVATION CONFLICT because the session has moved to another portal group than
@@ -58,15 +58,16 @@ pub enum VerbError {
     Orphaned(&'static str),
     /// The response to this command is invalid.
     Nonsense(&'static str),
-    /// A parameter is too large for the command, such as a block beyond its address range, or too many of
-    /// them.
+    /// A parameter is too large for the command, such as a block beyond the command's address range, or too
+    /// many blocks.
     OutOfRange(&'static str),
 }
 
 impl VerbError {
     /// Whether the target does not support the command or one of its parameters.
     pub fn is_unsupported(&self) -> bool {
-        // ILLEGAL REQUEST: INVALID COMMAND OPERATION CODE, INVALID FIELD IN CDB or IN PARAMETER LIST.
+        // ILLEGAL REQUEST with INVALID COMMAND OPERATION CODE, INVALID FIELD IN CDB, or INVALID FIELD IN
+        // PARAMETER LIST.
         matches!(self, VerbError::Refused { sense: Some(Sense { key: 5, code: 0x20 | 0x24 | 0x26, .. }), .. })
     }
 }
@@ -97,8 +98,8 @@ impl From<CommandError> for VerbError {
     }
 }
 
-/// Maximum number of tries. Unit attentions queue up, one for each event; a new session finds a few. A busy
-/// target is retried for about five seconds.
+/// Maximum number of tries. Several unit attentions can be pending, one for each event, and a new session
+/// usually gets a few. A busy target is retried for about five seconds.
 const TRIES: u32 = 12;
 const PAUSE_FIRST: Duration = Duration::from_millis(8);
 const PAUSE_LONGEST: Duration = Duration::from_secs(1);
@@ -123,8 +124,8 @@ impl Unit {
         reactor::timeout(limit, work).await.unwrap_or(Err(VerbError::Lost(CommandError::TimedOut)))
     }
 
-    /// Sends a command that returns up to `bytes`, and returns the data received. The command changes
-    /// nothing, so it is resent if its session was lost or another initiator's reset aborted it.
+    /// Sends a command that returns up to `bytes` bytes, and returns the data received. The command must not
+    /// change anything, because it is resent if its session was lost or another initiator's reset aborted it.
     pub(crate) async fn ask(&self, name: &'static str, cdb: Cdb, bytes: usize) -> Result<Buffer, VerbError> {
         self.within_its_time(self.ask_again(name, cdb, bytes)).await
     }
@@ -148,8 +149,8 @@ impl Unit {
         }
     }
 
-    /// Requests `first` bytes. If the header shows that there are more, requests all of them: the number that
-    /// `whole` returns, up to `most`.
+    /// Requests `first` bytes. If the header shows that the response is longer, requests the whole response:
+    /// the number of bytes that `whole` returns, up to `most`.
     pub(crate) async fn ask_all(
         &self,
         name: &'static str,
@@ -165,8 +166,8 @@ impl Unit {
         }
     }
 
-    /// Resends a command while the target defers it. Limited to the current session: in another one, the LUN
-    /// may map to a different device.
+    /// Resends a command while the target defers it, but only in the current session, because the LUN may map
+    /// to a different device in another session.
     async fn until_done(
         &self,
         name: &'static str,
@@ -214,7 +215,7 @@ enum Disposition {
 fn disposition(answered: u8, sense: Option<Sense>) -> Disposition {
     match (answered, sense) {
         (status::GOOD | status::CONDITION_MET, _) => Disposition::Done,
-        // It was executed, and the sense data is informational.
+        // The command was executed, and the sense data is informational.
         (status::CHECK_CONDITION, Some(sense)) if sense.was_carried_out() => Disposition::Done,
         // The target reported a unit attention or an earlier command's error instead of executing this
         // command.
@@ -235,11 +236,11 @@ pub(crate) fn parameters(bytes: &[u8]) -> Slice {
 
 // A logical unit of a target, of any device type, identified only by its address.
 //
-// A [`Unit`] is independent of the device type: commands are sent unchanged. Named SCSI commands with
-// decoded results are methods of it too ([`crate::verbs`]).
+// A [`Unit`] is independent of the device type: commands are sent unchanged. It also has methods for named
+// SCSI commands with decoded results ([`crate::verbs`]).
 
-/// A logical unit of a target, to send commands to. It keeps the session open; a clone refers to the same
-/// unit.
+/// A logical unit of a target, to which commands can be sent. It keeps the session open. A clone refers to
+/// the same unit.
 #[derive(Clone)]
 pub struct Unit {
     target: Arc<RemoteTarget>,
@@ -251,7 +252,7 @@ pub struct Unit {
 pub struct CommandResult {
     /// The SCSI status (SAM-5 table 45).
     pub status: u8,
-    /// The sense data, if any.
+    /// The sense data, if there is any.
     pub sense: Option<Sense>,
     /// The data received; empty if none was requested.
     pub data: Buffer,
@@ -260,7 +261,7 @@ pub struct CommandResult {
 }
 
 impl Unit {
-    /// The unit at an address of `target`, in any of the forms of SAM-5.
+    /// Creates the unit at an address of `target`. The address may have any form that SAM-5 defines.
     pub fn new(target: Arc<RemoteTarget>, lun: Lun) -> Unit {
         Unit { target, lun }
     }
@@ -270,12 +271,13 @@ impl Unit {
         &self.target
     }
 
-    /// Its address, as sent.
+    /// The unit's address, in the form in which it is sent.
     pub fn lun(&self) -> Lun {
         self.lun
     }
 
-    /// Sends a command unchanged and returns the target's response, with any status. Nothing is retried.
+    /// Sends a command unchanged, and returns the target's response, whatever its status. The command is not
+    /// retried.
     pub async fn command(&self, cdb: Cdb, transfer: Transfer) -> Result<CommandResult, CommandError> {
         let spec = CommandSpec { lun: self.lun, cdb, transfer, epoch: None, waits_for_end: false };
         let CommandEnd { outcome, transfer, .. } = self.target.attempt(spec).await;
@@ -299,15 +301,15 @@ impl RemoteTarget {
         Unit::new(Arc::clone(self), Lun(LunAddress::Number(number.into()).write()))
     }
 
-    /// The unit at the address that the target reports for its number. Numbers below 256 fit in one byte. For
-    /// larger numbers, targets use different formats, and some accept only their own format: LIO reports 256
-    /// as 0100h, others as 4100h.
+    /// Returns the unit at the address that the target reports for this number. Numbers below 256 fit into
+    /// one byte. For larger numbers, targets use different formats, and some accept only their own format:
+    /// LIO reports 256 as 0100h, other targets as 4100h.
     pub async fn reported_unit(self: &Arc<Self>, number: u16) -> Unit {
         let usual = self.unit(number);
         if number < 0x100 {
             return usual;
         }
-        // If the target does not support the command, the usual form is used.
+        // If the target does not support REPORT LUNS, the usual form is used.
         let luns = self.unit(0).report_luns(LunSelection::Ordinary).await.unwrap_or_default();
         reported(&luns, number).map_or(usual, |lun| Unit::new(Arc::clone(self), lun))
     }
@@ -319,11 +321,11 @@ fn reported(luns: &[Lun], number: u16) -> Option<Lun> {
     luns.iter().copied().find(|lun| LunAddress::parse(lun.0) == wanted)
 }
 
-// INQUIRY (SPC-4 6.6): standard data, and vital product data.
+// INQUIRY (SPC-4 6.6): the standard data, and vital product data.
 
 const NAME: &str = "INQUIRY";
-/// Large enough for the pages of most disks; a longer page is requested again. Old targets accept only an
-/// allocation length of one byte.
+/// Length of the first request, which is enough for the pages of most disks. A longer page is requested
+/// again. Old targets support only the low byte of the allocation length.
 const PAGE_BYTES: u32 = 255;
 
 impl Unit {
@@ -349,17 +351,18 @@ impl Unit {
         }
     }
 
-    /// The Block Limits page; without limits if the target does not have it.
+    /// Requests the Block Limits page. If the target does not have the page, returns no limits.
     pub async fn block_limits(&self) -> Result<BlockLimits, VerbError> {
         self.bytes_of(0xb0).await.map(|page| BlockLimits::parse(&page))
     }
 
-    /// The Logical Block Provisioning page; without features if the target does not have it.
+    /// Requests the Logical Block Provisioning page. If the target does not have the page, returns no
+    /// features.
     pub async fn provisioning(&self) -> Result<Provisioning, VerbError> {
         self.bytes_of(0xb2).await.map(|page| Provisioning::parse(&page))
     }
 
-    /// A page; empty if there is none.
+    /// Requests the bytes of a page; empty if the target does not have the page.
     async fn bytes_of(&self, code: u8) -> Result<Vec<u8>, VerbError> {
         match self.vpd(code).await {
             Ok(page) => Ok(page.bytes),
@@ -377,16 +380,16 @@ impl Unit {
 pub enum Identity {
     /// The names of the logical unit in its Device Identification page.
     Designators(BTreeSet<Name>),
-    /// Its serial number, if it has no designators.
+    /// The unit's serial number, if it has no designators.
     Serial(String),
-    /// It provides neither.
+    /// The unit provides neither.
     Unknown,
 }
 
 impl Identity {
     fn from_designators(designators: Vec<Designator>) -> Option<Identity> {
         let unit = designators.into_iter().filter(|one| one.association == Association::LogicalUnit);
-        // A group does not identify a unit: it contains several.
+        // A group contains several units, so its name does not identify a unit.
         let names: BTreeSet<Name> =
             unit.map(|one| one.name).filter(|name| !matches!(name, Name::LogicalUnitGroup(_))).collect();
         (!names.is_empty()).then_some(Identity::Designators(names))
@@ -407,14 +410,14 @@ impl fmt::Display for Identity {
 }
 
 impl Unit {
-    /// Requests the unit's names or, without names, its serial number. A target that has neither is not an
-    /// error.
+    /// Requests the unit's names or, if it has none, its serial number. It is not an error if the unit has
+    /// neither.
     pub async fn identity(&self) -> Result<Identity, VerbError> {
         let pages = self.vpd_pages().await.or_else(unless_refused)?;
         self.identity_by(&pages).await
     }
 
-    /// The same, given the list of supported VPD pages.
+    /// Like [`Unit::identity`], for a known list of supported VPD pages.
     pub(crate) async fn identity_by(&self, pages: &[u8]) -> Result<Identity, VerbError> {
         if pages.contains(&0x83)
             && let VpdContent::Designators(designators) = self.content(0x83).await?
@@ -431,13 +434,13 @@ impl Unit {
         Ok(Identity::Unknown)
     }
 
-    /// The content of a page; empty if the target rejects it.
+    /// Requests the content of a page; empty if the target rejects the request.
     async fn content(&self, page: u8) -> Result<VpdContent, VerbError> {
         self.vpd(page).await.map(|page| page.content).or_else(unless_refused)
     }
 }
 
-/// Treats a rejection as absence; other errors, such as a lost connection, are returned.
+/// Converts a rejection to an empty result. Other errors, such as a lost connection, are returned.
 fn unless_refused<T: Default>(error: VerbError) -> Result<T, VerbError> {
     match error {
         VerbError::Refused { .. } | VerbError::Orphaned(_) | VerbError::Nonsense(_) => Ok(T::default()),
@@ -450,12 +453,12 @@ fn unless_refused<T: Default>(error: VerbError) -> Result<T, VerbError> {
 const OPCODES: &str = "REPORT SUPPORTED OPERATION CODES";
 /// Number of LUNs requested first.
 const LUNS_FIRST: u32 = 255;
-/// Maximum number of LUNs requested: two bytes of an address allow 16,384 per target.
+/// Maximum number of LUNs requested. The two bytes of an address allow only 16,384 LUNs per target.
 const LUNS_MOST: u32 = 0x1_0000;
 
 impl Unit {
-    /// REPORT LUNS: the logical units that the target has for this initiator. Any of its LUNs can be queried,
-    /// usually 0.
+    /// REPORT LUNS: the logical units that the target has for this initiator. The command can be sent to any
+    /// LUN of the target, usually to LUN 0.
     pub async fn report_luns(&self, which: LunSelection) -> Result<Vec<Lun>, VerbError> {
         let name = "REPORT LUNS";
         let cdb = |bytes| cdb::report_luns_of(which, bytes);
@@ -478,8 +481,8 @@ impl Unit {
         SupportedCommand::parse_list(&answer).ok_or(VerbError::Nonsense(OPCODES))
     }
 
-    /// Whether it supports a command. A service action must be given for commands that have one, and only for
-    /// these.
+    /// Whether the unit supports a command. A service action must be given for commands that have one, and
+    /// only for these.
     pub async fn command_support(
         &self,
         opcode: u8,
@@ -492,7 +495,7 @@ impl Unit {
     }
 }
 
-/// The total length of a response that starts with its length, which excludes the length field.
+/// The total length of a response that starts with its length. The length excludes the length field itself.
 fn whole(answer: &[u8]) -> u64 {
     4 + u64::from(u32_at(answer, 0))
 }
@@ -504,7 +507,7 @@ fn whole(answer: &[u8]) -> u64 {
 pub enum Sanitize {
     /// OVERWRITE: writes a pattern over everything.
     Overwrite {
-        /// Repeated to fill a block; of up to a block's length.
+        /// The pattern, which is repeated to fill a block. It must not be longer than a block.
         pattern: Vec<u8>,
         /// The number of passes, 1 to 31.
         passes: u8,
@@ -522,15 +525,15 @@ pub enum Sanitize {
 /// The options of SANITIZE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SanitizeManner {
-    /// IMMED: the response comes immediately, and REQUEST SENSE reports the progress. Otherwise it comes at
-    /// the end, and the command usually times out.
+    /// IMMED: whether the target responds immediately. REQUEST SENSE then reports the progress. Otherwise,
+    /// the target responds at the end of the operation, and the command usually times out.
     pub immediate: bool,
-    /// AUSE: if it fails, EXIT FAILURE MODE may make the medium usable again.
+    /// AUSE: whether EXIT FAILURE MODE may make the medium usable again if the operation fails.
     pub unrestricted_exit: bool,
 }
 
 impl Sanitize {
-    /// The command and its parameters.
+    /// Returns the command and its parameters.
     fn encode(&self, manner: SanitizeManner) -> Option<(Cdb, Vec<u8>)> {
         let (action, list) = match self {
             Sanitize::Overwrite { pattern, passes, invert } => {
@@ -550,7 +553,7 @@ impl Sanitize {
 }
 
 impl Unit {
-    /// TEST UNIT READY: succeeds if the unit can read and write.
+    /// TEST UNIT READY: succeeds if the unit can access its medium.
     pub async fn test_unit_ready(&self) -> Result<(), VerbError> {
         self.carry_out("TEST UNIT READY", cdb::test_unit_ready()).await
     }
@@ -602,7 +605,7 @@ pub enum ModeFieldError {
     /// The value is too large for the field.
     #[display("the value is too large for the field")]
     TooLarge,
-    /// The target does not allow it to be changed.
+    /// The target does not allow the field to be changed.
     #[display("the target does not allow changes of this field")]
     Fixed,
     /// A command failed.
@@ -619,7 +622,7 @@ impl From<VerbError> for ModeFieldError {
 
 const SENSE: &str = "MODE SENSE";
 const SELECT: &str = "MODE SELECT";
-/// Sufficient for all pages of a disk, which take a few hundred bytes.
+/// Length of the request. It is enough for all pages of a disk, which take a few hundred bytes.
 const BYTES: u16 = 4096;
 /// The codes for all pages and for all subpages.
 const ALL: u8 = 0x3f;
@@ -640,8 +643,8 @@ impl Unit {
         Modes::parse(form, &answer).ok_or(VerbError::Nonsense(SENSE))
     }
 
-    /// Sets a field by its name, such as `WCE` or `SWP`; `save` makes it persist across a reset. The page's
-    /// other fields keep their values.
+    /// Sets a field by its name, such as `WCE` or `SWP`. With `save`, the value persists across a reset. The
+    /// page's other fields keep their values.
     pub async fn set_mode_field(&self, name: &str, value: u64, save: bool) -> Result<(), ModeFieldError> {
         let (code, subpage, at) = mode_field(name).ok_or(ModeFieldError::Unknown)?;
         let mut changeable = self.one_page(code, subpage, ModeValues::Changeable).await?;
@@ -654,7 +657,7 @@ impl Unit {
         Ok(self.mode_select(&page, save).await?)
     }
 
-    /// MODE SELECT of an unchanged page.
+    /// MODE SELECT: sends a whole page.
     pub async fn mode_select(&self, page: &ModePage, save: bool) -> Result<(), VerbError> {
         match self.select_by(ModeForm::Ten, page, save).await {
             Err(error) if error.is_unsupported() => self.select_by(ModeForm::Six, page, save).await,
@@ -663,10 +666,11 @@ impl Unit {
     }
 
     async fn select_by(&self, form: ModeForm, page: &ModePage, save: bool) -> Result<(), VerbError> {
-        // The header is all zeros: MODE DATA LENGTH is reserved here, and no block descriptor follows.
+        // The header is all zeros: MODE DATA LENGTH is reserved in MODE SELECT, and no block descriptor
+        // follows.
         let mut list = vec![0; form.header_bytes()];
         list.extend(&page.bytes);
-        // PS is reserved here.
+        // The PS bit is reserved in MODE SELECT.
         list[form.header_bytes()] &= !PS;
         let too_long = VerbError::OutOfRange(SELECT);
         let cdb = match form {
@@ -694,7 +698,7 @@ impl Unit {
         let page = page | (values as u8) << 6;
         match self.ask(SENSE, cdb::mode_sense_10(page, subpage, BYTES), usize::from(BYTES)).await {
             Ok(answer) => Ok((ModeForm::Ten, answer)),
-            // For any rejection: istgt gives no reason.
+            // Try the short form after any rejection, because istgt reports no reason.
             Err(VerbError::Refused { .. }) => {
                 let answer = self.ask(SENSE, cdb::mode_sense_6(page, subpage, u8::MAX), 255).await?;
                 Ok((ModeForm::Six, answer))

@@ -1,10 +1,10 @@
-//! A minimal target that only accepts logins, each with a given portal group tag.
+//! A minimal target that accepts logins, each with a given portal group tag, and nothing else.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
-/// A portal that returns these portal group tags, one per connection.
+/// Starts a portal that returns these portal group tags, one per connection.
 pub(crate) fn portal(tags: &'static [u16]) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has ports");
     let port = listener.local_addr().expect("it is bound").port();
@@ -17,7 +17,7 @@ pub(crate) fn portal(tags: &'static [u16]) -> u16 {
     port
 }
 
-/// A portal that accepts one connection and ignores it after the login.
+/// Starts a portal that accepts one connection, and ignores it after the login.
 pub(crate) fn deaf_portal() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has ports");
     let port = listener.local_addr().expect("it is bound").port();
@@ -29,10 +29,10 @@ pub(crate) fn deaf_portal() -> u16 {
     port
 }
 
-/// What a target does after the login.
+/// The behaviour of the target after the login.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
-    /// Reads until the end of the connection.
+    /// Reads and discards all data until the connection ends.
     Hears,
     /// Reads nothing, and keeps the socket open.
     IsDeaf,
@@ -58,7 +58,7 @@ fn let_in(mut stream: TcpStream, tag: u16, then: Then) {
     }
 }
 
-/// The response to a login request, to the requested stage: with the initiator's own values, and without
+/// The response to a login request. It accepts the requested stage and the initiator's values, without
 /// authentication.
 pub(crate) fn accepted(request: &[u8; 48], text: &[u8], tag: u16, stat_sn: u32) -> Vec<u8> {
     let mut answer = [0; 48];
@@ -69,7 +69,7 @@ pub(crate) fn accepted(request: &[u8; 48], text: &[u8], tag: u16, stat_sn: u32) 
     answer[24..28].copy_from_slice(&stat_sn.to_be_bytes());
     answer[28..32].copy_from_slice(&request[24..28]);
     answer[32..36].copy_from_slice(&64_u32.to_be_bytes());
-    // Only once: a repeated key ends the login (RFC 7143 section 6.3).
+    // The key is sent only once, because a repeated key ends the login (RFC 7143 section 6.3).
     let mut said =
         if stat_sn == 1 { format!("TargetPortalGroupTag={tag}\0").into_bytes() } else { Vec::new() };
     for pair in text.split(|byte| *byte == 0).filter(|pair| !pair.is_empty()) {
@@ -88,7 +88,7 @@ pub(crate) fn accepted(request: &[u8; 48], text: &[u8], tag: u16, stat_sn: u32) 
     [&answer[..], &said].concat()
 }
 
-/// The next PDU's header and data; `None` at the end.
+/// Reads the header and the data of the next PDU; `None` at the end of the connection.
 fn next(stream: &mut TcpStream) -> Option<([u8; 48], Vec<u8>)> {
     let mut header = [0; 48];
     stream.read_exact(&mut header).ok()?;

@@ -1,5 +1,5 @@
-//! The initiator against other targets, over real TCP on loopback. Tests whose target is not installed are
-//! skipped with a message. `opening` and `recovery` have a target in memory instead.
+//! Tests of the initiator with other targets, over real TCP on loopback. A test whose target is not installed
+//! is skipped with a message. `opening` and `recovery` use a target in memory instead.
 
 mod fake;
 mod memory;

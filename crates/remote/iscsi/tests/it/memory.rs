@@ -18,38 +18,38 @@ use reactor::{
 
 use crate::fake::accepted;
 
-/// The only address at which it accepts connections.
+/// The only address at which the target accepts connections.
 const PORTAL: &str = "10.0.0.1:3260";
-/// Data of a PDU that every initiator takes.
+/// Length of a data segment that every initiator accepts.
 const SEGMENT_BYTES: usize = 8192;
 
-/// When it ends each of its connections.
+/// When the target closes each of its connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Breaks {
     #[default]
     Never,
     AfterTheFirstAnswer,
-    /// Instead of an answer.
+    /// Closes the connection instead of responding to a READ.
     AtRead,
 }
 
 #[derive(Default)]
 pub(crate) struct Target {
-    /// Each byte of the generation of its cache.
+    /// The value of each byte of the generation of the cache.
     pub(crate) generation: Cell<u8>,
     /// The number of connections that have logged in.
     pub(crate) logins: Cell<u32>,
     pub(crate) breaks: Cell<Breaks>,
     /// The delay of each login response.
     pub(crate) login_delay: Cell<Duration>,
-    /// Where it redirects logins.
+    /// The address to which the target redirects logins.
     pub(crate) redirects_to: Cell<Option<&'static str>>,
     /// The texts of all login requests.
     pub(crate) login_texts: RefCell<String>,
     pub(crate) block_bytes: Cell<u32>,
     /// LBPU and LBPWS of the Logical Block Provisioning page (SBC-3 6.6.4); 0 for a thick disk without that page.
     pub(crate) provisioning: Cell<u8>,
-    /// The answer to SendTargets; empty for none.
+    /// The response to SendTargets; empty if the target lists no targets.
     pub(crate) targets: RefCell<String>,
     links: RefCell<Vec<Rc<Link>>>,
 }
@@ -67,7 +67,7 @@ impl Target {
             .expect("a URL")
     }
 
-    /// Ends the oldest of its connections, or all.
+    /// Closes the `count` oldest connections.
     pub(crate) fn end_connections(&self, count: usize) {
         let mut links = self.links.borrow_mut();
         let count = count.min(links.len());
@@ -133,7 +133,7 @@ impl Target {
         }));
     }
 
-    /// SendTargets, in parts.
+    /// Responds to SendTargets, in several parts.
     fn list(&self, link: &Link, pdu: &[u8; 48]) {
         let targets = self.targets.borrow();
         let from = link.listed.get();
@@ -145,13 +145,13 @@ impl Target {
         let mut answer = link.answer(0x24, pdu);
         answer[20..24].fill(0xff);
         if link.listed.get() < targets.len() {
-            answer[1] = 0x40; // it continues
+            answer[1] = 0x40; // the C bit: the text continues
             answer[20..24].copy_from_slice(&1_u32.to_be_bytes());
         }
         link.say(&answer, part);
     }
 
-    /// A SCSI command, for a disk of 64 blocks. It keeps no data.
+    /// Executes a SCSI command of a disk of 64 blocks. The disk keeps no data.
     fn carry_out(&self, link: &Link, pdu: &[u8; 48]) {
         let cdb = &pdu[32..];
         let room = u32::from_be_bytes([pdu[20], pdu[21], pdu[22], pdu[23]]) as usize;
@@ -193,12 +193,12 @@ impl Target {
     }
 }
 
-/// A connection, as the target and the initiator share it.
+/// A connection, whose state the target and the initiator share.
 #[derive(Default)]
 struct Link {
     stat_sn: Cell<u32>,
     exp_cmd_sn: Cell<u32>,
-    /// The bytes of the list that were sent.
+    /// Number of bytes of the target list that were sent.
     listed: Cell<usize>,
     received: RefCell<Vec<u8>>,
     answers: RefCell<VecDeque<u8>>,
@@ -211,7 +211,7 @@ impl Link {
         self.stat_sn.replace(self.stat_sn.get() + 1)
     }
 
-    /// The header of a final answer.
+    /// The header of a final response.
     fn answer(&self, operation: u8, pdu: &[u8; 48]) -> [u8; 48] {
         let mut answer = [0; 48];
         (answer[0], answer[1]) = (operation, 0x80);
@@ -239,7 +239,7 @@ impl Link {
         self.reader.take().into_iter().for_each(Waker::wake);
     }
 
-    /// The next whole PDU.
+    /// Takes the next complete PDU.
     fn next(&self) -> Option<([u8; 48], Vec<u8>)> {
         let mut received = self.received.borrow_mut();
         let header: [u8; 48] = *received.first_chunk()?;
@@ -257,7 +257,7 @@ impl Link {
     }
 }
 
-/// The initiator's end.
+/// The initiator's end of a connection.
 struct Connection {
     target: Rc<Target>,
     link: Rc<Link>,
@@ -326,7 +326,7 @@ impl Drop for Connection {
     }
 }
 
-/// The world of the initiator.
+/// The initiator's runtime environment.
 struct Memory {
     alone: SharedWorld,
     target: Rc<Target>,

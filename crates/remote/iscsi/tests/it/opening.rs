@@ -1,4 +1,4 @@
-//! What the initiator sends, refuses and logs when it opens a LUN, in virtual time.
+//! Tests in virtual time of the messages that the initiator sends, rejects and logs when it opens a LUN.
 
 use std::rc::Rc;
 
@@ -13,7 +13,8 @@ async fn refusal() -> String {
     open(&Target::url(""), counted).await.err().expect("no such LUN here").to_string()
 }
 
-/// Regression: names were folded to lower case, and targets that compare bytes (tgt, ceph-iscsi) did not find them.
+/// Regression: names were converted to lower case, so targets that compare bytes (tgt, ceph-iscsi) did not
+/// find them.
 #[test]
 fn names_are_sent_as_they_are_in_the_url() {
     let initiator = "iqn.1993-08.org.debian:01:ABC";
@@ -55,7 +56,7 @@ fn a_thin_lun_that_is_thick_through_this_device_is_logged() {
     }
 }
 
-/// Regression: the host in such an address was printed, with its line end.
+/// Regression: the host in such an address was printed, including its line end.
 #[test]
 fn an_address_of_a_redirection_forges_no_line() {
     for address in ["a\ndata verified", "a\u{202e}b:1", "[fe80::1%\n]:1"] {

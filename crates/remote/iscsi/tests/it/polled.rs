@@ -1,6 +1,6 @@
 //! A runtime environment of plain sockets without readiness notifications: every turn wakes all waiting
-//! tasks. It is slow and simple, and shares no code with the real environments, which this crate must not
-//! depend on. Everything except sockets comes from [`Alone`].
+//! tasks. It is slow and simple, and shares no code with the real environments, because this crate must not
+//! depend on these. Everything except sockets is provided by [`Alone`].
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};
@@ -65,7 +65,7 @@ impl World for Polled {
 
 struct Socket {
     socket: TcpStream,
-    /// The last write would have blocked, and no task has waited since.
+    /// Whether the last write would have blocked, and no task has waited since.
     full: Cell<bool>,
     waiting: Rc<RefCell<Vec<Waker>>>,
 }
@@ -84,7 +84,8 @@ impl Stream for Socket {
         for slice in into {
             let InSlice::Bytes(bytes) = slice else { return Err(io::ErrorKind::Unsupported.into()) };
             match (&self.socket).read(bytes) {
-                // Bytes that arrive later must follow these, and not go into the next slice.
+                // Stop here, because bytes that arrive later must be stored after these, not in the next
+                // slice.
                 Ok(read) if read < bytes.len() => return Ok(total + read),
                 Ok(read) => total += read,
                 Err(error) if total > 0 && error.kind() == io::ErrorKind::WouldBlock => break,
@@ -123,7 +124,7 @@ impl Stream for Socket {
     }
 
     fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Only a write attempt can find out whether there is room: one attempt per turn.
+        // Only an attempt to write shows whether the socket has space. There is one attempt per turn.
         if self.full.replace(false) { self.wait(cx) } else { Poll::Ready(Ok(())) }
     }
 

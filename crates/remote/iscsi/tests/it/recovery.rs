@@ -1,4 +1,4 @@
-//! Losses of sessions and of caches, slow portals and redirections, in virtual time.
+//! Tests of lost sessions and caches, slow portals and redirections, in virtual time.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -25,8 +25,9 @@ async fn write(device: &dyn BlockDevice) {
     device.write(Extent::new(0, 1), data, Durability::Cached).await.expect("written");
 }
 
-/// A RAID set chooses among its members by this: a read of a renewed session may lack acknowledged writes.
-/// Of two sessions, the one that lives may read from the new cache as well.
+/// A RAID set uses this doubt to choose among its members, because a read over a reinstated session may
+/// return data without acknowledged writes. If one of two sessions is lost, the other may also read from the
+/// new cache.
 #[test]
 fn a_device_whose_session_is_renewed_is_in_doubt_before_anything_is_read() {
     for (options, generation) in [("", 1), ("", 0), ("?sessions=2&journal=0", 1)] {
@@ -50,8 +51,8 @@ fn a_device_whose_session_is_renewed_is_in_doubt_before_anything_is_read() {
     }
 }
 
-/// Regression: such a session was once renewed 15 times a second, for ever, and its requests never ended: each
-/// was sent again in the next session.
+/// Regression: such a session was reinstated 15 times a second, forever, and its requests never ended,
+/// because each was sent again in the next session.
 #[test]
 fn a_session_that_breaks_after_each_login_is_renewed_with_pauses_and_its_requests_end() {
     for breaks in [Breaks::AfterTheFirstAnswer, Breaks::AtRead] {
@@ -70,7 +71,7 @@ fn a_session_that_breaks_after_each_login_is_renewed_with_pauses_and_its_request
             }
             let logins = target.logins.get() - before;
             assert!((10..40).contains(&logins), "{breaks:?}: {logins} logins in {:?}", now() - begun);
-            // The pauses restart with a session that has lasted.
+            // After a session that has lasted, the pauses start again with the shortest.
             target.breaks.set(Breaks::Never);
             sleep(20 * SECOND).await;
             target.end_connections(1);
@@ -81,7 +82,7 @@ fn a_session_that_breaks_after_each_login_is_renewed_with_pauses_and_its_request
     }
 }
 
-/// The login and the list of targets share the time that the documents state.
+/// The documented time limit covers the login and the list of targets together.
 #[test]
 fn a_discovery_ends_within_its_time_whatever_is_slow() {
     for (delay, portal) in
@@ -110,7 +111,8 @@ fn a_list_of_more_than_a_mebibyte_is_received() {
     });
 }
 
-/// Otherwise the user searches for an error at an address that no configuration names.
+/// Without the redirecting address, the user would search for an error at an address that is in no
+/// configuration.
 #[test]
 fn an_error_after_a_redirection_names_who_has_redirected() {
     for to in ["10.0.0.7:3260,1", "not an address"] {

@@ -1,4 +1,4 @@
-//! Behaviour required of the initiator with any target; here with tgt.
+//! Behaviour that is required of the initiator with any target, tested with tgt.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -140,7 +140,7 @@ fn requests_wait_for_a_target_that_comes_back_and_are_carried_out() {
     });
 }
 
-/// tgt reports a reset to every new nexus, so it cannot be determined whether it has kept its cache.
+/// tgt reports a reset to every new nexus, so the initiator cannot determine whether tgt has kept its cache.
 #[test]
 fn what_no_flush_had_followed_is_lost_with_a_target_that_may_have_lost_its_cache() {
     with(Tgt::start(), async |mut tgt| {
@@ -158,8 +158,8 @@ fn what_no_flush_had_followed_is_lost_with_a_target_that_may_have_lost_its_cache
     });
 }
 
-/// With several sessions and a single writer, writes that tgt may have lost are replayed: after it was
-/// killed, and after a reset, which is reported to every session.
+/// With several sessions and a single writer, the initiator replays writes that tgt may have lost: after tgt
+/// was killed, and after a reset, which tgt reports to every session.
 #[test]
 fn what_no_flush_had_followed_is_written_again_where_there_are_several_sessions() {
     with(Tgt::start(), async |mut tgt| {
@@ -195,7 +195,8 @@ fn a_target_that_does_not_come_back_in_time_ends_every_request() {
         tgt.kill();
         assert_eq!(lun.flush().await, Err(DeviceError::NotReady));
         tgt.start_again();
-        // The initiator keeps looking for it, and it may return after every request has timed out.
+        // The initiator continues to log in. The target may become available only after every request has
+        // timed out.
         while lun.flush().await.is_err() {
             reactor::sleep(Duration::from_millis(50)).await;
         }
@@ -203,8 +204,8 @@ fn a_target_that_does_not_come_back_in_time_ends_every_request() {
     });
 }
 
-/// Found with a server that was stopped (SIGSTOP) during heavy writes: the session ended when the server
-/// continued.
+/// Regression, found with a server that was stopped (SIGSTOP) during heavy writes: the session ended only
+/// when the server continued.
 #[test]
 fn a_target_that_takes_nothing_any_more_ends_every_request() {
     run(async {
@@ -213,7 +214,7 @@ fn a_target_that_takes_nothing_any_more_ends_every_request() {
         let url = Url::parse(&url).expect("a URL");
         let target = open_target(&url.portal, &url.target, &url.settings, counted).await.expect("a session");
         let target = Arc::new(target);
-        // More than both sockets can buffer.
+        // The writes have more data than both sockets can buffer.
         let writes: Vec<_> = (0..60)
             .map(|_| {
                 let (unit, data) = (target.unit(0), Buffer::zeroed(256 << 10).share());
@@ -228,7 +229,7 @@ fn a_target_that_takes_nothing_any_more_ends_every_request() {
     });
 }
 
-/// A session spans portals of one portal group (RFC 7143 section 4.4.1).
+/// All connections of a session must be to portals of one portal group (RFC 7143 section 4.4.1).
 #[test]
 fn a_connection_to_another_portal_group_does_not_join_the_session() {
     let open = |tags| {
@@ -439,7 +440,7 @@ pub(crate) async fn attach(url: &str) -> RemoteLun {
     try_open(url).await.expect("it opens")
 }
 
-/// Different for every session, and the same in every run.
+/// Fills `bytes` with values that differ between sessions, but are the same in every run.
 pub(crate) fn counted(bytes: &mut [u8]) {
     use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
     static NEXT: AtomicU8 = AtomicU8::new(1);

@@ -15,7 +15,7 @@ async fn told(lun: &RemoteLun) -> Statistics {
     lun.target().statistics().await.expect("the session is on this thread")
 }
 
-/// Reads and writes as many blocks as in its name.
+/// Writes 100 blocks, and reads 300.
 async fn write_100_and_read_300_blocks(lun: &RemoteLun) {
     lun.write(Extent::new(0, 100), Buffer::zeroed(51_200).share(), Durability::Stable)
         .await

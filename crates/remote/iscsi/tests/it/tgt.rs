@@ -1,4 +1,4 @@
-//! tgt (Debian's package of that name): a separate daemon for every scene, with its own control socket, port
+//! Runs tgt (Debian's package `tgt`). Every scene has a separate daemon, with its own control socket, port
 //! and file.
 
 use std::fs::File;
@@ -14,7 +14,7 @@ pub(crate) const BYTES: u64 = 64 << 20;
 pub(crate) const IN: (&str, &str) = ("joe", "a secret of joe's");
 pub(crate) const OUT: (&str, &str) = ("san", "the san's secret");
 
-/// More than the start of tgtd takes on any busy machine.
+/// Time limit for the start of tgtd, which is longer than it takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A running tgtd with one target, whose LUN 1 is a file. Dropping the value ends it.
@@ -26,7 +26,7 @@ pub(crate) struct Tgt {
 }
 
 impl Tgt {
-    /// `None`, with the reason on standard error, if tgt is not installed.
+    /// Starts tgtd. If tgt is not installed, returns `None` and prints the reason on standard error.
     pub(crate) fn start() -> Option<Tgt> {
         let probe =
             Command::new("tgtadm").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -37,14 +37,14 @@ impl Tgt {
         let disk = tempfile::NamedTempFile::new().expect("a temporary file");
         File::set_len(disk.as_file(), BYTES).expect("room for a sparse file");
         let port = free_port();
-        // The port is unique, so the number is too; tgtd takes 15 bits of it.
+        // The port is unique, so this number is unique as well. tgtd uses 15 bits of it.
         let control = port & 0x7fff;
         let mut tgt = Tgt { daemon: daemon(port, control), port, control, disk };
         tgt.set_up();
         Some(tgt)
     }
 
-    /// Restarts it with the same port and disk.
+    /// Restarts tgtd with the same port and disk.
     pub(crate) fn start_again(&mut self) {
         self.daemon = daemon(self.port, self.control);
         self.set_up();
@@ -58,7 +58,7 @@ impl Tgt {
         self.admin(&["--op", "bind", "--mode", "target", "--tid", "1", "-I", "ALL"]);
     }
 
-    /// Requires CHAP from now on, and authenticates itself.
+    /// Makes the target require CHAP, and authenticate itself.
     pub(crate) fn with_accounts(self) -> Tgt {
         for (user, password) in [IN, OUT] {
             self.admin(&["--op", "new", "--mode", "account", "--user", user, "--password", password]);
@@ -68,7 +68,7 @@ impl Tgt {
         self
     }
 
-    /// Supports deallocation from now on.
+    /// Makes the LUN support deallocation.
     pub(crate) fn thin(self) -> Tgt {
         let lun = ["--tid", "1", "--lun", "1"];
         let update = ["--op", "update", "--mode", "logicalunit"];
@@ -76,7 +76,7 @@ impl Tgt {
         self
     }
 
-    /// Requires these digests from now on.
+    /// Makes the target require these digests.
     pub(crate) fn with_digests(self, header: &str, data: &str) -> Tgt {
         for (name, value) in [("HeaderDigest", header), ("DataDigest", data)] {
             self.admin(&["--op", "update", "--mode", "target", "--tid", "1", "-n", name, "-v", value]);
@@ -93,13 +93,14 @@ impl Tgt {
         format!("iscsi://127.0.0.1:{}", self.port)
     }
 
-    /// Kills it without notice.
+    /// Kills tgtd without notice.
     pub(crate) fn kill(&mut self) {
         let _ = self.daemon.kill();
         let _ = self.daemon.wait();
     }
 
-    /// Its portal and its control socket appear separately, in any order.
+    /// Waits until tgtd accepts connections. Its portal and its control socket appear separately, in any
+    /// order.
     fn until_it_listens(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -140,8 +141,8 @@ fn daemon(port: u16, control: u16) -> Child {
         .expect("tgtd starts where tgtadm does")
 }
 
-/// A free port. It stays free until it is used: each port is returned once, and the kernel chooses ephemeral
-/// ports from 32768 on.
+/// Returns a free port, which stays free until it is used: each port is returned only once, and the kernel
+/// chooses ephemeral ports from 32768 on.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = std::process::id() % 20_000;

@@ -1,4 +1,4 @@
-//! Other targets' responses to commands beyond those of block devices.
+//! Tests of other targets' responses to commands that block devices do not use.
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
 use iscsi_client::verbs::{
@@ -38,7 +38,7 @@ fn tgt_says_who_it_is() {
     });
 }
 
-/// tgt does not report the relative port of a session. Regression: each registration was treated as one of
+/// tgt does not report the relative port of a session. Regression: each registration was treated as one at
 /// another port.
 #[test]
 fn nothing_is_registered_elsewhere_where_a_target_does_not_name_its_ports() {
@@ -134,7 +134,7 @@ fn tgt_lists_the_commands_it_knows() {
         assert!(commands.iter().any(|command| command.to_string() == "READ(16)"), "{commands:?}");
         let read = unit.command_support(0x88, None).await;
         assert!(matches!(read, Ok(CommandSupport::Yes { as_in_the_standard: true, .. })), "{read:?}");
-        // It rejects a query about an unknown command.
+        // tgt rejects a query about an unknown command.
         let unknown = unit.command_support(0xff, None).await.expect_err("tgt cannot");
         assert!(unknown.is_unsupported(), "{unknown}");
     });

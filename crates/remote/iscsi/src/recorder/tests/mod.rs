@@ -1,4 +1,4 @@
-//! Recordings, checked by reading the resulting files.
+//! Tests of recordings, which read the resulting files.
 
 mod reader;
 
@@ -236,7 +236,7 @@ enum Happening {
         bhs: [u8; 12],
         data: Vec<u8>,
     },
-    /// Only the header, possibly truncated.
+    /// A PDU of which only the header, possibly truncated, was received.
     Cut {
         bytes: usize,
     },
@@ -289,7 +289,7 @@ proptest! {
         scene.recording.end(scene.now, &"the end");
         let file = scene.recorder.pcapng();
         let kept: usize = read(&file).packets.iter().map(|packet| packet.payload.len()).sum();
-        // The login, the ring of bytes, and the fixed part of each PDU.
+        // The limits of the login, of the ring of bytes, and of the fixed part of each PDU.
         prop_assert!(kept <= (64 << 10) + (64 << 10) + pdus * (48 + 64 + 16), "{kept} bytes");
     }
 }

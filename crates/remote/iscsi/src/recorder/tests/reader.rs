@@ -1,4 +1,4 @@
-//! A small, strict reader of pcapng: everything that a file states about itself must be true.
+//! A small, strict reader of pcapng files. It checks all lengths, numbers and checksums in a file.
 
 use std::collections::HashMap;
 
@@ -12,11 +12,11 @@ pub(super) struct File {
 
 #[derive(Debug)]
 pub(super) struct Packet {
-    /// Source and destination.
+    /// The source and the destination port.
     pub(super) ports: (u16, u16),
-    /// The captured part, without the TCP header.
+    /// The captured part of the payload, without the TCP header.
     pub(super) payload: Vec<u8>,
-    /// Its original length.
+    /// The payload's original length.
     pub(super) payload_bytes: usize,
     pub(super) comment: Option<String>,
 }
@@ -57,7 +57,7 @@ pub(super) fn read(file: &[u8]) -> File {
     read
 }
 
-/// Types and bodies. Both lengths of each block must be equal.
+/// The types and bodies of all blocks. Both lengths of each block must be equal.
 fn blocks(mut file: &[u8]) -> Vec<(u32, &[u8])> {
     let mut blocks = Vec::new();
     while !file.is_empty() {
@@ -88,7 +88,7 @@ fn options(mut bytes: &[u8]) -> HashMap<u16, Vec<u8>> {
 /// The next sequence number of every sender, by ports.
 type Streams = HashMap<(u16, u16), u32>;
 
-/// An IP packet with TCP, which continues where the last one of its sender ended.
+/// Parses an IP packet with TCP. Its sequence number must continue where the sender's last packet ended.
 fn packet(captured: &[u8], original: usize, streams: &mut Streams) -> Packet {
     let header = match captured[0] {
         0x45 => {
