@@ -1,7 +1,7 @@
-//! An export as a block device, and its connections: the transport of the channels.
+//! Implements a block device for an export, and creates its connections, as the transport of the channels.
 //!
 //! A request longer than the server allows is sent in pieces, one after the other. The first failure ends the
-//! request; earlier pieces of a write may already have been executed.
+//! request. Earlier pieces of a write may then already have been executed.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -35,11 +35,12 @@ use crate::url::{Options, Url};
 /// Maximum length of a request without data: less than 2^32 bytes, in whole blocks of any size.
 const LENGTH_MAX: u64 = 1 << 31;
 
-/// A larger preferred block size describes a cluster or a stripe, not a physical block.
+/// Maximum size of a physical block. A larger preferred block size describes a cluster or a stripe, not a
+/// physical block.
 const PHYSICAL_BYTES_MAX: u32 = 4096;
 
-/// An export of a server. Usable from any thread that runs a reactor; its connections live on the thread that
-/// opened it. Dropping it closes them.
+/// An export of a server. It can be used from any thread that runs a reactor. Its connections live on the
+/// thread that opened it, and are closed when it is dropped.
 pub struct RemoteExport {
     channels: Resident<Channels<Export>>,
     session: Arc<Session>,
@@ -52,8 +53,8 @@ pub struct RemoteExport {
 
 impl RemoteExport {
     /// # Errors
-    /// The export is empty. Or it ends within a block, and is not used by bytes, has a journal file, or has a
-    /// minimum block size above 512 bytes.
+    /// The export is empty. Or the export ends within a block, and it is not used by bytes, has a journal
+    /// file, or has a minimum block size above 512 bytes.
     pub(crate) fn new(
         channels: Channels<Export>,
         session: &Arc<Session>,
@@ -90,14 +91,15 @@ impl RemoteExport {
             },
             profile: Profile {
                 read_only: has(transmission::READ_ONLY),
-                // TRIM does not define the data read afterwards; WRITE_ZEROES also deallocates.
+                // TRIM does not define the data that is read afterwards, so WRITE_ZEROES, which also
+                // deallocates, is used.
                 thin: has(transmission::SEND_WRITE_ZEROES) && has(transmission::SEND_TRIM),
                 granularity: Blocks(u64::from(preferred >> block_size.shift()).max(1)),
                 volatile_cache: has(transmission::SEND_FLUSH),
                 durable: has(transmission::SEND_FLUSH),
                 solid_state: !has(transmission::ROTATIONAL),
                 optimal_transfer: optimal_transfer(preferred, block_size),
-                // The loss of all connections is treated as a loss of the cache.
+                // No loss of the cache is undetected, because the loss of all connections is treated as one.
                 loses_unseen: false,
             },
             payload_blocks: u64::from(payload_bytes_max(&export.block_sizes)) >> block_size.shift(),
@@ -125,7 +127,7 @@ impl RemoteExport {
         self.channels.with(async |channels: Rc<Channels<Export>>| channels.status()).await
     }
 
-    /// The live connections; none if their thread has ended.
+    /// The live connections; empty if their thread has ended.
     pub async fn connections(&self) -> Vec<ConnectionState> {
         let now = async |channels: Rc<Channels<Export>>| {
             let links = channels.links().into_iter();
@@ -138,7 +140,7 @@ impl RemoteExport {
         self.session.export.flags & flag != 0
     }
 
-    /// The offset and length of an extent in bytes. Fails if it is not within the device.
+    /// The offset and the length of an extent in bytes. Fails if the extent is not within the device.
     fn bytes(&self, extent: Extent) -> Result<(u64, u64), DeviceError> {
         match self.geometry.contains(extent) {
             true => Ok((self.geometry.offset(extent), self.geometry.length(extent))),
@@ -152,13 +154,14 @@ impl RemoteExport {
             Some(channels) => channels.ask(asked).await,
             None => {
                 let work = async |channels: Rc<Channels<Export>>| channels.ask(asked).await;
-                // Boxed separately, so that requests on the channels' thread do not reserve space for it.
+                // This future is boxed, so that requests on the channels' own thread do not need space for
+                // it.
                 Box::pin(self.channels.ask(work)).await.unwrap_or(Err(Failed::Lost))
             }
         }
     }
 
-    /// The offset and length of the bytes of an extent that the export contains: the last block may be
+    /// The offset and the length of the bytes of an extent that the export contains. The last block may be
     /// incomplete.
     fn place(&self, extent: Extent) -> (u64, u64) {
         debug_assert!(self.geometry.contains(extent), "a request is within the export");
@@ -166,7 +169,7 @@ impl RemoteExport {
         (offset, length.min(self.session.export.bytes.saturating_sub(offset)))
     }
 
-    /// A request without data.
+    /// Sends a request without data.
     async fn order(
         &self,
         kind: Command,
@@ -205,7 +208,7 @@ impl RemoteExport {
         }
         let is_stable = durability == Durability::Stable;
         let fua = if is_stable && self.has(transmission::SEND_FUA) { command::FUA } else { 0 };
-        // Otherwise a flush follows. An export without one has no cache.
+        // Without FUA, a flush follows. An export without a flush has no cache.
         let flushes = is_stable && fua == 0 && self.has(transmission::SEND_FLUSH);
         let begin = async |channels: Rc<Channels<Export>>| channels.begin_stable_write();
         let stable_write = match flushes {
@@ -227,8 +230,8 @@ impl RemoteExport {
         ended.map_err(|failed| self.error(failed, Access::Flush))
     }
 
-    /// Flushes the server's cache; an export without flushes has none. If it fails for lost writes and the
-    /// caller is dropped before the failure arrives, the next flush reports them.
+    /// Flushes the server's cache. An export that does not support flushes has no cache. If the flush reports
+    /// lost writes, but the caller is dropped before the report arrives, the next flush reports them.
     async fn sync(&self) -> Result<(), DeviceError> {
         if !self.has(transmission::SEND_FLUSH) {
             return Ok(());
@@ -254,16 +257,18 @@ impl RemoteExport {
         match (Errno::try_from(error), access) {
             (Ok(Errno::Eperm), _) if self.profile.read_only => DeviceError::ReadOnly,
             (Ok(Errno::Eperm), _) if self.session.channel.is_some() => DeviceError::Reserved,
-            // A foreign server has no reservations: it rejects changes, or its file system does.
+            // A server other than Linerate's has no reservations, so EPERM means that the server or its file
+            // system rejects changes.
             (Ok(Errno::Eperm), Access::Write(_) | Access::Flush) => DeviceError::ReadOnly,
             (Ok(Errno::Eperm), Access::Read(extent)) => DeviceError::Unreadable(extent.lba),
             (Ok(Errno::Enospc), _) => DeviceError::NoSpace,
-            // The ledger has counted a loss (`Link::is_rejection`), so the error must report it.
+            // The ledger has counted a loss for this error (`Link::is_rejection`), so the error must report
+            // it.
             (_, Access::Flush) => DeviceError::WritesLost,
             (Ok(Errno::Enomem | Errno::Eshutdown), _) => DeviceError::NotReady,
             (Ok(Errno::Eio), Access::Read(extent)) => DeviceError::Unreadable(extent.lba),
             (Ok(Errno::Eio), Access::Write(extent)) => DeviceError::Unwritable(extent.lba),
-            // Other numbers count as EINVAL (section "Error values").
+            // By the section "Error values" of the standard, other numbers count as EINVAL.
             (_, Access::Read(_) | Access::Write(_)) => DeviceError::Unsupported,
         }
     }
@@ -319,7 +324,7 @@ impl BlockDevice for RemoteExport {
                 }
                 let from = (offset - start) as usize;
                 buffer[from..from + read.len()].copy_from_slice(&read);
-                buffer[from + read.len()..from + whole].fill(0); // after the end of the export
+                buffer[from + read.len()..from + whole].fill(0); // the part after the end of the export
             }
             Ok(buffer)
         })
@@ -400,16 +405,17 @@ impl Channelled for RemoteExport {
         Box::pin(RemoteExport::status(self))
     }
 
-    /// Includes the number that changes when the server may have lost acknowledged writes, flushed or not: a
-    /// RAM volume is empty after a restart of its server, but has the same UUID.
+    /// The identity of the volume. It includes the number that changes when the server may have lost
+    /// acknowledged writes, even flushed ones. A RAM volume, for example, has the same UUID after a restart
+    /// of its server, but is empty.
     fn identity(&self) -> Option<String> {
         let channel = self.session.channel.as_ref()?;
         Some(format!("NBD volume {:032x}, start {:032x}", channel.volume?, channel.start))
     }
 }
 
-/// A preferred block size larger than a disk's describes the storage behind the export. The protocol has one
-/// value for both lengths.
+/// The optimal transfer length. The protocol has only one value for this and for the physical block size. A
+/// preferred block size that is larger than a disk's describes the storage behind the export.
 fn optimal_transfer(preferred_bytes: u32, block_size: BlockSize) -> Option<OptimalTransfer> {
     let length = Blocks(u64::from(preferred_bytes >> block_size.shift()));
     (preferred_bytes > PHYSICAL_BYTES_MAX).then_some(OptimalTransfer { granularity: length, length })
@@ -456,9 +462,9 @@ impl RemoteExport {
     }
 }
 
-// Opening an export: paths, connections, handshakes.
+// Opens an export: determines the paths, connects, and performs the handshakes.
 
-/// Fills a slice with fresh random bytes, which must not be predictable.
+/// A function that fills a slice with random bytes, which must not be predictable.
 pub type Random = fn(&mut [u8]);
 
 /// Where a server listens.
@@ -482,19 +488,19 @@ impl fmt::Display for Address {
 /// Why an export could not be opened.
 #[derive(Debug, Display)]
 pub enum OpenError {
-    /// The name of the host has no address.
+    /// The host name could not be resolved.
     #[display("{_0}: {_1}")]
     Resolve(String, io::Error),
     /// The connection failed or was lost.
     #[display("{_0}: {_1}")]
     Connection(Address, io::Error),
-    /// A timeout of the connection or the handshake.
+    /// The connection attempt or the handshake timed out.
     #[display("{_0}: no response in time")]
     TimedOut(Address),
     /// The server rejected the client.
     #[display("{_0}: {_1}")]
     Refused(Address, Refused),
-    /// The export has changed: it has shrunk, or its properties differ.
+    /// The export has changed: it is smaller, or its properties differ.
     #[display("{_0}: the export has changed: {_1}")]
     Changed(Address, String),
     /// The connection is not encrypted, or authentication failed on either side.
@@ -506,13 +512,13 @@ pub enum OpenError {
     /// The export is empty.
     #[display("the export has {_0} bytes")]
     Empty(u64),
-    /// The export ends within a block, and was to be used in whole blocks.
+    /// The export ends within a block, but is to be used in whole blocks.
     #[display(
         "the export has {bytes} bytes, which is not a multiple of its block size of {block_bytes}, so \
          block-based commands cannot reach its end. Use copy, read, write or attach, which support any length"
     )]
     Ragged {
-        /// Its length.
+        /// The export's length in bytes.
         bytes: u64,
         /// The length of a block.
         block_bytes: u32,
@@ -524,7 +530,7 @@ pub enum OpenError {
         bytes % u64::from(*minimum)
     )]
     Unreachable {
-        /// Its length.
+        /// The export's length in bytes.
         bytes: u64,
         /// The minimum block size advertised by the server.
         minimum: u32,
@@ -532,7 +538,8 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// This error of the next address, unless a server at an earlier one has answered and at this one has not.
+    /// Chooses the error to report: this error of the next address, unless a server at an earlier address has
+    /// answered and no server has answered here.
     fn or_answer(self, earlier: Option<OpenError>) -> OpenError {
         let is_answer = |error: &OpenError| matches!(error, OpenError::Refused(..) | OpenError::Tls(..));
         match earlier {
@@ -551,8 +558,8 @@ enum Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// A TLS failure may arrive as an I/O error: a server may reject the client's certificate after the
-    /// handshake.
+    /// Converts an I/O error, which may contain a TLS failure: a server may reject the client's certificate
+    /// after the handshake.
     fn from(error: io::Error) -> Failure {
         match error.downcast::<tls::Failure>() {
             Ok(failure) => Failure::Tls(failure),
@@ -564,7 +571,8 @@ impl From<io::Error> for Failure {
 /// A path to the server.
 struct Path {
     name: String,
-    /// The addresses of its host, or a socket: the first with a successful handshake is used.
+    /// The addresses of the path's host, or a Unix socket. The first address with a successful handshake is
+    /// used.
     addresses: Vec<Address>,
     options: StreamOptions,
     credentials: Option<tls::Client>,
@@ -578,16 +586,17 @@ pub(crate) struct Export {
     losses: LossCounter,
 }
 
-/// Connects to an export, over TLS with `credentials`, which were read from the URL's files. Its connections
-/// live on the reactor of this thread, which must run while the device is in use. `random` generates the
-/// session's name. A client names this session to make the server close its old connections, so other clients
-/// must not be able to guess the name.
+/// Connects to an export. `credentials`, which the caller reads from the URL's files, are for TLS. The
+/// connections live on the reactor of this thread, which must run while the device is in use. `random`
+/// generates the session's name. By this name, a client makes the server close the session's old connections,
+/// so other clients must not be able to guess it.
 ///
 /// Tries all addresses of all paths in order, each for the URL's timeout. Then opens the other connections
 /// and processes the journal file.
 ///
 /// # Errors
-/// The failure at the last address, or the last answer of a server, or why the export or its journal file cannot be used.
+/// The failure at the last address, the last answer of a server, or the reason why the export or its journal
+/// file cannot be used.
 pub async fn open(
     url: &Url,
     credentials: Option<&tls::Client>,
@@ -607,8 +616,8 @@ pub async fn open(
     }
 }
 
-/// The names and descriptions of the exports that the server of a URL lists. Tries its addresses as [`open`]
-/// does.
+/// Lists the names and descriptions of the exports of a URL's server. Tries the server's addresses as
+/// [`open`] does.
 pub async fn list(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<(String, String)>, OpenError> {
     match first_of(&paths(url, credentials).await?, url, ClientHandshake::lister).await? {
         (.., Reached::List(list)) => Ok(list),
@@ -616,7 +625,7 @@ pub async fn list(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<(S
     }
 }
 
-/// The handshake returned a result that was not requested.
+/// The error for a handshake that returned a result that was not requested.
 const UNASKED: Refused = Refused::Violation("unexpected end of the handshake");
 
 /// The result of a handshake.
@@ -625,8 +634,8 @@ enum Reached {
     List(Vec<(String, String)>),
 }
 
-/// Runs the handshake over the first path that works. Returns its index. If none works, returns the failure
-/// of the last one.
+/// Runs the handshake over the first path that works, and returns its index. If none works, returns the
+/// failure of the last path.
 async fn first_of(
     paths: &[Path],
     url: &Url,
@@ -644,7 +653,8 @@ async fn first_of(
 }
 
 /// Adds the other connections to the first one, and waits until each is open or refused. `path` is the index
-/// of the first one's path; `id` identifies the session, and `seed` is for the channels' random numbers.
+/// of the first connection's path; `id` identifies the session, and `seed` is for the channels' random
+/// numbers.
 async fn join(
     url: &Url,
     paths: Vec<Path>,
@@ -684,14 +694,14 @@ async fn join(
     Ok(export)
 }
 
-/// The channel name for a handshake. The server must end the session's connections with the numbers in
-/// `ended`.
+/// The channel name for a handshake. With it, the server is asked to end the session's connections with the
+/// numbers in `ended`.
 fn channel(name: Name, ended: &[u64]) -> ChannelName {
     ChannelName { session: name.session, number: name.number, ended: ended.to_vec(), start: 0, volume: None }
 }
 
-/// The paths to the URL's host and its other addresses, each from its local address if one is given; or the
-/// Unix socket.
+/// Determines the paths: to the URL's host and its other addresses, each from its local address if the URL
+/// specifies one, or to the Unix socket.
 async fn paths(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<Path>, OpenError> {
     let options = &url.options;
     let path = |name, addresses, source: Option<&SocketAddr>| Path {
@@ -723,8 +733,8 @@ async fn paths(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<Path>
 }
 
 impl Path {
-    /// Tries the addresses in order, each for `timeout`. If none works, returns the last failure,
-    /// or the last answer of a server.
+    /// Tries the addresses in order, each for the URL's timeout. If none works, returns the last answer of a
+    /// server, or else the last failure.
     async fn connect(
         &self,
         machine: impl Fn() -> ClientHandshake,
@@ -811,7 +821,7 @@ pub(crate) fn block_size(sizes: &BlockSizes) -> BlockSize {
     BlockSize::new(sizes.minimum).unwrap_or(BlockSize::B512)
 }
 
-/// Maximum data length of a request in bytes: a multiple of the block size.
+/// Maximum data length of a request in bytes. It is a multiple of the block size.
 pub(crate) fn payload_bytes_max(sizes: &BlockSizes) -> u32 {
     let block = block_size(sizes).bytes();
     let longest = sizes.maximum.clamp(block, PAYLOAD_BYTES_MAX);
@@ -824,11 +834,11 @@ fn start_of(session: &Session) -> Option<u128> {
     session.channel.as_ref().map(|channel| channel.start)
 }
 
-/// Why an export cannot be the one opened before; `None` if it can. It may have grown: the device keeps its
-/// size.
+/// Why an export cannot be the one that was opened before; `None` if it can. The export may have grown, but
+/// the device keeps its size.
 fn difference(before: &Session, now: &Session) -> Option<String> {
     let volume = |session: &Session| session.channel.as_ref().and_then(|channel| channel.volume);
-    // A server that does not report it may be an older version, before or after an update.
+    // A server that does not report the volume's identity may be an older version, before or after an update.
     if let (Some(old), Some(new)) = (volume(before), volume(now))
         && old != new
     {
@@ -841,7 +851,7 @@ fn difference(before: &Session, now: &Session) -> Option<String> {
     if new.flags & !transmission::SEND_DF != old.flags & !transmission::SEND_DF {
         return Some(format!("its flags are 0x{:x} instead of 0x{:x}", new.flags, old.flags));
     }
-    // The preferred size is a hint.
+    // The preferred size may differ, because it is only a hint.
     let limits = |sizes: &BlockSizes| (sizes.minimum, sizes.maximum);
     if limits(&new.block_sizes) != limits(&old.block_sizes) {
         return Some("its block sizes differ".to_owned());
@@ -876,7 +886,7 @@ async fn shake_hands(
         match machine.take(&received, &mut sent).map_err(Failure::Refused)? {
             ClientStep::Continue => {}
             ClientStep::StartTls => {
-                // Only a client created for TLS requests it.
+                // The handshake requests TLS only if the client was created for it.
                 let Some(credentials) = credentials else {
                     return Err(Failure::Refused(Refused::TlsRequired));
                 };

@@ -7,8 +7,8 @@
 //!                              Link ──► socket      one task each, on the thread that opened it
 //! ```
 //!
-//! - [`Url`] is `nbd://HOST[:PORT]/EXPORT`, with options; `nbds` for TLS, `nbd+unix` for a Unix socket. The
-//!   caller reads its files and creates a [`tls::Client`] from them.
+//! - [`Url`] is `nbd://HOST[:PORT]/EXPORT`, with options; `nbds` is for TLS, and `nbd+unix` for a Unix
+//!   socket. The caller reads the URL's certificate files, and creates a [`tls::Client`] from them.
 //! - `export` connects: the transport of the channels.
 //! - `link` is one connection: outstanding requests, and the task that moves bytes.
 //! - [`RemoteExport`] turns block requests into NBD requests. Extended headers and structured replies are

@@ -1,4 +1,4 @@
-//! One connection: requests that wait for their replies, and the task that moves bytes.
+//! A connection: its outstanding requests, and the task that moves bytes.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -17,10 +17,10 @@ use nbd::flags::command;
 use nbd::{BadReply, BlockStatus, Chunk, Command, Errno, Reply, ReplyForm, Request, Session};
 use reactor::{PathInfo, Payload, Received, SendQueue, Sleep, Stream};
 
-/// A connection to the server, as the kernel sees it.
+/// The kernel's current information on a connection to the server.
 #[derive(Clone, Debug)]
 pub struct ConnectionState {
-    /// Its channel's number.
+    /// The number of the connection's channel.
     pub number: usize,
     /// The local address.
     pub local: SocketAddr,
@@ -37,27 +37,29 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) struct Link {
     session: Arc<Session>,
     inner: RefCell<Inner>,
-    /// Owned by its task: the socket closes when the task ends.
+    /// The socket. The connection's task owns it, so it is closed when the task ends.
     stream: Weak<dyn Stream>,
 }
 
-/// State shared by its requests and its task. Borrowed for one round, never across an await.
+/// State that the requests and the task of a connection share. It is borrowed for one round, and never across
+/// an await.
 pub(crate) struct Inner {
     queue: SendQueue<()>,
     pub(crate) tasks: Tasks,
     /// The waker of the connection's task.
     waker: Option<Waker>,
-    /// No more requests will come.
+    /// Whether no more requests will be sent.
     is_leaving: bool,
-    /// It accepts no more requests, for this reason; its outstanding ones are resent on another connection.
+    /// Why the connection is lost, if it is. It accepts no more requests, and its outstanding requests are
+    /// resent over another connection.
     loss: Option<Loss>,
-    /// It has ended, or must end immediately.
+    /// Whether the connection has ended, or must end immediately.
     has_ended: bool,
-    /// When bytes last moved, or the wait for the first ones began.
+    /// When bytes last moved, or when the wait for the first bytes began.
     moved: Instant,
-    /// Futures that wait for its loss, or for replies to changes.
+    /// Futures that wait for the loss of the connection, or for replies to changes.
     watching: Vec<Waker>,
-    /// Losses of acknowledged writes, of a server that may report them in the reply to a write with FUA.
+    /// The counter of lost writes, if the server may report a loss in the reply to a write with FUA.
     losses: Option<LossCounter>,
 }
 
@@ -67,7 +69,8 @@ pub(crate) struct Tasks {
     all: Vec<Option<Task>>,
     free: Vec<usize>,
     count: usize,
-    /// The upper half of the next cookie, so that a late reply matches no other request.
+    /// The upper half of the next cookie. It differs for each request, so that a late reply matches no other
+    /// request.
     next: u32,
 }
 
@@ -75,15 +78,15 @@ pub(crate) struct Tasks {
 pub(crate) struct Task {
     pub(crate) request: Request,
     deadline: Instant,
-    /// Set on its first check: most requests are answered before that.
+    /// Set at the first check. Most requests are answered before that.
     patience: Option<Box<Patience>>,
-    /// The deadline has passed.
+    /// Whether the deadline has passed.
     is_late: bool,
-    /// Set if the requester waits for the reply even after the deadline.
+    /// Set if the requester continues to wait for the reply after the deadline.
     late: Option<Late>,
     /// The claim of a change.
     claim: Option<Claim>,
-    /// The end of its bytes in the connection's send stream.
+    /// The position of the request's end in the connection's send stream.
     sent_at: u64,
     /// The data of a read, once the first part has arrived.
     pub(crate) buffer: Option<Buffer>,
@@ -92,7 +95,7 @@ pub(crate) struct Task {
     pub(crate) extents: Vec<BlockStatus>,
     /// Number of chunks received without data.
     pub(crate) empty_chunks: usize,
-    /// The error code, if it has failed.
+    /// The error code, if the request has failed.
     pub(crate) error: Option<u32>,
     state: State,
 }
@@ -105,9 +108,9 @@ impl Task {
 }
 
 enum State {
-    /// Contains the waker of its future, once polled.
+    /// A future waits for the reply. Contains the future's waker, once it was polled.
     Awaited(Option<Waker>),
-    /// Its future was dropped.
+    /// The request's future was dropped.
     Abandoned,
     Answered,
 }
@@ -118,11 +121,11 @@ pub(crate) enum Ending {
     Socket(io::Error),
     Closed,
     Violation(BadReply),
-    /// A reply without a matching request, or of the wrong kind.
+    /// The server sent a reply without a matching request, or of the wrong kind.
     Unfit,
-    /// A reply of more chunks than any request needs.
+    /// The server sent a reply with more chunks than any request needs.
     Endless,
-    /// Closed immediately by this side.
+    /// The client closed the connection immediately.
     Reset,
 }
 
@@ -139,8 +142,8 @@ impl fmt::Display for Ending {
     }
 }
 
-/// An outstanding request. If it is dropped early, the command is abandoned, but the server may still execute
-/// it.
+/// An outstanding request, as a future. If the future is dropped early, the request is abandoned, but the
+/// server may still execute it.
 pub(crate) struct Exchange {
     link: Rc<Link>,
     cookie: u64,
@@ -190,7 +193,7 @@ impl Link {
             "the data of a write have its length"
         );
         let form = self.session.form;
-        // With extended headers, a payload must be flagged.
+        // With extended headers, a flag must announce a payload.
         let announced =
             if kind == Command::Write && form == ReplyForm::Extended { command::PAYLOAD_LEN } else { 0 };
         let request = Request { flags: flags | announced, kind: kind as u16, cookie: 0, offset, length };
@@ -238,7 +241,7 @@ impl failover::Link for Link {
         content.zip(reply.buffer.as_deref()).is_some_and(|(content, read)| content.is_shown_by(read))
     }
 
-    /// No sync fails with these, so a server that sends them has rejected the request.
+    /// A sync does not fail with these errors, so a server that returns one has rejected the request.
     fn is_rejection(error: &u32) -> bool {
         matches!(Errno::try_from(*error), Ok(Errno::Eperm | Errno::Eshutdown))
     }
@@ -309,7 +312,7 @@ impl Inner {
         }
     }
 
-    /// The first reason is kept.
+    /// Marks the connection as lost. If it is already lost, the first reason is kept.
     fn lose(&mut self, loss: Loss) {
         self.loss.get_or_insert(loss);
         self.tasks.wake_all();
@@ -322,7 +325,7 @@ impl Inner {
         self.lose(Loss::Ended(why));
     }
 
-    /// A connection with one outstanding request, and its cookie.
+    /// A connection with one outstanding request, and the request's cookie.
     #[cfg(test)]
     pub(crate) fn asking(kind: Command, length: u64) -> (Inner, u64) {
         let request = Request { flags: 0, kind: kind as u16, cookie: 0, offset: 0, length };
@@ -405,14 +408,15 @@ impl Tasks {
         }
     }
 
-    /// Extends the deadlines of requests while their connection makes progress: it is still sending these or
-    /// earlier requests, or receiving their replies. `sent` is the connection's total of bytes sent. `open`
-    /// is the request whose reply data is being received, and the number of bytes still missing.
+    /// Extends the deadlines of requests while their connection makes progress, which means that it sends
+    /// these or earlier requests, or receives their replies. `sent` is the total number of bytes that the
+    /// connection has sent. `open` is the request whose reply data is being received, and the number of bytes
+    /// still missing.
     fn note_progress(&mut self, now: Instant, sent: u64, open: Option<(u64, usize)>) {
         let next = self.next;
         let outstanding = self.all.iter_mut().flatten().filter(|task| !matches!(task.state, State::Answered));
         let mut outstanding: Vec<&mut Task> = outstanding.collect();
-        // Cookie numbers wrap.
+        // The numbers in cookies can wrap.
         outstanding.sort_unstable_by_key(|task| {
             std::cmp::Reverse(next.wrapping_sub((task.request.cookie >> 32) as u32))
         });
@@ -421,7 +425,7 @@ impl Tasks {
             let missing = open.filter(|(cookie, _)| *cookie == task.request.cookie);
             let missing = missing.map_or(0, |(_, bytes)| bytes as u64);
             ahead.bytes = ahead.bytes.wrapping_add(task.received_bytes()).wrapping_sub(missing);
-            // Counts the bytes sent up to the end of this request.
+            // Count the bytes sent up to the end of this request.
             let so_far = Ahead { bytes: ahead.bytes.wrapping_add(sent.min(task.sent_at)), ..ahead };
             let limit = task.deadline.saturating_duration_since(now);
             let patience = task.patience.get_or_insert_with(|| Box::new(Patience::new(now, limit)));
@@ -445,7 +449,7 @@ impl Tasks {
         }
     }
 
-    /// Whether any reply is outstanding.
+    /// Whether the reply to any request is outstanding.
     fn are_unanswered(&self) -> bool {
         self.all.iter().flatten().any(|task| !matches!(task.state, State::Answered))
     }
@@ -470,8 +474,8 @@ impl Future for Exchange {
         }
         let Some(task) = inner.tasks.remove(self.cookie) else { return Poll::Ready(Err(Failed::Lost)) };
         if task.error == Some(Errno::Eshutdown as u32) {
-            // The server did not execute it and will close the connection: the request waits for the next
-            // connection.
+            // The server has not executed the request and will close the connection, so the request waits for
+            // the next connection.
             inner.lose(Loss::Ended("the server is shutting down".to_owned()));
             return Poll::Ready(Err(Failed::Lost));
         }
@@ -487,7 +491,7 @@ impl Drop for Exchange {
         let mut inner = self.link.inner.borrow_mut();
         let Some(task) = inner.tasks.get(self.cookie) else { return };
         match task.state {
-            // The request stays until it is answered, or until the connection is abandoned with its claims.
+            // The request is kept until it is answered, or until the connection is abandoned with its claims.
             State::Awaited(_) | State::Abandoned => task.state = State::Abandoned,
             State::Answered => drop(inner.tasks.remove(self.cookie)),
         }
@@ -503,7 +507,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Ready at the end: `None` if the end was intended.
+    /// Ready when the connection has ended: `None` if the end was intended.
     fn poll(&mut self, link: &Link, cx: &mut Context<'_>) -> Poll<Option<Ending>> {
         match self.round(link, cx) {
             Ok(ended) => ended.map(|()| None),
@@ -558,7 +562,7 @@ impl Connection {
             inner.tasks.look_for_late_ones(now);
             let silent = now.saturating_duration_since(inner.moved) > self.stall;
             if silent && inner.is_leaving && inner.tasks.are_unanswered() {
-                return Err(Ending::Reset); // no one else would abandon the connection
+                return Err(Ending::Reset); // nothing else would close the connection
             }
             if silent && inner.loss.is_none() && inner.tasks.are_unanswered() {
                 inner.lose(Loss::Silent);
@@ -568,25 +572,26 @@ impl Connection {
     }
 }
 
-// Reception: reply headers are parsed in place, and data goes to the buffers of its requests. The rest of
-// long data is received directly into its buffer.
+// Reception: reply headers are parsed in place, and data is copied to the buffers of its requests. The rest
+// of long data is received directly into its buffer.
 
-/// The size of one read.
+/// The maximum size of one read.
 const SCRATCH_BYTES: usize = 256 << 10;
-/// A remainder of at least this size is received in place.
+/// Minimum size of a remainder that is received directly into its buffer.
 const DIRECT_BYTES: usize = 32 << 10;
-/// Data of at least this length is considered long: copying it costs more than another read.
+/// Minimum length of long data: copying it costs more than another read.
 const LONG_BYTES: usize = 128 << 10;
-/// Number of bytes read after long data, so that the data of the next reply is received in place as well.
+/// Number of bytes read after long data. It is small, so that the data of the next reply is also received
+/// directly into its buffer.
 const NEXT_BYTES: usize = 4 << 10;
 
-/// Maximum number of separate parts of a read: a reply with more is invalid. This limits the memory that a
-/// server can occupy.
+/// Maximum number of separate parts of a read. A reply with more parts is invalid. This limits the memory
+/// that a server can occupy.
 const PARTS_MAX: usize = 1024;
-/// Maximum number of chunks without data in one reply: a reply with more is invalid, so that no server can
-/// prolong a reply forever. It equals the number of parts of a read, because each part can fail.
+/// Maximum number of chunks without data in one reply. A reply with more is invalid, so that no server can
+/// prolong a reply forever. The number equals that of the parts of a read, because each part can fail.
 const EMPTY_CHUNKS_MAX: usize = PARTS_MAX;
-/// Extents beyond this number are dropped: a caller that needs more sends another request for the rest.
+/// Maximum number of extents that are kept. A caller that needs more sends another request for the rest.
 const EXTENTS_MAX: usize = 4096;
 
 /// The receive state of a connection.
@@ -595,7 +600,7 @@ pub(crate) struct Receiver {
     /// Number of bytes at the start of `scratch` that form an incomplete header.
     kept: usize,
     payload: Option<ReplyPayload>,
-    /// The latest data was long, so the next may be as well.
+    /// Whether the latest data was long. The next data may be long as well.
     is_long: bool,
 }
 
@@ -665,7 +670,7 @@ impl Receiver {
         Ok(received.is_full)
     }
 
-    /// The request whose reply data is being received, and the number of bytes still missing.
+    /// The cookie of the request whose reply data is being received, and the number of bytes still missing.
     pub(crate) fn open(&self) -> Option<(u64, usize)> {
         self.payload.as_ref().map(|payload| (payload.cookie, payload.left))
     }
@@ -695,7 +700,8 @@ impl Receiver {
         let Reply { cookie, is_last, chunk } = reply;
         let task = inner.tasks.get(cookie).ok_or(Ending::Unfit)?;
         let is_read = task.request.command() == Some(Command::Read);
-        // Data and holes of at least one byte end within the request's length: each byte comes once.
+        // Data and holes of at least one byte are not counted: each byte is received only once, so their
+        // number is limited.
         let brings_data = matches!(chunk, Chunk::Data { bytes: 1.., .. } | Chunk::Hole { bytes: 1.., .. });
         task.empty_chunks += usize::from(!brings_data);
         if task.empty_chunks > EMPTY_CHUNKS_MAX {
@@ -717,7 +723,7 @@ impl Receiver {
                 hole.ok_or(Ending::Unfit)?.fill(0);
                 (PayloadKind::Dropped, 0)
             }
-            // One chunk, for the one context requested.
+            // Only one chunk is valid, because only one context was requested.
             Chunk::BlockStatus { bytes }
                 if task.request.command() == Some(Command::BlockStatus) && task.extents.is_empty() =>
             {
@@ -726,7 +732,7 @@ impl Receiver {
             Chunk::Data { .. } | Chunk::Hole { .. } | Chunk::BlockStatus { .. } => return Err(Ending::Unfit),
             Chunk::Error { error, text_bytes } => {
                 if may_report_losses(&task.request, error) {
-                    // Now: the requester may have gone.
+                    // Count the loss now, because the requester may have been dropped.
                     inner.losses.iter().for_each(LossCounter::count);
                 }
                 task.error.get_or_insert(error);
@@ -745,16 +751,16 @@ impl Receiver {
 }
 
 /// Whether this error may be the only report of a loss of earlier acknowledged writes. A server that syncs
-/// after a write with FUA replies with the error of the sync, which can be any: ENOSPC also represents
-/// EDQUOT, and EINVAL represents numbers unknown to the protocol. Therefore all errors count that count for a
-/// flush. A Linerate server replies only for the write itself, and reports losses to the flushes of every
-/// connection, so its errors do not count (`Link::begin`).
+/// after a write with FUA replies with the error of the sync. This can be any error: ENOSPC also represents
+/// EDQUOT, and EINVAL represents errors unknown to the protocol. Therefore, every error that counts as a loss
+/// for a flush also counts here. A Linerate server replies only for the write itself, and reports losses to
+/// the flushes of every connection, so its errors do not count (`Link::begin`).
 fn may_report_losses(request: &Request, error: u32) -> bool {
     request.flags & command::FUA != 0 && !<Link as failover::Link>::is_rejection(&error)
 }
 
-/// The position of `bytes` bytes at `offset` of the export in a read's buffer, which is allocated for the
-/// first of them.
+/// The position in a read's buffer of the `bytes` bytes at `offset` of the export. The buffer is allocated
+/// when the first part arrives.
 fn place(task: &mut Task, offset: u64, bytes: u64) -> Option<usize> {
     let at = offset.checked_sub(task.request.offset)?;
     let end = at.checked_add(bytes).filter(|end| *end <= task.request.length)?;
@@ -767,8 +773,8 @@ fn place(task: &mut Task, offset: u64, bytes: u64) -> Option<usize> {
     Some(at as usize)
 }
 
-/// Records a part of a read. Returns false if some of it was already received: each byte must come exactly
-/// once, otherwise a gap could expose data of an earlier request.
+/// Records a part of a read. Returns false if some of it was already received. Each byte must be received
+/// exactly once, because a gap would expose data of an earlier request.
 fn is_new(received: &mut Vec<Range<u64>>, part: Range<u64>) -> bool {
     let before = received.partition_point(|known| known.end <= part.start);
     if received.get(before).is_some_and(|next| next.start < part.end) {
@@ -786,14 +792,14 @@ fn is_new(received: &mut Vec<Range<u64>>, part: Range<u64>) -> bool {
 }
 
 impl ReplyPayload {
-    /// The missing part, if it should be received in place: `least` bytes or more.
+    /// The missing part of the buffer, if it has `least` bytes or more, so that it is received directly.
     fn rest<'a>(&self, inner: &'a mut Inner, least: usize) -> Option<&'a mut [u8]> {
         let PayloadKind::Data { at } = self.kind else { return None };
         let buffer = inner.tasks.get(self.cookie)?.buffer.as_mut()?;
         buffer.get_mut(at..at + self.left).filter(|rest| rest.len() >= least)
     }
 
-    /// Consumes its share of `bytes` from the front, and returns the number of bytes consumed.
+    /// Consumes the payload's bytes from the front of `bytes`, and returns their number.
     fn put(&mut self, bytes: &[u8], inner: &mut Inner) -> usize {
         let taken = self.left.min(bytes.len());
         match &mut self.kind {
@@ -838,15 +844,16 @@ impl ReplyPayload {
 
 // Requests that can be sent more than once, and their results.
 
-/// A request, in a form that another thread can pass on.
+/// A request, in a form that can be passed to another thread.
 pub(crate) struct Asked {
     pub(crate) kind: Command,
     pub(crate) flags: u16,
     pub(crate) offset: u64,
     pub(crate) length: u64,
     pub(crate) data: Option<Slice>,
-    /// The caller's buffer for a read, lent to the link's thread: until the data arrives, other requests
-    /// there can use it. Data is received into the buffer used last, which is in the processor's cache.
+    /// The caller's buffer for a read, which is lent to the link's thread. Until the data arrives, other
+    /// requests on that thread can use the buffer. Data is received into the buffer that was used last,
+    /// because that is in the processor's cache.
     pub(crate) buffer: RefCell<Option<Buffer>>,
 }
 
@@ -857,7 +864,7 @@ pub(crate) struct Returned {
 }
 
 impl Asked {
-    /// A request without data.
+    /// Creates a request without data.
     pub(crate) fn order(kind: Command, flags: u16, (offset, length): (u64, u64)) -> Asked {
         Asked { kind, flags, offset, length, data: None, buffer: RefCell::default() }
     }
@@ -922,9 +929,9 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(30);
 
-    /// Sends `count` reads of 1 MiB together, and checks once a second for `seconds` whether each is late.
-    /// `step` simulates the server for one second. It returns the request whose reply data is being received,
-    /// and the number of bytes missing.
+    /// Sends `count` reads of 1 MiB together, and checks once a second, for `seconds` seconds, whether each
+    /// is late. `step` simulates the server for one second. It returns the request whose reply data is being
+    /// received, and the number of bytes still missing.
     fn late(
         count: usize,
         seconds: u64,
@@ -932,7 +939,7 @@ mod tests {
     ) -> Vec<bool> {
         block_on(Alone::exact_virtual_time(), async {
             let begun = reactor::now();
-            let mut tasks = Tasks { next: u32::MAX - 1, ..Tasks::default() }; // the numbers wrap
+            let mut tasks = Tasks { next: u32::MAX - 1, ..Tasks::default() }; // so that the numbers wrap
             let request =
                 Request { flags: 0, kind: Command::Read as u16, cookie: 0, offset: 0, length: 1 << 20 };
             let sent: Vec<u64> = (0..count).map(|_| tasks.add(request, None, begun + LIMIT).cookie).collect();
@@ -946,7 +953,8 @@ mod tests {
         })
     }
 
-    /// Two writes of 4 MiB on a connection that sends 100 kB/s: tests whether each is late.
+    /// The test sends two writes of 4 MiB over a connection that sends 100 kB/s, and checks whether each is
+    /// late.
     #[test]
     fn the_data_of_a_write_are_waited_for_while_the_connection_takes_them() {
         let late = |seconds: u64, taken: fn(u64) -> u64| {
@@ -973,7 +981,7 @@ mod tests {
         assert_eq!(late(70, |second| second.min(20) * 100_000), (true, true), "nothing moves");
     }
 
-    /// At 100 kB/s each takes more than 10 s.
+    /// At 100 kB/s, each read takes more than 10 s.
     #[test]
     fn a_request_is_waited_for_while_the_answers_to_earlier_ones_come() {
         let slow = |second: u64, tasks: &mut Tasks, sent: &[u64]| {
@@ -985,7 +993,7 @@ mod tests {
         assert_eq!(late(16, 160, slow), [false; 16]);
     }
 
-    /// A request is not late while its own data arrives, but not indefinitely.
+    /// A request is not late while its own data arrives, up to a limit.
     #[test]
     fn the_data_of_a_request_are_waited_for_but_not_without_end() {
         let slow = |second: u64, _: &mut Tasks, sent: &[u64]| Some((sent[0], (1 << 20) - second as usize));
@@ -1019,8 +1027,8 @@ mod tests {
         [&header.concat()[..], &(payload.len() as u32).to_be_bytes(), payload].concat()
     }
 
-    /// The number of such chunks that a request accepts before its connection ends, and of the extents that
-    /// it keeps.
+    /// Returns the number of such chunks that a request accepts before its connection ends, and the number of
+    /// extents that it keeps.
     fn taken(kind: Command, chunk_kind: u16, payload: &[u8]) -> (usize, usize) {
         reactor::block_on(Alone::virtual_time(), async {
             let (mut inner, cookie) = Inner::asking(kind, 1 << 20);
@@ -1032,7 +1040,7 @@ mod tests {
         })
     }
 
-    /// A server that never sends the last chunk of a reply (in one case, 4.4 GiB in 47 s).
+    /// The server never sends the last chunk of a reply. Regression: one reply had 4.4 GiB in 47 s.
     #[test]
     fn a_reply_that_does_not_end_is_no_reply() {
         let extents = [&1_u32.to_be_bytes()[..], &[0, 0, 2, 0, 0, 0, 0, 3].repeat(4096)].concat();

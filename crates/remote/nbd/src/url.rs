@@ -1,7 +1,7 @@
 //! The URL of an export: `nbd://HOST[:PORT]/EXPORT[?KEY=VALUE&…]`, `nbd+unix:///EXPORT?socket=PATH`, and both
-//! over TLS as `nbds` and `nbds+unix`. They are defined in doc/uri.md of the NBD project. That document
-//! defines the keys `socket` and `tls-hostname`; `tls-certificates` is an extension of libnbd, and the other
-//! keys are Linerate's.
+//! over TLS as `nbds` and `nbds+unix`. The NBD project defines these URLs in doc/uri.md, with the keys
+//! `socket` and `tls-hostname`. `tls-certificates` is an extension of libnbd, and the other keys are
+//! Linerate's.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -40,22 +40,22 @@ pub const KEYS: [&str; 17] = [
 ];
 /// The expected name in the certificate of a server on a Unix socket, unless the URL specifies another.
 const LOCAL: &str = "localhost";
-/// More connections than any server can make use of.
+/// Maximum number of connections. No server can make use of more.
 const CONNECTIONS_MAX: usize = 64;
 /// Maximum number of other addresses, and of source addresses.
 const PATHS_MAX: usize = 16;
-/// Long enough for a TCP connection to recover from some losses.
+/// Maximum default of `stall`, which lets a TCP connection recover from some losses.
 const STALL: Duration = Duration::from_secs(10);
 const JOURNAL_BYTES_MAX: usize = 4 << 30;
-/// A smaller file would cause constant flushes.
+/// Minimum size of a journal with a file. A smaller file would cause constant flushes.
 const JOURNAL_BYTES_LEAST: usize = 64 << 10;
 
 /// An export of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// A name, an IPv4 address, or an IPv6 address without its brackets; empty for a Unix socket.
+    /// A host name, an IPv4 address, or an IPv6 address without its brackets; empty for a Unix socket.
     pub host: String,
-    /// 10809 if the URL has none.
+    /// The port; 10809 if the URL has none.
     pub port: u16,
     /// The server's Unix socket, used instead of a host and a port.
     pub socket: Option<PathBuf>,
@@ -76,7 +76,7 @@ pub struct TlsFiles {
     pub own: Option<(PathBuf, PathBuf)>,
     /// Whether the files of `own` may be missing.
     pub may_lack_own: bool,
-    /// The name that the server's certificate must be valid for.
+    /// The name for which the server's certificate must be valid.
     pub hostname: String,
 }
 
@@ -88,7 +88,7 @@ struct TlsKeys {
     key: Option<PathBuf>,
     folder: Option<PathBuf>,
     hostname: Option<String>,
-    /// The last TLS key found.
+    /// The last TLS key found in the URL.
     any: Option<&'static str>,
 }
 
@@ -106,22 +106,23 @@ pub struct Options {
     pub sources: Vec<SocketAddr>,
     /// Time limit of a request, over all connections, and of the first connection attempt.
     pub timeout: Duration,
-    /// A connection without any progress for this long is dropped while replies are outstanding. `None`: a
-    /// third of the timeout, at most 10 s.
+    /// Time without any progress after which a connection is dropped, while replies are outstanding. `None`
+    /// for a third of the timeout, but at most 10 s.
     pub stall: Option<Duration>,
     /// How long newer writes wait for an unfinished write of a lost connection to the same blocks, if the
     /// server cannot confirm the end of the connection.
     pub quarantine: Duration,
     /// Memory for acknowledged writes that no flush has covered, in bytes.
     pub journal_bytes: usize,
-    /// A file that also holds these writes, for the next process. `journal_replay` decides about the writes
-    /// found in it.
+    /// A file that also contains these writes, for the next process. `journal_replay` determines how the
+    /// writes found in the file are treated.
     pub journal_file: Option<PathBuf>,
-    /// See [`Options::journal_file`].
+    /// How to treat unflushed writes of an earlier process in the journal file.
     pub journal_replay: ReplayRule,
-    /// Other writers to the export.
+    /// Which other hosts write to the export.
     pub writers: Writers,
-    /// The user addresses bytes, and the export may end within a block. No key sets it.
+    /// Whether the user addresses bytes, so that the export may end within a block. There is no key for this
+    /// option.
     pub by_bytes: bool,
 }
 
@@ -150,45 +151,45 @@ pub enum UrlError {
     /// The scheme is unknown.
     #[display("the URL of an NBD export begins with nbd://, nbds://, nbd+unix:// or nbds+unix://")]
     Scheme,
-    /// A Unix socket is not named, or a host is.
+    /// A URL for a Unix socket names no socket, or it names a host.
     #[display("a Unix socket is written as nbd+unix:///EXPORT?socket=PATH")]
     Socket,
-    /// A key for Unix sockets or TLS in another kind of URL.
+    /// A key for Unix sockets or TLS is used in another kind of URL.
     #[display("`{_0}` applies only to {_1} URLs")]
     Stray(&'static str, &'static str),
-    /// TLS without a CA.
+    /// The URL uses TLS without a CA.
     #[display("the server's CA is missing: add tls-ca=FILE, or tls-certificates=DIR with a ca-cert.pem")]
     NoCa,
-    /// A certificate without a key, or a key without a certificate.
+    /// There is a certificate without a key, or a key without a certificate.
     #[display("tls-certificate=FILE and tls-key=FILE must be used together")]
     HalfCertificate,
     /// The host is missing.
     #[display("the host is missing: nbd://HOST[:PORT]/EXPORT")]
     NoHost,
-    /// A `[` without its `]`, or no IPv6 address between the two.
+    /// A `[` has no matching `]`, or there is no IPv6 address between them.
     #[display("an IPv6 address must be in brackets, as in [::1]")]
     Brackets,
-    /// A link-local address without its interface, or another error in it.
+    /// A link-local address has no interface, or an address has another error.
     Address(BadAddress),
-    /// Not a port.
+    /// The port is invalid.
     #[display("the port must be a number from 1 to 65535")]
     Port,
-    /// A user name, which the protocol does not support.
+    /// The URL has a user name, which the protocol does not support.
     #[display("NBD URLs have no user name; use nbd://HOST[:PORT]/EXPORT")]
     User,
     /// The export's name is too long.
     #[display("the export name is longer than 4096 bytes")]
     Name,
-    /// `%` without two hexadecimal digits, or bytes that are not UTF-8.
+    /// A `%` is not followed by two hexadecimal digits, or the decoded bytes are not UTF-8.
     #[display("% must be followed by two hexadecimal digits; write %25 for % itself")]
     Encoding,
-    /// An unknown key.
+    /// The key does not exist.
     #[display("unknown key `{_0}`; the keys are {}", KEYS.join(", "))]
     Key(String),
-    /// A replay rule without a file.
+    /// There is a replay rule without a journal file.
     #[display("`journal-replay` needs a `journal-file`")]
     NoJournalFile,
-    /// An invalid value of a key.
+    /// The value is invalid for its key.
     #[display("`{_0}`: write {_1}")]
     Value(String, &'static str),
 }
@@ -257,7 +258,7 @@ impl Url {
     }
 }
 
-/// `HOST[:PORT]`, with an IPv6 address in brackets.
+/// Parses `HOST[:PORT]`, with an IPv6 address in brackets.
 fn host_and_port(authority: &str) -> Result<(String, u16), UrlError> {
     if authority.contains('@') {
         return Err(UrlError::User);
@@ -271,13 +272,14 @@ fn host_and_port(authority: &str) -> Result<(String, u16), UrlError> {
     Ok((host, port.unwrap_or(PORT)))
 }
 
-/// Certificates name a link-local address without its zone, which is local to this host.
+/// Removes the zone of a link-local address. Certificates contain such addresses without a zone, because a
+/// zone is local to a host.
 fn without_zone(host: &str) -> String {
     host.parse::<Ipv6Host>().map_or_else(|_| host.to_owned(), |host| host.address().to_string())
 }
 
 impl TlsKeys {
-    /// Returns false for other keys.
+    /// Sets a TLS key. Returns false for other keys.
     fn set(&mut self, key: &str, value: &str) -> Result<bool, UrlError> {
         let Some(name) = KEYS.into_iter().find(|name| *name == key && name.starts_with("tls-")) else {
             return Ok(false);
@@ -317,7 +319,7 @@ impl TlsKeys {
 }
 
 impl Options {
-    /// After this long without progress, a connection is dropped.
+    /// Time without progress after which a connection is dropped.
     pub fn stall(&self) -> Duration {
         self.stall.unwrap_or((self.timeout / 3).min(STALL))
     }
@@ -384,14 +386,14 @@ fn seconds(text: &str, least: u64) -> Option<Duration> {
     (Duration::from_secs(least)..=Duration::from_secs(86_400)).contains(&time).then_some(time)
 }
 
-/// A number of bytes, KiB, MiB or GiB.
+/// Parses a number of bytes, KiB, MiB or GiB.
 fn bytes(text: &str) -> Option<usize> {
     let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("", 0)];
     let (number, shift) = units.iter().find_map(|(unit, shift)| Some((text.strip_suffix(unit)?, shift)))?;
     number.parse::<usize>().ok()?.checked_mul(1 << shift)
 }
 
-/// Without the options, for logs.
+/// Prints the URL without the options, for logs.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (host, port, export) = (&self.host, self.port, encoded(&self.export));

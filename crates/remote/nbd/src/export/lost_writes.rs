@@ -1,5 +1,5 @@
-//! Which answers report lost writes. A server in memory reports the loss of another host's write only once, in
-//! the reply to the next sync: of a flush, or after a write with FUA.
+//! Tests of the replies that report lost writes. A server in memory reports the loss of another host's write
+//! only once, in the reply to the next request that syncs: a flush, or a write with FUA.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -20,7 +20,7 @@ const WITH_FUA: u16 = FLAGS | transmission::SEND_FUA;
 struct Server {
     /// The error of the next sync.
     sync_error: Cell<Option<Errno>>,
-    /// Syncs are not answered.
+    /// Whether requests that sync get no reply.
     is_slow: Cell<bool>,
     unanswered: RefCell<Vec<Request>>,
     received: RefCell<Vec<u8>>,
@@ -46,7 +46,7 @@ impl Server {
         self.reader.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Answers the slow syncs.
+    /// Replies to the requests that are waiting for a sync.
     fn catch_up(&self) {
         self.is_slow.set(false);
         self.unanswered.take().iter().for_each(|request| self.answer(request));
@@ -138,7 +138,7 @@ async fn write(device: &RemoteExport, durability: Durability) -> Result<(), Devi
     device.write(Extent::new(0, 8), Buffer::zeroed(4096).share(), durability).await
 }
 
-/// Its requester has gone, or it is late.
+/// The requester of the write has dropped it, or the write is late.
 #[test]
 fn the_error_of_a_write_with_fua_that_nobody_waits_for_fails_the_next_flush() {
     for is_late in [false, true] {
@@ -174,9 +174,9 @@ fn each_error_that_a_sync_can_have_counts_for_a_write_with_fua() {
         (false, Errno::Enospc, LOST),
         (false, Errno::Einval, LOST),
         (false, Errno::Enomem, LOST),
-        // Rejected before it was executed.
+        // The write was rejected before it was executed.
         (false, Errno::Eperm, Ok(())),
-        // It reports losses only to flushes.
+        // A Linerate server reports losses only to flushes.
         (true, Errno::Eio, Ok(())),
         (true, Errno::Enospc, Ok(())),
     ] {
@@ -191,7 +191,7 @@ fn each_error_that_a_sync_can_have_counts_for_a_write_with_fua() {
     }
 }
 
-/// A flush follows each of its stable writes.
+/// The client sends a flush after each stable write.
 #[test]
 fn without_fua_a_stable_write_fails_only_for_losses_since_it_began() {
     with_export(FLAGS, false, async |server, device| {
@@ -214,7 +214,7 @@ fn without_fua_a_stable_write_fails_only_for_losses_since_it_began() {
     });
 }
 
-/// There was an earlier loss as well. A rejected flush neither finds nor reports one.
+/// There was an earlier loss as well. A rejected flush neither detects nor reports a loss.
 #[test]
 fn no_error_of_a_flush_hides_a_loss() {
     for (is_linerate, error, flushed, next) in [
@@ -236,7 +236,7 @@ fn no_error_of_a_flush_hides_a_loss() {
     }
 }
 
-/// Another thread's request was answered, and the thread no longer waits.
+/// The request of another thread was answered, but that thread no longer waits for the answer.
 #[test]
 fn a_report_that_arrives_nowhere_is_repeated() {
     let losses = LossCounter::default();
