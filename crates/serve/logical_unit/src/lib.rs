@@ -2,11 +2,11 @@
 //! the transport.
 //!
 //! A [`LogicalUnit`] stands between a transport and a [`block::BlockDevice`]. A front end attaches each I_T
-//! nexus ([`LogicalUnit::attach`]), hands commands to [`LogicalUnit::begin`], moves data according to the
-//! [`Plan`], and calls [`LogicalUnit::finish`]. The front end is responsible for task management, the order
-//! of commands and timeouts; unit attentions, mode pages and the interpretation of CDBs are here. Access
-//! control of the volume is in `volume` ([`volume::Volume::permits`]), so that other protocols obey SCSI
-//! reservations and write protection.
+//! nexus ([`LogicalUnit::attach`]), passes commands to [`LogicalUnit::begin`], transfers data according to
+//! the [`Plan`], and calls [`LogicalUnit::finish`]. The front end is responsible for task management, the
+//! order of commands and timeouts. This crate is responsible for unit attentions, mode pages and the
+//! interpretation of CDBs. Access control of the volume is in `volume` ([`volume::Volume::permits`]), so that
+//! other protocols obey SCSI reservations and write protection.
 //!
 //! This crate does no I/O except through the device, reads no clock and spawns no tasks.
 

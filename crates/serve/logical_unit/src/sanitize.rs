@@ -1,6 +1,6 @@
-//! Operations on the whole medium, and how they process it. SANITIZE (SBC-4 5.31, 4.11) makes all data ever
-//! written unreadable. FORMAT UNIT (SBC-3 5.3) writes zeros to every block, and deallocates the blocks of
-//! thin volumes. Their state is in `medium_operation`.
+//! The commands for operations on the whole medium, and the execution of these operations. SANITIZE (SBC-4
+//! 5.31, 4.11) makes all data ever written unreadable. FORMAT UNIT (SBC-3 5.3) writes zeros to every block,
+//! and deallocates the blocks of thin volumes. Their state is in `medium_operation`.
 //!
 //! CRYPTOGRAPHIC ERASE would change an encryption key, but volumes have no key. It is offered only on RAM
 //! volumes, where deallocation has the same effect. It is rejected for files, whose old blocks may remain on
@@ -125,7 +125,7 @@ const SANITIZE_IMMED: u8 = 7;
 /// Allow unrestricted sanitize exit.
 const AUSE: u8 = 5;
 const HEADER_BYTES: usize = 4;
-/// The length of one write; the buffer is shared by all passes.
+/// The length of one write. All passes share a buffer of this length.
 const PIECE_BYTES: u64 = 1 << 20;
 
 pub(crate) fn plan_format(call: &mut Call<'_>) -> Result<Plan, Failure> {

@@ -23,7 +23,7 @@ pub struct LogicalUnitOptions {
     pub identity: Identity,
     /// The medium can be ejected and loaded (INQUIRY, RMB).
     pub removable: bool,
-    /// Whether blocks can be deallocated; `None`: as the device reports.
+    /// Whether blocks can be deallocated. `None` uses the device's report.
     pub thin: Option<bool>,
 }
 
@@ -57,7 +57,8 @@ pub struct Nexus {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// The SCSI interface of a volume. All sessions of all cores and all targets that map it share one.
+/// The SCSI interface of a volume. All sessions, on all cores, and all targets that map the volume share one
+/// logical unit.
 pub struct LogicalUnit {
     volume: Arc<Volume>,
     options: LogicalUnitOptions,

@@ -1,5 +1,5 @@
-//! Checks that commands use no more memory than they declare, with a counting allocator: every command
-//! reported by REPORT SUPPORTED OPERATION CODES.
+//! Checks with a counting allocator that commands use no more memory than they declare. All commands that
+//! REPORT SUPPORTED OPERATION CODES lists are checked.
 //!
 //! Regression: four initiators with 250 VERIFY(16) each took 1 GiB from a server with a budget of 32 MiB,
 //! because working buffers were not counted.

@@ -1,6 +1,6 @@
 //! SEND DIAGNOSTIC and RECEIVE DIAGNOSTIC RESULTS (SPC-4 6.42, 6.28): foreground self-tests, and the list of
 //! diagnostic pages, which is the only such page. LOG SENSE (SPC-4 6.7, 7.3; SBC-3 6.4): counters of reads
-//! and writes, the space of thin volumes, and an invalid temperature, since there is no sensor.
+//! and writes, the space of thin volumes, and a temperature that is marked invalid, since there is no sensor.
 //!
 //! A self-test reads from the device. Background and extended self-tests are rejected: they would need a log
 //! page for their results and a mode page for their duration, which are not supported.

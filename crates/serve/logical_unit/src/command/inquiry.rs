@@ -118,8 +118,8 @@ fn written(designators: &[Designator]) -> Vec<u8> {
     designators.iter().flat_map(Designator::write).collect()
 }
 
-/// Device identification (SPC-4 7.8.6). The names of the logical unit come first: they are the same on every
-/// path, and an initiator with a short allocation length gets them.
+/// Device identification (SPC-4 7.8.6). The names of the logical unit come first, so that an initiator with a
+/// short allocation length receives them: they are the same on every path.
 fn device_identification(call: &Call<'_>) -> Vec<Designator> {
     let of_unit = |name| Designator { association: Association::LogicalUnit, protocol: None, name };
     let mut designators: Vec<Designator> = call.unit.identity().names().map(of_unit).into();
@@ -135,8 +135,8 @@ fn device_identification(call: &Call<'_>) -> Vec<Designator> {
     designators
 }
 
-/// SCSI ports (SPC-4 7.8.14): those of the caller's own target through which the logical unit is in use.
-/// Another target is another SCSI device, so its ports are not listed.
+/// SCSI ports (SPC-4 7.8.14): the ports of the caller's own target through which the logical unit is in use.
+/// The ports of other targets are not listed, because another target is another SCSI device.
 fn scsi_ports(call: &Call<'_>) -> Vec<u8> {
     let target = &call.nexus.session.ports.service.name;
     let mut ports: Vec<TargetPort> = call.unit.look(|state| {

@@ -1,9 +1,9 @@
 //! The table of commands, with one module per family of commands. Also the commands that report the table:
 //! REPORT SUPPORTED OPERATION CODES and REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS (SPC-4 6.35, 6.36).
 //!
-//! The table has the common properties of each command: the evaluated CDB bits and the timeouts (both for
-//! REPORT SUPPORTED OPERATION CODES), its conflicts with reservations, and its preconditions. Its planner
-//! does the rest.
+//! The table contains the common properties of each command: the evaluated CDB bits and the timeouts (both
+//! for REPORT SUPPORTED OPERATION CODES), its conflicts with reservations, and its preconditions. The
+//! command's planner does the rest.
 
 pub(crate) mod atomic;
 pub(crate) mod call;
@@ -250,8 +250,9 @@ pub(crate) fn plan_operation_codes(call: &mut Call<'_>) -> Result<Plan, Failure>
     call.parameter_data(data, call.cdb.u32(6))
 }
 
-/// The command selected by REPORTING OPTIONS (SPC-4 table 241): 1 by operation code, which must have no
-/// service actions; 2 by both, and it must have them; 3 by both, with or without them.
+/// The command selected by REPORTING OPTIONS (SPC-4 table 241): 1 selects by operation code, which must have
+/// no service actions. 2 selects by operation code and service action. 3 selects like 1 or 2, depending on
+/// whether the operation code has service actions.
 fn asked_for(
     traits: UnitTraits,
     option: u8,

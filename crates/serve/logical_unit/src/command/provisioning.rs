@@ -39,7 +39,7 @@ pub(crate) fn plan_unmap(call: &mut Call<'_>) -> Result<Plan, Failure> {
     })
 }
 
-/// The extents of the parameter list, without empty ones. All are checked before any is unmapped.
+/// The extents of the parameter list, except empty ones. All extents are checked before any is unmapped.
 fn extents(list: &[u8], geometry: Geometry) -> Result<Vec<Extent>, Condition> {
     let descriptors = UnmapDescriptor::parse_list(list).ok_or(Condition::parameter_list_length())?;
     if descriptors.len() > read_write::UNMAP_DESCRIPTORS_MAX as usize {
@@ -210,7 +210,8 @@ fn descriptors(run: &Run) -> impl Iterator<Item = LbaStatusDescriptor> + use<> {
 
 const HEADER_BYTES: usize = LbaStatusDescriptor::HEADER_BYTES;
 const DESCRIPTOR_BYTES: usize = LbaStatusDescriptor::BYTES;
-/// 16 KiB of descriptors; an initiator that needs more continues from their end.
+/// Maximum number of descriptors in a response, 16 KiB in total. An initiator that needs more sends another
+/// command, which starts at their end.
 const DESCRIPTORS_MAX: usize = 1024;
 /// Maximum number of runs per device query; adjacent runs of one kind may then be merged into fewer.
 const RUNS_MAX: usize = 1024;

@@ -224,19 +224,20 @@ pub(crate) fn atomic_blocks_max(geometry: Geometry) -> u64 {
 
 /// The maximum that fits in the one-byte fields of the block limits page and the CDB.
 pub(crate) const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 255;
-/// 512 MiB of 512-byte blocks. Discarding a terabyte takes two thousand commands, each of which completes
-/// quickly.
+/// The maximum of one UNMAP: 512 MiB of 512-byte blocks. Discarding a terabyte takes two thousand commands,
+/// each of which completes quickly.
 pub(crate) const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
-/// A parameter list of 64 KiB could hold more; initiators send far fewer.
+/// Maximum number of descriptors in one UNMAP. A parameter list of 64 KiB could contain more, but initiators
+/// send far fewer.
 pub(crate) const UNMAP_DESCRIPTORS_MAX: u32 = 256;
 /// The same limit as for UNMAP.
 pub(crate) const WRITE_SAME_BLOCKS_MAX: u64 = 1 << 20;
 /// 512 blocks of 4 KiB.
 pub(crate) const ATOMIC_BYTES_MAX: u64 = 2 << 20;
 
-/// WSNZ (VPD page B0h). Programs take a WRITE SAME of zero blocks with UNMAP to mean "unmap all to the end",
-/// whatever the data (libiscsi's UnmapUntilEnd sends FFh and expects zeros). It is therefore not offered on
-/// units that support UNMAP.
+/// WSNZ (VPD page B0h). Some programs expect a WRITE SAME of zero blocks with UNMAP to unmap all blocks to
+/// the end, whatever the data (libiscsi's UnmapUntilEnd sends FFh and expects zeros). Units that support
+/// UNMAP therefore reject a WRITE SAME of zero blocks.
 pub(crate) fn refuses_zero_blocks(call: &Call<'_>) -> bool {
     call.unit.thin()
 }

@@ -4,7 +4,7 @@
 //! Only the part of the standard that hosts use is supported: a list identifier of one byte (LID1), copy
 //! sources and destinations named by their designation descriptor (E4h), and segments from block device to
 //! block device (02h). A list is checked completely before the first block is copied. The copy then holds one
-//! piece of 1 MiB at a time, and ends with its command when that is aborted.
+//! piece of 1 MiB at a time, and ends if its command is aborted.
 //!
 //! [`results`] records the results of copies.
 

@@ -109,8 +109,8 @@ fn a_command_is_told_of_its_own_operation_s_failure_when_the_next_has_succeeded(
     CommandResult::from_reply(finish(first)).check(3, 0x3101);
 }
 
-/// Begins a FORMAT UNIT as soon as another has ended, before the first has been dropped: another core may do
-/// this.
+/// Starts a FORMAT UNIT as soon as another has ended, but before the future of the first is dropped, as
+/// another core may do.
 struct Successor(Mutex<Bench>);
 
 impl Wake for Successor {

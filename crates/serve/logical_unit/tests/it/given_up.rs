@@ -15,8 +15,8 @@ fn quiesced(bench: &Bench) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move { unit.volume().quiesced().await })
 }
 
-/// Regression: a write ended by a reset was still in the kernel when the next one for its block was sent
-/// after the reset. The kernel executed the two in its own order, and the content of the aborted one
+/// Regression: a write that a reset had aborted was still in the kernel when the next write of the same block
+/// was sent. The kernel executed the two writes in its own order, and the content of the aborted write
 /// remained.
 #[test]
 fn a_write_waits_until_the_device_has_let_go_of_an_aborted_one_for_its_blocks() {

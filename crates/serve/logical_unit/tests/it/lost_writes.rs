@@ -92,7 +92,7 @@ fn a_read_with_fua_leaves_it_to_the_next_flush() {
     bench.command(&FLUSH).check(3, 0x0c00);
 }
 
-/// Initiators that outlive the server detect the loss by the cache generation of its next run.
+/// Initiators that keep running while the server restarts detect the loss by the changed cache generation.
 #[test]
 fn a_loss_is_noted_for_the_next_start_once_and_before_anybody_is_told() {
     let paper = Arc::new(Paper::default());
@@ -199,7 +199,7 @@ fn a_nexus_has_been_told_once_it_has_acknowledged_the_answer() {
     bench.command(&FLUSH).good();
 }
 
-/// Responses may overtake each other on a session's connections: the second one must not report success.
+/// Responses may overtake each other on a session's connections, so the second flush must not report success.
 #[test]
 fn flushes_that_are_under_way_at_the_same_time_all_fail() {
     let mut bench = Bench::new();
@@ -258,7 +258,7 @@ fn an_initiator_that_comes_back_by_another_target_port_is_told() {
     flush(&mut bench, &mut first).good();
 }
 
-/// Thousands of sessions come and go, as caused by a port scanner or an attacker.
+/// Thousands of sessions start and end, for example because of a port scanner or an attacker.
 #[test]
 fn a_crowd_of_other_sessions_does_not_make_the_unit_forget_whom_it_has_to_tell() {
     let mut bench = Bench::new();

@@ -1,5 +1,5 @@
-//! The logical unit from a front end's point of view: one file for each command, scenes over a disk in
-//! memory.
+//! Tests of the logical unit from a front end's point of view, over a disk in memory. There is one file for
+//! each command.
 
 // `support` is public inside, because the fuzz target also includes it.
 #![allow(unreachable_pub)]

@@ -1,4 +1,4 @@
-//! Several threads with one logical unit: atomic commands stay atomic.
+//! Several threads use one logical unit, and atomic commands must stay atomic.
 
 use crate::support::*;
 use std::sync::Arc;

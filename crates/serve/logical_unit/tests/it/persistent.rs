@@ -254,8 +254,8 @@ fn damaged_reservations_refuse_the_volume() {
     }
 }
 
-/// The state is checked again when the command is executed: another command may have changed it between its
-/// plan and its data.
+/// The state is checked again when the command is executed, because another command may have changed it after
+/// this command was planned.
 #[test]
 fn of_two_that_reserve_at_once_one_wins() {
     let (mut bench, mut other) = registered();

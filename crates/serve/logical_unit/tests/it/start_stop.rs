@@ -76,7 +76,7 @@ fn a_power_condition_ejects_nothing() {
     }
 }
 
-/// SBC-3 5.25 and 4.20: in the stopped power condition, until START is one.
+/// SBC-3 5.25 and 4.20: the unit is in the stopped power condition until a START STOP UNIT with START = 1.
 #[test]
 fn a_stopped_unit_refuses_every_command_that_needs_the_medium_until_it_is_started() {
     for in_memory in [false, true] {

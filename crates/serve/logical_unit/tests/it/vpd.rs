@@ -176,7 +176,8 @@ fn the_ports_of_this_target_are_listed() {
     assert_eq!(others.iter().map(|port| port.0).collect::<Vec<_>>(), [3]);
 }
 
-/// Consistent with RECEIVE COPY RESULTS, and with the commands of REPORT SUPPORTED OPERATION CODES.
+/// The page must be consistent with RECEIVE COPY RESULTS, and with the commands that REPORT SUPPORTED
+/// OPERATION CODES lists.
 #[test]
 fn third_party_copies_are_described() {
     let mut bench = Bench::new();

@@ -24,7 +24,7 @@ pub struct DiskOptions {
     pub durable: bool,
     /// Exposes its blocks in memory.
     pub in_memory: bool,
-    /// All its blocks are cached, and the cache has room: no request waits.
+    /// All blocks are cached, and the cache has free space, so no request waits.
     pub cached: bool,
     /// Queues writes, as a kernel does, and executes them at [`Disk::settle`], even if no task waits for
     /// them.
@@ -118,7 +118,7 @@ impl Disk {
         self.inner().queued.len()
     }
 
-    /// Executes the queued writes, last one first: a disk may choose any order.
+    /// Executes the queued writes in reverse order, since a disk may choose any order.
     pub fn settle(&self) {
         let queued = std::mem::take(&mut self.inner().queued);
         for (extent, data) in queued.iter().rev() {
@@ -298,7 +298,7 @@ impl BlockDevice for Disk {
     }
 }
 
-/// Resolves when the condition is met. It wakes no task: tests poll.
+/// Resolves when the condition is met. It wakes no task, because tests poll it.
 pub(crate) async fn until(is_so: impl Fn() -> bool) -> Result<(), DeviceError> {
     std::future::poll_fn(|_| if is_so() { Poll::Ready(Ok(())) } else { Poll::Pending }).await
 }
