@@ -387,7 +387,7 @@ pub trait ScsiSession: Sized + 'static {
         while let Some(next) = self.commands_mut().luns.slot(index).waiting.pop_front() {
             let Commands { luns, tasks, .. } = self.commands_mut();
             let Some(task) = task_of(tasks, next.id()).filter(|task| next.is_still(&task.state)) else {
-                continue; // the command has ended while it waited, and never starts
+                continue; // it ended while it waited, and never starts
             };
             let slot = luns.slot(index);
             if !slot.may_enter(task.turn) {

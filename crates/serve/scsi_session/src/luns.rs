@@ -1,4 +1,5 @@
-//! The LUNs of a target ([`Export`]), and those visible to one session ([`Luns`]), each with its I_T nexus.
+//! The LUNs of a target ([`Export`]), and the LUNs that are visible to one session ([`Luns`]), each with its
+//! I_T nexus.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -108,8 +109,9 @@ pub struct Slot<W> {
 }
 
 impl<W> Slot<W> {
-    /// Whether a command with this turn may start now (SAM-5 section 8.6): HEAD OF QUEUE always, ORDERED
-    /// if no other command is active, others unless an ORDERED command is active or waits.
+    /// Whether a command with this turn may start now (SAM-5 section 8.6): a HEAD OF QUEUE command always
+    /// may; an ORDERED command may if no other command is active; any other command may unless an ORDERED
+    /// command is active or waits.
     pub fn may_enter(&self, turn: Turn) -> bool {
         match turn {
             Turn::HeadOfQueue => true,
