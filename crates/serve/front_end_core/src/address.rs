@@ -113,7 +113,7 @@ impl From<DatagramAddress> for HostAddress {
     }
 }
 
-/// An IP network in CIDR notation; a bare address is a network of one.
+/// An IP network in CIDR notation; an address without a prefix length is a network of one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
@@ -133,7 +133,8 @@ impl fmt::Display for NotANetwork {
 impl std::error::Error for NotANetwork {}
 
 impl Network {
-    /// Whether `address` lies in it. An IPv4 address that came in over an IPv6 socket counts as IPv4.
+    /// Whether `address` belongs to the network. An IPv4 address that was received over an IPv6 socket counts
+    /// as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         debug_assert!(self.prefix_bits <= if self.address.is_ipv4() { 32 } else { 128 });
         match (self.address, address.to_canonical()) {

@@ -25,9 +25,9 @@
 //!
 //! # Adding a front end
 //!
-//! A front end is a crate, two lines, and a section of the configuration. Start from a copy of
-//! `crates/serve/nbd` and `crates/serve/daemon/src/front_ends/nbd.rs`; `crates/linerate/tests/echo_disk` is a
-//! complete small one.
+//! To add a front end, write a crate, add two lines, and define a section of the configuration. Start from a
+//! copy of `crates/serve/nbd` and `crates/serve/daemon/src/front_ends/nbd.rs`;
+//! `crates/linerate/tests/echo_disk` is a small but complete front end.
 //!
 //! 1. The crate `crates/serve/NAME` has a [`FrontEnd`] (one for all cores: configuration, registry of
 //!    sessions) and a [`CoreFrontEnd`] (one per core: sessions). The codec, which client and server share, is
@@ -61,8 +61,8 @@
 //! Cores share:
 //!
 //! - the registry (login and logout only)
-//! - each logical unit's state behind a mutex, and its volume's reservations behind another, which is locked
-//!   last
+//! - each logical unit's state behind a mutex, and its volume's reservations behind a second mutex, which is
+//!   locked last
 //! - a generation counter, which is the only shared state that a READ or WRITE checks
 //! - range locks (two uncontended atomic additions per command)
 //! - mailboxes
@@ -74,10 +74,10 @@
 //! # Bounds on peers
 //!
 //! Connections that have not logged in have their own limit (`listener`): at the limit, the oldest connection
-//! of the address with the most connections is closed. Memory of commands comes from a [`Budget`] per session
-//! within one per core: when the budget is used up, reads wait and writes end with TASK SET FULL. A transfer
-//! between a socket and a RAM volume holds a range lock. If the peer is slow and other commands wait for the
-//! blocks, the transfer continues through a buffer.
+//! of the address with the most connections is closed. Memory of commands is taken from the [`Budget`] of the
+//! session, which is part of the budget of the core: when the budget is used up, reads wait and writes end
+//! with TASK SET FULL. A transfer between a socket and a RAM volume holds a range lock. If the peer is slow
+//! and other commands wait for the blocks, the transfer continues through a buffer.
 
 mod address;
 mod budget;

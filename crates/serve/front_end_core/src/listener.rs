@@ -2,9 +2,9 @@
 //! connections is limited, and a new one may evict an older one.
 //!
 //! A connection is never refused, since a peer that opens connections and sends nothing would otherwise keep
-//! others out. At the limit, the oldest connection of the address with the most of them is closed, so a flood
-//! from one address evicts its own connections. Addresses that have sessions are evicted last, so that they
-//! can add connections and reinstate sessions.
+//! others out. At the limit, the oldest connection of the address with the most connections is closed, so a
+//! flood from one address evicts its own connections. Addresses that have sessions are evicted last, so that
+//! they can add connections and reinstate sessions.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -113,8 +113,8 @@ impl Listeners {
         self.logins.borrow_mut().set_limit(logins);
     }
 
-    /// Closes all except these portals, so that new portals may use the addresses. Called on the first core;
-    /// [`RunningCore::close_but`] also closes the sockets of other cores.
+    /// Closes all except these portals, so that new portals may use the addresses. [`RunningCore::close_but`]
+    /// closes the sockets that other cores receive from.
     pub(crate) fn close_but(&mut self, portals: &[Portal]) {
         let all = std::mem::take(&mut self.listening);
         let (stay, gone): (Vec<_>, Vec<_>) = all
@@ -372,8 +372,9 @@ fn welcome(local: &Rc<RunningCore>, logins: &SharedLogins, portal: &Portal, stre
     }));
 }
 
-/// Passes a connection to the core that runs its login. The cores take turns: the peer is not authenticated,
-/// and the work it causes (TLS, for example) must not keep a single core from its sessions.
+/// Passes a connection to the core that runs its login. The cores are selected round-robin: the peer is not
+/// authenticated, and the work that it causes (TLS, for example) must not keep a single core from serving its
+/// sessions.
 fn begin_login(local: &Rc<RunningCore>, logins: &SharedLogins, accepted: Accepted) {
     let (server, peer) = (local.server(), accepted.stream.peer());
     // This does not happen: a server has the front ends of all its portals.
@@ -421,7 +422,7 @@ fn give_way(local: &Rc<RunningCore>, login: &Login) -> Receiver<()> {
 
 /// A connection that is logging in.
 struct Login {
-    /// The core that runs its task, and the task's number.
+    /// The core that runs the task of the login, and the number of the task.
     core: usize,
     number: u64,
     peer: SocketAddr,
@@ -447,8 +448,8 @@ pub(crate) struct Logins<T> {
     ranks: BTreeSet<Rank>,
 }
 
-/// The number of logins of an address, and the number of its oldest login: of two addresses with equally
-/// many, the one with the older login ranks higher.
+/// The number of logins of an address, and the number of its oldest login: of two addresses with the same
+/// number of logins, the address with the older login ranks higher.
 type Rank = (usize, Reverse<u64>, AddressBlock);
 
 impl<T> Logins<T> {

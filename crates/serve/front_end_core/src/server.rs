@@ -82,7 +82,7 @@ pub struct Server {
     limits: Lock<Limits>,
     connections: Lock<Counts>,
     log_limit: Lock<LogLimit>,
-    /// The limit of log lines that other lines must not crowd out.
+    /// The limit for important log lines, which other lines must not use up.
     alarm_limit: Lock<LogLimit>,
     /// The portals with the ports that were bound.
     portals: Lock<Arc<[Portal]>>,
@@ -98,8 +98,8 @@ pub struct Server {
     ticks: Box<[Mutex<Option<Instant>>]>,
 }
 
-/// Maximum number of unanswered questions of a core, so that they do not accumulate while the core hangs.
-/// Callers ask fewer concurrently.
+/// Maximum number of unanswered [`Server::ask_cores`] calls per core, so that they do not accumulate while
+/// the core hangs. In normal operation, there are fewer concurrent calls.
 const QUESTIONS_MAX: usize = 64;
 
 /// Maximum number of cores that receive datagrams. Each of them has a socket, which adds about 50 ns to the
@@ -310,8 +310,8 @@ impl Server {
         self.cores.len()
     }
 
-    /// The number of cores with sessions of a front end that distributes its datagrams among them. It is
-    /// limited because each of these cores has a socket that checks every frame of an interface.
+    /// The number of cores among which a front end distributes its datagrams and sessions. It is limited
+    /// because each of these cores has a socket that checks every frame of an interface.
     pub fn datagram_cores(&self) -> usize {
         self.cores().min(DATAGRAM_CORES_MAX)
     }
@@ -652,7 +652,7 @@ impl RunningCore {
         debug_assert!(before.is_none(), "the first core gives each login its number");
     }
 
-    /// Ends a connection that has not logged in. Returns false if its login is over.
+    /// Ends a connection that has not logged in. Returns false if its login has already ended.
     pub(crate) fn end_login(&self, number: u64) -> bool {
         let login = self.logins.borrow_mut().remove(&number);
         login.map(JoinHandle::abort).is_some()
@@ -670,7 +670,7 @@ impl RunningCore {
         self.front_ends.iter().for_each(|front_end| Rc::clone(front_end).abort(order, done));
     }
 
-    /// The configuration has changed: each front end adapts its sessions on this core.
+    /// Makes each front end adapt its sessions on this core to a changed configuration.
     pub(crate) fn adapt(self: &Rc<Self>, done: &Sender<()>) {
         self.memory.set_limit(self.server.memory_of_a_core());
         if self.index == 0 {
@@ -762,9 +762,10 @@ async fn tick(local: Rc<RunningCore>) {
     }
 }
 
-/// Deadlines are in seconds, so a resolution of a quarter of a second is enough.
+/// The interval of ticks while commands are outstanding. Deadlines are in seconds, so a resolution of a
+/// quarter of a second is enough.
 const BUSY_TICK: Duration = Duration::from_millis(250);
-/// While no command is outstanding, only unresponsive peers are timed.
+/// The interval of ticks while no command is outstanding: then only unresponsive peers are timed.
 const IDLE_TICK: Duration = Duration::from_secs(1);
 /// Additional time after the grace for cores to cut their last connections.
 const DRAIN_MAX: Duration = Duration::from_millis(500);

@@ -38,8 +38,8 @@ pub(crate) trait Watcher: 'static {
     fn volume_grew(&self, volume: &Arc<Volume>, name: &str);
 }
 
-/// Polling interval: `volume` records the results of requests of all front ends, and checking the size costs
-/// a stat(2).
+/// Polling interval. Polling is cheap: `volume` already records the results of requests of all front ends,
+/// and checking the size costs a stat(2).
 const LOOK: Duration = Duration::from_secs(1);
 /// Failures less than this apart belong to one episode.
 const QUIET: Duration = Duration::from_secs(5);
@@ -134,8 +134,8 @@ fn cause(condition: &StorageCondition) -> String {
     }
 }
 
-/// Checks the size of a volume while it is served. Each volume has its own task, so that one that hangs does
-/// not delay the others.
+/// Checks the size of a volume while it is served. Each volume has its own task, so that a hanging volume
+/// does not delay the others.
 pub(crate) async fn watch_growth(server: Arc<impl Watcher>, name: Rc<Name>, volume: Weak<Volume>) {
     let mut known = match volume.upgrade() {
         Some(volume) => volume.device().geometry().blocks,

@@ -2,8 +2,8 @@
 //! logins, closed connections, task management, and the traffic of each host.
 //!
 //! A front end has a [`CoreTally`] on each core. Everything is counted on the thread of that core, without
-//! atomics, and read there on request ([`crate::CoreFrontEnd::statistics`]). The command path makes only one
-//! call, [`VolumeTally::record`]; everything else is counted only on exceptional events.
+//! atomics, and read on that thread on request ([`crate::CoreFrontEnd::statistics`]). The command path makes
+//! only one call, [`VolumeTally::record`]; everything else is counted only on exceptional events.
 //!
 //! The memory for statistics is bounded, whatever hosts do: the keys are the targets and volumes served, the
 //! front end's fixed words, and the names of at most [`HOSTS_MAX`] hosts. All later hosts share one name
@@ -259,7 +259,7 @@ impl CoreTally {
         self.traffic.borrow_mut().retain(|(target, _), _| is_served(target));
     }
 
-    /// Counts an event. `target` must be one that is served.
+    /// Counts an event. `target` must be a target that is served.
     pub fn note(&self, counted: Counted, target: Option<&str>, word: &'static str) {
         let key = (counted, target.unwrap_or_default().to_owned(), word);
         *self.counts.borrow_mut().entry(key).or_default() += 1;
