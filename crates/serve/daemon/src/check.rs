@@ -134,7 +134,7 @@ impl Trial<'_> {
         }
     }
 
-    /// Checks an opened volume with these layers that is reached over a network. Returns a note.
+    /// Checks a network volume that has been opened with these layers. Returns a note.
     fn remote(&self, volume: &Volume, layers: &Layers, device: Outcome) -> Result<Option<String>, Failure> {
         let kept = ServerState::kept_of(self.state, volume).map_err(Failure::refused)?;
         identity::check(volume, &kept, &self.known, Mark::of_file(&volume.spec).as_ref())?;

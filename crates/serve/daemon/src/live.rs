@@ -708,8 +708,8 @@ pub(crate) fn refuse_losses(losses: &[String], options: ReloadOptions) -> Result
     )))
 }
 
-/// Flushes and closes volumes that are no longer served. Returns those that may still have requests or
-/// unwritten data.
+/// Flushes and closes volumes that are no longer served. Returns the volumes that may still have outstanding
+/// requests or unwritten data.
 fn close(gone: Vec<(VolumeName, Opened)>, failed: &mut Vec<String>) -> Vec<VolumeName> {
     let mut in_doubt = Vec::new();
     for (name, opened) in gone {

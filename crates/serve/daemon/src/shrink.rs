@@ -11,9 +11,9 @@ use crate::config::values::VolumeName;
 use crate::waiting::answered;
 use backends::Failure;
 
-/// Fails if a volume that will be cut to `bytes` has data after this length. If the volume has a file system
-/// of known length that ends before, data behind it does not count: it is left over from before the file
-/// system was shrunk.
+/// Fails if a volume that will be shrunk to `bytes` has data after this length. If the volume has a file
+/// system of known length that ends before, data behind it does not count: it is left over from before the
+/// file system was shrunk.
 ///
 /// # Errors
 /// There is data, or the device fails, or the check takes too long.
@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// The result of a check of an empty 256-MiB device before a cut to 1 MiB, and its duration.
+    /// The result and the duration of a check of an empty 256 MiB device before it is shrunk to 1 MiB.
     fn checked(misbehave: impl FnOnce(&FaultControl)) -> (Option<String>, Duration) {
         let geometry =
             Geometry { block_size: BlockSize::B512, blocks: Blocks(1 << 19), physical_exponent: 0 };

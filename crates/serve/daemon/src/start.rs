@@ -34,9 +34,9 @@ pub struct Started {
     socket_file: Option<SocketFile>,
 }
 
-/// Starts the server of `config`, which was read from `start_options`. Until it is [open](Started::open), it
-/// listens and rejects logins with a temporary status. Also raises the limit of open files of this process to
-/// the maximum that the system allows.
+/// Starts the server of `config`, which was read from `start_options`. Until the server is
+/// [open](Started::open), it listens, but rejects logins with a temporary status. Also raises the limit of
+/// open files of this process to the maximum that the system allows.
 ///
 /// # Errors
 /// The configuration cannot be served completely. Files that were created for it have been removed.

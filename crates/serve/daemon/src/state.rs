@@ -207,7 +207,7 @@ pub(crate) fn have_common_store(one: &Spec, other: &Spec) -> bool {
 }
 
 /// Whether both specifications name the same store, regardless of size and options. Paths are compared by the
-/// file that they lead to; URLs and images are compared as text.
+/// file that they resolve to; URLs and images are compared as text.
 fn is_same(one: &Spec, other: &Spec) -> bool {
     let (one, other) = (one.backend(), other.backend());
     let is_one_place = match (one.path(), other.path()) {

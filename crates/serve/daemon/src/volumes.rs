@@ -128,7 +128,8 @@ impl Opened {
         raid::sets(&self.layers)
     }
 
-    /// Sets the log names of its sets: a single set has the volume's name, several also have numbers.
+    /// Sets the log names of the volume's RAID sets. A single set gets the name of the volume; several sets
+    /// also get numbers.
     fn name_sets(&self, name: &VolumeName) {
         let sets = self.sets();
         for (number, set) in sets.iter().enumerate() {
@@ -251,8 +252,8 @@ pub(crate) fn check_before(
     check_disk(volume, &kept, &Known::new(state.directory(), wanted), mark.as_ref())
 }
 
-/// The devices of volumes reached over a network, with the controls of their `fault:` layers, and the layers
-/// that accept orders.
+/// The devices of network volumes, with the controls of their `fault:` layers, and the layers that accept
+/// orders.
 type Remotes = HashMap<VolumeName, (Arc<dyn BlockDevice>, FaultControl, Layers)>;
 
 fn remotes<'a>(
@@ -918,7 +919,8 @@ mod tests {
         assert!(site.path("state/volumes/w/uuid").exists(), "it keeps its identity");
     }
 
-    /// Regression: the error advised to remove the record of a volume that was served, with its reservations.
+    /// Regression: the error advised the administrator to remove the record of a volume that was being
+    /// served, including its reservations.
     #[test]
     fn a_place_that_a_moved_volume_left_is_free_once_the_move_is_recorded() {
         let site = Site::new();
@@ -1086,8 +1088,8 @@ mod tests {
         }
     }
 
-    /// Regression: a volume that was shrunk on purpose prevented the whole server from starting, and no order
-    /// could change this.
+    /// Regression: a volume that was shrunk on purpose prevented the whole server from starting, and no
+    /// option could override this.
     #[test]
     fn a_volume_that_became_smaller_on_purpose_is_served_once_its_kept_size_is_removed() {
         let site = Site::new();

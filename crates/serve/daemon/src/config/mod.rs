@@ -47,8 +47,8 @@ pub use volume::Volume;
 pub struct Config {
     /// The volumes, with unique names.
     pub volumes: Vec<Volume>,
-    /// The configuration of each front end: its exports and portals. There is one entry per entry of the
-    /// front-end table, in the same order.
+    /// The configuration of each front end: its exports and portals. There is one element for each entry of
+    /// the front-end table, in the same order.
     pub(crate) front_ends: Vec<Box<dyn Configured>>,
     /// TCP congestion control of all portals; overrides the settings of the portals.
     pub congestion: Option<String>,

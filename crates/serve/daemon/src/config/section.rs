@@ -372,7 +372,7 @@ impl<'a> Mistakes<'a> {
     }
 
     /// The position of the part `within` of the string at `at`. If the string contains escapes, positions
-    /// inside it cannot be determined, and the whole string is meant.
+    /// inside it cannot be determined, so this returns the position of the whole string.
     pub fn inside(&self, at: &Range<usize>, value: &str, within: &Range<usize>) -> Range<usize> {
         let start = at.start + 1;
         if self.text.get(start..start + value.len()) == Some(value) {

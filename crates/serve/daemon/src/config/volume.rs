@@ -17,7 +17,7 @@ pub struct Volume {
     pub spec: Spec,
     /// The identity of the volume; `None` for a random identity, which is created once and stored.
     pub uuid: Option<Uuid>,
-    /// Names presented to initiators, instead of those derived from its UUID.
+    /// Names presented to initiators, instead of the names that are derived from the UUID.
     pub names: GivenNames,
     /// The name under which its identity was stored before.
     pub previous_name: Option<VolumeName>,

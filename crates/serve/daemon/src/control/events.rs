@@ -2,7 +2,7 @@
 //! subscribers.
 //!
 //! Each subscriber has its own bounded queue. Publishing appends lines to the queues and never waits: a slow
-//! subscriber receives [`Event::Missed`] instead of the events that did not fit.
+//! subscriber receives [`Event::Missed`] instead of the events that did not fit in its queue.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -156,7 +156,7 @@ struct Waiting {
 /// A subscriber, which receives events until it is dropped.
 pub(crate) struct Subscriber(Arc<Queue>);
 
-/// Maximum number of subscribers. Each has a thread and a queue.
+/// Maximum number of subscribers. Each subscriber has a thread and a queue.
 const SUBSCRIBERS_MAX: usize = 16;
 /// Maximum size of a queue, about two thousand events.
 const QUEUE_BYTES_MAX: usize = 512 * 1024;

@@ -153,20 +153,21 @@ pub enum Change {
         volume: VolumeName,
         /// Its specification; files as absolute paths.
         spec: String,
-        /// The front end that exports it [default: the first of the table, which is iSCSI].
+        /// The front end that exports the volume [default: the first in the table, which is iSCSI].
         #[serde(default)]
         front_end: Option<String>,
-        /// The target to add it to [default: a separate one for this volume].
+        /// The target to which the volume is added [default: a separate target for this volume].
         #[serde(default)]
         target: Option<String>,
         /// Its LUN in the target [default: the first free one].
         #[serde(default)]
         lun: Option<u16>,
-        /// Initiators that can see it: iSCSI names, or prefixes followed by `*` [default: all that may log in
-        /// to the target].
+        /// Initiators that can see the volume: iSCSI names, or prefixes followed by `*` [default: all that
+        /// may log in to the target].
         #[serde(default)]
         initiators: Vec<String>,
-        /// Additional keys of its section in the configuration file, with their values: `serial`, `naa`.
+        /// Additional keys of the volume's section in the configuration file, with their values, such as
+        /// `serial` and `naa`.
         #[serde(default)]
         keys: Vec<(String, String)>,
     },
@@ -183,7 +184,7 @@ pub enum Change {
         volume: VolumeName,
         /// The new size.
         bytes: u64,
-        /// Allow it to shrink if the part cut off contains no data.
+        /// Allow the volume to shrink if the part to be cut off contains no data.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         shrink: bool,
         /// Discard any data in the part cut off.

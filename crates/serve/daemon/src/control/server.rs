@@ -1,6 +1,6 @@
 //! The server side of the control socket. A limited number of clients have a thread each, and requests have
-//! limits on size and time. A long request (a reload) does not delay other clients. A client that subscribes
-//! to events is counted as a subscriber from then on.
+//! limits on size and time. A long request (a reload) does not delay other clients. Once a client has
+//! subscribed to events, it counts as a subscriber.
 
 use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -254,7 +254,7 @@ fn feed(client: &UnixStream, subscriber: &Subscriber) -> io::Result<()> {
     }
 }
 
-/// Whether the client has closed its side. Data that it sends is ignored.
+/// Whether the client has closed its side of the connection. Data from the client is ignored.
 fn has_gone(mut client: &UnixStream) -> io::Result<bool> {
     client.set_read_timeout(Some(Duration::from_millis(1)))?;
     match client.read(&mut [0; 512]) {

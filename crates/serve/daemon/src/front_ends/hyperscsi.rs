@@ -385,8 +385,8 @@ fn parameters(status: &SessionStatus) -> Vec<String> {
     parameters
 }
 
-/// Adds a LUN, and its target if that is not in the file. The target has the volume's name unless the
-/// addition names one.
+/// Adds a LUN. Also adds its target if the file does not have it; the target gets the volume's name unless
+/// the addition specifies a name.
 fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     let section = section_to_edit(root, "hyperscsi", "eth0")?;
     let name = addition.target.unwrap_or(addition.volume.as_str());

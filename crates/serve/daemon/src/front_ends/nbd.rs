@@ -424,7 +424,7 @@ fn shown(portals: &[Portal]) -> Option<&ListenAddress> {
     own.min_by_key(|listen| listen.inet().is_none())
 }
 
-/// Adds an export. If the addition names a target, that is the name of the export.
+/// Adds an export. If the addition specifies a target, the export gets this name.
 fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     if addition.lun.is_some() || !addition.initiators.is_empty() {
         return Err("NBD exports have neither LUNs nor initiators; omit these options".to_owned());

@@ -41,8 +41,8 @@ impl<E: Exposed> Listening<E> {
         Listening { listen: listen.unwrap_or_default(), exports }
     }
 
-    /// Replaces the file's listen addresses with those of the command line, if there are any, and exports the
-    /// command line's volumes there; `new` creates the export of a volume. `title` names the front end in
+    /// If the command line has listen addresses, they replace those of the file, and the volumes of the
+    /// command line are exported there. `new` creates the export of a volume. `title` names the front end in
     /// messages. The error is a sentence.
     pub(super) fn take_over(
         &mut self,

@@ -1,4 +1,4 @@
-//! A JSON parser that knows the line of each value, and tracks which keys have been read.
+//! A JSON parser that reports the line of each value, and tracks which keys have been read.
 
 use std::cell::RefCell;
 use std::fmt;

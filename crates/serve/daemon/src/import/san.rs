@@ -30,7 +30,7 @@ pub(crate) struct Place {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Note {
     place: Place,
-    /// The key as written in the file, and how it was treated.
+    /// The key as written in the file, and its treatment.
     sentence: String,
 }
 
@@ -90,9 +90,9 @@ pub(super) struct San {
     pub(super) discovery: Option<Chap>,
     /// Notes on the configuration as a whole.
     pub(super) notes: Vec<Note>,
-    /// A comment for the text that does not describe an omission.
+    /// A comment to be written to the text that does not describe an omission.
     pub(super) remark: &'static str,
-    /// The index of the volume of each file. The next field has the identities in use, as pairs of key and
+    /// The index of the volume of each file. `identities` has the identities in use, as pairs of key and
     /// value.
     files: HashMap<String, usize>,
     identities: HashSet<(&'static str, String)>,

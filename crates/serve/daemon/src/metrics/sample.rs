@@ -150,7 +150,7 @@ impl Probe {
         Arc::clone(&lock(&self.described).targets)
     }
 
-    /// The RAID sets of all volumes, for each volume from the outermost.
+    /// The RAID sets of all volumes; for each volume, starting with the outermost.
     pub(crate) fn sets(&self) -> Vec<Arc<Running>> {
         lock(&self.described).volumes.values().flat_map(|(.., layers)| raid::sets(layers)).collect()
     }
