@@ -32,7 +32,7 @@ pub(crate) enum ConnectionEnd {
     Socket(io::Error),
     /// The peer violated the protocol in a way that leaves no response except to close the connection.
     Violation(Fatal),
-    /// The peer has not received any data for too long.
+    /// The peer has not accepted any data for too long.
     Stalled,
 }
 

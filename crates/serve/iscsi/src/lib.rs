@@ -19,10 +19,11 @@
 //!
 //! # Data
 //!
-//! Overlapping outstanding commands have no order, but each block contains the data of one of them. Only
-//! whole blocks reach a RAM volume. The start of an incomplete block is kept with its command, so after an
-//! interrupted write each block is either old or new. Stores, receives, UNMAP and copies of a block exclude
-//! each other, and the allocation of the block is recorded under the same exclusion (`host::ram`).
+//! Overlapping outstanding commands are executed in any order, but each block contains the data of only one
+//! of them. Only whole blocks reach a RAM volume. The start of an incomplete block is kept with its command,
+//! so after an interrupted write each block is either old or new. Stores, receives, UNMAP and copies of a
+//! block exclude each other, and the allocation of the block is recorded under the same exclusion
+//! (`host::ram`).
 //!
 //! There is one exception, because data is sent without a copy: a READ without data digests may return a
 //! block that is half old and half new, if another core stores to the block during transmission. This can

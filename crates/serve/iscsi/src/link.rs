@@ -20,7 +20,7 @@ pub(crate) struct Link {
     woken: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     closing: Cell<Option<Closing>>,
-    /// The outbox was not empty when the task last started to wait: the socket accepted no more.
+    /// The socket is full: the outbox was not empty when the task last started to wait.
     blocked: Cell<bool>,
     /// Other commands wait for blocks that this connection sends from the volume's memory.
     to_withdraw: Cell<bool>,

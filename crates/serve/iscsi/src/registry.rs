@@ -353,7 +353,7 @@ mod tests {
         allocated(&registry, Some(proved("bob", "iqn.a", 2))); // another ISID is another nexus
     }
 
-    /// The target may require authentication since the session was established.
+    /// The target may have started to require authentication after the session was established.
     #[test]
     fn a_session_that_proved_nothing_is_replaced_by_whoever_may_log_in_and_joined_by_its_like() {
         let registry = registry(1, 8, 8);
@@ -371,7 +371,7 @@ mod tests {
         allocated(&registry, Some(open("iqn.a", 2)));
     }
 
-    /// A login that is not complete loses its slot when another login ends it.
+    /// A login that has not completed loses its slot if another login ends it.
     #[test]
     fn a_seat_that_was_vacated_is_lost_to_its_login_though_its_handle_comes_again() {
         let registry = registry(1, 1, 1);

@@ -58,7 +58,7 @@ pub(crate) struct Session {
     kept: Charge,
     /// The maximum data segment that is buffered until its digest is checked; zero without data digests.
     checked_bytes_max: u32,
-    /// Dropped when the session ends, which wakes the waiting tasks.
+    /// Senders that are dropped when the session ends, which wakes the tasks that wait for its end.
     ending: Vec<Sender<()>>,
 }
 
@@ -454,7 +454,7 @@ impl ScsiSession for Session {
     type Landing = Landing;
     type Outgoing = Outgoing;
 
-    /// Most responses to INQUIRY and REQUEST SENSE are not longer than this.
+    /// Typical responses to INQUIRY and REQUEST SENSE are shorter than this.
     const UNCHARGED_BYTES: usize = 512;
 
     fn commands(&self) -> &Commands<Session> {
