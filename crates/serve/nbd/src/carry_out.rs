@@ -29,7 +29,7 @@ use crate::connection::queue_answer;
 
 /// Size of the pieces of requests that transfer no data over the network; other tasks run after each piece.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Reads of memory up to this length are copied: the kernel gets one slice instead of two.
+/// Reads of memory up to this length are copied, so that the kernel gets one slice per reply instead of two.
 const COPIED_BYTES_MAX: usize = 8 << 10;
 /// Up to this length of the send queue, copies are not charged to the memory budget.
 const COPIES_BYTES_MAX: usize = 256 << 10;

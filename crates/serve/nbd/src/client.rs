@@ -468,7 +468,7 @@ fn path(portal: &Portal, peer: SocketAddr, export: &str) -> HostPath {
     HostPath { host, service }
 }
 
-/// A client's number, which is released when this is dropped.
+/// A client's number, which is released when this value is dropped.
 pub(crate) struct Number(u16);
 
 /// The numbers in use, and the last one assigned.
