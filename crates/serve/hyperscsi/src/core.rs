@@ -44,7 +44,7 @@ const ROUND: usize = 512;
 /// joins up to 44 datagrams of 1,472 bytes.
 const SENT_TOGETHER: usize = 44;
 const CARRIED_OUT_TOGETHER: usize = 8;
-/// Maximum concurrent sessions of all cores, if there is memory for them.
+/// Maximum number of concurrent sessions on all cores, if there is sufficient memory.
 const SESSIONS_MAX: usize = 128;
 /// One core may have up to this multiple of its share of the sessions.
 const UNEVENNESS: usize = 3;
