@@ -418,7 +418,7 @@ impl Command {
         }
     }
 
-    /// Whether bytes read as zeros; also `false` if determining that would take a long read.
+    /// Whether bytes read as zeros. Returns false if this could only be determined by a long read.
     async fn holds_zeros(&self, range: &Range<u64>, ticket: Ticket) -> Result<bool, Failed> {
         let extent = self.covering(range)?;
         let allocation = || self.device().allocation(extent, 1);
