@@ -1,20 +1,22 @@
 //! The list of lost blocks: blocks that could not be reconstructed when their member was rebuilt or
-//! synchronised. Pure.
+//! synchronised.
 //!
-//! A member does not have the content of a block on this list, whatever can be read there. The set reads the
-//! block from the other members, or returns a medium error; a write that covers the block removes it from the
-//! list. The list is part of the set's record, so the space there limits its length.
+//! A member does not have valid content for a block on this list, whatever a read from the member returns.
+//! The set reads the block from the other members, or returns a medium error. A write that covers the block
+//! removes it from the list. The list is part of the set's superblock, whose size limits the length of the
+//! list.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Maximum number of extents added to the list. A rebuild stops at a block that would exceed it.
+/// Limit up to which extents are added to the list. A rebuild stops at a block that would exceed it.
 pub const LOST_MAX: usize = 1024;
 
-/// Maximum number of extents in a record: a write inside an extent splits it in two.
+/// Maximum number of extents in a superblock. It is larger, because a write inside an extent splits the
+/// extent in two.
 pub(crate) const LOST_RECORDED_MAX: usize = 2 * LOST_MAX;
 
-/// Numbers, as ranges that neither overlap nor touch.
+/// A set of numbers, as ranges that are neither overlapping nor adjacent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ranges(BTreeMap<u64, u64>);
 
@@ -27,7 +29,7 @@ impl Ranges {
         self.0.iter().map(|(start, end)| *start..*end)
     }
 
-    /// The ranges within `range`.
+    /// Returns the parts of the set within `range`.
     pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let before = self.0.range(..range.start).next_back();
         let found = before.into_iter().chain(self.0.range(range.start..range.end.max(range.start)));
@@ -59,7 +61,7 @@ impl Ranges {
         self.0.insert(all.start, all.end);
     }
 
-    /// Removes `range`; returns the parts that were present.
+    /// Removes `range`, and returns the parts of it that were in the set.
     pub(crate) fn remove(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
         let found: Vec<Range<u64>> = self.within(range).collect();
         for part in &found {
@@ -126,12 +128,12 @@ impl LostBlocks {
         removed
     }
 
-    /// Removes all of a member.
+    /// Removes all blocks of a member.
     pub fn remove_member(&mut self, member: usize) {
         self.0.remove(&member);
     }
 
-    /// Adds all of another list.
+    /// Adds all blocks of another list.
     pub(crate) fn extend(&mut self, other: &LostBlocks) {
         other.iter().for_each(|(member, blocks)| self.insert(member, blocks));
     }

@@ -10,7 +10,7 @@ use crate::members::{Unread, in_set};
 use crate::plan::{Method, Plan, Stripe, recover};
 use crate::set::{Set, graver, halves};
 
-/// Maximum number of pieces of one request read concurrently.
+/// Maximum number of pieces of one request that are read concurrently.
 const PIECES_AT_ONCE: usize = 32;
 
 impl Set {
@@ -52,7 +52,7 @@ impl Set {
         Ok(())
     }
 
-    /// Fills `buffer` if this needs no waiting for a member.
+    /// Fills `buffer` if this is possible without waiting for a member.
     pub(crate) fn read_nowait(&self, extent: Extent, buffer: &mut [u8]) -> bool {
         self.check(extent, Some(buffer.len())).is_ok()
             && self
@@ -80,11 +80,11 @@ impl Set {
         self.members
             .holder(member, piece.stripe)
             .is_some_and(|member| member.device.read_nowait(extent, buffer) && member.is_certain())
-            // Checked last, so that blocks lost during the read are not returned.
+            // Check this last, so that blocks that become lost during the read are not returned.
             && self.members.lost_of(member, extent).is_none()
     }
 
-    /// Reads one piece for `request`, into `buffer` if the piece is the whole request.
+    /// Reads one piece of `request`, into `buffer` if the piece is the whole request.
     async fn read_piece(
         self: &Arc<Self>,
         request: Extent,
@@ -109,8 +109,8 @@ impl Set {
         }
     }
 
-    /// Reads a piece, which begins at `lba` of the set, where several members have unreadable blocks: each is
-    /// reconstructed from the others.
+    /// Reads a piece in which several members have unreadable blocks, block by block, so that each is
+    /// reconstructed from the others. The piece begins at block `lba` of the set.
     async fn read_in_parts(self: &Arc<Self>, piece: Piece, lba: u64) -> Result<Buffer, DeviceError> {
         let mut whole = Buffer::recycled(self.bytes(piece.blocks));
         let mut parts = vec![piece.columns()];
@@ -144,12 +144,12 @@ impl Set {
         };
         debug_assert!(piece.strip < self.layout.data_strips());
         let set = Arc::clone(self);
-        // It may rewrite reconstructed blocks.
+        // The operation may rewrite reconstructed blocks, so it must run to completion.
         self.operations.run(async move { set.recover_data(piece, bad).await }).await
     }
 
-    /// A degraded read: reconstructs the strip from the others. Blocks that its member could not read are
-    /// rewritten.
+    /// Reads a strip in degraded mode: reconstructs it from the others, and rewrites the blocks that its
+    /// member could not read.
     async fn recover_data(
         self: &Arc<Self>,
         piece: Piece,
@@ -161,10 +161,10 @@ impl Set {
         let may_be_wrong = self.is_unsynced(piece.stripe);
         let plan = |stripe: &Stripe| {
             let reads = match piece.strip {
-                // The member may have come into sync in the meantime.
+                // The member may have come into sync meanwhile.
                 strip if stripe.readable[strip] => Some(vec![strip]),
-                // The member has the strip, and parity may be inconsistent: an error is better than wrong
-                // data, which would overwrite the strip.
+                // If the member has the strip but parity may be inconsistent, return an error. Reconstructed
+                // data might be wrong, and would overwrite the strip.
                 strip if stripe.held[strip] && may_be_wrong => None,
                 _ => stripe.recovery(),
             };
@@ -179,7 +179,7 @@ impl Set {
         let data = gathered.strips[piece.strip].take().ok_or(DeviceError::NotReady)?;
         if gathered.bad.contains(&piece.strip) {
             let copy = Buffer::from(&data[..]).share();
-            // If that fails too, the member has failed, or its blocks stay bad.
+            // If this also fails, the member has been marked failed, or its blocks stay unreadable.
             let _ = self.write_strip(piece.stripe, piece.strip, &columns, copy, Durability::Cached).await;
             let _ = self.members.settle_healed().await;
         }
@@ -203,7 +203,7 @@ impl Set {
                 Ok(buffer) => {
                     let set = Arc::clone(self);
                     let rewritten = self.operations.run(async move { set.rewrite_copies(piece, &bad).await });
-                    // The data is available, whether the bad copies could be rewritten or not.
+                    // The data is available even if the bad copies could not be rewritten.
                     let _ = rewritten.await;
                     return Ok(buffer);
                 }
@@ -218,9 +218,9 @@ impl Set {
         Err(error.unwrap_or(DeviceError::NotReady))
     }
 
-    /// After a crash the copies of a stripe may differ. If one copy was read, and its member fails later, a
-    /// read of another copy could return older data. So the copies are made equal, on stable storage, before
-    /// the first read of the stripe completes.
+    /// Synchronises a stripe before it is first read. After a crash, the copies of a stripe may differ. If
+    /// one copy were read and its member failed later, a read of another copy could return older data. So the
+    /// copies are made equal, on stable storage, before the first read of the stripe completes.
     async fn synchronise_before_read(self: &Arc<Self>, stripe: u64) -> Result<(), DeviceError> {
         let _locked = self.lock_stripe(stripe).await;
         if self.is_unsynced(stripe) {
@@ -246,8 +246,8 @@ impl Set {
         self.members.settle_healed().await
     }
 
-    /// The copy to read, other than `bad`. While the copies may differ that is always the first one:
-    /// otherwise two reads could return different data.
+    /// Returns the copy to read, other than `bad`. While the copies may differ, this is always the first one,
+    /// because two reads could otherwise return different data.
     pub(crate) fn fastest_copy(&self, stripe: u64, bad: &[usize]) -> Option<usize> {
         debug_assert!(!self.layout.has_parity(), "strips with parity are no copies");
         let copies = || (0..self.layout.strips()).filter(|copy| !bad.contains(copy));

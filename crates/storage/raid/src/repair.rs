@@ -1,6 +1,6 @@
-//! Maintenance, a stripe at a time: rebuild, resync after a crash, scrub.
+//! Maintenance, one stripe at a time: rebuild, resync after a crash, and scrub.
 //!
-//! Each step excludes writes of its stripe only. The caller sets the pace.
+//! Each step excludes only writes to its stripe. The caller determines the pace.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::set::{Judged, Protection, Set, graver, halves};
 /// Progress of a rebuild or resync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Stripes done: of the set for a rebuild, of the region for a resync.
+    /// Number of stripes done: of the set for a rebuild, of the region for a resync.
     pub done: u64,
     /// Total number of stripes.
     pub total: u64,
-    /// Bytes read and written by the step.
+    /// Number of bytes that the step has read and written.
     pub moved_bytes: u64,
 }
 
@@ -32,34 +32,34 @@ pub struct Progress {
 pub enum Scrubbed {
     /// All strips are readable and consistent.
     Right,
-    /// A member does not have its strip: there is nothing to compare.
+    /// A member does not have its strip, so there is nothing to compare.
     Degraded,
     /// Some strips are unreadable.
     Unreadable {
-        /// They were rewritten.
+        /// Whether they were rewritten.
         is_repaired: bool,
     },
     /// The strips are inconsistent.
     Mismatch {
-        /// The stripe was repaired.
+        /// Whether the stripe was repaired.
         is_repaired: bool,
     },
 }
 
-/// Result of synchronising some columns.
+/// The result of synchronising some columns.
 enum Synchronised {
     Done,
-    /// Some columns are unreadable: they must be synchronised one by one.
+    /// Some columns are unreadable, so the columns must be synchronised one by one.
     Unreadable,
     /// A member is missing, or the list of lost blocks is full.
     Impossible,
 }
 
-/// A rebuild records its progress after this many bytes of a member, and at the latest after
+/// A rebuild records its progress after this many bytes of a member, but at the latest after
 /// `STRIPES_PER_RECORD` stripes.
 const BYTES_PER_RECORD: u64 = 16 << 20;
 const STRIPES_PER_RECORD: u64 = 256;
-/// Maximum number of regions skipped by one step of a rebuild.
+/// Maximum number of regions that one step of a rebuild skips.
 const REGIONS_PER_STEP: u64 = 1024;
 
 impl Set {
@@ -72,7 +72,7 @@ impl Set {
         self.bytes(self.layout.strip_blocks()) as u64
     }
 
-    /// Rebuilds the next stripe of a member. `None` once it is in sync.
+    /// Rebuilds the next stripe of a member. Returns `None` once the member is in sync.
     pub(crate) async fn rebuild_step(self: Arc<Self>, index: usize) -> Result<Option<Progress>, DeviceError> {
         let total = self.members.layout().stripes();
         let member = self.members.present(index).ok_or(DeviceError::NotReady)?;
@@ -89,13 +89,13 @@ impl Set {
                 continue;
             }
             let Some(strip) = self.layout.strip_of(done, index) else {
-                done += 1; // the member has no strip of this stripe
+                done += 1; // the member has no strip in this stripe
                 continue;
             };
             let _locked = self.lock_stripe(done).await;
             self.members.check_service()?;
             if !self.layout.has_parity() && self.is_unsynced(done) {
-                // This keeps the copy that may have been read before.
+                // First synchronise the stripe, which preserves the copy that may have been read before.
                 self.synchronise(done, Durability::Cached).await?;
             }
             let (content, lost) = self.salvage(done, strip, None).await?;
@@ -119,8 +119,8 @@ impl Set {
         Ok(Some(Progress { done, total, moved_bytes }))
     }
 
-    /// Counts this stripe's region as rebuilt if a re-added member has missed nothing in it; returns the end
-    /// of the region.
+    /// If a re-added member has missed nothing in this stripe's region, counts the region as rebuilt, and
+    /// returns its end.
     async fn skip_region(&self, member: &Member, stripe: u64, total: u64) -> Option<u64> {
         let Protection::Intent(intent) = &self.protection else { return None };
         if !self.members.is_readded(member.index) || intent.has_missed(stripe) {
@@ -130,8 +130,8 @@ impl Set {
         debug_assert!(stripe < end);
         let (first, last) = (self.layout.stripe_extent(stripe), self.layout.stripe_extent(end - 1));
         let region = Extent::new(first.lba.0, last.lba.0 + last.blocks.0 - first.lba.0);
-        // An outstanding write may miss the member, and is noted; a write that starts after this sees the new
-        // progress.
+        // Outstanding writes may not include this member, but are recorded as missed. Writes that start after
+        // this see the new progress.
         let _locked = self.locks.exclude(region).await;
         if intent.has_missed(stripe) {
             return None;
@@ -160,7 +160,7 @@ impl Set {
         layout: Layout,
         devices: Vec<Arc<dyn BlockDevice>>,
     ) -> Result<(), DeviceError> {
-        // Rebuild, resync and scrub depend on the length of the set.
+        // Exclude all requests, because rebuild, resync and scrub depend on the length of the set.
         let _alone = self.locks.exclude(self.whole()).await;
         self.members.check_service()?;
         if let Protection::Intent(intent) = &self.protection {
@@ -193,8 +193,8 @@ impl Set {
         Ok(())
     }
 
-    /// Reconstructs a strip from the others. Also returns the columns that cannot be reconstructed, which are
-    /// zeros. `own_error` is why the strip is unreadable, if its member has it.
+    /// Reconstructs a strip from the others. Columns that cannot be reconstructed are zeros, and are also
+    /// returned. If the strip's member has it, `own_error` is the error because of which it is unreadable.
     async fn salvage(
         &self,
         stripe: u64,
@@ -225,7 +225,8 @@ impl Set {
         Ok((content, lost))
     }
 
-    /// The content of some columns of a strip: as read, or otherwise reconstructed from the others.
+    /// Returns the content of some columns of a strip, which is read, or reconstructed from the other strips
+    /// if it is unreadable.
     async fn content_of(
         &self,
         stripe: u64,
@@ -240,7 +241,8 @@ impl Set {
         self.content_by_others(stripe, strip, columns, own_error).await
     }
 
-    /// Reconstructs some columns of a strip from the others only; `own_error` is why the strip is unreadable.
+    /// Reconstructs some columns of a strip from the others. `own_error` is the error because of which the
+    /// strip is unreadable.
     async fn content_by_others(
         &self,
         stripe: u64,
@@ -277,14 +279,15 @@ impl Set {
         parity.into_iter().nth(strip - data).ok_or(DeviceError::NotReady)
     }
 
-    /// Retries regions with a stripe that could not be synchronised.
+    /// Makes regions be retried in which a stripe could not be synchronised.
     pub(crate) fn synchronise_again(&self) {
         if let Protection::Intent(intent) = &self.protection {
             intent.try_again();
         }
     }
 
-    /// Synchronises the first region that may differ since before the assembly. `None` once there is none.
+    /// Synchronises the next stripe of the first region that may have been inconsistent since before the
+    /// assembly. Returns `None` once there is no such region.
     pub(crate) async fn synchronise_step(
         self: Arc<Self>,
         done: u64,
@@ -297,11 +300,12 @@ impl Set {
         let is_done = {
             let _locked = self.lock_stripe(stripe).await;
             self.members.check_service()?;
-            // Stripes that were read are already synchronised.
+            // Stripes that have been read are already synchronised.
             !intent.is_unsynced(stripe) || self.synchronise(stripe, Durability::Cached).await?
         };
         if !is_done {
-            // The rest of the region would still remain unsynchronised.
+            // A stripe cannot be synchronised, so the region would stay unsynchronised whatever happens to
+            // the rest of it.
             intent.set_aside(stripes.start);
         }
         let done = if is_done { (done + 1).min(total) } else { total };
@@ -313,9 +317,9 @@ impl Set {
         Ok(Some(Progress { done, total, moved_bytes }))
     }
 
-    /// Makes the copies of a stripe equal, or its parity match its data; returns false if that is impossible.
-    /// Unreadable blocks do not prevent it: they, or their parity, become lost. The caller has locked the
-    /// stripe.
+    /// Makes the copies of a stripe equal, or its parity match its data. Returns false if this is impossible.
+    /// Unreadable blocks do not prevent it: they, or their parity, are added to the lost blocks. The caller
+    /// must have locked the stripe.
     pub(crate) async fn synchronise(&self, stripe: u64, durability: Durability) -> Result<bool, DeviceError> {
         let mut is_done = true;
         let whole = 0..self.layout.strip_blocks();
@@ -334,7 +338,8 @@ impl Set {
         self.members.recorded().await?;
         self.members.settle_healed().await?;
         debug_assert!(stripe < self.members.layout().stripes());
-        // A copy in a cache may be lost, so its region is considered synchronised only after a flush.
+        // A copy in a cache may be lost, so the stripe counts as synchronised only if the copy is on stable
+        // storage.
         let is_stable = durability == Durability::Stable || self.layout.has_parity();
         if let (true, true, Protection::Intent(intent)) = (is_done, is_stable, &self.protection) {
             intent.synchronised_one(stripe);
@@ -348,7 +353,7 @@ impl Set {
         columns: &Range<u64>,
     ) -> Result<Synchronised, DeviceError> {
         let data = self.layout.data_strips();
-        // A missing strip cannot be reconstructed from parity that may be wrong.
+        // If a strip is missing, it cannot be reconstructed, because parity may be wrong.
         if !(0..data).all(|strip| self.is_held(stripe, strip)) {
             return Ok(Synchronised::Impossible);
         }
@@ -399,8 +404,7 @@ impl Set {
             return Ok(Synchronised::Unreadable);
         }
         let Some(data) = self.chosen(&copies).map(Buffer::share) else {
-            // If a copy becomes readable later, the first copy is used, regardless of the content of the
-            // others.
+            // Even if another copy becomes readable later, the first copy determines the content.
             for (copy, _) in &copies[1..] {
                 let (member, extent) = self.place(stripe, *copy, columns);
                 if !self.members.lose_all(member, extent) {
@@ -410,7 +414,7 @@ impl Set {
             return Ok(Synchronised::Done);
         };
         for (copy, read) in copies {
-            // A correct block may have a wrong checksum.
+            // A block with correct content may have a wrong checksum.
             let is_right =
                 read.is_some_and(|(content, fits)| content[..] == data[..] && fits.iter().all(|fits| *fits));
             if !is_right {
@@ -420,7 +424,7 @@ impl Set {
         Ok(Synchronised::Done)
     }
 
-    /// All copies on current members; `None` for an unreadable one.
+    /// Reads all copies on members that have the stripe. An unreadable copy is `None`.
     async fn judged_copies(
         &self,
         stripe: u64,
@@ -440,8 +444,8 @@ impl Set {
         Ok(copies)
     }
 
-    /// For each block, the first copy that matches its checksum, or otherwise the first copy. The choice does
-    /// not change until the block is written.
+    /// Chooses for each block the first copy that matches its checksum, or the first copy if none does. The
+    /// choice does not change until the block is written.
     fn chosen(&self, copies: &[(usize, Option<Judged>)]) -> Option<Buffer> {
         let block_bytes = self.bytes(1);
         let mut chosen: Option<Judged> = None;
@@ -458,7 +462,7 @@ impl Set {
         chosen.map(|(data, _)| data)
     }
 
-    /// Reads a stripe whose copies may differ and cannot be synchronised.
+    /// Reads a stripe whose copies may differ but cannot be synchronised.
     pub(crate) async fn read_chosen(&self, stripe: u64, columns: &Range<u64>) -> Result<Buffer, DeviceError> {
         let copies = self.judged_copies(stripe, columns).await?;
         let (_, extent) = self.place(stripe, 0, columns);
@@ -467,7 +471,7 @@ impl Set {
         self.chosen(&copies).ok_or(error)
     }
 
-    /// Compares the strips of a stripe.
+    /// Compares the strips of a stripe, and repairs them if requested.
     pub(crate) async fn scrub_step(
         self: Arc<Self>,
         stripe: u64,
@@ -475,7 +479,7 @@ impl Set {
     ) -> Result<Scrubbed, DeviceError> {
         let _locked = self.lock_stripe(stripe).await;
         self.members.check_service()?;
-        // An unsynchronised stripe cannot be used for repairs.
+        // Before repairs, synchronise the stripe: an unsynchronised stripe cannot be used for repairs.
         let repairs =
             repairs && (!self.is_unsynced(stripe) || self.synchronise(stripe, Durability::Cached).await?);
         let columns = 0..self.layout.strip_blocks();
@@ -496,7 +500,7 @@ impl Set {
                 let (content, lost) = self.salvage(stripe, strip, Some(why)).await?;
                 let content = content.share();
                 let mut from = columns.start;
-                // Columns lost in too many strips stay lost; the others are compared.
+                // Columns that are lost in too many strips stay lost. Compare the others.
                 let end = columns.end..columns.end;
                 for lost in lost.iter().chain([&end]) {
                     if let Some(data) = content.part(self.bytes(from)..self.bytes(lost.start))
@@ -515,7 +519,8 @@ impl Set {
             return Ok(Scrubbed::Unreadable { is_repaired });
         }
         if results.iter().flatten().any(|(_, fits)| !fits) {
-            // Until the stripe is synchronised: blocks and their checksums were being written.
+            // In an unsynchronised stripe, blocks and their checksums may have been written when the crash
+            // occurred.
             return Ok(Scrubbed::Mismatch { is_repaired: false });
         }
         let strips: Vec<Buffer> = results.into_iter().flatten().map(|(content, _)| content).collect();
@@ -531,8 +536,8 @@ impl Set {
         Ok(Scrubbed::Mismatch { is_repaired: repairs })
     }
 
-    /// Reads a strip, and returns whether all its blocks match their checksums. In an unsynchronised stripe a
-    /// mismatch does not prevent the read.
+    /// Reads a strip, and returns whether all of its blocks match their checksums. In an unsynchronised
+    /// stripe, the read succeeds even if blocks do not match.
     async fn read_to_compare(
         &self,
         stripe: u64,
@@ -547,10 +552,10 @@ impl Set {
         Ok((content, fits.into_iter().all(|fits| fits)))
     }
 
-    /// Repairs a stripe of a set whose journal was discarded. In each column, blocks that are missing or
-    /// mismatch their checksum are reconstructed if possible. Otherwise data blocks are accepted unchanged,
-    /// and so is parity that replaces missing blocks. Parity, including Q of a degraded RAID 6, is
-    /// recomputed, and all checksums are made to match.
+    /// Repairs a stripe of a set whose journal was discarded. In each column, blocks that are missing or do
+    /// not match their checksum are reconstructed if possible. Otherwise data blocks are accepted unchanged,
+    /// and so is parity that stands for missing blocks. Then parity is recomputed, including Q of a degraded
+    /// RAID 6, and all checksums are updated.
     pub(crate) async fn accept_step(self: Arc<Self>, stripe: u64) -> Result<Scrubbed, DeviceError> {
         let found = Arc::clone(&self).scrub_step(stripe, true).await?;
         let is_left = matches!(found, Scrubbed::Degraded | Scrubbed::Unreadable { is_repaired: false });
@@ -564,7 +569,7 @@ impl Set {
             match self.judge_strip(stripe, strip, &columns).await {
                 Ok(read) => strips.push(Some(read)),
                 Err(Unread::Lacking) => strips.push(None),
-                // A medium error was not caused by the crash.
+                // The crash has not caused a medium error, so do not accept the stripe.
                 Err(Unread::Bad(DeviceError::Unreadable(_))) => return Ok(found),
                 Err(Unread::Bad(error)) => return Err(error),
             }
@@ -579,15 +584,15 @@ impl Set {
         Ok(if found == Scrubbed::Degraded { found } else { Scrubbed::Unreadable { is_repaired: true } })
     }
 
-    /// Protected like any write: if a strip were changed without the journal, replaying an earlier record
-    /// would make the stripe inconsistent again.
+    /// Rewrites a part of a strip. It is protected like any write: if a strip were changed without the
+    /// journal, the replay of an earlier record would make the stripe inconsistent again.
     async fn rewrite(&self, stripe: u64, strip: usize, column: u64, data: Slice) -> Result<(), DeviceError> {
         let parts = vec![Part { strip, column, data }];
         self.carry_out(Change::Update { stripe, parts, derived: 0 }, Durability::Cached).await
     }
 
-    /// The inconsistent strips of a stripe with parity, with their correct content. RAID 6 identifies a
-    /// single wrong strip; otherwise the data is assumed to be right.
+    /// Returns the inconsistent strips of a stripe with parity, and their correct content. RAID 6 identifies
+    /// a single wrong strip; otherwise the data is assumed to be right.
     fn wrong_strips(&self, strips: &[Buffer]) -> Vec<(usize, Buffer)> {
         let data = self.layout.data_strips();
         debug_assert_eq!(strips.len(), self.layout.strips(), "all strips were read");
@@ -622,19 +627,19 @@ impl Set {
     }
 }
 
-/// The copies that differ from the majority; of two, the second.
+/// Returns the copies that differ from the majority. Of two different copies, returns the second.
 fn wrong_copies(copies: &[Buffer]) -> Vec<(usize, Buffer)> {
     let votes = |candidate: &Buffer| copies.iter().filter(|copy| copy[..] == candidate[..]).count();
-    // The first of those with most votes.
+    // The first copy among those with the most votes.
     let right = copies.iter().rev().max_by_key(|copy| votes(copy));
     let Some(right) = right else { return Vec::new() };
     let wrong = copies.iter().enumerate().filter(|(_, copy)| copy[..] != right[..]);
     wrong.map(|(at, _)| (at, Buffer::from(&right[..]))).collect()
 }
 
-/// Makes the blocks of a stripe consistent. Missing blocks are `None`; each other block comes with a flag
-/// that is true if the block matches its checksum. Returns which strips must be written. Returns `None`, and
-/// changes nothing, if too many are missing. Pure.
+/// Makes the blocks of a stripe consistent in memory. Missing strips are `None`; for each block of the
+/// others, a flag tells whether the block matches its checksum. Returns which strips must be written. If too
+/// many strips are missing, returns `None` and changes nothing.
 fn accept(strips: &mut [Option<Judged>], data: usize, block_bytes: usize) -> Option<Vec<bool>> {
     let columns = strips.iter().flatten().next()?.1.len();
     let is_whole = |(content, fits): &Judged| fits.len() == columns && content.len() == columns * block_bytes;

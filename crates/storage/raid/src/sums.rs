@@ -1,16 +1,17 @@
 //! A member with a checksum for each of its blocks, to detect silent corruption.
 //!
-//! A block that mismatches its checksum counts as unreadable: the set reconstructs it from the other members
-//! and rewrites it, as it does after a medium error.
+//! A block that does not match its checksum counts as unreadable. The set reconstructs it from the other
+//! members and rewrites it, as after a medium error.
 //!
 //! ```text
 //!   area     4 bytes for each block of data: CRC32C of the block, XOR the CRC32C of a block of zeros
 //!            0: the block is zeros        0xffffffff: not known, and not checked
 //! ```
 //!
-//! Checksums are kept in memory and written before the member is flushed, so a block is written before its checksum is. After a
-//! crash the two may mismatch wherever the set was writing. Those places are covered by the replay of the
-//! journal, or marked in the bitmap; elsewhere both are on stable storage.
+//! Changed checksums are kept in memory, and are written before the member is flushed. So a block is written
+//! before its checksum, and after a crash the two may not match wherever the set was writing. Such blocks are
+//! either rewritten by the replay of the journal, or marked in the bitmap. Everywhere else, block and
+//! checksum are both on stable storage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -25,15 +26,15 @@ use crc_fast::crc32_iscsi;
 
 use crate::concurrency::{ExtentLocks, Locked};
 
-/// Bytes of a checksum.
+/// Length of a checksum in bytes.
 const SUM_BYTES: usize = 4;
-/// Unit in which checksums are read and written, in bytes; at least a block.
+/// Unit in which checksums are read and written, in bytes. A chunk is at least a block.
 const CHUNK_BYTES: usize = 4096;
-/// Maximum number of chunks in memory: 16 MiB, the checksums of 2 GiB in blocks of 512 bytes.
+/// Maximum number of chunks in memory: 16 MiB, which are the checksums of 2 GiB in blocks of 512 bytes.
 const CHUNKS_MAX: usize = 4096;
 /// Maximum number of dirty chunks.
 const DIRTY_MAX: usize = CHUNKS_MAX / 2;
-/// Chunks written by one request.
+/// Maximum number of chunks that one request writes.
 const CHUNKS_AT_ONCE: u64 = 64;
 const UNKNOWN: u32 = u32::MAX;
 
@@ -44,22 +45,25 @@ pub struct Summed {
     chunk_bytes: usize,
     /// The CRC32C of a block of zeros.
     zero: u32,
-    /// Locks by blocks of the data: a block and its checksum are not read while they are written.
+    /// Locks by blocks of the data, so that a block and its checksum are not read while they are being
+    /// written.
     blocks: Arc<ExtentLocks>,
-    /// Locks by chunks: those being read.
+    /// Locks by chunks, for loading them.
     loading: Arc<ExtentLocks>,
-    /// Lock for writing chunks: one write at a time, so that older content does not overwrite newer content.
+    /// The lock for writing chunks. There is one write at a time, so that older content does not overwrite
+    /// newer content.
     writing: Arc<ExtentLocks>,
     state: Lock<State>,
     /// Number of checksum mismatches.
     wrong: AtomicU64,
 }
 
-/// A member's blocks and checksums; both become longer when the set grows.
+/// The devices with a member's blocks and checksums. Both become longer when the set grows.
 struct Places {
     data: Arc<dyn BlockDevice>,
     area: Arc<dyn BlockDevice>,
-    /// A copy of the checksums that is being made and will become the area. Writes to the area also go here.
+    /// A copy of the checksums that is being made, and that will become the area. Checksums that are written
+    /// to the area are also written here.
     copy: Option<Arc<dyn BlockDevice>>,
 }
 
@@ -67,7 +71,7 @@ struct Places {
 struct State {
     chunks: BTreeMap<u64, Chunk>,
     dirty: BTreeSet<u64>,
-    /// Clock hand: chunks from here on are evicted next.
+    /// The hand of the clock algorithm: chunks from here on are evicted next.
     hand: u64,
 }
 
@@ -80,16 +84,16 @@ struct Chunk {
 impl Summed {
     /// Size of the checksums of `blocks` blocks in bytes.
     pub fn area_bytes(blocks: u64) -> u64 {
-        // Whole chunks of the largest blocks.
+        // Rounded up to whole chunks for the largest block size.
         (blocks * SUM_BYTES as u64).next_multiple_of(64 << 10)
     }
 
-    /// A member whose checksums are in `area`, on the same device: a flush of `data` also flushes `area`.
-    /// Both have the same block size.
+    /// Creates a member whose checksums are in `area`. `area` must be on the same device, so that a flush of
+    /// `data` also flushes `area`, and have the same block size.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfRange`] if the area is too small, [`DeviceError::Unsupported`] if its block size
-    /// differs.
+    /// [`DeviceError::OutOfRange`] if the area is too small; [`DeviceError::Unsupported`] if its block size
+    /// is different.
     pub fn new(data: Arc<dyn BlockDevice>, area: Arc<dyn BlockDevice>) -> Result<Summed, DeviceError> {
         let geometry = data.geometry();
         check_area(geometry, &*area)?;
@@ -115,21 +119,22 @@ impl Summed {
         Arc::clone(&self.places.lock().area)
     }
 
-    /// The area, and the copy of it that is being made.
+    /// The area, and the copy of it that is being made, if any.
     fn areas(&self) -> impl Iterator<Item = Arc<dyn BlockDevice>> + use<> {
         let places = self.places.lock();
         std::iter::once(Arc::clone(&places.area)).chain(places.copy.clone())
     }
 
-    /// Starts a copy of the checksums in `area`; [`Summed::copy_chunks`] does the copying.
-    /// [`DeviceError::OutOfRange`] if it is too small, [`DeviceError::Unsupported`] if its block size differs.
+    /// Starts a copy of the checksums in `area`, which [`Summed::copy_chunks`] then copies. Fails with
+    /// [`DeviceError::OutOfRange`] if `area` is too small, and with [`DeviceError::Unsupported`] if its block
+    /// size is different.
     pub(crate) fn begin_copy(&self, area: Arc<dyn BlockDevice>) -> Result<(), DeviceError> {
         check_area(self.geometry(), &*area)?;
         self.places.lock().copy = Some(area);
         Ok(())
     }
 
-    /// Bytes of a chunk.
+    /// Size of a chunk in bytes.
     pub(crate) fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes as u64
     }
@@ -139,14 +144,15 @@ impl Summed {
         self.geometry().blocks.0.div_ceil(self.chunk_sums())
     }
 
-    /// The blocks of an area after the blocks of all chunks.
+    /// The unused blocks of an area, after those of all chunks.
     pub(crate) fn area_behind(&self, area_blocks: u64) -> Extent {
         let used = self.area_of(0..self.chunks()).blocks.0;
         Extent::new(used, area_blocks.saturating_sub(used))
     }
 
-    /// Copies some chunks, starting with this one, and returns the next; all are copied once that reaches
-    /// [`Summed::chunks`]. No chunk is written during the copy, so the copy matches the area from then on.
+    /// Copies some chunks, starting with this one, and returns the next chunk to copy. When the result
+    /// reaches [`Summed::chunks`], all have been copied. No chunk is written while this copies, so copied
+    /// chunks match the area from then on.
     pub(crate) async fn copy_chunks(&self, from: u64) -> Result<u64, DeviceError> {
         let _turn = self.turn().await;
         let (area, copy) = {
@@ -168,7 +174,7 @@ impl Summed {
                     let (extent, one) = read(chunk..chunk + 1);
                     let bytes = match one.await {
                         Ok(bytes) => bytes,
-                        // The checksums of the chunk are unknown, as when it is loaded.
+                        // If the chunk is unreadable, its checksums are unknown, as when it is loaded.
                         Err(DeviceError::Unreadable(_)) => {
                             let mut unknown = Buffer::recycled(self.chunk_bytes);
                             unknown.fill(0xff);
@@ -184,10 +190,10 @@ impl Summed {
         Ok(end)
     }
 
-    /// Makes the copy the area. The copy is complete, and that is recorded.
+    /// Makes the copy the area. The copy must be complete and recorded in the superblock.
     pub(crate) async fn use_copy(&self) {
         let _turn = self.turn().await;
-        // Outstanding reads of the area end before it is zeroed.
+        // Wait for outstanding reads of the old area, which will be zeroed.
         let _all = self.loading.exclude(Extent::new(0, u64::MAX)).await;
         let mut places = self.places.lock();
         if let Some(copy) = places.copy.take() {
@@ -195,7 +201,7 @@ impl Summed {
         }
     }
 
-    /// Drops the copy.
+    /// Abandons the copy.
     pub(crate) fn drop_copy(&self) {
         self.places.lock().copy = None;
     }
@@ -205,7 +211,7 @@ impl Summed {
         self.area().geometry().bytes() >= Summed::area_bytes(blocks)
     }
 
-    /// Switches to a longer device with the same blocks. The checksums of new blocks are 0.
+    /// Switches to a longer device with the same blocks. The checksums of the new blocks must be 0.
     pub(crate) fn lengthen(&self, data: Arc<dyn BlockDevice>) {
         self.places.lock().data = data;
     }
@@ -215,7 +221,7 @@ impl Summed {
         self.wrong.load(Ordering::Relaxed)
     }
 
-    /// Reads blocks even if they mismatch; returns for each whether it matches its checksum.
+    /// Reads blocks even if they do not match their checksums. Returns for each block whether it matches.
     pub(crate) async fn read_and_judge(
         &self,
         extent: Extent,
@@ -231,7 +237,7 @@ impl Summed {
         Ok((buffer, fits))
     }
 
-    /// For each block, whether it matches its checksum.
+    /// Returns for each block whether it matches its checksum.
     fn each_fits<'a>(&'a self, sums: &'a [u32], blocks: &'a [u8]) -> impl Iterator<Item = bool> + 'a {
         debug_assert_eq!(sums.len() * self.block_bytes, blocks.len(), "a checksum for each block");
         let each = sums.iter().zip(blocks.chunks_exact(self.block_bytes));
@@ -246,7 +252,7 @@ impl Summed {
         (self.chunk_bytes / SUM_BYTES) as u64
     }
 
-    /// The chunks of the checksums of `extent`, in order.
+    /// Returns the chunks that contain the checksums of `extent`, in order.
     fn chunks_of(&self, extent: Extent) -> impl Iterator<Item = (u64, PartOfChunk)> + use<> {
         let each = self.chunk_sums();
         let (start, end) = (extent.lba.0, extent.lba.0 + extent.blocks.0);
@@ -259,13 +265,13 @@ impl Summed {
         })
     }
 
-    /// The bytes of a chunk's blocks within `extent`, whose data is `bytes`.
+    /// Returns the part of `bytes`, the data of `extent`, whose checksums are in this chunk.
     fn bytes_of<'a>(&self, extent: Extent, part: &PartOfChunk, bytes: &'a [u8]) -> &'a [u8] {
         let at = |block: u64| (block - extent.lba.0) as usize * self.block_bytes;
         &bytes[at(part.blocks.start)..at(part.blocks.end)]
     }
 
-    /// Copies checksums of a chunk, if it is in memory.
+    /// Copies checksums of a chunk, if the chunk is in memory. Returns whether it is.
     fn copy_known(&self, chunk: u64, part: &PartOfChunk, to: &mut Vec<u32>) -> bool {
         let mut state = self.state.lock();
         let Some(chunk) = state.chunks.get_mut(&chunk) else { return false };
@@ -317,7 +323,7 @@ impl Summed {
                 let sum = |bytes: &[u8]| bytes.first_chunk().map_or(UNKNOWN, |sum| u32::from_le_bytes(*sum));
                 bytes.chunks_exact(SUM_BYTES).map(sum).collect()
             }
-            // They become known again when their blocks are written.
+            // The checksums become known again when their blocks are written.
             Err(DeviceError::Unreadable(_)) => vec![UNKNOWN; self.chunk_sums() as usize].into(),
             Err(error) => return Err(error),
         };
@@ -332,13 +338,13 @@ impl Summed {
         Extent::new(chunks.start * blocks, (chunks.end - chunks.start) * blocks)
     }
 
-    /// Writes dirty chunks: at least those that are dirty when this starts.
+    /// Writes all chunks that are dirty when this starts. Others may be written too.
     async fn write_dirty(&self) -> Result<(), DeviceError> {
         let _turn = self.turn().await;
         self.write_chunks(0..u64::MAX, Durability::Cached).await
     }
 
-    /// Writes the dirty chunks within a range. The caller holds the write lock.
+    /// Writes the dirty chunks within a range. The caller must hold the lock for writing chunks.
     async fn write_chunks(&self, within: Range<u64>, durability: Durability) -> Result<(), DeviceError> {
         while let Some((chunks, bytes)) = self.next_dirty(&within) {
             let mut result = Ok(());
@@ -363,7 +369,7 @@ impl Summed {
         self.writing.exclude(Extent::new(0, 1)).await
     }
 
-    /// The next adjacent dirty chunks, as bytes.
+    /// Takes the next adjacent dirty chunks, and returns their content.
     fn next_dirty(&self, within: &Range<u64>) -> Option<(Range<u64>, Slice)> {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -388,7 +394,7 @@ impl Summed {
         Some((start..end, bytes.share()))
     }
 
-    /// Limits the number of dirty chunks.
+    /// Writes dirty chunks if there are too many.
     async fn keep_few_dirty(&self) -> Result<(), DeviceError> {
         if self.state.lock().dirty.len() < DIRTY_MAX { Ok(()) } else { self.write_dirty().await }
     }
@@ -398,7 +404,8 @@ impl Summed {
         self.keep_few_dirty().await?;
         let _locked = self.blocks.exclude(extent).await;
         if let Err(error) = request.await {
-            // It is unknown which blocks the request changed; an unsupported request changed none.
+            // It is unknown which blocks a failed request has changed, except that an unsupported request has
+            // not changed any.
             if error != DeviceError::Unsupported {
                 for (chunk, part) in self.chunks_of(extent) {
                     self.change(chunk, part.sums, std::iter::repeat(UNKNOWN)).await?;
@@ -458,7 +465,7 @@ impl Summed {
         let turn = if durability == Durability::Stable { Some(self.turn().await) } else { None };
         for (chunk, part) in self.chunks_of(extent) {
             let blocks = self.bytes_of(extent, &part, &data).chunks_exact(self.block_bytes);
-            // It is unknown which blocks a failed write changed.
+            // It is unknown which blocks a failed write has changed.
             let sum = |block: &[u8]| if result.is_ok() { self.sum(block) } else { UNKNOWN };
             self.change(chunk, part.sums.clone(), blocks.map(sum)).await?;
         }
@@ -488,12 +495,12 @@ fn check_area(geometry: Geometry, area: &dyn BlockDevice) -> Result<(), DeviceEr
 /// Blocks whose checksums are in one chunk.
 struct PartOfChunk {
     blocks: Range<u64>,
-    /// Their positions in the chunk.
+    /// The positions of their checksums in the chunk.
     sums: Range<usize>,
 }
 
 impl State {
-    /// Evicts a clean chunk that was not used recently, if there are too many.
+    /// If there are too many chunks, evicts a clean one that was not used recently.
     fn make_room(&mut self) {
         if self.chunks.len() < CHUNKS_MAX {
             return;
@@ -560,7 +567,7 @@ impl BlockDevice for Summed {
         Box::pin(self.write_and_sum(extent, data, durability))
     }
 
-    /// Writes checksums first, so that the flush of the device covers them.
+    /// Writes dirty checksums first, so that the flush of the device covers them.
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             self.write_dirty().await?;

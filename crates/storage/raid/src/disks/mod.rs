@@ -1,5 +1,5 @@
-//! Splits disks into the parts of a set, and keeps the records on its members; `growth` takes new space of
-//! the disks into use.
+//! Splits disks into the parts of a set, and maintains the superblocks on its members. `growth` takes new
+//! space of the disks into use.
 
 mod growth;
 
@@ -24,10 +24,10 @@ use crate::superblock::{
 
 pub use growth::Growth;
 
-/// A disk with its display name.
+/// A disk, and its display name.
 #[derive(Clone)]
 pub struct Disk {
-    /// Its name.
+    /// The name of the disk for display.
     pub name: String,
     /// The whole disk.
     pub device: Arc<dyn BlockDevice>,
@@ -51,11 +51,12 @@ pub async fn look_at(disks: &[Disk]) -> Vec<Candidate> {
 /// The areas of a member, each as a device.
 #[derive(Clone)]
 pub struct MemberParts {
-    /// Its strips.
+    /// The member's strips.
     pub data: MemberDevice,
-    /// Its copy of the journal, if it has one; in reserve if the journal is on a separate device.
+    /// The member's copy of the journal, if it has one. It is in reserve if the journal is on a separate
+    /// device.
     pub journal: Option<Arc<dyn BlockDevice>>,
-    /// Its copy of the write-intent bitmap, if it has one.
+    /// The member's copy of the write-intent bitmap, if it has one.
     pub bitmap: Option<Arc<dyn BlockDevice>>,
 }
 
@@ -85,24 +86,24 @@ impl MemberParts {
 
 /// The parts of a set that may be started.
 pub struct OpenSet {
-    /// Where its blocks lie.
+    /// The layout of the set.
     pub layout: Layout,
-    /// The states of its members; missing ones count as failed.
+    /// The states of the members. Missing members count as failed.
     pub states: MemberStates,
-    /// Its members, in order; `None` where one is missing.
+    /// The members, in order; `None` for a missing member.
     pub members: Vec<Option<MemberParts>>,
-    /// The journal's own device, if it has one.
+    /// The journal's separate device, if there is one.
     pub journal: Option<Arc<dyn BlockDevice>>,
-    /// Its journal device is lost, and its members have no journal either.
+    /// Whether the journal device is lost, so that the set has no journal.
     pub is_journal_lost: bool,
     /// Whole disks that can replace a member ([`Records::replace`]).
     pub spares: Vec<(Uuid, Arc<dyn BlockDevice>)>,
-    /// Keeps its record.
+    /// Writes the set's superblocks.
     pub records: Arc<Records>,
 }
 
 impl OpenSet {
-    /// The protection from the write hole, depending on the areas of the set: a journal, or otherwise a bitmap.
+    /// The protection from the write hole: a journal if the set has areas for one, otherwise a bitmap.
     pub fn protection(&self) -> ProtectionAreas {
         let copies = |area: fn(&MemberParts) -> &Option<Arc<dyn BlockDevice>>| -> Vec<AreaCopy> {
             let of_members = self.members.iter().enumerate().filter_map(|(index, parts)| {
@@ -136,7 +137,7 @@ impl OpenSet {
         }
     }
 
-    /// Whether it was created and never started: its [`Origin`](crate::Origin) is not `Existing`.
+    /// Whether the set was created but never started. Its [`Origin`](crate::Origin) is then not `Existing`.
     pub fn is_new(&self) -> bool {
         self.records.set().generation == FIRST_GENERATION
     }
@@ -148,10 +149,10 @@ impl OpenSet {
     }
 }
 
-/// Why a set cannot be created or opened.
+/// The reason why a set cannot be created or opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum DiskError {
-    /// There is no such set.
+    /// The record is invalid.
     #[display("{_0}")]
     Record(#[error(not(source))] BadRecord),
     /// A disk failed.
@@ -171,14 +172,15 @@ impl From<DeviceError> for DiskError {
     }
 }
 
-/// The parts of a set that was found without a refusal. `disks` are those that were examined. Nothing is written.
+/// Opens the parts of a set that was found without a refusal. `disks` must be the disks that were examined.
+/// Nothing is written.
 ///
-/// Call [`Records::start`] before [`RaidDevice::assemble`](crate::RaidDevice::assemble), which replays the
-/// journal: a missing member would miss the replay. If the set [is new](OpenSet::is_new), call it afterwards,
-/// so that the set stays new until its journal or bitmap exists.
+/// If the set exists, call [`Records::start`] before [`RaidDevice::assemble`](crate::RaidDevice::assemble),
+/// which replays the journal: a missing member would miss the replay. If the set [is new](OpenSet::is_new),
+/// call it after that, so that the set stays new until its journal or bitmap exists.
 ///
 /// # Errors
-/// A disk has shrunk in the meantime.
+/// A disk has shrunk since it was examined.
 pub fn open(found: &FoundSet, disks: &[Disk]) -> Result<OpenSet, DiskError> {
     let set = &found.record;
     let layout = set.layout().map_err(BadRecord::Layout)?;
@@ -222,11 +224,12 @@ fn optional_part(
 /// The generation of a set that was created and never started.
 pub const FIRST_GENERATION: u64 = 1;
 
-/// Turns disks into members of a new set by writing its first record to them. `disks` are in the order of
-/// [`SetRecord::uuids`]. Their content is lost; the caller must ask for consent.
+/// Turns disks into members of a new set by writing its first superblock to them. `disks` must be in the
+/// order of [`SetRecord::uuids`]. Their content is lost, so the caller must ask for consent.
 ///
 /// # Errors
-/// The record breaks a rule, or a disk fails. Some disks may then be members of a set that cannot be assembled.
+/// The record is invalid, or a disk fails. In that case, some disks may be members of a set that cannot be
+/// assembled.
 pub async fn create(set: &SetRecord, disks: &[Disk]) -> Result<(), DiskError> {
     set.check()?;
     let first = SetRecord { generation: FIRST_GENERATION, ..set.clone() };
@@ -253,7 +256,7 @@ pub async fn create(set: &SetRecord, disks: &[Disk]) -> Result<(), DiskError> {
 }
 
 /// Zeroes the space before the data, so that no earlier superblock, boot sector, journal, bitmap or checksum
-/// is found. A set that has grown has its checksums after the data.
+/// is found. If the set has grown, its checksums are after the data, and are zeroed too.
 async fn zero_until_data(device: &dyn BlockDevice, from: u64, set: &SetRecord) -> Result<(), DeviceError> {
     let Areas { data, checksums, .. } = set.areas;
     bytewise::zero(device, from..data.offset).await?;
@@ -263,7 +266,7 @@ async fn zero_until_data(device: &dyn BlockDevice, from: u64, set: &SetRecord) -
     device.flush().await
 }
 
-/// Marks all checksums unknown: the content of a used disk's blocks is unknown.
+/// Marks all checksums as unknown, because the content of a used disk's blocks is unknown.
 async fn forget_sums(device: &dyn BlockDevice, area: Area) -> Result<(), DeviceError> {
     const AT_ONCE: u64 = 256 << 10;
     let extent = bytewise::covering(device, &(area.offset..area.offset + area.bytes))?;
@@ -276,7 +279,7 @@ async fn forget_sums(device: &dyn BlockDevice, area: Area) -> Result<(), DeviceE
     device.flush().await
 }
 
-/// Removes a disk from its set: neither slot contains a superblock afterwards.
+/// Removes a disk from its set. Afterwards, neither slot contains a superblock.
 ///
 /// # Errors
 /// Errors of the disk.
@@ -285,11 +288,12 @@ pub async fn clear(device: &dyn BlockDevice) -> Result<(), DeviceError> {
     device.flush().await
 }
 
-/// A disk to which the record is written.
+/// A disk to which superblocks are written.
 struct Writer {
     uuid: Uuid,
     device: Arc<dyn BlockDevice>,
-    /// Slot of its newest record. `None` until the first write; `Some(None)` if there is no record.
+    /// Slot of the disk's newest superblock. `None` until the first write; `Some(None)` if there is no
+    /// superblock.
     newest: Lock<Option<Option<Slot>>>,
 }
 
@@ -298,9 +302,9 @@ impl Writer {
         Arc::new(Writer { uuid, device, newest: Lock::new(None) })
     }
 
-    /// Overwrites the older of the two records. If that fails, the next record goes to the same slot, so that
-    /// the intact record is never overwritten. A record that breaks a rule, such as one longer than its slot,
-    /// is not written.
+    /// Overwrites the older of the two superblocks. If that fails, the next one is written to the same slot,
+    /// so that the intact superblock is never overwritten. An invalid record, such as one longer than its
+    /// slot, is not written.
     async fn write(&self, set: &SetRecord) -> Result<(), DeviceError> {
         set.check().map_err(|_| DeviceError::OutOfRange)?;
         let device = self.device.as_ref();
@@ -326,16 +330,17 @@ impl Writer {
     }
 }
 
-/// The record of a running set, kept on its disks.
+/// The record of a set in use, which is stored in the superblocks on its disks.
 pub struct Records {
     set: Lock<SetRecord>,
     writers: Lock<Vec<Arc<Writer>>>,
-    /// One record at a time: two records derived from the same predecessor would share a generation.
+    /// The lock for writing: one record at a time, because two records derived from the same predecessor
+    /// would have the same generation.
     turns: Arc<ExtentLocks>,
-    /// Another host has taken over the set and may have written newer records.
+    /// Whether another host has taken over the set. It may have written newer records.
     is_taken_over: AtomicBool,
-    /// A failed member whose record is older than this generation is an old copy. Set when the first member
-    /// fails; `None` if all members are in sync, or one of them was replaced.
+    /// A failed member with a record older than this generation is an old copy. Set when the first member
+    /// fails; `None` if all members are in sync, or one of them has been replaced.
     left_from: Lock<Option<u64>>,
 }
 
@@ -349,10 +354,11 @@ impl Records {
         let _turn = self.turn().await;
         self.note_members_from(states);
         let mut next = self.set().next(states, false);
-        // A missing member may have a record with the next generation, from a crash while it was being written.
+        // Skip a generation: a missing member may have a record with the next one, if there was a crash while
+        // it was being written.
         next.generation += 1;
         let all_have_it = self.write(next).await?;
-        // A copy taken of a member before this point is recognised by its older record.
+        // After this, a copy of a member that was made earlier can be recognised by its older record.
         let mut next = self.set().next(states, false);
         if all_have_it {
             next.in_use_from = self.set().generation;
@@ -360,7 +366,8 @@ impl Records {
         self.write(next).await.map(drop)
     }
 
-    /// Records a clean shutdown: no stripe is incomplete. Call it after the last write has been flushed.
+    /// Records a clean shutdown, after which no stripe is incomplete. Call this after the last write has been
+    /// flushed.
     ///
     /// # Errors
     /// As [`MetadataStore::record`].
@@ -368,9 +375,9 @@ impl Records {
         self.write_next(true, |_| ()).await
     }
 
-    /// Records that `disk` is now the member with this index, without data yet. Its previous content is lost.
-    /// It gets a new `uuid`, so that its predecessor is recognised as replaced if it returns. A spare stops
-    /// being a spare.
+    /// Records that `disk` is now the member with this index, but does not contain its data yet. The disk's
+    /// previous content is lost. The member gets the new `uuid`, so that the replaced disk is recognised if
+    /// it returns. If `disk` was a spare, it no longer is one.
     ///
     /// # Errors
     /// As [`MetadataStore::record`]; [`DeviceError::OutOfRange`] if the disk is too small or has another
@@ -387,7 +394,7 @@ impl Records {
             let place = next.members.get_mut(member).ok_or(DeviceError::OutOfRange)?;
             *place = MemberRecord::new(uuid, MemberState::Rebuilding { done: 0 });
             next.lost.remove_member(member);
-            // The second bitmap does not cover a new disk.
+            // A new disk has missed everything, not only the regions in the second bitmap.
             next.missed_from = 0;
             Ok(())
         };
@@ -406,8 +413,8 @@ impl Records {
         self.write_with(change, uuid, disk).await
     }
 
-    /// The record of the set if it used its disks completely; `None` if its areas cannot grow, or a disk is
-    /// missing.
+    /// Returns the record that the set would have if it used its disks completely; `None` if its areas cannot
+    /// grow, or a disk is missing.
     pub fn grown(&self) -> Option<SetRecord> {
         let set = self.set();
         let disks: Vec<u64> = set
@@ -424,14 +431,14 @@ impl Records {
         (fits && stripes > set.layout().ok()?.stripes() && grown.check().is_ok()).then_some(grown)
     }
 
-    /// The whole disk of a member or spare.
+    /// Returns the whole disk of a member or spare.
     pub fn disk(&self, uuid: Uuid) -> Option<Arc<dyn BlockDevice>> {
         let writers = self.writers.lock();
         writers.iter().find(|writer| writer.uuid == uuid).map(|writer| Arc::clone(&writer.device))
     }
 
-    /// Records that the set has these areas, which differ in a longer data area or in the location of the
-    /// checksums.
+    /// Records that the set has these areas, which differ from the current ones in a longer data area or in
+    /// the location of the checksums.
     ///
     /// # Errors
     /// As [`MetadataStore::record`]; [`DeviceError::OutOfRange`] if a member is not in sync or is too short.
@@ -450,13 +457,14 @@ impl Records {
         }
         let result = self.write(next).await.map(drop);
         if result.is_err() {
-            // The next record supersedes this one wherever it was written.
+            // If writing fails, the next record supersedes this one wherever it was written.
             self.set.lock().areas = set.areas;
         }
         result
     }
 
-    /// Records the position of a scrub, or that none is running. Its repairs must already be on stable storage.
+    /// Records the position of a scrub, or that no scrub is running. The scrub's repairs must already be on
+    /// stable storage.
     ///
     /// # Errors
     /// As [`MetadataStore::record`].
@@ -464,13 +472,13 @@ impl Records {
         self.write_next(false, |next| next.scrub = scrub).await
     }
 
-    /// Writes the current record again. The states are read when its turn comes, so a member that fails in
-    /// the meantime stays failed.
+    /// Writes the current record again. The states are read when it is this record's turn, so a member that
+    /// fails meanwhile stays failed.
     pub(crate) async fn repeat(&self) -> Result<(), DeviceError> {
         self.write_next(false, |_| ()).await
     }
 
-    /// Releases the disk of a failed member: nothing more is recorded on it.
+    /// Releases the disk of a failed member, to which no further record is written.
     pub fn release(&self, member: usize) {
         let set = self.set();
         let failed = set.members.get(member).filter(|member| member.state == MemberState::Failed);
@@ -485,7 +493,7 @@ impl Records {
         self.is_taken_over.store(true, Ordering::Release);
     }
 
-    /// Whether writing a record has shown that another host took over a member.
+    /// Whether writing a record has shown that another host has taken over a member.
     pub fn is_taken_over(&self) -> bool {
         self.is_taken_over.load(Ordering::Acquire)
     }
@@ -503,7 +511,7 @@ impl Records {
         self.write(next).await.map(drop)
     }
 
-    /// Writes a changed record in which `disk` is new, including to `disk`.
+    /// Writes a changed record that includes the new disk `disk`, to all disks including `disk`.
     async fn write_with(
         &self,
         change: impl Fn(&mut SetRecord) -> Result<(), DeviceError>,
@@ -523,15 +531,17 @@ impl Records {
         if self.is_taken_over() {
             return Err(DeviceError::Fenced);
         }
-        // A disk already named in the set keeps its superblock, whether it is a spare or became a member in
-        // an earlier failed attempt. So the set starts wherever this is interrupted.
+        // If the set already names the disk, as a spare or because of an earlier failed attempt, preserve its
+        // superblock. Then the set can be started wherever this is interrupted.
         let from = if self.set().uuids().any(|known| known == uuid) { SLOTS_END } else { 0 };
-        // This takes a long time, and a member that fails during it must be recorded.
+        // Do this before taking the lock: it takes a long time, and the failure of a member must be recorded
+        // meanwhile.
         zero_until_data(disk.as_ref(), from, &next).await?;
         let _turn = self.turn().await;
         let next = changed()?;
         if next.uuids_of_members().ne(self.set().uuids_of_members()) {
-            // This applies until all members are in sync again, even if the record does not reach all of them.
+            // Reset this even if the record does not reach all members. It stays reset until all members are
+            // in sync again.
             *self.left_from.lock() = None;
         }
         {
@@ -542,15 +552,15 @@ impl Records {
         self.write(next).await.map(drop)
     }
 
-    /// Writes the record; returns whether all members that have not failed have it. The members that have it
-    /// could run the set alone.
+    /// Writes the record. On success, the members that have it can run the set without the others. Returns
+    /// whether all members that have not failed have it.
     async fn write(&self, next: SetRecord) -> Result<bool, DeviceError> {
         if self.is_taken_over() {
             return Err(DeviceError::Fenced);
         }
         debug_assert!(next.generation > self.set.lock().generation, "generations only grow");
-        // Nothing depends on a spare's record: it has no data and only identifies its set. A rebuild's
-        // progress records do not wait for a hanging spare.
+        // A spare's record only identifies its set, so it does not have to be current. Write spares only if
+        // they are affected, so that recording the progress of a rebuild does not wait for a hung spare.
         let concerns_spares = {
             let now = self.set.lock();
             now.spares != next.spares || now.areas != next.areas
@@ -571,13 +581,13 @@ impl Records {
             if let Err(error @ (DeviceError::Fenced | DeviceError::Reserved)) = written
                 && (member.is_some() || is_journal)
             {
-                // The disk and the set now belong to another host: no further record is written. Some members
-                // may have this record, so the next one must not reuse its number.
+                // The disk and the set now belong to another host, so no further record is written. Some
+                // members may have this record, so its generation must not be used again.
                 *self.set.lock() = next;
                 self.taken_over();
                 return Err(error);
             }
-            // The journal device's record distinguishes it from an old copy.
+            // A journal device without this record cannot be distinguished from an old copy.
             if let Some(member) = member {
                 lacking[member] = written.is_err() || state != Some(MemberState::InSync);
             }
@@ -585,18 +595,20 @@ impl Records {
                 result = result.and(written);
             }
         }
-        // The members that have the record could run the set alone. An assembly that finds only the others is
-        // refused, since the former are missing there (`choose`).
+        // The record is durable if the members that have it can run the set without the others. An assembly
+        // that finds only the others is then refused, because it could not exclude that the set has continued
+        // (`choose`).
         let is_durable = next.layout().is_ok_and(|layout| layout.survives(&lacking));
-        // A failed record may still be on some members, so the next one must not reuse its number.
+        // A record that could not be written may still be on some members, so its generation must not be used
+        // again.
         *self.set.lock() = next;
         if is_durable { Ok(result.is_ok()) } else { result.and(Err(DeviceError::NotReady)) }
     }
 }
 
 impl Records {
-    /// Notes the first generation that every in-sync member has, before one of them fails: a member that
-    /// returns with an older record is an old copy. The first failure determines the value.
+    /// Before a member fails, records the generation that every in-sync member has. If a member returns with
+    /// an older record, it is an old copy. The first failure determines the value.
     fn note_members_from(&self, states: &MemberStates) {
         let mut from = self.left_from.lock();
         let set = self.set();
@@ -608,8 +620,8 @@ impl Records {
         }
     }
 
-    /// Records that a failed member has returned and misses only regions of the second bitmap. Returns false
-    /// if it may miss others.
+    /// Records that a failed member has returned, and has missed only regions in the second bitmap. Returns
+    /// false if it may have missed others.
     ///
     /// # Errors
     /// As [`MetadataStore::record`].
@@ -670,8 +682,8 @@ impl MetadataStore for Records {
             let set = self.set();
             let next = SetRecord { journal_device: None, ..set.next(&set.states(), false) };
             let device = set.journal_device;
-            // Nothing more is recorded on the device: its record is now older than the members', which
-            // identifies it.
+            // No further record is written to the device. It can be recognised because its record is older
+            // than those of the members.
             self.writers.lock().retain(|writer| Some(writer.uuid) != device);
             self.write(next).await.map(drop)
         })

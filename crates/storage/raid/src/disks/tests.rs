@@ -139,7 +139,7 @@ fn an_old_copy_of_the_journal_and_none_are_refused_and_it_can_be_given_up() {
     assert!(said.contains("an old copy of it") && said.contains("would be lost"), "{said}");
     scene.memory[3].with_bytes(|bytes| bytes.copy_from_slice(&is));
     assert_eq!(scene.found().expect("it is there").journal, Some(3));
-    // A copy in addition to it; then neither.
+    // First with a copy in addition to the journal disk, then without either.
     scene.disks.push(scene.disks[3].clone());
     assert!(matches!(scene.found(), Err(Refusal::Duplicate { .. })));
     scene.disks.truncate(3);
@@ -150,7 +150,7 @@ fn an_old_copy_of_the_journal_and_none_are_refused_and_it_can_be_given_up() {
     let candidates = ready(look_at(&scene.disks));
     let found = only_set(&candidates, Trust::CertainOnly, Journal::Lost).expect("without it");
     assert_eq!(found.record.journal_device, None);
-    // It does not override a lack of members.
+    // `Journal::Lost` does not override the refusal because of missing members.
     let few = only_set(&candidates[..1], Trust::CertainOnly, Journal::Lost);
     assert!(matches!(few, Err(Refusal::TooManyLacking { .. })), "{few:?}");
 }
@@ -207,7 +207,7 @@ fn a_replacement_is_not_covered_by_the_missed_regions_of_the_member_before_it() 
         (states.members[1], states.members[2]) = (MemberState::Failed, MemberState::Failed);
         ready(records.record(&states)).expect("recorded");
         assert_eq!(ready(records.missed_is_noted(true)), Ok(true));
-        // After a torn write, the remaining member's superblock has no record of the replacement.
+        // If the write was torn, the remaining member's superblock does not record the replacement.
         scene.memory[0].tear_after(torn.then_some(100));
         let disk = memory(BlockSize::B512);
         let replaced = ready(records.replace(1, uuid(9), disk));
@@ -252,7 +252,7 @@ fn a_spare_stays_one_until_it_is_a_member() {
         scene.memory[2].tear_after(Some(torn));
         let _ = ready(records.replace(1, uuid(9), Arc::clone(&scene.disks[2].device)));
         scene.memory[2].tear_after(None);
-        // As after a crash at this point.
+        // Find the set as after a crash at this point.
         scene.found().unwrap_or_else(|refusal| panic!("torn after {torn}: {refusal}"));
     }
 }
@@ -295,7 +295,7 @@ fn a_record_that_a_fenced_member_ended_keeps_its_number_and_is_the_last() {
     assert_eq!(ready(records.scrubbed(Some(ScrubRecord::default()))), Err(DeviceError::Fenced));
     // Members 0 and 1 have the record.
     assert_eq!(records.set().generation, before + 1);
-    // The other host may run the set, and now admits this one again.
+    // The other host may be running the set, and now admits this host again.
     scene.memory[2].fail_writes(None);
     let is = scene.memory[0].contents();
     assert_eq!(ready(records.record(&states)), Err(DeviceError::Fenced));

@@ -1,27 +1,29 @@
 //! The journal of a set with parity, which closes the write hole.
 //!
-//! A write of a stripe changes several members. If power fails in between, parity does not match the data,
-//! and a strip reconstructed from it is corrupt, even if it was not being written. So the journal writes data
-//! and parity to stable storage before the members do, and replays them at the next assembly:
+//! A write to a stripe changes several members. If power fails before all are changed, parity does not match
+//! the data, and a strip that is reconstructed from it is corrupt, even if that strip was not being written.
+//! So the journal first stores data and parity on stable storage, and replays them at the next assembly:
 //!
 //! ```text
 //!   queue ──► one write of all that wait, on every copy ──► members are written ──► members are flushed, and
 //!             (stable; one at a time)                       (applied)               the header passes the record
 //! ```
 //!
-//! A record contains the new content itself, and stripes stay locked until their record is applied. So
-//! replaying all records in order is correct, whatever part of them has reached the members. A record is
-//! stable before its write is acknowledged, so the write is stable as well.
+//! A record contains the new content itself, and a stripe stays locked until its record has been applied. So
+//! replaying all records in order is correct, whatever part of them has already reached the members. A record
+//! is on stable storage before its write is acknowledged, so an acknowledged write is durable.
 //!
-//! A journal on a separate device has members' areas in reserve. If the device fails, the journal moves there:
+//! If a journal is on a separate device, areas on members are in reserve. If the device fails, the journal
+//! moves there:
 //!
-//! 1. No further record is written until the journal's content is on the members' stable storage.
-//! 2. An empty journal is started in the reserve.
-//! 3. The set's record names the reserve as the journal.
-//! 4. Pending records are written there.
+//! 1. The journal writes no record until its content is on the members' stable storage.
+//! 2. It starts an empty journal in the reserve.
+//! 3. It changes the set's superblocks, so that the reserve becomes the journal.
+//! 4. It writes the pending records there.
 //!
-//! After a crash before step 3, the set's record still names the device, whose records are on the members or
-//! were not acknowledged. After a crash that follows step 3, the set finds the empty journal.
+//! After a crash before step 3, the superblocks still name the device. All of its records are either on the
+//! members or were not acknowledged. After a crash that follows step 3, the set finds the journal in the
+//! reserve.
 
 pub(crate) mod record;
 
@@ -37,15 +39,16 @@ use crate::area::{Area, AreaCopy};
 use crate::layout::Layout;
 use crate::members::Members;
 
-/// The part of a journal normally in use if a flush of the members is cheap: it stays in a processor's
-/// caches. In a file in memory, a record of 8.5 KiB takes half the time that it takes when spread over 32
-/// MiB.
+/// Minimum size of the part of a journal that is normally used if a flush of the members is cheap. This part
+/// stays in the CPU caches: with a journal in memory, writing a record of 8.5 KiB takes half the time that it
+/// takes when records spread over 32 MiB.
 const ENOUGH_BYTES: u64 = 2 << 20;
 
-/// Minimum number of stripe-sized records between flushes: with 1 MiB strips, 2 MiB would be flushed after each.
+/// Minimum number of stripe-sized records that the used part has space for. With 1 MiB strips, 2 MiB would
+/// require a flush after each record.
 const LONGEST_RECORDS: u64 = 8;
 
-/// Maximum bytes in one write to the journal, apart from the first record.
+/// Maximum size of one write to the journal, unless its first record is longer.
 const BATCH_BYTES: usize = 4 << 20;
 
 pub(crate) struct Journal {
@@ -60,10 +63,11 @@ struct State {
     ring: Ring,
     generation: u64,
     queue: VecDeque<Queued>,
-    /// Requests for an empty journal, with the copies to add at that point.
+    /// Requests to empty the journal, with the copies to add when it is empty.
     joining: Vec<(Option<AreaCopy>, Arc<Lock<Ticket>>)>,
     is_committing: bool,
-    /// No more records are accepted: writing the journal, or a journalled write to the members, failed.
+    /// Whether the journal no longer accepts records, because writing it, or a journalled write to the
+    /// members, has failed.
     has_failed: bool,
     /// The committer's waker while it waits for records to be applied.
     committer: Option<Waker>,
@@ -88,9 +92,9 @@ struct Ticket {
 }
 
 impl Journal {
-    /// Starts an empty journal: earlier records in the area are on the members and are not replayed again.
-    /// `generation` is higher than in every header in the area, and `key` differs from the keys in these
-    /// headers. If the journal cannot be started on a separate device, it is started on the members.
+    /// Starts an empty journal. Earlier records in the area must be on the members, and are not replayed
+    /// again. `generation` must be higher than in every header in the area, and `key` different from all keys
+    /// there. If the journal cannot be started on a separate device, starts it on the members.
     pub(crate) async fn begin(
         area: Area,
         members: Arc<Members>,
@@ -99,7 +103,7 @@ impl Journal {
         key: u64,
     ) -> Result<Journal, DeviceError> {
         let blocks = area.blocks().saturating_sub(HEADERS);
-        // Members are flushed before records are overwritten.
+        // Members with volatile caches must be flushed before records are overwritten, so use the whole ring.
         let enough = match members.have_volatile_caches() {
             true => blocks,
             false => enough_blocks(&members.layout(), blocks),
@@ -122,7 +126,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// The area.
+    /// The area that contains the journal.
     pub(crate) fn area(&self) -> &Area {
         &self.area
     }
@@ -137,16 +141,16 @@ impl Journal {
         self.area.copies()
     }
 
-    /// Whether writes can no longer be recorded.
+    /// Whether the journal has failed, so that writes can no longer be recorded.
     pub(crate) fn has_failed(&self) -> bool {
         self.state.lock().has_failed
     }
 
-    /// Resolves once `change` is on stable storage. The caller then writes the members and calls
-    /// [`Recorded::applied`].
+    /// Records `change`, and resolves once it is on stable storage. The caller must then write the members
+    /// and call [`Recorded::applied`].
     pub(crate) async fn record(self: &Arc<Self>, change: Arc<Change>) -> Result<Recorded, DeviceError> {
         if change.blocks(self.area.block_bytes()) > self.area.blocks() - HEADERS {
-            // It would wait for space forever. The minimum size of a journal rules this out.
+            // The record would wait for space forever. The minimum size of a journal rules this out.
             return Err(DeviceError::OutOfRange);
         }
         let sequence = match self.place_alone(&change)? {
@@ -161,15 +165,15 @@ impl Journal {
         Ok(Recorded { journal: Arc::clone(self), sequence, is_applied: false })
     }
 
-    /// If no record is being written and there is space, takes space for this record and makes its requester
-    /// the committer. A record that need not wait requires neither a queue nor a task.
+    /// If no record is being written and there is space, takes space for this record, and makes the caller
+    /// the committer. So a record that need not wait needs neither the queue nor a task.
     fn place_alone(self: &Arc<Self>, change: &Change) -> Result<Option<(Start, Committer)>, DeviceError> {
         let blocks = change.blocks(self.area.block_bytes());
         let mut state = self.state.lock();
         if state.has_failed {
             return Err(DeviceError::NotReady);
         }
-        // Without a committer the queue is empty.
+        // If there is no committer, the queue is empty.
         if state.is_committing {
             return Ok(None);
         }
@@ -178,7 +182,8 @@ impl Journal {
         Ok(Some((start, Committer { journal: Arc::clone(self), has_ended: false })))
     }
 
-    /// Writes one record and returns its sequence. If others are queued behind it, a task continues.
+    /// Writes one record, and returns its sequence. If other records have been queued meanwhile, a task
+    /// continues with them.
     async fn commit_alone(
         &self,
         start: Start,
@@ -189,7 +194,7 @@ impl Journal {
         let block_bytes = self.area.block_bytes();
         let mut bytes = Buffer::recycled(change.blocks(block_bytes) as usize * block_bytes);
         change.encode(self.key, start.sequence, block_bytes, &mut bytes);
-        // An error, or dropping this future, drops the committer, and the journal fails.
+        // If there is an error, or this future is dropped, the committer is dropped, and the journal fails.
         if let Err(error) = self.area.write(HEADERS + start.block, &bytes.share()).await {
             self.fall_back(Some(start.sequence), error).await?;
             let ticket: Arc<Lock<Ticket>> = Arc::default();
@@ -209,8 +214,8 @@ impl Journal {
         Ok(start.sequence)
     }
 
-    /// Resolves once no record from before this call can be replayed. Adds `copy`, which belongs to a
-    /// replaced member and is then equivalent to the others.
+    /// Resolves once no record from before this call can be replayed. If `copy` is given, which belongs to a
+    /// replaced member, adds it to the journal; it is then equivalent to the other copies.
     pub(crate) async fn empty(self: &Arc<Self>, copy: Option<AreaCopy>) -> Result<(), DeviceError> {
         let ticket: Arc<Lock<Ticket>> = Arc::default();
         let joining = (copy, Arc::clone(&ticket));
@@ -254,7 +259,7 @@ impl Journal {
         }
     }
 
-    /// The next records to write, with their locations, which are adjacent in the ring.
+    /// Takes the next records to write from the queue, with their locations, which are adjacent in the ring.
     fn batch(&self) -> Batch {
         let block_bytes = self.area.block_bytes();
         let mut state = self.state.lock();
@@ -286,7 +291,8 @@ impl Journal {
         Batch::Records(batch)
     }
 
-    /// An error includes the first unwritten record: from it on, all are queued again.
+    /// Writes a batch of records. An error contains the first unwritten record; this one and all later ones
+    /// have then been queued again.
     async fn commit(&self, batch: Vec<(Start, u64, Queued)>) -> Result<(), (Option<u64>, DeviceError)> {
         let block_bytes = self.area.block_bytes();
         let blocks: u64 = batch.iter().map(|(_, blocks, _)| blocks).sum();
@@ -314,11 +320,11 @@ impl Journal {
         }
     }
 
-    /// If the journal was on a separate device, which failed with this error, moves the journal to the
-    /// members; records from `unwritten` on are not in the new journal. After an error, the set no longer has
-    /// a journal.
+    /// Called when a write to the journal has failed with `error`. If the journal is on a separate device,
+    /// moves it to the members; records from `unwritten` on are not in the new journal. If this returns an
+    /// error, the set no longer has a journal.
     async fn fall_back(&self, unwritten: Option<u64>, error: DeviceError) -> Result<(), DeviceError> {
-        // Another host may have taken over the set.
+        // Do not continue if another host has taken over the set.
         self.members.check_service()?;
         if !self.area.is_on_device() {
             return Err(error);
@@ -327,7 +333,8 @@ impl Journal {
             self.state.lock().ring.withdraw(sequence);
         }
         self.wait_for(Ring::is_applied).await?;
-        // So far the device had all acknowledged writes; from here on the members have them.
+        // Until now, acknowledged writes may have been durable only on the device. After this flush, the
+        // members have them.
         self.members.flush().await?;
         if !self.area.use_reserve() {
             return Err(error);
@@ -337,13 +344,14 @@ impl Journal {
         self.members.record_journal_on_members().await
     }
 
-    /// Waits until the oldest record is applied, and frees it.
+    /// Waits until the oldest record has been applied, and frees it.
     async fn make_room(&self) -> Result<(), DeviceError> {
         self.wait_for(Ring::can_free).await?;
         self.free().await
     }
 
-    /// Frees all records, and adds a copy while the journal is empty, so that the copy misses none.
+    /// Waits until all records have been applied, and frees them. Adds copies while the journal is empty, so
+    /// that they miss no record.
     async fn free_all(
         &self,
         mut copy: Option<AreaCopy>,
@@ -363,7 +371,7 @@ impl Journal {
         let result = freed.await;
         match result {
             Ok(()) => end(&ticket, Ok(0)),
-            // A copy that was added stays part of the journal.
+            // If an error occurs, a copy that was added stays part of the journal.
             Err(_) => self.state.lock().joining.push((copy, ticket)),
         }
         result
@@ -384,7 +392,7 @@ impl Journal {
         .await
     }
 
-    /// Frees applied records: they are no longer replayed.
+    /// Frees applied records, so that they are no longer replayed.
     async fn free(&self) -> Result<(), DeviceError> {
         let start = self.state.lock().ring.next_start();
         self.members.flush().await?;
@@ -393,8 +401,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes both header blocks, so that no old header is found if the newer header is torn, or on a new
-    /// copy.
+    /// Writes both header blocks, so that no old header is found, neither if the newer one is torn nor on a
+    /// new copy.
     async fn write_headers(&self, start: Start) -> Result<(), DeviceError> {
         for _ in 0..HEADERS {
             self.write_header(start).await?;
@@ -405,7 +413,8 @@ impl Journal {
     async fn write_header(&self, start: Start) -> Result<(), DeviceError> {
         let generation = {
             let mut state = self.state.lock();
-            // A new set may occupy the space of an old journal, whose generation can be the highest possible.
+            // Wraps around: a new set may occupy the space of an old journal, whose generation can have any
+            // value.
             state.generation = state.generation.wrapping_add(1);
             state.generation
         };
@@ -413,7 +422,7 @@ impl Journal {
         self.area.write(generation % HEADERS, &header.encode(self.area.block_bytes())).await
     }
 
-    /// Accepts no more records; pending ones fail with this error.
+    /// Stops accepting records. Pending records fail with this error.
     fn fail(&self, error: DeviceError) {
         let (queue, joining, committer) = {
             let mut state = self.state.lock();
@@ -429,10 +438,10 @@ impl Journal {
     }
 }
 
-/// The part of a ring of `blocks` normally in use if a flush of the members is cheap: 8 stripes of data, so
-/// that it stays in processors' caches, but at least 2 MiB and at most a quarter of the ring. No memory is
-/// allocated for it. With checksums, some of which each flush writes, a larger part makes random writes no
-/// faster and sequential ones slower.
+/// Returns the part of a ring of `blocks` that is normally used if a flush of the members is cheap: 8 stripes
+/// of data, so that it stays in the CPU caches, but at least 2 MiB and at most a quarter of the ring. No
+/// memory is allocated for it. With checksums, some of which each flush writes, a larger part would not make
+/// random writes faster, and would make sequential writes slower.
 fn enough_blocks(layout: &Layout, blocks: u64) -> u64 {
     let least = ENOUGH_BYTES >> layout.block_size().shift();
     least.max(LONGEST_RECORDS * layout.stripe_blocks()).min(blocks / 4)
@@ -470,7 +479,7 @@ enum Batch {
     Records(Vec<(Start, u64, Queued)>),
 }
 
-/// The writer of records: a task, or the requester of a record that need not wait. If it is dropped with its
+/// The writer of records: a task, or the request of a record that need not wait. If it is dropped with its
 /// thread, the waiting requests fail.
 struct Committer {
     journal: Arc<Journal>,
@@ -492,8 +501,8 @@ impl Drop for Committer {
     }
 }
 
-/// A record on stable storage. If it is dropped before it is applied, the journal fails, since the record
-/// must be replayed.
+/// A record on stable storage. If this is dropped before the record has been applied, the journal fails,
+/// because the record must be replayed.
 pub(crate) struct Recorded {
     journal: Arc<Journal>,
     sequence: u64,
@@ -501,7 +510,7 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// Marks the record applied: its members have the content, or have failed.
+    /// Marks the record as applied: each of its members has the content, or has failed.
     pub(crate) fn applied(mut self) {
         self.is_applied = true;
         let committer = {
@@ -521,21 +530,21 @@ impl Drop for Recorded {
     }
 }
 
-/// The records of one copy of a journal, in order.
+/// A reader of the records in one copy of a journal, in order.
 pub(crate) struct Log {
     device: Arc<dyn BlockDevice>,
     ring: u64,
     header: Header,
-    /// Where the next record is expected.
+    /// The position at which the next record is expected.
     at: u64,
     sequence: u64,
-    /// Blocks of the records so far: no more than the ring has.
+    /// Total length of the records read so far, which cannot exceed the ring.
     blocks_read: u64,
 }
 
 impl Log {
-    /// The log of the most recent copy: among those with the newest key, the one with the last record. `None`
-    /// if no copy has a header.
+    /// Returns the log of the most recent copy: among the copies with the newest key, the one that contains
+    /// the last record. Returns `None` if no copy has a header.
     pub(crate) async fn newest(devices: &[Arc<dyn BlockDevice>]) -> Result<Option<Log>, DeviceError> {
         let mut logs = Vec::new();
         let mut failure = None;
@@ -557,7 +566,7 @@ impl Log {
                 }
             };
             match end {
-                // Another copy has the records that are unreadable here.
+                // Another copy may contain the records that are unreadable here.
                 Err(error) => failure = Some(error),
                 Ok(_) if best.as_ref().is_none_or(|(most, _)| log.sequence > *most) => {
                     let last = log.sequence;
@@ -574,7 +583,7 @@ impl Log {
         }
     }
 
-    /// The version of a journal that a newer program has written to one of the readable copies.
+    /// Returns the version of a journal that a newer program has written to a readable copy, if any.
     pub(crate) async fn newer_version(devices: &[Arc<dyn BlockDevice>]) -> Option<u32> {
         let mut newest = None;
         for device in devices.iter().filter(|device| device.geometry().blocks.0 >= HEADERS) {
@@ -614,7 +623,7 @@ impl Log {
         self.header.key
     }
 
-    /// The next record; `None` after the last.
+    /// Returns the next record; `None` after the last one.
     pub(crate) async fn next(&mut self) -> Result<Option<Change>, DeviceError> {
         let mut places = vec![self.at];
         if self.at != 0 {

@@ -1,6 +1,6 @@
-//! The byte format of journal records, and their location ([`Ring`]). Pure.
+//! The byte format of journal records, and their location in the journal ([`Ring`]). This module does no I/O.
 //!
-//! Numbers are little endian. Everything is in blocks of the journal's device.
+//! Numbers are little endian. Lengths and positions are in blocks of the journal's device.
 //!
 //! ```text
 //!   header (one block, in blocks 0 and 1 in turn)      record (from block 2 on)
@@ -18,8 +18,8 @@
 //!                                                           the data of the parts, from the next block on
 //! ```
 //!
-//! The key changes with each assembly, and is a random number that users do not know: leftover content of the
-//! ring is not mistaken for a record, even if a user wrote data that looks like one.
+//! The key is a random number that users do not know, and changes with each assembly. So leftover content of
+//! the ring is not mistaken for a record, even if a user has written data that looks like one.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -30,22 +30,22 @@ use crc_fast::crc32_iscsi;
 /// A part of a strip with its new content.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
-    /// Data, P, Q.
+    /// Index of the strip in the stripe: the data strips, then P, then Q.
     pub(crate) strip: usize,
-    /// The first block from the start of the strip.
+    /// The first block, counted from the start of the strip.
     pub(crate) column: u64,
     pub(crate) data: Slice,
 }
 
-/// The change of stripes in a record.
+/// The change that a record describes.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// These parts of a stripe get this content. The last `derived` of them are parity computed from the
-    /// others, which are all the data of the stripe: their content is not recorded, and is empty when the
-    /// record is read.
+    /// These parts of a stripe get this content. The last `derived` parts are parity that can be computed
+    /// from the others, which are all the data of the stripe. The content of these parts is not recorded, and
+    /// is empty when the record is read.
     Update { stripe: u64, parts: Vec<Part>, derived: usize },
-    /// All blocks of some stripes on these members become zeros, and are deallocated where possible and
-    /// permitted. The other members did not have current content for these stripes.
+    /// All blocks of some stripes on these members become zeros, and are deallocated where possible if
+    /// `may_unmap`. The other members do not have current content in these stripes.
     Clear { stripe: u64, stripes: u64, members: Vec<usize>, may_unmap: bool },
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Header {
     pub(crate) sequence: u64,
 }
 
-/// Blocks of the area before the ring.
+/// Number of header blocks, which precede the ring in the area.
 pub(crate) const HEADERS: u64 = 2;
 
 const HEADER_MAGIC: &[u8; 8] = b"LNRJHEAD";
@@ -66,8 +66,8 @@ const HEADER_BYTES: usize = 48;
 const MAGIC: &[u8; 4] = b"LNRJ";
 const FIXED_BYTES: usize = 48;
 const PART_BYTES: usize = 12;
-/// From version 2 on, a record omits parity that can be computed from it. Older records can be read; they are
-/// complete.
+/// From version 2 on, a record omits parity that can be computed from its data. Older records, which contain
+/// the parity, can be read.
 const VERSION: u32 = 2;
 const UPDATE: u16 = 1;
 const ZEROS: u16 = 2;
@@ -86,12 +86,12 @@ impl Header {
         block.share()
     }
 
-    /// The version of a header, if a newer program wrote it.
+    /// Returns the version of a header, if a newer program wrote it.
     pub(crate) fn newer_version(block: &[u8]) -> Option<u32> {
         Header::version(block).filter(|version| *version > VERSION)
     }
 
-    /// The version, if there is a header.
+    /// Returns the version, if the block is a header.
     fn version(block: &[u8]) -> Option<u32> {
         let right =
             block.get(..8)? == HEADER_MAGIC && u32_at(block, 8)? == crc32_iscsi(block.get(12..HEADER_BYTES)?);
@@ -110,7 +110,7 @@ impl Header {
 }
 
 impl Change {
-    /// The stripes that it changes.
+    /// The stripes that the change affects.
     pub(crate) fn stripes(&self) -> RangeInclusive<u64> {
         match self {
             Change::Update { stripe, .. } => *stripe..=*stripe,
@@ -135,7 +135,7 @@ impl Change {
         }
     }
 
-    /// Blocks of the record.
+    /// Length of the record in blocks.
     pub(crate) fn blocks(&self, block_bytes: usize) -> u64 {
         let data: usize = self.recorded().iter().map(|part| part.data.len()).sum();
         debug_assert!(data.is_multiple_of(block_bytes), "whole blocks");
@@ -157,7 +157,8 @@ impl Change {
         for (at, number) in [(8, key), (16, sequence), (32, stripe), (40, stripes)] {
             out[at..at + 8].copy_from_slice(&number.to_le_bytes());
         }
-        // Both fit: a stripe has at most 255 strips of 1 MiB, each written in at most three parts.
+        // Both values fit, because a stripe has at most 255 strips of 1 MiB, and each is written in at most
+        // three parts.
         let blocks = (out.len() / block_bytes) as u32;
         out[24..28].copy_from_slice(&blocks.to_le_bytes());
         out[28..30].copy_from_slice(&kind.to_le_bytes());
@@ -189,7 +190,8 @@ impl Change {
         out[4..8].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// The length of the record that starts with this block, if there is one.
+    /// Returns the length of the record that starts with this block, if there is one with this key and
+    /// sequence.
     pub(crate) fn length(block: &[u8], key: u64, sequence: u64) -> Option<u64> {
         let is_it = block.get(..4)? == MAGIC && u64_at(block, 8)? == key && u64_at(block, 16)? == sequence;
         is_it.then_some(u64::from(u32_at(block, 24)?))
@@ -226,7 +228,7 @@ impl Change {
     }
 }
 
-/// Bytes of a record before its data: whole blocks.
+/// Length of the part of a record before its data, rounded up to whole blocks.
 fn head_bytes(parts: usize, block_bytes: usize) -> usize {
     (FIXED_BYTES + parts * PART_BYTES).next_multiple_of(block_bytes)
 }
@@ -243,23 +245,23 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// Which blocks of the ring are in use. Pure.
+/// The state of the ring: which of its blocks are in use.
 ///
 /// ```text
 ///   |  free  | record | record | record |  free  |          a record never wraps: one that does not fit
 ///            tail                       head                before the end begins at block 0
 /// ```
 ///
-/// The reader of a ring looks for the next record where the last one ended, and then at block 0. So no record
-/// may start at the tail or cross it, unless the header moves the start of the ring. A record may start at
-/// block 0 even if it would fit at the end of the previous record. A ring of which only a part is used while
-/// that suffices stays in a processor's caches.
+/// The reader of a ring expects the next record where the last one ended, or otherwise at block 0. So no
+/// record may start at the tail or cross it, until the header has moved the start of the ring. A record may
+/// start at block 0 even if there is space for it after the previous record. So only a part of the ring is
+/// used while that is sufficient, and this part stays in the CPU caches.
 #[derive(Debug)]
 pub(super) struct Ring {
     blocks: u64,
-    /// After this number of blocks, records continue at block 0 if that is free.
+    /// After this number of blocks, records continue at block 0 if the space there is free.
     enough: u64,
-    /// Start of the ring according to the header, with the sequence of the record there.
+    /// Start of the ring according to the header, and the sequence of the record there.
     tail: u64,
     head: u64,
     next: u64,
@@ -281,14 +283,15 @@ pub(super) struct Start {
 }
 
 impl Ring {
-    /// An empty ring of `blocks` blocks, `enough` of which are normally used. Its header puts the start at
-    /// block 0, with record `sequence`.
+    /// Creates an empty ring of `blocks` blocks, of which `enough` are normally used. According to its
+    /// header, it starts at block 0 with record `sequence`.
     pub(super) fn new(blocks: u64, enough: u64, sequence: u64) -> Ring {
         let enough = enough.min(blocks);
         Ring { blocks, enough, tail: 0, head: 0, next: sequence, records: VecDeque::new() }
     }
 
-    /// Takes space for a record and returns its first block and sequence. `None` if there is no space.
+    /// Takes space for a record, and returns its first block and its sequence. Returns `None` if there is no
+    /// space.
     pub(super) fn take(&mut self, blocks: u64) -> Option<Start> {
         let block = self.place(blocks)?;
         let start = Start { block, sequence: self.next };
@@ -299,9 +302,9 @@ impl Ring {
         Some(start)
     }
 
-    /// A position at which a record of `blocks` blocks fits.
+    /// Returns the position for the next record of `blocks` blocks, if there is space.
     fn place(&self, blocks: u64) -> Option<u64> {
-        // In a ring with records, head equal to tail means full.
+        // If the ring has records, it is full when head and tail are equal.
         let wrapped = self.head < self.tail || (self.head == self.tail && !self.records.is_empty());
         let limit = if wrapped { self.tail } else { self.blocks };
         let can_wrap = !wrapped && blocks <= self.tail;
@@ -316,7 +319,7 @@ impl Ring {
         self.place(blocks).is_some() && self.place(blocks) == block
     }
 
-    /// Withdraws unwritten records, starting with this one.
+    /// Removes the records from this one on, which were not written.
     pub(super) fn withdraw(&mut self, sequence: u64) {
         debug_assert!(sequence <= self.next);
         while let Some(last) = self.records.back().filter(|last| last.sequence >= sequence) {
@@ -325,7 +328,7 @@ impl Ring {
         }
     }
 
-    /// Restarts at block 0 of another area, without records.
+    /// Restarts without records at block 0 of another area.
     pub(super) fn restart(&mut self) -> Start {
         self.records.clear();
         (self.tail, self.head) = (0, 0);
@@ -333,7 +336,7 @@ impl Ring {
     }
 
     pub(super) fn applied(&mut self, sequence: u64) {
-        // Sequences are consecutive.
+        // Sequences are consecutive, so the difference is the position.
         let first = self.records.front().map_or(sequence, |record| record.sequence);
         let place = usize::try_from(sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
         debug_assert!(place < self.records.len(), "a record is in the ring until it is applied");
@@ -342,18 +345,18 @@ impl Ring {
         }
     }
 
-    /// Whether the oldest record is applied, or there is none.
+    /// Whether the oldest record has been applied, or there is none.
     pub(super) fn can_free(&self) -> bool {
         self.records.front().is_none_or(|record| record.is_applied)
     }
 
-    /// Whether all records are applied.
+    /// Whether all records have been applied.
     pub(super) fn is_applied(&self) -> bool {
         self.records.iter().all(|record| record.is_applied)
     }
 
-    /// Where the ring can start once applied records are on stable storage: at the first record that is not
-    /// applied.
+    /// Returns where the ring can start once the applied records are on the members' stable storage: at the
+    /// first record that has not been applied.
     pub(super) fn next_start(&self) -> Start {
         match self.records.iter().find(|record| !record.is_applied) {
             Some(record) => Start { block: record.start, sequence: record.sequence },
@@ -373,7 +376,7 @@ impl Ring {
         }
     }
 
-    /// Whether more than half of the normally used part is in use.
+    /// Whether more than half of the normally used part contains records.
     pub(super) fn is_half_full(&self) -> bool {
         if self.records.is_empty() {
             return false;
@@ -510,7 +513,7 @@ mod tests {
             }
         }
         assert!(furthest <= 10, "{furthest}");
-        // If nothing is applied, the whole ring is used.
+        // As long as no record is applied, the whole ring is used.
         ring.begins(ring.next_start());
         let starts: Vec<_> = (0..300).map(|_| ring.take(3).expect("room").block).collect();
         assert!(starts.iter().any(|start| *start > 500));
@@ -541,7 +544,7 @@ mod tests {
                     ring.begins(begins);
                     used.retain(|(_, _, sequence)| *sequence >= begins.sequence);
                 }
-                // The reader looks where the last record ended, or at block 0.
+                // The reader expects the next record where the last one ended, or at block 0.
                 let mut at = begins.block;
                 for (block, length, _) in &used {
                     prop_assert!(*block == at || *block == 0);
