@@ -262,9 +262,9 @@ pub(crate) enum Reserved {
     Never,
     /// Allowed under persistent reservations, conflicts with RESERVE: TEST UNIT READY.
     Status,
-    /// Conflicts with an exclusive access reservation of others.
+    /// Conflicts with an exclusive access reservation of another nexus.
     Read,
-    /// Conflicts with any reservation of others.
+    /// Conflicts with any reservation of another nexus.
     Write,
     /// The command makes its own check: RESERVE, RELEASE, PERSISTENT RESERVE IN and OUT.
     Own,

@@ -183,7 +183,7 @@ struct Ended {
     reply: logical_unit::Reply,
     /// The memory that the command declares, including its data from and for the initiator.
     told: usize,
-    /// The memory that it uses.
+    /// The memory that the command uses.
     taken: usize,
 }
 

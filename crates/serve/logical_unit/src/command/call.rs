@@ -105,7 +105,7 @@ pub(crate) enum Exists {
 }
 
 impl Exists {
-    /// Whether the command exists on such a unit.
+    /// Whether the command exists on a unit with these traits.
     pub(crate) fn on(self, traits: UnitTraits) -> bool {
         match self {
             Exists::Always => true,

@@ -18,7 +18,7 @@ pub(crate) struct Request {
 
 /// The context in which a parameter list is interpreted.
 pub(crate) struct ListContext<'a> {
-    /// The nexus that sent it.
+    /// The nexus that sent the list.
     pub(crate) by: &'a NexusName,
     /// All attached I_T nexuses: a TransportID without ISID, or a relative port, identifies some of them.
     pub(crate) attached: &'a [NexusName],
