@@ -433,7 +433,7 @@ type SharedLogins = Rc<RefCell<Logins<Login>>>;
 /// Maximum total of the receive buffers of all cores, as a multiple N of the buffer of a single core. With
 /// many cores, the buffer of each core is still 1/N of that size.
 const BUFFERS_TOGETHER: usize = 4;
-/// Connections accepted in a row before other tasks run.
+/// Maximum number of connections accepted in a row before other tasks run.
 const BURST: u32 = 16;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 

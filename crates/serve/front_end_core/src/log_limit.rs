@@ -32,7 +32,7 @@ pub(crate) struct LeftOut {
 /// The log target of the audit, shown by default: logins with their user, rejected logins with the reason,
 /// ended sessions with the reason, and changes with their author.
 pub const AUDIT: &str = "audit";
-/// The counts restart after this time.
+/// The length of a window, after which the counts restart.
 pub const WINDOW: Duration = Duration::from_secs(10);
 /// Maximum number of lines about one address in a window: enough for every attempt of an initiator that
 /// retries every two seconds.

@@ -45,7 +45,7 @@ struct Outstanding {
     since: Instant,
     /// The request has been sent to the device; otherwise it waits for something else, such as a lock.
     is_asked: bool,
-    /// The reason for ending it early.
+    /// The reason for ending the request early.
     early: Option<Unserved>,
     waker: Option<Waker>,
 }
@@ -120,7 +120,7 @@ impl Requests {
     /// Whether the volume currently permits this access. Must be called under the lock of the blocks.
     ///
     /// # Errors
-    /// The first reason to deny it.
+    /// The first reason to deny the access.
     #[inline]
     pub fn permits(&self, access: Access) -> Result<(), Denied> {
         let generation = self.volume.generation();

@@ -41,7 +41,7 @@ pub(crate) trait Watcher: 'static {
 /// Polling interval. Polling is cheap: `volume` already records the results of requests of all front ends,
 /// and checking the size costs a stat(2).
 const LOOK: Duration = Duration::from_secs(1);
-/// Failures less than this apart belong to one episode.
+/// Failures that are less than this time apart belong to one episode.
 const QUIET: Duration = Duration::from_secs(5);
 
 /// Logs the failures of a volume while it is served, under its current name.

@@ -313,7 +313,7 @@ pub struct Traffic {
     pub read_bytes: u64,
     /// Bytes of blocks written by the host, without parameter data.
     pub written_bytes: u64,
-    /// How often its outstanding commands reached the maximum.
+    /// Number of times the host's outstanding commands reached the maximum.
     pub window_full: u64,
 }
 
