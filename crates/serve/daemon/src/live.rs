@@ -667,7 +667,7 @@ fn audit(outcome: &Result<Reloaded, Failure>, options: ReloadOptions, by: &str) 
 struct ToCut {
     name: VolumeName,
     bytes: Bytes,
-    /// The device at its original size.
+    /// The device, which still has its original size.
     device: Arc<dyn BlockDevice>,
     kept: Arc<UnitState>,
 }

@@ -180,7 +180,7 @@ pub trait Configured: Any + fmt::Debug + Send + Sync {
     /// The exports that hosts find, all of one type. A volume that no front end exports is not opened.
     fn exposed(&self) -> Vec<&dyn Exposed>;
 
-    /// The portals that its hosts connect to.
+    /// The portals to which the hosts of this front end connect.
     fn portals(&self) -> Vec<Portal>;
 
     /// A readable description of one of its portals.
@@ -430,7 +430,7 @@ impl Serving<'_> {
         self.units.get(name)
     }
 
-    /// The part that all front ends share.
+    /// The part of the configuration that all front ends share.
     pub(crate) fn of_server(&self) -> front_end_core::Config {
         let named = self.units.iter().map(|(name, unit)| (name.to_string(), Arc::clone(unit.volume())));
         front_end_core::Config {

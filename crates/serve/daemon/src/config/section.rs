@@ -121,7 +121,7 @@ impl<'a> Section<'a> {
         self.read(key, "a string", |value| parse(text(value)?))
     }
 
-    /// An array of such strings, if the key exists.
+    /// An array of strings that parse as `T`, if the key exists.
     pub fn list<T: FromStr<Err: Display>>(&self, key: &'static str) -> Option<Vec<T>> {
         self.list_by(key, str::parse)
     }

@@ -11,7 +11,7 @@ use volume::spec::{Spec, Time};
 /// A volume, and the names that it presents to initiators.
 #[derive(Clone, Debug)]
 pub struct Volume {
-    /// Its name, under which its identity is stored.
+    /// The name of the volume, under which its identity is stored.
     pub name: VolumeName,
     /// Its specification.
     pub spec: Spec,
@@ -19,7 +19,7 @@ pub struct Volume {
     pub uuid: Option<Uuid>,
     /// Names presented to initiators, instead of the names that are derived from the UUID.
     pub names: GivenNames,
-    /// The name under which its identity was stored before.
+    /// The previous name of the volume, under which its identity was stored.
     pub previous_name: Option<VolumeName>,
     /// The deadline of a device request.
     pub deadline: Duration,

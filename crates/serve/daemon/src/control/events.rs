@@ -112,7 +112,7 @@ pub enum Event {
         /// Human-readable reason.
         reason: String,
     },
-    /// Replaces events that this subscriber was too slow for.
+    /// Replaces events that were dropped because this subscriber was too slow.
     Missed {
         /// Number of missed events.
         events: u64,

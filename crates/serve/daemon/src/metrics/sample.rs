@@ -237,7 +237,7 @@ pub(crate) struct Reloads {
 pub(super) struct ReloadCounts {
     pub(super) succeeded: u64,
     pub(super) failed: u64,
-    /// Whether the latest one succeeded.
+    /// Whether the latest reload succeeded.
     pub(super) last_succeeded: bool,
     /// When the latest successful reload ended, or else when the server started, in seconds since 1970.
     pub(super) in_force_since: f64,
