@@ -1,7 +1,7 @@
 //! Chooses the next request by Iometer's rules, which [`crate::plan::Workload`] describes.
 //!
 //! ```text
-//!   line, by its share ─► random place, or end of the last request ─► round up to alignment ─► past the end: start
+//!   line, by its share ─► random place, or end of last request ─► align upwards ─► past the end: go to start
 //! ```
 
 use std::time::Duration;
