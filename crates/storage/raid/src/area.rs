@@ -1,4 +1,4 @@
-//! Blocks for a journal or a bitmap, with a copy on several members or on a separate device.
+//! The blocks of a journal or a bitmap, with copies on several members, or on a separate device.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::members::{Member, Members, certain_losses};
 /// A copy of the area of a journal or a bitmap.
 #[derive(Clone)]
 pub struct AreaCopy {
-    /// Exactly the blocks of the area.
+    /// A device that consists of the blocks of the area.
     pub device: Arc<dyn BlockDevice>,
-    /// The member that contains them, which fails with the area. `None` for a separate device.
+    /// The member that contains the area, and fails if the area does. `None` for a separate device.
     pub member: Option<usize>,
 }
 
-/// The copies that are in use. A write is durable on all of them; a copy that misses a write is never used
-/// again, because its member has failed.
+/// The copies that are in use. A write is durable once all of them have it. If a copy misses a write, its
+/// member has failed, so the copy is not used again.
 pub(crate) struct Area {
     geometry: Geometry,
     members: Arc<Members>,
@@ -27,7 +27,7 @@ pub(crate) struct Area {
 
 struct Copies {
     in_use: Vec<Copy>,
-    /// The members' copies, if the area is on a separate device: they stay empty until that device fails.
+    /// The members' copies, if the area is on a separate device. They stay empty until that device fails.
     reserve: Vec<Copy>,
 }
 
@@ -38,7 +38,7 @@ struct Copy {
 }
 
 impl Copy {
-    /// `None` if its member has failed.
+    /// Returns `None` if the member of the copy has failed.
     fn new(copy: &AreaCopy, members: &Members) -> Option<Copy> {
         let member = match copy.member {
             Some(index) => Some(members.present(index)?),
@@ -49,9 +49,9 @@ impl Copy {
 }
 
 impl Area {
-    /// The copies of members that have not failed; the length of the area is the length of the shortest copy.
-    /// If one is on a separate device, the members' copies are in reserve. `None` if there is no copy, or if
-    /// the block sizes differ.
+    /// Creates an area from the copies of members that have not failed. It is as long as the shortest copy.
+    /// If one copy is on a separate device, the members' copies are in reserve. Returns `None` if there is no
+    /// copy, or if the block sizes differ.
     pub(crate) fn new(copies: &[AreaCopy], members: Arc<Members>) -> Option<Area> {
         let in_use = |copy| Copy::new(copy, &members);
         let copies: Vec<Copy> = copies.iter().filter_map(in_use).collect();
@@ -80,7 +80,7 @@ impl Area {
         self.geometry.blocks.0
     }
 
-    /// Adds a copy whose content does not match the other copies yet. Its length and block size equal theirs.
+    /// Adds a copy whose content does not match the other copies yet. Its device must fit ([`Area::fits`]).
     pub(crate) fn add(&self, copy: &AreaCopy) {
         debug_assert!(self.fits(&*copy.device), "a copy is as long as the others");
         let mut copies = self.copies.lock();
@@ -107,7 +107,7 @@ impl Area {
         true
     }
 
-    /// Whether a device is long enough for a copy, and has blocks of the same size.
+    /// Whether a device is long enough for a copy, and has the same block size.
     pub(crate) fn fits(&self, device: &dyn BlockDevice) -> bool {
         let geometry = device.geometry();
         geometry.block_size == self.geometry.block_size && geometry.blocks >= self.geometry.blocks
@@ -118,8 +118,8 @@ impl Area {
         self.copies.lock().in_use.iter().map(|copy| Arc::clone(&copy.device)).collect()
     }
 
-    /// The devices of the copies whose members are in sync; of all copies if there is none. A member that was
-    /// missing has outdated content.
+    /// The devices of the copies whose members are in sync, or of all copies if there are none: a member that
+    /// was missing has outdated content.
     pub(crate) fn current_devices(&self) -> Vec<Arc<dyn BlockDevice>> {
         let states = self.members.states();
         let copies = self.copies.lock();
@@ -138,7 +138,7 @@ impl Area {
         &self.members
     }
 
-    /// Number of copies whose members are still in the set.
+    /// Number of copies whose members have not failed.
     pub(crate) fn copies(&self) -> usize {
         self.current().len()
     }
@@ -152,7 +152,7 @@ impl Area {
         let copies = self.current();
         let written = self.members.land(async {
             match &copies[..] {
-                // As on a separate device, there is no other copy to wait for.
+                // This is the usual case for a separate device: there is no other copy to wait for.
                 [only] => self.write_copy(only, extent, data).await,
                 copies => {
                     let written =
@@ -162,11 +162,11 @@ impl Area {
             }
         });
         let written = written.await;
-        // The members of the other copies have failed, and the failures are recorded.
+        // The members of copies without the write have failed, and the failures are recorded.
         if written? { Ok(()) } else { Err(DeviceError::NotReady) }
     }
 
-    /// Returns false if the copy's member has failed, which is recorded then.
+    /// Writes one copy. Returns false if the copy's member has failed; the failure is then recorded.
     async fn write_copy(&self, copy: &Copy, extent: Extent, data: &Slice) -> Result<bool, DeviceError> {
         let error = match write_certainly(&*copy.device, extent, data).await {
             Ok(()) => return Ok(true),
@@ -174,12 +174,12 @@ impl Area {
         };
         match &copy.member {
             Some(member) => self.members.write_failed(member, error).await.map(|()| false),
-            // The separate device may belong to another host now, together with the set.
+            // The separate device may now belong to another host, together with the set.
             None => self.members.note_ownership(error).and(Err(error)),
         }
     }
 
-    /// Drops the copies of failed members, and with them their devices.
+    /// Drops the copies of failed members, and so releases their devices.
     pub(crate) fn release_failed(&self) {
         self.current();
     }
@@ -195,8 +195,8 @@ impl Area {
 }
 
 /// Writes to stable storage. Earlier content of the area is already on stable storage, so only a loss of this
-/// write counts: a member that lost other writes, and that the set cannot do without, keeps its copy. Losses
-/// reported to an outstanding flush may include this write.
+/// write matters: if a member has lost other writes, and the set cannot run without it, its copy stays in
+/// use. A loss that is reported to a concurrent flush may include this write.
 async fn write_certainly(device: &dyn BlockDevice, extent: Extent, data: &Slice) -> Result<(), DeviceError> {
     let before = certain_losses(device).await?;
     device.write(extent, data.clone(), Durability::Stable).await?;

@@ -19,36 +19,36 @@ use crate::members::Members;
 use crate::merge::{WRITES_MAX, WaitingWrites};
 use crate::set::{Protection, Set};
 
-/// Protection against writes that a crash interrupts.
+/// The protection against inconsistency if a crash interrupts writes.
 #[derive(Clone)]
 pub enum ProtectionAreas {
-    /// RAID 5 and 6: a journal, in areas of one more member than the level can lose, or on a separate device.
-    /// With a separate device, areas on members are in reserve: the journal moves there if the device fails.
+    /// For RAID 5 and 6: a journal, on one member more than the level can lose, or on a separate device. With
+    /// a separate device, areas on members are in reserve, and the journal moves there if the device fails.
     Journal(Vec<AreaCopy>),
-    /// RAID 1 and 10, and RAID 5 and 6 without a journal: a write-intent bitmap.
+    /// For RAID 1 and 10, and for RAID 5 and 6 without a journal: a write-intent bitmap.
     Bitmap {
-        /// Its location, as for a journal.
+        /// The copies of the bitmap, located as for a journal.
         copies: Vec<AreaCopy>,
-        /// Stripes per bit.
+        /// Number of stripes per bit.
         region_stripes: u64,
     },
-    /// For RAID 0. At other levels, inconsistencies after a crash are not repaired.
+    /// No protection, for RAID 0. At other levels, inconsistencies after a crash are not repaired.
     Nothing,
 }
 
-/// Where the members come from.
+/// The previous use of the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// Members of a set that was in use: its journal is replayed, or its bitmap is read.
+    /// Members of a set that was in use. Its journal is replayed, or its bitmap is read.
     Existing,
-    /// Members of a set that was in use and whose journal is lost: nothing is replayed, and a new journal is
-    /// started. Parity may be inconsistent, and acknowledged writes that have not reached the members may be
-    /// lost. A set with a bitmap is assembled as [`Origin::Existing`].
+    /// Members of a set that was in use and whose journal is lost. Nothing is replayed, and a new journal is
+    /// started. Parity may be inconsistent, and acknowledged writes that have not reached the members are
+    /// lost. A set with a bitmap is assembled as for [`Origin::Existing`].
     WithoutJournal,
-    /// A new set of members with arbitrary content. With a bitmap the whole set is synchronised; with a
-    /// journal the states are [`MemberStates::of_new_set`].
+    /// A new set of members with arbitrary content. With a bitmap, the whole set is synchronised. With a
+    /// journal, the states must be [`MemberStates::of_new_set`].
     New,
-    /// A new set of members that read as zeros and are therefore consistent.
+    /// A new set of members that read as zeros, and so are consistent.
     NewOfZeros,
 }
 
@@ -57,9 +57,9 @@ pub enum Origin {
 pub enum Missed {
     /// All members were in sync when the set was last used, so they have missed nothing.
     Nothing,
-    /// The second bitmap records them: members being rebuilt have missed no other regions.
+    /// The second bitmap records the missed regions. Members that are being rebuilt have missed no others.
     Noted,
-    /// They are unknown: members are rebuilt completely.
+    /// The missed regions are unknown, so members are rebuilt completely.
     Unknown,
 }
 
@@ -67,7 +67,7 @@ pub enum Missed {
 pub struct Assembly {
     /// The layout, as it was when the set was created.
     pub layout: Layout,
-    /// The blocks for data of each member. `None` if it is missing.
+    /// The data area of each member; `None` for a missing member.
     pub members: Vec<Option<MemberDevice>>,
     /// The states recorded last.
     pub states: MemberStates,
@@ -75,32 +75,33 @@ pub struct Assembly {
     pub metadata: Arc<dyn MetadataStore>,
     /// The protection from the write hole.
     pub protection: ProtectionAreas,
-    /// Where the members come from.
+    /// The previous use of the members.
     pub origin: Origin,
-    /// A random number, different each time and unknown to users of the set.
+    /// A random number, which is different for each assembly and unknown to users of the set.
     pub nonce: u64,
-    /// Memory for buffers of outstanding stripes, in bytes. Regardless of the value, at least two stripes may
-    /// be outstanding.
+    /// Limit on the memory for buffers of outstanding stripes, in bytes. Whatever the value, at least two
+    /// stripes may be outstanding.
     pub memory_bytes: u64,
     /// Whether the regions that members not in sync have missed are known.
     pub missed: Missed,
-    /// Assemble even if data may be wrong because a member is missing and parity may be inconsistent.
+    /// Whether to assemble the set even if data may be wrong, because a member is missing and parity may be
+    /// inconsistent.
     pub accepts_wrong_data: bool,
-    /// Times reads.
+    /// The clock that measures the duration of reads.
     pub sleeper: Arc<dyn Sleeper>,
-    /// Runs writes, which continue when their requester is dropped.
+    /// Runs writes, which continue after their requests were dropped.
     pub spawner: Arc<dyn Spawner>,
 }
 
-/// Why a set was not assembled.
+/// The reason why a set was not assembled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum AssemblyError {
     /// The number of members or states differs from the layout.
     #[display("the set has {expected} members, but {given} were given")]
     MemberCount {
-        /// Number in the layout.
+        /// The number in the layout.
         expected: usize,
-        /// Number given.
+        /// The number given.
         given: usize,
     },
     /// A member has a different block size.
@@ -120,7 +121,7 @@ pub enum AssemblyError {
         member: usize,
         /// Its blocks.
         found: u64,
-        /// Blocks that the layout needs.
+        /// Number of blocks that the layout needs.
         needed: u64,
     },
     /// The progress of a rebuild is beyond the end of the set.
@@ -142,7 +143,7 @@ pub enum AssemblyError {
         /// Number of missing or incomplete members.
         lacking: usize,
     },
-    /// The level has no such protection.
+    /// The level does not support the protection.
     #[display("{level} has no {protection}: RAID 5 and 6 have a journal or a bitmap, RAID 1 and 10 a bitmap")]
     NoSuchProtection {
         /// The level.
@@ -150,7 +151,7 @@ pub enum AssemblyError {
         /// The protection given.
         protection: &'static str,
     },
-    /// Blocks have checksums, and nothing records where they may mismatch after a crash.
+    /// Blocks have checksums, but nothing records which blocks may not match them after a crash.
     #[display("{level} with checksums needs {}", checksums_need(*level))]
     UnprotectedChecksums {
         /// The level.
@@ -185,7 +186,7 @@ pub enum AssemblyError {
         /// The version of its format.
         version: u32,
     },
-    /// A member is missing, and its reconstructed data may be wrong.
+    /// A member is missing, and the data reconstructed for it may be wrong.
     #[display(
         "a member is missing, and after a crash parity may be inconsistent in {regions} regions: the data \
          reconstructed for the member there may be wrong"
@@ -214,7 +215,7 @@ fn checksums_need(level: Level) -> &'static str {
 }
 
 impl RaidDevice {
-    /// Assembles a set: replays its journal, or reads from its bitmap which regions may differ.
+    /// Assembles a set. Replays its journal, or reads from its bitmap which regions may be inconsistent.
     pub async fn assemble(assembly: Assembly) -> Result<RaidDevice, AssemblyError> {
         check_members(&assembly)?;
         let Assembly { layout, states, metadata, nonce, sleeper, spawner, origin, .. } = assembly;
@@ -303,7 +304,8 @@ fn check_members(assembly: &Assembly) -> Result<(), AssemblyError> {
     let level = layout.level();
     let has_sums = members.iter().flatten().any(|member| member.summed().is_some());
     match &assembly.protection {
-        // After a crash, only a journal or a bitmap identifies blocks that may mismatch their checksums.
+        // A bitmap does not protect checksums with parity: after a crash, blocks may not match their
+        // checksums, and could not be reconstructed.
         ProtectionAreas::Bitmap { .. } if has_sums && layout.has_parity() => {
             Err(AssemblyError::UnprotectedChecksums { level })
         }
@@ -323,15 +325,16 @@ fn profile(layout: &Layout, members: &[Option<MemberDevice>], protection: &Prote
     let all = |property: fn(&Profile) -> bool| profiles.iter().all(property);
     let any = |property: fn(&Profile) -> bool| profiles.iter().any(property);
     let granule = profiles.iter().map(|profile| profile.granularity.0).max().unwrap_or(1);
-    // Only whole stripes are cleared, so a member deallocates at least a strip, or a granule if that is longer.
+    // Only whole stripes are deallocated, so a member deallocates at least a strip, or a granule if that is
+    // longer.
     let stripes = granule.div_ceil(layout.strip_blocks());
     let has_journal = matches!(protection, ProtectionAreas::Journal(_));
     Profile {
         read_only: any(|profile| profile.read_only),
         thin: all(|profile| profile.thin),
         granularity: Blocks(layout.stripe_blocks().saturating_mul(stripes.max(1))),
-        // With a journal, acknowledged writes are on stable storage. Without a journal, a member without a
-        // cache may be replaced by one that has a cache.
+        // With a journal, acknowledged writes are on stable storage. Without a journal, a member that has no
+        // cache may be replaced later by one that has a cache.
         volatile_cache: !has_journal
             && (any(|profile| profile.volatile_cache)
                 || layout.level() != Level::Raid0 && any(|profile| profile.durable)),
@@ -342,13 +345,14 @@ fn profile(layout: &Layout, members: &[Option<MemberDevice>], protection: &Prote
     }
 }
 
-/// A strip, and the data of a stripe across all members, as in Linux's md. A mirror has no optimal transfer size.
+/// Returns the length of a strip, and of the data in a stripe across all members, as in Linux's md. A mirror
+/// has no optimal transfer size.
 fn optimal_transfer(layout: &Layout) -> Option<OptimalTransfer> {
     let strips = match (layout.level(), layout.members()) {
         (Level::Raid1, _) => return None,
         (Level::Raid5 | Level::Raid6, _) => layout.data_strips(),
         (Level::Raid10, members) if members.is_multiple_of(2) => members / 2,
-        // With an odd number, the copies of this many strips fill two rows.
+        // With an odd number of members, the copies of this many strips fill two rows.
         (Level::Raid0 | Level::Raid10, members) => members,
     };
     let strip = layout.strip_blocks();
@@ -394,13 +398,14 @@ async fn open_journal(
         set.members.flush().await?;
         set.members.settle_healed().await?;
     }
-    // Old records have a different key, so that they are not replayed again.
+    // Make the new key different from the old one, so that old records are not replayed again.
     let key = if nonce == key { nonce.wrapping_add(1) } else { nonce };
     let (members, operations) = (Arc::clone(&set.members), Arc::clone(&set.operations));
     Ok(Arc::new(Journal::begin(area, members, operations, generation, key).await?))
 }
 
-/// The reason in its journal or bitmap why a set that was in use could not be assembled. Nothing is written.
+/// Returns the reason in its journal or bitmap why a set that was in use could not be assembled. Writes
+/// nothing.
 pub async fn obstacle(
     layout: &Layout,
     states: &MemberStates,
@@ -432,19 +437,20 @@ pub async fn obstacle(
     }
 }
 
-/// The version of a journal written by a newer program, which can neither be replayed nor discarded here.
+/// Returns the version of a journal that a newer program has written, and that this program can neither
+/// replay nor discard.
 pub async fn newer_journal(copies: &[AreaCopy]) -> Option<u32> {
     Log::newer_version(&used_devices(copies)).await
 }
 
-/// The copies in use: the separate device, if there is one.
+/// Returns the copies in use: the separate device if there is one, otherwise those on members.
 fn used_devices(copies: &[AreaCopy]) -> Vec<Arc<dyn block::BlockDevice>> {
     let has_own = copies.iter().any(|copy| copy.member.is_none());
     let used = copies.iter().filter(|copy| copy.member.is_none() == has_own);
     used.map(|copy| Arc::clone(&copy.device)).collect()
 }
 
-/// Whether a copy of a journal can be replayed. An unreadable copy cannot.
+/// Whether there is a copy of the journal that can be replayed. An unreadable copy cannot.
 ///
 /// # Errors
 /// An unreadable copy may contain a journal, and no other copy can be replayed.
@@ -456,10 +462,11 @@ pub async fn has_journal(copies: &[AreaCopy]) -> Result<bool, DeviceError> {
     }
 }
 
-/// Minimum size of a journal, in blocks: space for two full-stripe writes.
+/// Returns the minimum size of a journal in blocks, which has space for two full-stripe writes.
 pub fn journal_blocks_min(layout: &Layout) -> u64 {
     let stripe = layout.strip_blocks() * layout.strips() as u64;
-    // Each write begins and ends once in a strip of data, and cuts the columns of parity twice; an entry has 12 bytes.
+    // Each write starts and ends once within a data strip, and each of these two positions splits the columns
+    // of parity. An entry has 12 bytes.
     let parts = 4 * layout.strips() as u64 + 8 * WRITES_MAX as u64;
     let list = (64 + 12 * parts) >> layout.block_size().shift();
     HEADERS + 2 * (stripe + list + 1)
@@ -496,14 +503,15 @@ async fn open_bitmap(
                 }
             };
             set.members.started().await?;
-            // An earlier run may have left writes in the cache of a member's server; this run would not
-            // detect their loss. They are flushed to stable storage before they are copied to other members.
+            // An earlier run may have left writes in the cache of a member's server, whose loss this run
+            // would not detect. So flush them to stable storage before they are copied to other members.
             set.members.flush().await?;
             intent.write_all().await?;
             match missed {
                 Missed::Noted if is_noted => set.members.rebuild_in_part(),
                 Missed::Noted => set.members.record_missed(false).await.map(drop)?,
-                // A missing member may return soon, while the next work on the set may take hours.
+                // Record this now: a missing member may return soon, while the next work on the set may take
+                // hours.
                 Missed::Nothing => intent.secure_missed().await?,
                 Missed::Unknown => {}
             }

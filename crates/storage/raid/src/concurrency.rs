@@ -1,9 +1,9 @@
-//! Exclusion of requests that share blocks, exact to a block.
+//! Mutual exclusion of requests for the same blocks, with block granularity.
 //!
-//! [`block::RangeLocks`] counts zones of a MiB, so that plain writes, which share them, cost no queue. Here every
-//! write excludes its blocks, and neighbours in one zone must not wait for each other: the list of
-//! outstanding requests is searched instead. It is short, since requests that need more than their own data
-//! are limited ([`block::Permits`]).
+//! [`block::RangeLocks`] counts requests per zone of 1 MiB, so that plain writes, which share zones, need no
+//! queue. In this crate, every write excludes others from its blocks, and writes to different blocks of a
+//! zone must not wait for each other. So the list of outstanding requests is searched instead. The list is
+//! short, because requests that need more than their own data are limited ([`block::Permits`]).
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -12,8 +12,8 @@ use std::task::{Context, Poll, Waker};
 
 use block::{DeviceError, Extent, Lock};
 
-/// Locks of extents, first come, first served: a lock is granted when it conflicts with no earlier lock that
-/// is still waiting or held.
+/// Locks of extents, which are granted in order of arrival: a lock is granted when it does not conflict with
+/// an earlier lock that is waiting or held.
 #[derive(Default)]
 pub(crate) struct ExtentLocks {
     state: Lock<Entries>,
@@ -22,7 +22,7 @@ pub(crate) struct ExtentLocks {
 #[derive(Default)]
 struct Entries {
     next: u64,
-    /// In the order of arrival.
+    /// Waiting and held locks, in the order of arrival.
     entries: Vec<Entry>,
 }
 
@@ -34,12 +34,12 @@ struct Entry {
 }
 
 impl ExtentLocks {
-    /// Waits until no other request holds a block of `extent`.
+    /// Locks `extent` exclusively. Waits until no other request holds one of its blocks.
     pub(crate) async fn exclude(self: &Arc<Self>, extent: Extent) -> Locked {
         self.take(extent, false).await
     }
 
-    /// Waits until no other request excludes a block of `extent`.
+    /// Locks `extent` together with other sharers. Waits until no other request excludes one of its blocks.
     pub(crate) async fn share(self: &Arc<Self>, extent: Extent) -> Locked {
         self.take(extent, true).await
     }
@@ -53,7 +53,7 @@ impl ExtentLocks {
             state.entries.push(Entry { ticket, extent, shared, waker: None });
             ticket
         };
-        // From here on dropping this future releases the entry.
+        // From here on, dropping this future removes the entry.
         let locked = Locked { locks: Arc::clone(self), ticket };
         poll_fn(|cx| self.poll(ticket, cx)).await;
         locked
@@ -92,7 +92,7 @@ impl Entry {
     }
 }
 
-/// A lock of an extent, until it is dropped.
+/// A lock of an extent, which is released when this is dropped.
 pub(crate) struct Locked {
     locks: Arc<ExtentLocks>,
     ticket: u64,
@@ -104,7 +104,7 @@ impl Drop for Locked {
     }
 }
 
-/// Runs requests concurrently; returns their results in request order.
+/// Runs requests concurrently. Returns their results in the order of the requests.
 pub(crate) async fn all<'a, T>(requests: impl IntoIterator<Item = impl Future<Output = T> + 'a>) -> Vec<T> {
     let mut pending: Vec<Pin<Box<dyn Future<Output = T> + 'a>>> = Vec::new();
     for request in requests {
@@ -125,14 +125,15 @@ pub(crate) async fn all<'a, T>(requests: impl IntoIterator<Item = impl Future<Ou
     results.into_iter().flatten().collect()
 }
 
-/// Like [`all`], but returns the first error, after all have ended.
+/// Like [`all`], but if requests fail, returns the first error after all have ended.
 pub(crate) async fn try_all<'a, T>(
     requests: impl IntoIterator<Item = impl Future<Output = Result<T, DeviceError>> + 'a>,
 ) -> Result<Vec<T>, DeviceError> {
     all(requests).await.into_iter().collect()
 }
 
-/// Runs up to `at_once` requests concurrently; returns the first error, after all have ended.
+/// Runs all requests, up to `at_once` of them concurrently. If requests fail, returns the first error after
+/// all started requests have ended.
 pub(crate) async fn windows<'a, I>(requests: I, at_once: usize) -> Result<(), DeviceError>
 where
     I: IntoIterator,

@@ -15,7 +15,7 @@ use crate::repair::{Progress, Scrubbed};
 use crate::set::{Protection, Set};
 use crate::sums::Summed;
 
-/// Maximum number of pieces of a request examined per allocation query.
+/// Maximum number of pieces that one allocation query examines.
 const PIECES_OF_ALLOCATION: usize = 64;
 
 /// A RAID set.
@@ -26,38 +26,40 @@ pub struct RaidDevice {
 /// The status of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// The states of its members.
+    /// The states of the members.
     pub states: MemberStates,
-    /// Requests are refused until the set is assembled again, for one of these reasons:
+    /// Whether requests are refused until the set is assembled again, for one of these reasons:
     ///
-    /// - data would have been wrong;
-    /// - a state was not recorded;
+    /// - data could be wrong;
+    /// - a state could not be recorded;
     /// - a change was dropped before it completed;
     /// - another host has taken over a member;
-    /// - it was closed or [retired](RaidDevice::retire).
+    /// - the set was closed or [retired](RaidDevice::retire).
     pub is_out_of_service: bool,
-    /// The first error of a member that the set cannot run without, with the member. A set with parity has
-    /// left service if a write failed or was lost. Otherwise the set continues.
+    /// The first member that has failed although the set cannot run without it, and its error. If a write
+    /// failed or was lost, a set with parity is out of service. Otherwise the set continues.
     pub stopped_by: Option<(usize, DeviceError)>,
-    /// Another host has taken over a member and may be running the set: nothing more may be written here.
+    /// Whether another host has taken over a member. It may be running the set, so this host must not write
+    /// to the members any more.
     pub is_taken_over: bool,
-    /// Copies of the journal in use, if the set has one. Without a copy, writes fail.
+    /// Number of copies of the journal in use, if the set has a journal. Without a copy, writes fail.
     pub journal_copies: Option<usize>,
-    /// The journal is on a separate device. If the device fails, the journal moves to the members.
+    /// Whether the journal is on a separate device. If the device fails, the journal moves to the members.
     pub is_journal_on_device: bool,
-    /// Checksum mismatches found by reads, per member, since the member joined this assembly. Where possible,
-    /// these blocks were reconstructed from the other members and rewritten.
+    /// Number of checksum mismatches that reads have found on each member since it joined this assembly.
+    /// Where possible, these blocks were reconstructed from the other members and rewritten.
     pub wrong_blocks: Vec<u64>,
-    /// Regions that members not in sync have missed, if the superblocks record them: a member that is not in
-    /// sync has missed only these.
+    /// Number of regions that members not in sync have missed. `None` if the superblocks do not record that
+    /// these members have missed no other regions.
     pub missed_regions: Option<u64>,
-    /// Regions that may be inconsistent after a crash or since the set was created, and await resynchronisation.
+    /// Number of regions that may be inconsistent, after a crash or since the set was created, and await
+    /// resynchronisation.
     pub unsynced_regions: u64,
-    /// Lost blocks per member: blocks that could not be reconstructed when the member was rebuilt or
-    /// synchronised. These blocks are read from the other members if this has become possible; otherwise they
-    /// are unreadable until they are written.
+    /// Number of lost blocks of each member: blocks that could not be reconstructed when the member was
+    /// rebuilt or synchronised. If this has become possible, these blocks are read from the other members;
+    /// otherwise they are unreadable until they are written.
     pub lost_blocks: Vec<u64>,
-    /// A rebuild or resync is waiting at a block for which the list of lost blocks has no free entry.
+    /// Whether a rebuild or resync is waiting at a block for which the list of lost blocks has no free entry.
     pub is_lost_list_full: bool,
 }
 
@@ -94,9 +96,9 @@ impl RaidDevice {
         }
     }
 
-    /// Marks a member failed at the user's request and releases its device. If the member returns, it is
-    /// rebuilt completely, even if it had already failed on its own. [`DeviceError::Unsupported`] if data
-    /// would be lost without it.
+    /// Marks a member failed at the user's request, and releases its device. If the member returns, it is
+    /// rebuilt completely, even if it had failed before this call. Returns [`DeviceError::Unsupported`] if
+    /// data would be lost without the member.
     pub fn fail(&self, member: usize) -> Pending<'_, ()> {
         Box::pin(async move {
             self.check_member(member)?;
@@ -111,9 +113,9 @@ impl RaidDevice {
         })
     }
 
-    /// Releases the device of a member that is not in sync: it is recorded as failed. The regions that it
-    /// misses stay recorded, so that the same device can be [added again](RaidDevice::readd).
-    /// [`DeviceError::Unsupported`] if the member is in sync.
+    /// Releases the device of a member that is not in sync, and records the member as failed. The record of
+    /// the regions that it has missed is kept, so that the same device can be [added
+    /// again](RaidDevice::readd). Returns [`DeviceError::Unsupported`] if the member is in sync.
     pub fn release(&self, member: usize) -> Pending<'_, ()> {
         Box::pin(async move {
             self.check_member(member)?;
@@ -125,20 +127,22 @@ impl RaidDevice {
         })
     }
 
-    /// The slot of a failed member, for [`RaidDevice::replace`] and [`RaidDevice::readd`]. Request it before
-    /// anything is recorded about the new device: a member that is [removed](RaidDevice::fail) between the
-    /// two calls stays removed. [`DeviceError::Unsupported`] if the member has not failed.
+    /// Returns the slot of a failed member, for [`RaidDevice::replace`] and [`RaidDevice::readd`]. Call this
+    /// before anything is recorded about the new device: if the member is [removed](RaidDevice::fail) after
+    /// this call, the slot does not accept the device. Returns [`DeviceError::Unsupported`] if the member has
+    /// not failed.
     pub fn vacancy(&self, member: usize) -> Result<Vacancy, DeviceError> {
         self.check_member(member)?;
         self.set.members.vacancy(member).ok_or(DeviceError::Unsupported)
     }
 
-    /// Replaces a failed member with a device; [`RaidDevice::rebuild_step`] rebuilds it. `area` is its copy
-    /// of the journal or bitmap, if it gets one; previous content is overwritten.
+    /// Replaces a failed member with a device, which [`RaidDevice::rebuild_step`] then rebuilds. `area` is
+    /// the member's copy of the journal or bitmap, if it is to have one. Its previous content is overwritten.
     ///
     /// Returns [`DeviceError::OutOfRange`] if the device or the area is too small. Returns
-    /// [`DeviceError::Unsupported`] if the block size differs, or if the member was taken out after its slot
-    /// became vacant. The same applies if only one of the device and the other members has checksums.
+    /// [`DeviceError::Unsupported`] if the block size is different, if the member was removed after the call
+    /// of [`RaidDevice::vacancy`], or if the device has checksums and the other members do not, or vice
+    /// versa.
     pub fn replace(
         &self,
         vacancy: Vacancy,
@@ -148,7 +152,7 @@ impl RaidDevice {
         self.put_in_place(vacancy, device.into(), area, false)
     }
 
-    /// Re-adds the device that had failed, which misses only regions of the second bitmap
+    /// Re-adds the device that had failed, and that has missed only regions in the second bitmap
     /// ([`Records::readd`](crate::disks::Records::readd)).
     pub fn readd(
         &self,
@@ -182,8 +186,9 @@ impl RaidDevice {
         })
     }
 
-    /// Rebuilds the next stripe of a member that was replaced; `None` once it is in sync. The progress is
-    /// recorded periodically, so that a rebuild resumes after a restart. One step at a time per member.
+    /// Rebuilds the next stripe of a member that was replaced. Returns `None` once the member is in sync. The
+    /// progress is recorded periodically, so that a rebuild resumes after a restart. The caller must run only
+    /// one step at a time per member.
     pub fn rebuild_step(&self, member: usize) -> Pending<'_, Option<Progress>> {
         Box::pin(async move {
             self.check_member(member)?;
@@ -191,14 +196,14 @@ impl RaidDevice {
         })
     }
 
-    /// Synchronises the next stripe that may be inconsistent after a crash; `None` if there is none. `done`
-    /// comes from the previous progress; it is 0 for the first call and after a region is finished.
+    /// Synchronises the next stripe that may be inconsistent after a crash. Returns `None` if there is none.
+    /// `done` is that of the previous progress; it is 0 for the first call and after a region is finished.
     pub fn synchronise_step(&self, done: u64) -> Pending<'_, Option<Progress>> {
         Box::pin(async move { self.run(|set| set.synchronise_step(done)).await })
     }
 
-    /// Makes [`RaidDevice::synchronise_step`] retry regions in which a stripe could not be synchronised
-    /// because of an unreadable sector: the sector may have been written since.
+    /// Makes [`RaidDevice::synchronise_step`] retry regions in which a stripe could not be synchronised, for
+    /// example because of an unreadable sector, which may have been written since.
     pub fn synchronise_again(&self) {
         self.set.synchronise_again();
     }
@@ -227,9 +232,10 @@ impl RaidDevice {
         })
     }
 
-    /// Grows the set to `layout`, in which only the members are longer. `devices` are the same members at
-    /// their new length. From [`Layout::free_from`] of the old layout they read as zeros, so that strips are
-    /// consistent. If blocks have checksums, those of new blocks are 0.
+    /// Grows the set to `layout`, which must differ from the current layout only in longer members. `devices`
+    /// are the same members at their new length. From the old layout's [`Layout::free_from`] on, they must
+    /// read as zeros, so that strips are consistent. If blocks have checksums, those of the new blocks must
+    /// be 0.
     ///
     /// Returns [`DeviceError::OutOfRange`] if a member, its checksums or the bitmap is too short, and
     /// [`DeviceError::Unsupported`] if the layout differs in anything else.
@@ -251,21 +257,22 @@ impl RaidDevice {
         self.set.members.summed(member).ok_or(DeviceError::NotReady)
     }
 
-    /// Retires a failed set before its members are assembled again: from now on no request starts that could
-    /// change a member. Requests that have started end before [`BlockDevice::quiesced`] resolves.
+    /// Retires a failed set before its members are assembled again. From now on, no request starts that could
+    /// change a member. [`BlockDevice::quiesced`] resolves only after all requests that have started have
+    /// ended.
     pub fn retire(&self) {
         self.set.members.leave_service();
         self.set.operations.end();
     }
 
-    /// Closes the set: once no request is outstanding, members are flushed, and the journal or bitmap is left
-    /// with no incomplete stripe. Later requests fail.
+    /// Closes the set. Once no request is outstanding, flushes the members, and leaves the journal or bitmap
+    /// without incomplete stripes. Later requests fail.
     pub fn close(&self) -> Pending<'_, ()> {
         Box::pin(async move { self.run(|set| set.close()).await })
     }
 
-    /// Reads and compares all strips of a stripe. With `repairs` it rewrites unreadable strips and makes the
-    /// others consistent; without, it writes nothing. Stripes are numbered from 0 to one below
+    /// Reads and compares all strips of a stripe. With `repairs`, rewrites unreadable strips and makes the
+    /// others consistent; otherwise writes nothing. Stripes are numbered from 0 to one below
     /// [`Layout::stripes`].
     pub fn scrub_step(&self, stripe: u64, repairs: bool) -> Pending<'_, Scrubbed> {
         Box::pin(async move {
@@ -276,9 +283,9 @@ impl RaidDevice {
         })
     }
 
-    /// Repairs a stripe of a set whose journal was discarded, like [`RaidDevice::scrub_step`]. A data block
-    /// that mismatches its checksum and cannot be reconstructed is accepted unchanged. Q of a degraded RAID 6
-    /// is also recomputed.
+    /// Repairs a stripe of a set whose journal was discarded, like [`RaidDevice::scrub_step`]. In addition, a
+    /// data block that does not match its checksum and cannot be reconstructed is accepted unchanged, and Q
+    /// of a degraded RAID 6 is recomputed.
     pub fn accept_step(&self, stripe: u64) -> Pending<'_, Scrubbed> {
         Box::pin(async move {
             if stripe >= self.layout().stripes() {
@@ -288,13 +295,13 @@ impl RaidDevice {
         })
     }
 
-    /// [`BlockDevice::read`] of a set that may be dropped during the read.
+    /// The same as [`BlockDevice::read`], for a set that may be dropped during the read.
     pub fn read_shared(&self, extent: Extent, buffer: Buffer) -> Pending<'static, Buffer> {
         let set = Arc::clone(&self.set);
         Box::pin(async move { set.read(extent, buffer).await })
     }
 
-    /// [`BlockDevice::write`] of a set that may be dropped during the write.
+    /// The same as [`BlockDevice::write`], for a set that may be dropped during the write.
     pub fn write_shared(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'static, ()> {
         let set = Arc::clone(&self.set);
         Box::pin(async move { set.write(extent, data, durability).await })
@@ -338,8 +345,8 @@ impl RaidDevice {
                         found.into_iter().map(shift).collect()
                     }
                     Err(error) => {
-                        // A failed allocation query alone does not fail a member. An unresponsive member
-                        // fails, so that later queries do not wait for it again.
+                        // A failed allocation query alone does not mark a member failed. But mark an
+                        // unresponsive member failed, so that later queries do not wait for it again.
                         if matches!(error, DeviceError::NotReady | DeviceError::TimedOut) {
                             let _ = set.members.fail(&member, Cause::Read(error)).await;
                         }
@@ -404,7 +411,8 @@ impl BlockDevice for RaidDevice {
         })
     }
 
-    /// Losses of members that the set cannot run without. Any other member fails instead.
+    /// Losses of members that the set cannot run without. Any other member that loses writes is marked failed
+    /// instead.
     fn losses(&self) -> Losses {
         self.set.members.losses()
     }
@@ -416,7 +424,7 @@ impl BlockDevice for RaidDevice {
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         Box::pin(async move {
             self.set.check_write(extent, None)?;
-            // Without thin members, deallocation has no effect.
+            // If no member is thin, deallocation has no effect.
             if self.set.profile.thin { self.set.clear(extent, true).await } else { Ok(()) }
         })
     }
@@ -437,7 +445,7 @@ impl BlockDevice for RaidDevice {
         Box::pin(async move {
             self.set.operations.quiesced().await;
             for member in self.set.members.all_present() {
-                // An error here is ignored: the member fails when it is next used.
+                // An error does not matter here, because the member fails when it is next used.
                 let _ = member.device.quiesced().await;
             }
             Ok(())

@@ -1,7 +1,9 @@
-//! The write-intent bitmap: regions in which the copies of a strip, or data and parity, may differ.
+//! The write-intent bitmap: the regions in which the copies of a strip, or data and parity, may be
+//! inconsistent.
 //!
-//! A region's bit reaches stable storage before the region's first write. After a crash, only regions whose
-//! bits are set are resynchronised. A bit is cleared some flushes after the last write.
+//! A region's bit reaches stable storage before the first write to the region. After a crash, only regions
+//! whose bits are set are resynchronised. A bit is cleared several flushes after the last write to its
+//! region.
 //!
 //! ```text
 //!   block of the bitmap     0  "LNRB"
@@ -12,10 +14,10 @@
 //!                          32  a bit for each region, the lowest first
 //! ```
 //!
-//! If the area is large enough, its second half has a second bitmap: the regions missed by members that are
-//! not in sync. It is written while there is such a member, and its block numbers continue from the first
-//! half. The superblock records whether the second bitmap is complete, and for members of which generation. A
-//! member that returns has missed only these regions.
+//! If the area is large enough, its second half contains a second bitmap: the regions that members which are
+//! not in sync have missed. It is written while there is such a member, and its block numbers continue those
+//! of the first half. The superblock records whether the second bitmap is complete, and for members of which
+//! generation. If such a member returns, it has missed only these regions.
 //!
 //! ```text
 //!   a member fails ──► tracking: missed = all bits of the first bitmap, and each region that is written from then on
@@ -23,12 +25,13 @@
 //!   all in sync ─────► the superblock no longer records it ──► no tracking
 //! ```
 //!
-//! For a missing member, the assembly does the work of a settle.
+//! If a member is missing at the assembly, the assembly does the same as settle.
 //!
-//! Bits of the first bitmap are not cleared between a failure and the start of tracking, so that no missed
+//! Between a failure and the start of tracking, no bits of the first bitmap are cleared, so that no missed
 //! region is forgotten.
 //!
-//! Numbers are little endian. If a block is torn or has another region size, all its regions may differ.
+//! Numbers are little endian. If a block is torn or has a different region size, all of its regions count as
+//! inconsistent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -45,32 +48,32 @@ use crate::lost::Ranges;
 const MAGIC: &[u8; 4] = b"LNRB";
 const VERSION: u32 = 1;
 const FIXED_BYTES: usize = 32;
-/// Maximum number of stripe ranges kept in memory as synchronised ahead of the rest of their regions. Other
-/// stripes are compared at each read.
+/// Maximum number of ranges of stripes that are known, in memory, to be synchronised although the rest of
+/// their region is not. Beyond this limit, stripes are compared again at each read.
 const SYNCED_MAX: usize = 64 << 10;
-/// A region is clean if it was not written during this number of flushes. A region written more often keeps
-/// its bit; clearing and setting it each time would cost a write.
+/// A region's bit is cleared if the region was not written during this number of flushes. A region that is
+/// written more often keeps its bit, because clearing and setting it again costs writes of the bitmap.
 const IDLE_FLUSHES: u64 = 8;
 
 pub(crate) struct Intent {
     area: Area,
     region_stripes: u64,
     stripes: AtomicU64,
-    /// Locks by block of the bitmap: one write at a time.
+    /// Locks by block of the bitmap, so that there is one write of a block at a time.
     writing: Arc<ExtentLocks>,
     state: Lock<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Regions that may differ because of outstanding or recent writes.
+    /// Regions that may be inconsistent because of outstanding or recent writes.
     regions: BTreeMap<u64, Region>,
-    /// Regions that may differ since before the assembly.
+    /// Regions that may have been inconsistent since before the assembly.
     unsynced: BTreeSet<u64>,
-    /// Synchronised stripes of those regions.
+    /// Stripes in these regions that have been synchronised.
     synced: Ranges,
-    /// Unsynchronised regions that could not be synchronised completely: they keep their bits and wait for a
-    /// change.
+    /// Regions that could not be synchronised completely. They keep their bits, and are retried after a
+    /// change of members.
     stuck: BTreeSet<u64>,
     /// Number of flushes started.
     flushes: u64,
@@ -83,37 +86,37 @@ struct State {
 #[derive(Default)]
 struct Missed {
     is_tracking: bool,
-    /// Earlier missed regions are unknown, or there is no space to record them: nothing is recorded until all
-    /// members are in sync.
+    /// Whether nothing is recorded until all members are in sync, because earlier missed regions are unknown
+    /// or there is no space to record them.
     is_unknown: bool,
     regions: BTreeSet<u64>,
-    /// Regions whose bits are on stable storage, whatever the result of an outstanding write of their block.
+    /// Regions whose bits are on stable storage, even if an outstanding write of their block fails.
     on_disk: BTreeSet<u64>,
-    /// The superblock records that all of them are on stable storage, or is about to.
+    /// Whether the superblock is about to record, or records, that all bits are on stable storage.
     is_noting: bool,
     is_noted: bool,
 }
 
 impl Missed {
-    /// Nothing is recorded until all members are in sync.
+    /// Stops recording until all members are in sync.
     fn cannot_be_recorded(&mut self) {
         (self.is_unknown, self.is_noting, self.is_noted) = (true, false, false);
     }
 }
 
-/// Lock for changes of the superblock's record of the second bitmap.
+/// The lock for changes of the superblock's record of the second bitmap.
 const NOTING: Extent = Extent { lba: Lba(u64::MAX - 1), blocks: Blocks(1) };
 
 #[derive(Default)]
 struct Region {
     writes: u64,
     is_on_disk: bool,
-    /// Number of flushes started when the last write ended.
+    /// Number of flushes that had started when the last write ended.
     last: u64,
 }
 
 impl Intent {
-    /// The bitmap in `area`; see [`Intent::fits`].
+    /// Creates the bitmap in `area`, which must be large enough ([`Intent::fits`]).
     pub(crate) fn new(area: Area, region_stripes: u64, stripes: u64) -> Intent {
         debug_assert!(region_stripes > 0);
         Intent {
@@ -125,7 +128,7 @@ impl Intent {
         }
     }
 
-    /// Blocks that the bitmap needs.
+    /// Number of blocks that the bitmap needs.
     pub(crate) fn blocks_needed(block_bytes: usize, region_stripes: u64, stripes: u64) -> u64 {
         stripes.div_ceil(region_stripes).div_ceil(bits(block_bytes))
     }
@@ -138,7 +141,7 @@ impl Intent {
         self.stripes().div_ceil(self.region_stripes)
     }
 
-    /// Extends the bitmap to `stripes` stripes; the new ones are consistent.
+    /// Extends the bitmap to `stripes` stripes. The new stripes must be consistent.
     pub(crate) fn grow(&self, stripes: u64) -> Result<(), DeviceError> {
         let needed = Intent::blocks_needed(self.area.block_bytes(), self.region_stripes, stripes);
         if self.area.blocks() < needed {
@@ -147,7 +150,8 @@ impl Intent {
         let mut state = self.state.lock();
         debug_assert!(stripes >= self.stripes(), "a set only grows");
         self.stripes.store(stripes, Ordering::Release);
-        // The first bitmap needs the blocks of the second one: nothing is recorded until all members are in sync.
+        // The first bitmap now needs the blocks of the second one, so stop recording until all members are in
+        // sync.
         if !self.has_second() && state.missed.is_tracking {
             state.missed.cannot_be_recorded();
         }
@@ -158,7 +162,7 @@ impl Intent {
         bits(self.area.block_bytes())
     }
 
-    /// Writes a new bitmap, in which all regions may differ, or none.
+    /// Writes a new bitmap, in which all regions or no regions may be inconsistent.
     pub(crate) async fn format(&self, all_differ: bool) -> Result<(), DeviceError> {
         if all_differ {
             self.state.lock().unsynced = (0..self.regions()).collect();
@@ -166,7 +170,7 @@ impl Intent {
         self.write_all().await
     }
 
-    /// Reads the bitmap from before the assembly. Nothing is written.
+    /// Reads the bitmap from before the assembly. Writes nothing.
     pub(crate) async fn load(&self) {
         let (devices, stripes) = (self.area.current_devices(), self.stripes());
         let found = load(&devices, 0, self.region_stripes, stripes).await;
@@ -181,7 +185,7 @@ impl Intent {
         self.write_all_missed().await
     }
 
-    /// Adds the copy of a replaced member; resolves once it is equivalent to the others.
+    /// Adds the copy of a replaced member. Resolves once the copy is equivalent to the others.
     pub(crate) async fn join(&self, copy: &AreaCopy) -> Result<(), DeviceError> {
         self.area.add(copy);
         for block in 0..self.regions().div_ceil(self.bits()) {
@@ -196,7 +200,7 @@ impl Intent {
         &self.area
     }
 
-    /// Regions that may differ since before the assembly.
+    /// Number of regions that may have been inconsistent since before the assembly.
     pub(crate) fn unsynced(&self) -> u64 {
         self.state.lock().unsynced.len() as u64
     }
@@ -211,13 +215,13 @@ impl Intent {
         Some(start..(start + self.region_stripes).min(self.stripes()))
     }
 
-    /// Whether the stripe may differ since before the assembly.
+    /// Whether the stripe may have been inconsistent since before the assembly.
     pub(crate) fn is_unsynced(&self, stripe: u64) -> bool {
         let state = self.state.lock();
         state.unsynced.contains(&(stripe / self.region_stripes)) && !state.synced.contains(stripe)
     }
 
-    /// Records that the stripe is synchronised; others in its region may not be.
+    /// Records that the stripe is synchronised, although others in its region may not be.
     pub(crate) fn synchronised_one(&self, stripe: u64) {
         let mut state = self.state.lock();
         if state.synced.len() < SYNCED_MAX && state.unsynced.contains(&(stripe / self.region_stripes)) {
@@ -237,13 +241,14 @@ impl Intent {
         (entry.is_on_disk, entry.last) = (true, last);
     }
 
-    /// Sets aside the region starting at this stripe: one of its stripes cannot be synchronised at present.
+    /// Sets the region that starts at this stripe aside, because one of its stripes cannot be synchronised at
+    /// present.
     pub(crate) fn set_aside(&self, stripe: u64) {
         debug_assert!(stripe.is_multiple_of(self.region_stripes), "the first of its region");
         self.state.lock().stuck.insert(stripe / self.region_stripes);
     }
 
-    /// Retries stuck regions after a change of members.
+    /// Makes stuck regions be retried. Called after a change of members.
     pub(crate) fn try_again(&self) {
         self.state.lock().stuck.clear();
     }
@@ -253,7 +258,7 @@ impl Intent {
         self.region_stripes - stripe % self.region_stripes
     }
 
-    /// Marks these stripes as being written; resolves once the mark is on stable storage.
+    /// Marks these stripes as being written. Resolves once the mark is on stable storage.
     pub(crate) async fn begin(self: &Arc<Self>, stripes: RangeInclusive<u64>) -> Result<Marked, DeviceError> {
         let regions = stripes.start() / self.region_stripes..=stripes.end() / self.region_stripes;
         let (mut missing, mut missed) = (Vec::new(), Vec::new());
@@ -307,8 +312,8 @@ impl Intent {
         self.regions().div_ceil(self.bits()) <= self.half()
     }
 
-    /// Starts to track what a member misses that has failed since the last call. Writes that it did not have
-    /// on stable storage still have their bits set.
+    /// Starts to track missed regions if a member has failed since the last call. The first bitmap still
+    /// marks all writes that the member did not have on stable storage.
     fn track(&self, state: &mut State) {
         if !state.missed.is_tracking && self.area.members().is_one_lacking() {
             let regions = state.regions.keys().chain(&state.unsynced).copied().collect();
@@ -316,15 +321,15 @@ impl Intent {
         }
     }
 
-    /// Assumes that members not in sync may have missed any region.
+    /// Records that members not in sync may have missed any region.
     pub(crate) fn miss_all(&self) {
         let regions = (0..self.regions()).collect();
         self.state.lock().missed =
             Missed { is_tracking: true, is_unknown: true, regions, ..Missed::default() };
     }
 
-    /// Reads which regions members missed before the assembly. Call it after [`Intent::load`]. Returns false
-    /// if there is no second bitmap.
+    /// Reads which regions members had missed before the assembly. Call this after [`Intent::load`]. Returns
+    /// false if there is no second bitmap.
     pub(crate) async fn load_missed(&self) -> bool {
         if !self.has_second() {
             self.miss_all();
@@ -339,27 +344,29 @@ impl Intent {
         true
     }
 
-    /// Number of regions missed by members not in sync, if the superblocks record them.
+    /// Number of regions that members not in sync have missed, if the superblocks record that there are no
+    /// others.
     pub(crate) fn missed_regions(&self) -> Option<u64> {
         let state = self.state.lock();
         state.missed.is_noted.then_some(state.missed.regions.len() as u64)
     }
 
-    /// Whether a member that is not in sync may have missed writes to this stripe's region.
+    /// Whether members that are not in sync may have missed writes to this stripe's region.
     pub(crate) fn has_missed(&self, stripe: u64) -> bool {
         let mut state = self.state.lock();
         self.track(&mut state);
         !state.missed.is_tracking || state.missed.regions.contains(&(stripe / self.region_stripes))
     }
 
-    /// Records missed regions in the superblock while a member is not in sync, and withdraws the record once
-    /// all are.
+    /// While a member is not in sync, makes the superblock record that the second bitmap is complete. Once
+    /// all are in sync, removes this record.
     pub(crate) async fn secure_missed(&self) -> Result<(), DeviceError> {
         if !self.has_to_record(self.area.members().is_one_lacking()) {
             return Ok(());
         }
         let _turn = self.writing.exclude(NOTING).await;
-        // While this call waited, a member may have failed, come into sync, or been removed manually.
+        // While this call waited for the lock, a member may have failed, come into sync, or been removed
+        // manually.
         let is_lacking = self.area.members().is_one_lacking();
         if !self.has_to_record(is_lacking) {
             return Ok(());
@@ -369,7 +376,7 @@ impl Intent {
             let mut state = self.state.lock();
             match self.area.members().is_one_lacking() {
                 false => state.missed = Missed::default(),
-                // A member has failed in the meantime. It has missed only regions that were tracked.
+                // A member has failed meanwhile. It has missed only regions that were tracked.
                 true => (state.missed.is_noting, state.missed.is_noted) = (false, false),
             }
             return Ok(());
@@ -378,13 +385,13 @@ impl Intent {
             self.state.lock().missed.is_noting = true;
             self.write_all_missed().await?;
         }
-        // The record of a failure shows since when its member has missed writes.
+        // First record the failure, because this shows since when the member has missed writes.
         self.area.members().recorded().await?;
-        // Repeated each time: if all members were in sync in between, the superblock no longer has the
+        // Repeat this each time: if all members were in sync in between, the superblock no longer has the
         // record.
         let is_noted = self.area.members().record_missed(true).await?;
         let mut state = self.state.lock();
-        // A member may have been replaced in the meantime.
+        // A member may have been replaced meanwhile.
         match is_noted && !state.missed.is_unknown {
             true => state.missed.is_noted = true,
             false => state.missed.cannot_be_recorded(),
@@ -392,7 +399,8 @@ impl Intent {
         Ok(())
     }
 
-    /// Whether the record in the superblock may have to change. `is_lacking`: a member is not in sync.
+    /// Whether the record in the superblock may have to change. `is_lacking` is whether a member is not in
+    /// sync.
     fn has_to_record(&self, is_lacking: bool) -> bool {
         let mut state = self.state.lock();
         self.track(&mut state);
@@ -400,7 +408,8 @@ impl Intent {
         state.missed.is_tracking && !(is_lacking && cannot_tell)
     }
 
-    /// Discards the missed regions: a member that was taken out manually is rebuilt completely if it returns.
+    /// Discards the missed regions, so that a member that was removed manually is rebuilt completely if it
+    /// returns.
     pub(crate) async fn forget_missed(&self) -> Result<(), DeviceError> {
         let _turn = self.writing.exclude(NOTING).await;
         self.area.members().record_missed(false).await?;
@@ -419,8 +428,9 @@ impl Intent {
         Ok(())
     }
 
-    /// Writes a block of the second bitmap. Its content is tracked by block number, not by member: while it
-    /// is written, all members may come into sync and another one may fail.
+    /// Writes a block of the second bitmap. While it is being written, all members may come into sync, and
+    /// another one may fail. So the regions that reach stable storage are tracked for each block, not for
+    /// each member.
     async fn write_missed(&self, block: u64) -> Result<(), DeviceError> {
         if !self.has_second() {
             return Ok(());
@@ -441,14 +451,14 @@ impl Intent {
         Ok(())
     }
 
-    /// Notes the start of a flush. Returns the number to pass to [`Intent::flushed`].
+    /// Records the start of a flush. Returns the number to pass to [`Intent::flushed`].
     pub(crate) fn flush_begins(&self) -> u64 {
         let mut state = self.state.lock();
         state.flushes += 1;
         state.flushes
     }
 
-    /// Called after a flush of the members: clears the bits of idle regions, in one block.
+    /// Called after a flush of the members. Clears the bits of idle regions in one block of the bitmap.
     pub(crate) async fn flushed(&self, flush: u64) {
         let is_idle = |region: &Region| region.writes == 0 && region.last + IDLE_FLUSHES <= flush;
         let block = {
@@ -465,18 +475,19 @@ impl Intent {
             debug_assert!(flush <= state.flushes, "flushes only grow");
             state.regions.retain(|number, region| number / self.bits() != block || !is_idle(region));
         }
-        // If it cannot be written, the bits stay set, which is safe.
+        // If the block cannot be written, the bits stay set, which is safe.
         let _ = self.write(block).await;
     }
 
-    /// Number of writes started so far, and whether a noted region has no outstanding write.
+    /// Returns the number of writes started so far, and whether there is a marked region without an
+    /// outstanding write.
     pub(crate) fn activity(&self) -> (u64, bool) {
         let state = self.state.lock();
         (state.begun, state.regions.values().any(|region| region.writes == 0))
     }
 
-    /// Called after this flush of the members: unless a write has started since `begun`, clears the bits of
-    /// all regions that the flush covers. A write that ended after the flush had started may not be covered.
+    /// Called after this flush of the members. Unless a write has started since `begun`, clears the bits of
+    /// all regions that the flush covers. A flush may not cover writes that ended after it had started.
     pub(crate) async fn settled(&self, begun: u64, flush: u64) {
         for block in 0..self.regions().div_ceil(self.bits()) {
             let _turn = self.writing.exclude(Extent::new(block, 1)).await;
@@ -498,7 +509,7 @@ impl Intent {
         }
     }
 
-    /// Writes a block with the bits of all noted regions.
+    /// Writes a block of the first bitmap, with the bits of all regions that may be inconsistent.
     async fn write(&self, block: u64) -> Result<(), DeviceError> {
         let numbers: Vec<u64> = {
             let state = self.state.lock();
@@ -537,13 +548,13 @@ impl Intent {
     }
 }
 
-/// Number of regions that may differ in a set that is not assembled.
+/// Returns the number of regions that may be inconsistent in a set that is not assembled.
 pub(crate) async fn noted(devices: &[Arc<dyn BlockDevice>], region_stripes: u64, stripes: u64) -> u64 {
     load(devices, 0, region_stripes.max(1), stripes).await.len() as u64
 }
 
-/// The regions set in a bitmap that starts at block `from`, read from any copy; all regions of a block that
-/// no copy has.
+/// Returns the regions that are set in the bitmap starting at block `from`. Each block is read from any copy;
+/// if no copy has it, all regions of the block are returned.
 async fn load(
     devices: &[Arc<dyn BlockDevice>],
     from: u64,
@@ -571,7 +582,7 @@ async fn load(
     all
 }
 
-/// The bits of a bitmap block; `None` if the block is invalid.
+/// Decodes the bits of a block of the bitmap. Returns `None` if the block is invalid.
 fn decode(bytes: &[u8], block: u64, region_stripes: u64) -> Option<Vec<u64>> {
     let right = bytes.get(..4)? == MAGIC
         && bytes.get(4..8)? == crc32_iscsi(bytes.get(8..)?).to_le_bytes()
@@ -583,12 +594,12 @@ fn decode(bytes: &[u8], block: u64, region_stripes: u64) -> Option<Vec<u64>> {
     right.then(|| (0..bits).filter(is_set).collect())
 }
 
-/// Regions in a block of the bitmap.
+/// Number of regions in a block of the bitmap.
 fn bits(block_bytes: usize) -> u64 {
     (block_bytes - FIXED_BYTES) as u64 * 8
 }
 
-/// An outstanding write.
+/// An outstanding write, whose regions are marked.
 pub(crate) struct Marked {
     intent: Arc<Intent>,
     regions: RangeInclusive<u64>,

@@ -1,8 +1,8 @@
-//! Where a block of a set lies on its members. Pure arithmetic.
+//! The layout of a set: the location of its blocks on its members.
 //!
-//! A *strip* is a run of blocks on one member; a *stripe* is the strips that depend on each other: the blocks
-//! of one row in RAID 5 and 6, the copies of one strip in RAID 0, 1 and 10. All strips of a set have one
-//! size.
+//! A *strip* is a range of consecutive blocks on one member. A *stripe* consists of strips that depend on
+//! each other: the strips of one row in RAID 5 and 6, and the copies of one strip in RAID 0, 1 and 10. All
+//! strips of a set have the same size.
 //!
 //! ```text
 //!   RAID 5, 4 members (left-symmetric)     RAID 10, 4 members        RAID 10, 3 members
@@ -13,34 +13,34 @@
 //! ```
 //!
 //! RAID 6 is like RAID 5, with Q after P. Both have the layout that Linux calls left-symmetric; RAID 10 has
-//! its layout `near=2`. RAID 0 has one copy, RAID 1 one copy on each member.
+//! Linux's layout `near=2`. RAID 0 has one copy of each strip, and RAID 1 has a copy on each member.
 
 use block::{BlockSize, Blocks, Extent};
 use derive_more::{Display, Error};
 
-/// Maximum number of members of a set: Q has 255 different factors.
+/// Maximum number of members of a set, because Q has 255 different factors.
 pub const MEMBERS_MAX: usize = 255;
-/// A strip is at least this long: a page.
+/// Minimum length of a strip: a page.
 const STRIP_BYTES_MIN: u64 = 4 << 10;
-/// A strip is at most this long.
+/// Maximum length of a strip.
 const STRIP_BYTES_MAX: u64 = 1 << 20;
 
 /// The redundancy scheme of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display)]
 pub enum Level {
-    /// Striped, not redundant.
+    /// Striped, without redundancy.
     #[display("RAID 0")]
     Raid0,
     /// A copy on each member.
     #[display("RAID 1")]
     Raid1,
-    /// One strip of each stripe is parity: the set survives the failure of one member.
+    /// One strip of each stripe is parity, so the set survives the failure of one member.
     #[display("RAID 5")]
     Raid5,
-    /// Two strips of each stripe are parity: any two members may fail.
+    /// Two strips of each stripe are parity, so the set survives the failure of any two members.
     #[display("RAID 6")]
     Raid6,
-    /// Striped, two copies of each strip on adjacent members.
+    /// Striped, with two copies of each strip on adjacent members.
     #[display("RAID 10")]
     Raid10,
 }
@@ -55,7 +55,7 @@ impl Level {
         }
     }
 
-    /// Parity strips in a stripe.
+    /// Number of parity strips in a stripe.
     pub fn parity_strips(self) -> usize {
         match self {
             Level::Raid0 | Level::Raid1 | Level::Raid10 => 0,
@@ -65,7 +65,7 @@ impl Level {
     }
 }
 
-/// Why a layout is invalid.
+/// The reason why a layout is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum BadLayout {
     /// Too few members.
@@ -96,7 +96,7 @@ pub enum BadLayout {
         /// The members' block size.
         block_bytes: u32,
     },
-    /// A member has no space for a strip.
+    /// The smallest member has no space for a strip.
     #[display(
         "the smallest member has {bytes} bytes for data, which is less than one strip of {strip_bytes}"
     )]
@@ -106,7 +106,7 @@ pub enum BadLayout {
         /// The strip size.
         strip_bytes: u64,
     },
-    /// More blocks than can be addressed.
+    /// The set would have more blocks than can be addressed.
     #[display("the set would have more than 2^63 bytes")]
     TooLarge,
 }
@@ -117,13 +117,13 @@ pub struct Layout {
     level: Level,
     members: usize,
     block_size: BlockSize,
-    /// Blocks of a strip.
+    /// Number of blocks in a strip.
     strip: u64,
-    /// Strips of a member.
+    /// Number of strips of a member.
     rows: u64,
 }
 
-/// A strip on its member.
+/// The location of a strip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strip {
     /// The index of the member.
@@ -137,18 +137,18 @@ pub struct Strip {
 pub struct Piece {
     /// The stripe.
     pub stripe: u64,
-    /// Which data strip of the stripe: always 0 without parity.
+    /// The index of the data strip in the stripe, which is always 0 without parity.
     pub strip: usize,
-    /// The first block, from the start of the strip.
+    /// The first block, counted from the start of the strip.
     pub column: u64,
     /// Number of blocks.
     pub blocks: u64,
-    /// Where the piece starts in the request, in blocks.
+    /// The position of the piece in the request, in blocks.
     pub offset: u64,
 }
 
 impl Layout {
-    /// The layout of a set of `members`, the smallest of which has `member_blocks` blocks for data.
+    /// Creates the layout of a set of `members`, the smallest of which has `member_blocks` blocks for data.
     pub fn new(
         level: Level,
         members: usize,
@@ -174,7 +174,7 @@ impl Layout {
             let bytes = member_blocks.0 << block_size.shift();
             return Err(BadLayout::MemberTooSmall { bytes, strip_bytes });
         }
-        // Every address below is then at most the number of bytes of all members, which fits.
+        // Every address below is then at most the total size of all members in bytes, which fits.
         let all = u128::from(rows) * u128::from(strip_bytes) * members as u128;
         if all > 1 << 63 {
             return Err(BadLayout::TooLarge);
@@ -197,7 +197,7 @@ impl Layout {
         self.block_size
     }
 
-    /// Blocks of a strip.
+    /// Number of blocks in a strip.
     pub fn strip_blocks(&self) -> u64 {
         self.strip
     }
@@ -207,12 +207,12 @@ impl Layout {
         self.level.parity_strips() > 0
     }
 
-    /// Strips of a stripe that hold data: 1 without parity.
+    /// Number of data strips in a stripe; 1 without parity.
     pub fn data_strips(&self) -> usize {
         if self.has_parity() { self.members - self.level.parity_strips() } else { 1 }
     }
 
-    /// Strips of a stripe: the data strips, then P, then Q; or the copies.
+    /// Number of strips in a stripe: the data strips, then P, then Q; or the copies.
     pub fn strips(&self) -> usize {
         match self.level {
             Level::Raid0 => 1,
@@ -226,7 +226,7 @@ impl Layout {
         if self.has_parity() { self.rows } else { self.rows * self.members as u64 / self.strips() as u64 }
     }
 
-    /// Blocks of data in a stripe.
+    /// Number of data blocks in a stripe.
     pub fn stripe_blocks(&self) -> u64 {
         self.strip * self.data_strips() as u64
     }
@@ -236,22 +236,22 @@ impl Layout {
         Blocks(self.stripes() * self.stripe_blocks())
     }
 
-    /// Blocks for data that every member must have.
+    /// Number of blocks for data that every member must have.
     pub fn member_blocks(&self) -> Blocks {
         Blocks(self.rows * self.strip)
     }
 
-    /// The same layout with `rows` strips per member.
+    /// Returns the same layout with `rows` strips per member.
     pub(crate) fn with_rows(self, rows: u64) -> Layout {
         Layout { rows, ..self }
     }
 
-    /// Strips of a member.
+    /// Number of strips of a member.
     pub(crate) fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// The first block of a member after its last strip in use.
+    /// Returns the first block of a member after its last strip in use.
     pub fn free_from(&self, member: usize) -> u64 {
         let (used, members) = (self.stripes() * self.strips() as u64, self.members as u64);
         let row = match self.has_parity() {
@@ -261,12 +261,12 @@ impl Layout {
         row * self.strip
     }
 
-    /// The blocks of the set in a stripe.
+    /// Returns the blocks of the set that are in this stripe.
     pub fn stripe_extent(&self, stripe: u64) -> Extent {
         Extent::new(stripe * self.stripe_blocks(), self.stripe_blocks())
     }
 
-    /// Where strip `strip` of a stripe lies; in the order of [`Layout::strips`].
+    /// Returns the location of strip number `strip` of a stripe, in the order of [`Layout::strips`].
     pub fn strip(&self, stripe: u64, strip: usize) -> Strip {
         debug_assert!(strip < self.strips(), "a strip of the stripe");
         let members = self.members as u64;
@@ -275,20 +275,20 @@ impl Layout {
             return Strip { member: (position % members) as usize, lba: position / members * self.strip };
         }
         let p = members - 1 - stripe % members;
-        // From P on: P, Q, data.
+        // Positions from the member with P on: P, Q, then the data strips.
         let parity = self.level.parity_strips();
         let data = self.data_strips();
         let from_p = if strip < data { strip + parity } else { strip - data };
         Strip { member: ((p + from_p as u64) % members) as usize, lba: stripe * self.strip }
     }
 
-    /// The strip of a stripe that a member has, if it has one.
+    /// Returns the index of the strip that a member has in a stripe, if it has one.
     pub fn strip_of(&self, stripe: u64, member: usize) -> Option<usize> {
         debug_assert!(member < self.members);
         (0..self.strips()).find(|strip| self.strip(stripe, *strip).member == member)
     }
 
-    /// The pieces of `extent`, which lies within the set, in order.
+    /// Returns the pieces of `extent`, which must lie within the set, in order.
     pub fn pieces(&self, extent: Extent) -> impl Iterator<Item = Piece> + use<> {
         let (strip, data) = (self.strip, self.data_strips() as u64);
         debug_assert!(extent.lba.0.checked_add(extent.blocks.0).is_some(), "an extent of the set");
@@ -311,7 +311,7 @@ impl Layout {
         if self.has_parity() {
             return (0..self.members).filter(|member| lacks(*member)).count() <= self.level.parity_strips();
         }
-        // The placement of copies repeats after as many strips as there are members.
+        // The placement of copies repeats after as many stripes as there are members.
         (0..self.members as u64)
             .all(|stripe| (0..self.strips()).any(|copy| !lacks(self.strip(stripe, copy).member)))
     }
@@ -327,7 +327,7 @@ mod tests {
         Layout::new(level, members, 4096, BlockSize::B512, Blocks(rows * 8)).expect("a layout")
     }
 
-    /// The members' strips as in the drawing above: data by number, parity by letter.
+    /// Draws the members' strips as in the module's comment: numbers for data, letters for parity.
     fn drawn(layout: Layout, rows: u64) -> String {
         let mut table = vec![vec![String::new(); layout.members()]; rows as usize];
         for stripe in 0..layout.stripes() {

@@ -1,8 +1,8 @@
 //! RAID 0, 1, 5, 6 and 10: a block device over block devices.
 //!
-//! A member is any [`block::BlockDevice`]: memory, a file, a remote LUN, another RAID set. This crate does
-//! not depend on a network, files or a clock; where it must wait or continue without its requester, it uses a
-//! [`block::Sleeper`] and a [`block::Spawner`].
+//! A member can be any [`block::BlockDevice`]: memory, a file, a remote LUN or another RAID set. This crate
+//! does not depend on a network, files or a clock. To wait, it uses a [`block::Sleeper`]; to continue
+//! operations whose requests were dropped, a [`block::Spawner`].
 //!
 //! ```text
 //!   request ──► pieces, by Layout ──► lock ──► plan: what to read ──► journal, or bitmap ──► members
@@ -14,14 +14,14 @@
 //! - [`Level`] and [`Layout`]: where a block lies
 //! - [`MemberState`] and [`MetadataStore`]: which members may be read, and how this is recorded
 //! - [`Assembly`] and [`RaidDevice`]: the set
-//! - [`superblock`] - a member's record of its set
-//! - [`choose`] - which disks are a set
-//! - [`disks`] - from disks to an [`Assembly`] and back
+//! - [`superblock`]: the record of a set on its members
+//! - [`choose`]: which disks form a set
+//! - [`disks`]: the parts of disks that form an [`Assembly`], and writing their superblocks
 //!
-//! Inside:
+//! Internal modules:
 //!
 //! - `plan` and [`parity`]: pure functions
-//! - `journal` and `intent`: the write hole
+//! - `journal` and `intent`: protection from the write hole
 //! - `members`: the consequences of a failure
 //! - `lost`: blocks that cannot be reconstructed
 //! - `sums`: detection of silent corruption

@@ -1,4 +1,4 @@
-//! Which members are current, and the store that records it.
+//! The states of members, and the store that records them.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::sums::Summed;
 /// The strips of a member.
 #[derive(Clone)]
 pub enum MemberDevice {
-    /// Reads are trusted.
+    /// A device without checksums, whose reads are trusted.
     Plain(Arc<dyn BlockDevice>),
-    /// Reads are compared with their checksums.
+    /// A device with checksums, with which reads are compared.
     Summed(Arc<Summed>),
 }
 
@@ -49,14 +49,15 @@ impl From<Arc<Summed>> for MemberDevice {
 /// The state of a member's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberState {
-    /// All of its data.
+    /// The member has all of its data.
     InSync,
-    /// The data of the stripes before this one; the others are being rebuilt, and are neither read nor written.
+    /// The member has its data in the first `done` stripes. The others are still to be rebuilt, and are
+    /// neither read nor written.
     Rebuilding {
         /// Number of stripes that are in sync, from the start of the set.
         done: u64,
     },
-    /// Missing, or it missed a write: it is not read until it is rebuilt.
+    /// The member is missing, or has missed a write. It is not read until it is rebuilt.
     Failed,
 }
 
@@ -74,57 +75,59 @@ impl MemberState {
 /// The states of all members, by their index in the set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStates {
-    /// One for each member.
+    /// The state of each member.
     pub members: Vec<MemberState>,
-    /// Blocks that members do not have, although their state implies it.
+    /// Blocks that members do not have, although their states imply that they do.
     pub lost: LostBlocks,
 }
 
 impl MemberStates {
-    /// All `members` in sync.
+    /// Creates states in which all `members` are in sync.
     pub fn in_sync(members: usize) -> MemberStates {
         MemberStates { members: vec![MemberState::InSync; members], lost: LostBlocks::default() }
     }
 
-    /// Which members are not in sync, for [`crate::Layout::survives`].
+    /// Returns which members are not in sync, for [`crate::Layout::survives`].
     pub fn lacking(&self) -> Vec<bool> {
         self.members.iter().map(|state| *state != MemberState::InSync).collect()
     }
 }
 
-/// Stores the states of the members across restarts.
+/// A store that preserves the states of the members across restarts.
 ///
-/// A set records that a member has failed before it acknowledges the first write that the member missed. After
-/// a restart the set must be assembled with the states recorded last, so that a stale member is not read.
+/// A set records that a member has failed before it acknowledges the first write that the member has missed.
+/// After a restart, the set must be assembled with the states recorded last, so that a stale member is not
+/// read.
 pub trait MetadataStore: Send + Sync {
-    /// Resolves once `states` are on stable storage, on enough members that every later assembly finds them.
-    /// An error takes the set out of service. Calls are made in order and do not overlap.
+    /// Records `states`. Resolves once they are on stable storage, on enough members that every later
+    /// assembly finds them. An error takes the set out of service. Calls are made in order and do not
+    /// overlap.
     fn record(&self, states: &MemberStates) -> Pending<'_, ()>;
 
-    /// Like `record`, but called once per assembly: after all checks have passed and before anything is
-    /// written, or for a new set, once its journal or bitmap exists. After that, a missing member counts as
-    /// failed.
+    /// Like `record`, but called once per assembly. For an existing set, it is called after all checks have
+    /// passed and before anything is written; for a new set, when its journal or bitmap exists. After that, a
+    /// missing member counts as failed.
     fn start(&self, states: &MemberStates) -> Pending<'_, ()> {
         self.record(states)
     }
 
-    /// Records whether the second bitmap, which is on stable storage, has all regions that members not in sync have missed since they
-    /// failed. Later records repeat this. Returns whether it is now recorded: false if it is unknown when
-    /// they failed.
+    /// Records whether the second bitmap, which is on stable storage, contains all regions that members not
+    /// in sync have missed since they failed. Later records repeat this. Returns the recorded value, which is
+    /// false if it is unknown when the members failed.
     fn missed_is_noted(&self, is_noted: bool) -> Pending<'_, bool>;
 
     /// Records that the journal is now on the members, and that its separate device no longer belongs to the
-    /// set. Resolves once this is on stable storage, as for states. If a store cannot record it, the journal
-    /// does not move.
+    /// set. Resolves once this is on stable storage, as for states. If a store cannot record this, the
+    /// journal does not move.
     fn journal_on_members(&self) -> Pending<'_, ()> {
         Box::pin(std::future::ready(Err(block::DeviceError::Unsupported)))
     }
 }
 
 impl MemberStates {
-    /// The states of a new set whose members have arbitrary content. With parity, one member per parity strip
-    /// is rebuilt from the others, which makes all parity consistent. RAID 1 and 10 start with a write-intent
-    /// bitmap in which every region may differ.
+    /// Returns the states of a new set whose members have arbitrary content. With parity, one member per
+    /// parity strip is rebuilt from the others, which makes all stripes consistent. RAID 1 and 10 start with
+    /// a write-intent bitmap that marks every region.
     pub fn of_new_set(layout: &Layout) -> MemberStates {
         let mut states = MemberStates::in_sync(layout.members());
         let rebuilt = layout.level().parity_strips();

@@ -1,8 +1,8 @@
-//! Merges queued writes of one stripe.
+//! Merges queued writes to the same stripe.
 //!
-//! A sequential writer with several requests outstanding sends the strips of a stripe one by one. The write
-//! that gets the stripe lock also executes the writes queued behind it: together they form a full-stripe
-//! write, which needs no reads.
+//! A sequential writer with several outstanding requests sends the strips of a stripe one by one. The write
+//! that gets the stripe lock also executes the writes that are queued behind it. Together they may form a
+//! full-stripe write, which needs no reads.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use block::{Buffer, DeviceError, Durability, Lock, Slice};
 
-/// A write of adjacent blocks of one stripe with parity.
+/// A write to adjacent blocks of one stripe with parity.
 #[derive(Clone)]
 pub(crate) struct StripeWrite {
     pub(crate) stripe: u64,
@@ -19,7 +19,7 @@ pub(crate) struct StripeWrite {
     pub(crate) data: Slice,
 }
 
-/// Maximum number of writes to merge: together they must fit in one journal record.
+/// Maximum number of writes to merge. Together they must fit in one journal record.
 pub(crate) const WRITES_MAX: usize = 32;
 
 /// Writes that wait for the locks of their stripes.
@@ -37,7 +37,7 @@ struct Entry {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Waiting,
-    /// Another write took it, and is outstanding or was dropped.
+    /// Another write has taken this one, and is outstanding or was dropped.
     Taken,
     Done(Result<(), DeviceError>),
 }
@@ -63,15 +63,15 @@ pub(crate) struct Waiting<'a> {
 
 /// Merged writes. Their data does not overlap, and no two are adjacent.
 pub(crate) struct Batch {
-    /// Ordered by block.
+    /// The writes, ordered by block.
     pub(crate) writes: Vec<StripeWrite>,
     pub(crate) durability: Durability,
     outcomes: Vec<Arc<Lock<Outcome>>>,
 }
 
 impl Waiting<'_> {
-    /// Called with the stripe locked: returns this write merged with others, or its result if another write
-    /// took it.
+    /// Called when the stripe has been locked. Returns this write merged with others, or the result of this
+    /// write if another one has executed it.
     pub(crate) fn take(self, block_bytes: usize) -> Result<Batch, Result<(), DeviceError>> {
         match *self.outcome.lock() {
             Outcome::Waiting => {}
@@ -118,7 +118,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Batch {
-    /// Completes all of its writes.
+    /// Completes all writes of the batch with this result.
     pub(crate) fn end(self, result: Result<(), DeviceError>) {
         self.outcomes.into_iter().for_each(|outcome| *outcome.lock() = Outcome::Done(result));
     }

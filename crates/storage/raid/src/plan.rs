@@ -1,7 +1,8 @@
-//! Plans the reads before a write to a stripe with parity, and computes the new parity. Pure.
+//! Plans the reads before a write to a stripe with parity, and computes the new parity. This module does no
+//! I/O.
 //!
-//! A write of adjacent blocks covers different strips in different columns. So its columns are cut into at
-//! most three segments; within a segment the same strips are written from end to end:
+//! A write of adjacent blocks covers different strips in different columns. So its columns are divided into
+//! at most three segments. In all columns of a segment, the same strips are written:
 //!
 //! ```text
 //!              strip 0   strip 1   strip 2   parity
@@ -10,9 +11,9 @@
 //!           3  xxxxxxx   xxxxxxx               0, 1
 //! ```
 //!
-//! For each segment, the cheapest method is used that the missing strips allow: no reads (all data is new),
-//! reconstruct-write (the other data is read), read-modify-write (the old data and parity are read), or
-//! reconstruction of missing strips from all the others.
+//! For each segment, the cheapest method is used that is possible with the missing strips: no reads (if all
+//! data is new), reconstruct-write (the other data is read), read-modify-write (the old data and parity are
+//! read), or reconstruction of missing strips from all the others.
 
 use std::ops::Range;
 
@@ -23,14 +24,14 @@ use crate::parity::{add_to_q, recover_data_and_data, recover_data_by_q, syndrome
 /// Columns of a stripe in which the same data strips are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Segment {
-    /// In blocks from the start of each strip.
+    /// The columns, in blocks from the start of each strip.
     pub(crate) columns: Range<u64>,
-    /// The data strips, in order.
+    /// The data strips that are written, in order.
     pub(crate) written: Vec<usize>,
 }
 
-/// The segments of some writes; blocks are counted from the start of the stripe's data. The ranges are not
-/// empty, do not overlap and are not adjacent, so each strip of a segment belongs to one write.
+/// Returns the segments of some writes, whose blocks are counted from the start of the stripe's data. The
+/// ranges must not be empty, overlap or be adjacent, so that each strip of a segment belongs to one write.
 pub(crate) fn segments(writes: &[Range<u64>], strip: u64, data: usize) -> Vec<Segment> {
     debug_assert!(writes.iter().all(|blocks| !blocks.is_empty() && blocks.end <= strip * data as u64));
     let ends = writes.iter().flat_map(|blocks| [blocks.start % strip, (blocks.end - 1) % strip + 1]);
@@ -54,7 +55,7 @@ pub(crate) fn segments(writes: &[Range<u64>], strip: u64, data: usize) -> Vec<Se
     segments
 }
 
-/// How parity is computed.
+/// The method for computing parity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     /// From all data of the stripe, new and old.
@@ -67,24 +68,24 @@ pub(crate) enum Method {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) method: Method,
-    /// Strips of the stripe: data, P, Q.
+    /// The strips to read, as indices in the order data, P, Q.
     pub(crate) reads: Vec<usize>,
 }
 
 /// The strips of a stripe with parity, some of which may be missing.
 #[derive(Clone, Debug)]
 pub(crate) struct Stripe {
-    /// Data strips.
+    /// Number of data strips.
     pub(crate) data: usize,
-    /// By strip: a member has it, so it is written.
+    /// For each strip, whether a member has it, so that it is written.
     pub(crate) held: Vec<bool>,
-    /// By strip: it can be read. Only held strips can.
+    /// For each strip, whether it can be read. Only strips that are held can be readable.
     pub(crate) readable: Vec<bool>,
 }
 
 impl Stripe {
-    /// The cheapest plan for a write of the data strips `written`; `None` if too many strips are missing.
-    /// Parity that may be wrong is recomputed rather than modified, if possible.
+    /// Returns the cheapest plan for a write to the data strips `written`; `None` if too many strips are
+    /// missing. If parity may be wrong, it is recomputed instead of modified where possible.
     pub(crate) fn write(&self, written: &[usize], parity_is_right: bool) -> Option<Plan> {
         self.debug_check();
         debug_assert!(written.iter().all(|strip| *strip < self.data), "only data are written");
@@ -112,7 +113,7 @@ impl Stripe {
         debug_assert!(self.held.iter().zip(&self.readable).all(|(held, readable)| *held || !readable));
     }
 
-    /// The strips from which all data can be obtained; `None` if too many are missing.
+    /// Returns the strips from which all data can be obtained; `None` if too many are missing.
     pub(crate) fn recovery(&self) -> Option<Vec<usize>> {
         self.debug_check();
         let readable = |strips: Range<usize>| strips.filter(|strip| self.readable[*strip]);
@@ -123,8 +124,9 @@ impl Stripe {
     }
 }
 
-/// Reconstructs missing data strips from those that [`Stripe::recovery`] names. `strips` are the strips of a
-/// stripe: data, P, Q, all `length` bytes long. Returns false, and changes nothing, if too many are missing.
+/// Reconstructs missing data strips from those that [`Stripe::recovery`] returns. `strips` contains the
+/// strips of a stripe in the order data, P, Q, each with `length` bytes. If too many are missing, returns
+/// false and changes nothing.
 pub(crate) fn recover(strips: &mut [Option<Buffer>], data: usize, length: usize) -> bool {
     let lacking: Vec<usize> = (0..data).filter(|strip| strips[*strip].is_none()).collect();
     let copy =
@@ -162,7 +164,7 @@ pub(crate) fn recover(strips: &mut [Option<Buffer>], data: usize, length: usize)
     }
 }
 
-/// P, and Q if there are two parity strips, of a stripe's data.
+/// Computes P, and Q if there are two parity strips, of a stripe's data.
 pub(crate) fn parity_of(data: &[&[u8]], parity: usize, length: usize) -> Vec<Buffer> {
     debug_assert!((1..=2).contains(&parity), "P, or P and Q");
     debug_assert!(data.iter().all(|strip| strip.len() == length), "strips have one length");
@@ -219,13 +221,13 @@ mod tests {
 
     #[test]
     fn a_degraded_write_keeps_what_lacks() {
-        // The written strip is missing: parity must represent it, so the others are read.
+        // The written strip is missing. Parity must represent it, so the others are read.
         assert_eq!(plan(4, 1, &[1], 1..2), (Method::Reconstruct, vec![0, 2, 3]));
-        // Another strip is missing: old parity includes it.
+        // Another strip is missing. Old parity represents it, so parity is modified.
         assert_eq!(plan(4, 1, &[3], 0..3), (Method::Modify, vec![0, 1, 2, 4]));
-        // The parity strip is missing: nothing to update.
+        // The parity strip is missing, so there is nothing to update.
         assert_eq!(plan(4, 1, &[4], 0..1), (Method::Modify, vec![]));
-        // A written strip and another one are missing: everything is reconstructed.
+        // A written strip and another one are missing, so all data is reconstructed.
         assert_eq!(plan(4, 2, &[1, 3], 1..2), (Method::Reconstruct, vec![0, 2, 4, 5]));
         assert_eq!(stripe(4, 1, &[1, 3]).write(&[1], true), None);
     }
@@ -246,7 +248,7 @@ mod tests {
         };
         assert_eq!(plan(&[], &[1]), (Method::Reconstruct, vec![0, 2, 3]));
         assert_eq!(plan(&[1], &[1]), (Method::Reconstruct, vec![0, 2, 3]));
-        // The missing member's data is defined by old parity, right or wrong.
+        // Old parity, whether right or wrong, determines the data of the missing member.
         assert_eq!(plan(&[3], &[1]), (Method::Modify, vec![1, 4]));
         assert_eq!(plan(&[4], &[1]), (Method::Modify, vec![]));
     }

@@ -1,4 +1,4 @@
-//! State shared by all requests to a set, and reads of the strips of a stripe with parity.
+//! The state that all requests to a set share, and access to the strips of a stripe.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,27 +18,27 @@ use crate::members::{Members, Unread, Vacancy};
 use crate::merge::WaitingWrites;
 use crate::plan::{Plan, Stripe, parity_of};
 
-/// Blocks of a new area erased by one write.
+/// Number of blocks of a new area that one write erases.
 const ERASED_BLOCKS: u64 = 256;
 
 pub(crate) struct Set {
     pub(crate) layout: Layout,
-    /// The geometry at assembly; see [`Set::geometry`].
+    /// The geometry at assembly. For the current one, see [`Set::geometry`].
     pub(crate) geometry: Geometry,
     pub(crate) profile: Profile,
-    /// Blocks have checksums.
+    /// Whether blocks have checksums.
     pub(crate) has_sums: bool,
     pub(crate) members: Arc<Members>,
-    /// Locks by blocks of the set. A computation with a stripe excludes, or shares, the whole stripe.
+    /// Locks by blocks of the set. A computation with a whole stripe excludes or shares the stripe.
     pub(crate) locks: Arc<ExtentLocks>,
     pub(crate) waiting_writes: WaitingWrites,
-    /// Operations that have buffers for strips.
+    /// Limits the number of operations that have buffers for strips.
     pub(crate) permits: Arc<Permits>,
     pub(crate) operations: Arc<Operations>,
     pub(crate) protection: Protection,
 }
 
-/// Protection against writes that a crash interrupts.
+/// The protection against inconsistency if a crash interrupts writes.
 pub(crate) enum Protection {
     Journal(Arc<Journal>),
     Intent(Arc<Intent>),
@@ -46,7 +46,7 @@ pub(crate) enum Protection {
 }
 
 impl Protection {
-    /// The area of the journal or bitmap.
+    /// The area of the journal or bitmap, if there is one.
     pub(crate) fn area(&self) -> Option<&Area> {
         match self {
             Protection::Journal(journal) => Some(journal.area()),
@@ -59,7 +59,7 @@ impl Protection {
 /// Blocks, and for each whether it matches its checksum.
 pub(crate) type Judged = (Buffer, Vec<bool>);
 
-/// A write that is protected until it is finished.
+/// A write that is protected until [`Protected::finish`].
 pub(crate) enum Protected {
     Recorded(Recorded),
     Marked(Marked),
@@ -67,7 +67,8 @@ pub(crate) enum Protected {
 }
 
 impl Protected {
-    /// Ends the protection: the members have the write, or have failed and that is recorded.
+    /// Ends the protection of a write. Each member must have the write, or have failed, and the failure must
+    /// be recorded.
     pub(crate) fn finish(self) {
         match self {
             Protected::Recorded(recorded) => recorded.applied(),
@@ -77,8 +78,8 @@ impl Protected {
     }
 }
 
-/// Chooses among the errors of several members: a block is considered lost only if it is unreadable solely
-/// because of medium errors.
+/// Chooses among the errors of several members. The result is a medium error only if all are medium errors,
+/// because only then a block counts as lost.
 pub(crate) fn graver(known: Option<DeviceError>, new: DeviceError) -> DeviceError {
     match known {
         Some(known) if !matches!(known, DeviceError::Unreadable(_)) => known,
@@ -86,19 +87,20 @@ pub(crate) fn graver(known: Option<DeviceError>, new: DeviceError) -> DeviceErro
     }
 }
 
-/// Splits some columns of a stripe in two, to narrow down unreadable blocks; `None` for a single column.
+/// Splits columns of a stripe into two halves, to narrow down unreadable blocks. Returns `None` for a single
+/// column.
 pub(crate) fn halves(columns: &Range<u64>) -> Option<[Range<u64>; 2]> {
     debug_assert!(!columns.is_empty());
     let middle = columns.start + (columns.end - columns.start) / 2;
     (columns.end - columns.start > 1).then_some([columns.start..middle, middle..columns.end])
 }
 
-/// The strips of some columns of a stripe, read according to a plan.
+/// The strips of some columns of a stripe, as read according to a plan.
 pub(crate) struct Gathered {
     pub(crate) plan: Plan,
-    /// The strips read: data, P, Q.
+    /// The strips that were read: data, P, Q.
     pub(crate) strips: Vec<Option<Buffer>>,
-    /// Strips that members have and that are unreadable.
+    /// Strips that are unreadable although members have them.
     pub(crate) bad: Vec<usize>,
 }
 
@@ -107,7 +109,7 @@ impl Set {
         (blocks << self.geometry.block_size.shift()) as usize
     }
 
-    /// The geometry at its current size.
+    /// The geometry at the current size of the set.
     pub(crate) fn geometry(&self) -> Geometry {
         Geometry { blocks: self.members.layout().blocks(), ..self.geometry }
     }
@@ -127,7 +129,7 @@ impl Set {
         if self.profile.read_only { Err(DeviceError::ReadOnly) } else { Ok(()) }
     }
 
-    /// Location of columns of a strip: the member, and its blocks.
+    /// Returns the location of columns of a strip: the member, and the blocks there.
     pub(crate) fn place(&self, stripe: u64, strip: usize, columns: &Range<u64>) -> (usize, Extent) {
         debug_assert!(
             columns.start <= columns.end && columns.end <= self.layout.strip_blocks(),
@@ -141,14 +143,15 @@ impl Set {
         self.members.holds(self.layout.strip(stripe, strip).member, stripe)
     }
 
-    /// Whether the copies of a stripe, or its data and parity, may differ since before the assembly.
+    /// Whether the copies of a stripe, or its data and parity, may have been inconsistent since before the
+    /// assembly.
     pub(crate) fn is_unsynced(&self, stripe: u64) -> bool {
         matches!(&self.protection, Protection::Intent(intent) if intent.is_unsynced(stripe))
     }
 
-    /// Reads the strips that `plan` requires for some columns. If strips turn out to be unreadable, they are
-    /// treated as missing, and `plan` is called again; the strips `bad` are already known to be unreadable,
-    /// with this error. The caller has locked the stripe.
+    /// Reads the strips that `plan` requires for some columns. If strips turn out to be unreadable, they
+    /// count as missing, and `plan` is called again. The strips in `bad` are already known to be unreadable,
+    /// with this error. The caller must have locked the stripe.
     pub(crate) async fn gather(
         &self,
         stripe: u64,
@@ -197,7 +200,8 @@ impl Set {
         self.members.read(member, stripe, extent, buffer).await
     }
 
-    /// Reads columns of a strip even if blocks mismatch their checksums; returns for each whether it matches.
+    /// Reads columns of a strip even if blocks do not match their checksums. Returns for each block whether
+    /// it matches.
     pub(crate) async fn judge_strip(
         &self,
         stripe: u64,
@@ -222,7 +226,7 @@ impl Set {
         self.members.write(member, stripe, extent, data, durability).await
     }
 
-    /// Protects a write; resolves once the members may be written.
+    /// Protects a write, and resolves once the members may be written.
     pub(crate) async fn protect(&self, change: &Arc<Change>) -> Result<Protected, DeviceError> {
         match &self.protection {
             Protection::Journal(journal) => journal.record(Arc::clone(change)).await.map(Protected::Recorded),
@@ -231,7 +235,7 @@ impl Set {
         }
     }
 
-    /// Writes parts of a stripe to the members that hold them.
+    /// Writes parts of a stripe to the members that have the strips.
     pub(crate) async fn write_parts(
         &self,
         stripe: u64,
@@ -249,8 +253,8 @@ impl Set {
 }
 
 impl Set {
-    /// Number of parts at the end that can be computed from those before: parity, if the others are all the
-    /// data of the stripe.
+    /// Returns the number of parts at the end that can be computed from those before them. These are the
+    /// parity parts, if the others are all the data of the stripe.
     pub(crate) fn derived(&self, parts: &[Part]) -> usize {
         let length = self.bytes(self.layout.strip_blocks());
         let data = self.layout.data_strips();
@@ -259,7 +263,8 @@ impl Set {
         if are_whole { parts.len() - data } else { 0 }
     }
 
-    /// A change that was read from a journal and checked, with the parity that follows from it.
+    /// Completes a change that was read from a journal and checked, with the parity that can be computed from
+    /// it.
     pub(crate) fn with_parity(&self, mut change: Change) -> Change {
         let Change::Update { parts, .. } = &mut change else { return change };
         if parts.iter().any(|part| part.data.is_empty()) {
@@ -289,7 +294,7 @@ impl Set {
             if !kept.fits(&*copy.device) {
                 return Err(DeviceError::OutOfRange);
             }
-            // A journal or bitmap of another set must not be found in it.
+            // Erase the area, so that no journal or bitmap of another set is found in it.
             let blocks = kept.blocks();
             debug_assert!(blocks <= copy.device.geometry().blocks.0);
             let erased = self.members.land(async {
@@ -302,15 +307,15 @@ impl Set {
             erased.await?;
         }
         let put = {
-            // Records from before the failure contain strips of this member that later records did not
-            // update. Replaying them over rebuilt strips would undo the rebuild. So when the member is added,
-            // no write is outstanding and the journal is empty.
+            // The journal may have records from before the failure, with strips of this member that later
+            // records did not update. Replaying them over rebuilt strips would undo the rebuild. So add the
+            // member while no write is outstanding and the journal is empty.
             let _alone = self.locks.exclude(self.whole()).await;
             if let Protection::Journal(journal) = &self.protection {
                 journal.empty(None).await?;
             }
             if let (Protection::Intent(intent), false) = (&self.protection, is_readded) {
-                // The new disk has no data.
+                // The new disk does not contain data.
                 intent.miss_all();
             }
             self.members.replace(vacancy, device, is_readded).await?.ok_or(DeviceError::Unsupported)?
@@ -320,7 +325,7 @@ impl Set {
             (Protection::Intent(intent), Some(copy)) => intent.join(&copy).await?,
             _ => {}
         }
-        // The member may have been taken out while the copy was written.
+        // The member may have been removed while the copy was written.
         if self.members.has(&put) { Ok(()) } else { Err(DeviceError::Unsupported) }
     }
 

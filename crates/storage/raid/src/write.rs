@@ -1,4 +1,4 @@
-//! Writes, and blocks that are unmapped or made zero.
+//! Writes to a set, and zeroing and unmapping its blocks.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::merge::{Batch, StripeWrite};
 use crate::plan::{Method, Segment, Stripe, modify_parity, parity_of, recover, segments};
 use crate::set::{Protection, Set, halves};
 
-/// Maximum number of stripes (without parity: strips) of one request written concurrently.
+/// Maximum number of stripes (without parity: strips) of one request that are written concurrently.
 const AT_ONCE: usize = 16;
 
 impl Set {
@@ -109,16 +109,16 @@ impl Set {
         self.carry_out(Change::Update { stripe, parts, derived }, batch.durability).await
     }
 
-    /// Protects a change, and applies it to the members. The caller has locked its blocks.
+    /// Protects a change, and applies it to the members. The caller must have locked its blocks.
     pub(crate) async fn carry_out(&self, change: Change, durability: Durability) -> Result<(), DeviceError> {
         debug_assert!(*change.stripes().end() < self.members.layout().stripes(), "a change of the set");
-        // A strip that the change omits because its member has failed must not be treated as in sync when the
-        // change is replayed.
+        // Wait until failures are recorded: if the change omits a strip because its member has failed, the
+        // member must not count as in sync when the change is replayed.
         self.members.recorded().await?;
         let change = Arc::new(change);
         let protected = self.protect(&change).await?;
         let durability = match self.protection {
-            // The write is durable in the journal.
+            // The write is already durable in the journal.
             Protection::Journal(_) => Durability::Cached,
             Protection::Intent(_) | Protection::Nothing => durability,
         };
@@ -126,18 +126,18 @@ impl Set {
         self.members.recorded().await?;
         protected.finish();
         self.members.settle_healed().await?;
-        // Blocks that remain on a full list are read from the other members.
+        // Blocks that stay on the list because it is full must be readable from the other members.
         if !self.members.has_lost() || self.can_be_read(&change) { Ok(()) } else { Err(DeviceError::NoSpace) }
     }
 
-    /// Whether the blocks of a change are readable: either directly or by reconstruction. If the list of lost
-    /// blocks is full, written blocks may remain on it.
+    /// Whether the blocks of a change are readable, directly or by reconstruction. If the list of lost blocks
+    /// is full, written blocks may remain on it.
     fn can_be_read(&self, change: &Change) -> bool {
         let lost = |stripe: u64, strip: usize, columns: &Range<u64>| {
             let (member, extent) = self.place(stripe, strip, columns);
             self.members.lost_of(member, extent).is_some()
         };
-        // Each block separately: different members may have lost theirs in different columns.
+        // Check each block separately, because members may have lost blocks in different columns.
         let is_told = |stripe: u64, mut columns: Range<u64>| {
             columns.all(|column| {
                 let column = column..column + 1;
@@ -185,7 +185,7 @@ impl Set {
 
     fn data_parts(&self, write: &StripeWrite) -> Vec<Part> {
         let extent = Extent::new(write.blocks.start, write.blocks.end - write.blocks.start);
-        // Pieces of the first stripe are those of any.
+        // Compute the pieces for the first stripe; in other stripes, they are the same.
         let pieces = self.layout.pieces(extent);
         let part = |piece: Piece| {
             let start = self.bytes(piece.offset);
@@ -195,16 +195,16 @@ impl Set {
         pieces.filter_map(part).collect()
     }
 
-    /// The new parity of a segment in which too many blocks are unreadable, for the columns in which it can
-    /// be computed. In the others, parity is lost too until the unreadable blocks are written; the blocks
-    /// that this write covers are intact afterwards.
+    /// Returns the new parity of a segment in which too many blocks are unreadable, for the columns in which
+    /// it can be computed. In the other columns, parity becomes lost too, until the unreadable blocks are
+    /// written. The blocks that this write covers are intact afterwards.
     async fn parity_beside_lost(
         &self,
         stripe: u64,
         writes: &[StripeWrite],
         segment: Segment,
     ) -> Result<Vec<Part>, DeviceError> {
-        // Data written to a missing member exists only in parity.
+        // Data of a missing member exists only in parity, so parity must not become lost.
         let has_places = segment.written.iter().all(|strip| self.is_held(stripe, *strip));
         let (mut parts, mut lost) = (Vec::new(), Vec::new());
         let mut segments = vec![segment];
@@ -225,7 +225,7 @@ impl Set {
         Ok(parts)
     }
 
-    /// Records the parity of these columns as lost; resolves once that is on stable storage.
+    /// Records the parity of these columns as lost, and resolves once the record is on stable storage.
     pub(crate) async fn lose_parity(&self, stripe: u64, columns: &[Range<u64>]) -> Result<(), DeviceError> {
         debug_assert!(self.layout.has_parity());
         let parity = self.layout.data_strips()..self.layout.strips();
@@ -241,8 +241,8 @@ impl Set {
         if lost.is_empty() {
             return Ok(());
         }
-        // If an earlier journal record with this parity were replayed after a crash, the replay would remove
-        // it from the list.
+        // Empty the journal first: if an earlier record with this parity were replayed after a crash, the
+        // replay would remove the parity from the list.
         if let Protection::Journal(journal) = &self.protection {
             journal.empty(None).await?;
         }
@@ -254,7 +254,7 @@ impl Set {
         self.members.recorded().await
     }
 
-    /// The new parity of a segment.
+    /// Returns the new parity of a segment.
     async fn parity_parts(
         &self,
         stripe: u64,
@@ -308,13 +308,13 @@ impl Set {
     }
 }
 
-/// Stripes cleared by one operation.
+/// Maximum number of stripes that one operation clears.
 const STRIPES_AT_ONCE: u64 = 1024;
-/// Bytes per write of zeros to a member without a write-zeroes command.
+/// Number of bytes per write of zeros to a member that does not support zeroing.
 const ZEROS_BYTES: u64 = 256 << 10;
 
 impl Set {
-    /// Makes blocks read as zeros; with `may_unmap` by deallocating them where that is possible.
+    /// Makes blocks read as zeros. With `may_unmap`, deallocates them where possible.
     pub(crate) async fn clear(self: &Arc<Self>, extent: Extent, may_unmap: bool) -> Result<(), DeviceError> {
         self.check_write(extent, None)?;
         let stripe_blocks = self.layout.stripe_blocks();
@@ -352,7 +352,7 @@ impl Set {
         let _locked = self.locks.exclude(Extent::new(first.0, blocks)).await;
         let (mut stripe, end) = (stripe, stripe + stripes);
         while stripe < end {
-            // Up to the progress of a rebuild, all of these stripes have the same members.
+            // Stop at the progress of a rebuild, so that all stripes of an operation have the same members.
             let states = self.members.states();
             let rebuilt = states.members.iter().filter_map(|state| match state {
                 MemberState::Rebuilding { done } if *done > stripe => Some(*done),
@@ -369,7 +369,8 @@ impl Set {
         Ok(())
     }
 
-    /// Zeroes all strips of these members in some stripes, including parity: the parity of zeros is zero.
+    /// Zeroes all strips of these members in some stripes, including parity, because the parity of zeros is
+    /// zero.
     pub(crate) async fn clear_stripes(
         &self,
         stripes: Range<u64>,
@@ -393,7 +394,8 @@ impl Set {
                 Some(before) if before.end() == Some(extent.lba) => {
                     Some(Extent::new(before.lba.0, before.blocks.0 + extent.blocks.0))
                 }
-                // Consecutive strips of a member are adjacent, except for those it does not have.
+                // Consecutive strips of a member are adjacent, unless the member has no strip in some of the
+                // stripes.
                 Some(before) => {
                     self.clear_extent(index, before, may_unmap).await?;
                     Some(extent)
@@ -439,7 +441,7 @@ async fn zero(member: &Member, extent: Extent, may_unmap: bool) -> Result<(), De
 }
 
 impl Piece {
-    /// Its columns, in blocks from the start of the strip.
+    /// The part's columns, in blocks from the start of the strip.
     pub(crate) fn columns(&self) -> Range<u64> {
         self.column..self.column + self.blocks
     }

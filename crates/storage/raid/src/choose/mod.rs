@@ -1,16 +1,17 @@
-//! Finds sets among disks by their content, whatever the order of the disks. Pure: superblocks and sizes in,
-//! sets out.
+//! Finds sets among disks by their content, whatever the order of the disks. This module does no I/O: it
+//! evaluates superblocks and sizes.
 //!
-//! An ambiguous set is refused, with the findings and a remedy. The rules:
+//! An ambiguous set is refused, with a message that contains the findings and a remedy. The rules:
 //!
-//! - The newest record of a set determines which members are current: a member is recorded as failed before
-//!   the first write that it misses is acknowledged. A member that missed a later record, but is in sync in
-//!   the newest one, has missed no data. The exception is a member so far behind that it is an old copy.
-//! - A record is written to enough members to run the set without the others. If the missing members could
-//!   have continued without those found, a newer record may exist; the set is then refused unless
-//!   [`Trust::MembersFound`] is given.
-//! - Two different records with the same generation, or two members that each record the other as failed, are
-//!   two histories: the set was run in two places.
+//! - The newest record of a set determines which members are current, because a member is recorded as failed
+//!   before the first write that it misses is acknowledged. If a member has an older record but is in sync
+//!   according to the newest one, it has not missed data, unless its record is so old that the disk must be
+//!   an old copy of the member.
+//! - A record is written to so many members that they can run the set without the others. If the missing
+//!   members could have continued without those found, a newer record may exist. The set is then refused,
+//!   unless [`Trust::MembersFound`] is given.
+//! - Two different records with the same generation, or two members that each record the other as failed,
+//!   mean that the set was run in two places and has two histories.
 
 #[cfg(test)]
 mod tests;
@@ -24,13 +25,13 @@ use crate::superblock::{MemberRecord, NoSuperblock, SetRecord, Superblock, Uuid}
 /// A disk that may be a member.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// Its display name.
+    /// The name of the disk for display.
     pub name: String,
-    /// Its length.
+    /// Its length in bytes.
     pub bytes: u64,
     /// Its block size in bytes.
     pub block_bytes: u32,
-    /// Its content.
+    /// The superblock, or the reason why there is none.
     pub superblock: Result<Superblock, NoSuperblock>,
 }
 
@@ -43,25 +44,26 @@ pub enum Trust {
     MembersFound,
 }
 
-/// A set, and which disk is which of its members.
+/// A set, and the disks that are its members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundSet {
-    /// Its newest record.
+    /// The newest record of the set.
     pub record: SetRecord,
-    /// For each member, in the order of the layout: the index of its disk, if the disk is present and current.
+    /// For each member, in the order of the layout, the index of its disk, if the disk is present and
+    /// current.
     pub members: Vec<Option<usize>>,
-    /// For each member, whether it misses only the regions recorded in the second bitmap.
+    /// For each member, whether it has missed only the regions in the second bitmap.
     pub readded: Vec<bool>,
-    /// Its spares that are present, and their disks.
+    /// The spares that are present, and their disks.
     pub spares: Vec<(Uuid, usize)>,
-    /// The disk with its journal, if it is not a member.
+    /// The disk with the journal, if the journal is on a separate device.
     pub journal: Option<usize>,
-    /// Disks that belong to it, or belonged to it, and cannot be used.
+    /// Disks that belong or belonged to the set but cannot be used.
     pub left_out: Vec<(usize, LeftOut)>,
-    /// Its journal device is lost, and the user has confirmed that ([`Journal::Lost`]). The members' areas
-    /// were only in reserve; their content is not a journal of the set.
+    /// Whether the journal device is lost, as the user has confirmed ([`Journal::Lost`]). The journal areas
+    /// on the members were only in reserve, so their content is not the set's journal.
     pub is_journal_lost: bool,
-    /// Why it must not be started.
+    /// The reason why the set must not be started, if there is one.
     pub refusal: Option<Refusal>,
 }
 
@@ -75,7 +77,7 @@ pub struct Found {
 }
 
 impl FoundSet {
-    /// The states of the members, with missing ones counted as failed.
+    /// The states of the members. Missing members count as failed.
     pub fn states(&self) -> MemberStates {
         let records = self.record.members.iter().zip(&self.members).zip(&self.readded);
         let state = |((record, disk), is_readded): ((&MemberRecord, &Option<usize>), &bool)| match disk {
@@ -91,14 +93,14 @@ impl FoundSet {
         self.states().lacking().contains(&true)
     }
 
-    /// Whether a disk is missing whose failure the set has not recorded: a member, or the journal device.
+    /// Whether a member or the journal device is missing although the set has not recorded its failure.
     pub fn is_missing_a_member(&self) -> bool {
         let mut members = self.record.members.iter().zip(&self.members);
         members.any(|(record, disk)| record.state != MemberState::Failed && disk.is_none())
             || self.record.journal_device.is_some() && self.journal.is_none()
     }
 
-    /// Its disks that are present and usable, with their UUIDs: members, spares and the journal's.
+    /// The disks that are present and usable, with their UUIDs: members, spares and the journal device.
     pub(crate) fn disks(&self) -> impl Iterator<Item = (Uuid, usize)> {
         let members = self.record.members.iter().zip(&self.members);
         let members = members.filter_map(|(member, disk)| Some((member.uuid, (*disk)?)));
@@ -111,7 +113,7 @@ impl FoundSet {
 pub enum Journal {
     /// The set may not start.
     Needed,
-    /// The set may start, with a journal on its members: the user has confirmed that the device is lost.
+    /// The set may start, with a journal on its members. The user has confirmed that the device is lost.
     Lost,
 }
 
@@ -132,14 +134,14 @@ pub fn find(candidates: &[Candidate], trust: Trust) -> Found {
     found
 }
 
-/// Finds the only set among the candidates; every readable candidate must belong to it.
+/// Finds the only set among the candidates. Every readable candidate must belong to it.
 ///
 /// # Errors
-/// There is no set, or more than one, or a candidate that is not a member, or the set must not be started.
+/// There is no set or more than one, a candidate does not belong to the set, or the set must not be started.
 pub fn only_set(candidates: &[Candidate], trust: Trust, journal: Journal) -> Result<FoundSet, Refusal> {
     let Found { mut sets, others } = find(candidates, trust);
     let name = |index: usize| candidates[index].name.clone();
-    // An unreadable disk is treated as missing: the usual rules decide whether the set can run without it.
+    // An unreadable disk counts as missing. The usual rules determine whether the set can run without it.
     let is_missing =
         |reason: &NoSuperblock| matches!(reason, NoSuperblock::Unreadable(_)) && !sets.is_empty();
     if let Some((index, reason)) = others.iter().find(|(_, reason)| !is_missing(reason)) {
@@ -149,7 +151,7 @@ pub fn only_set(candidates: &[Candidate], trust: Trust, journal: Journal) -> Res
         0 => Err(Refusal::NoDisks),
         1 => {
             let mut set = sets.swap_remove(0);
-            // This refusal is checked last, so there is no other reason.
+            // This refusal is checked last, so there is no other reason for a refusal.
             if journal == Journal::Lost && matches!(set.refusal, Some(Refusal::NoJournal { .. })) {
                 (set.record.journal_device, set.refusal, set.is_journal_lost) = (None, None, true);
             }
@@ -159,7 +161,7 @@ pub fn only_set(candidates: &[Candidate], trust: Trust, journal: Journal) -> Res
     }
 }
 
-/// `None` if no candidate belongs to this set.
+/// Evaluates the candidates that belong to this set. Returns `None` if there are none.
 fn found_set(candidates: &[Candidate], uuid: Uuid, trust: Trust) -> Option<FoundSet> {
     let disks: Vec<(usize, &Superblock)> = candidates
         .iter()
@@ -188,7 +190,7 @@ fn found_set(candidates: &[Candidate], uuid: Uuid, trust: Trust) -> Option<Found
     Some(set)
 }
 
-/// Disks that are each valid but cannot belong to the same set.
+/// Finds disks that are valid individually but contradict each other.
 fn contradiction(
     candidates: &[Candidate],
     disks: &[(usize, &Superblock)],
@@ -212,8 +214,8 @@ fn contradiction(
     None
 }
 
-/// Whether a member that failed according to the newest record has itself recorded a failure of a member that
-/// is in sync there.
+/// Whether a member that has failed according to the newest record contains a record in which a member has
+/// failed that is in sync according to the newest record.
 fn was_run_apart(superblock: &Superblock, newest: &SetRecord) -> bool {
     let state = |set: &SetRecord, uuid| {
         set.members.iter().find(|member| member.uuid == uuid).map(|member| member.state)
@@ -260,7 +262,7 @@ impl FoundSet {
         }
     }
 
-    /// Excludes a returning member that is now too short: the set runs without it.
+    /// Excludes a returning member that is now too short, so that the set runs without it.
     fn leave_out_short(&mut self, candidates: &[Candidate]) {
         for member in 0..self.members.len() {
             let Some(disk) = self.members[member].filter(|_| self.readded[member]) else { continue };
@@ -279,7 +281,7 @@ impl FoundSet {
         }
     }
 
-    /// Finds a disk that is shorter than the set requires, or has another block size.
+    /// Finds a disk that is shorter than the set requires, or has a different block size.
     fn wrong_size(&self, candidates: &[Candidate]) -> Option<Refusal> {
         let areas = &self.record.areas;
         let block_bytes = self.record.block_size.bytes();
@@ -310,12 +312,13 @@ impl FoundSet {
             return Some(Refusal::TooManyLacking { level: layout.level(), missing: missing(), stale });
         }
         let areas = &self.record.areas;
-        // With a bitmap the affected stripes are known, so the assembly decides.
+        // With a bitmap, the affected stripes are known, so the assembly decides.
         let is_protected = self.journal.is_some() || areas.journal.bytes > 0 || areas.bitmap.bytes > 0;
         if layout.has_parity() && !self.record.clean && !is_protected && lacking.contains(&true) {
             return Some(Refusal::DirtyAndDegraded { missing: missing() });
         }
-        // Members recorded as failed cannot have continued: the record was written without them.
+        // Members that are recorded as failed cannot have continued, because the record was written without
+        // them.
         let could_run_without_these: Vec<bool> = self
             .members
             .iter()
@@ -326,7 +329,7 @@ impl FoundSet {
         if others_could_run && trust == Trust::CertainOnly {
             return Some(Refusal::NewerMayExist { missing: missing() });
         }
-        // Checked last, because this is the only refusal that can be overridden on its own.
+        // Check this last, because this refusal can be overridden separately.
         (self.record.journal_device.is_some() && self.journal.is_none()).then(|| Refusal::NoJournal {
             clean: self.record.clean,
             is_old: self.left_out.iter().any(|(_, why)| matches!(why, LeftOut::OldJournal { .. })),
@@ -334,7 +337,7 @@ impl FoundSet {
     }
 }
 
-/// Refuses two sets that name the same disk.
+/// Refuses sets if two of them name the same disk.
 fn refuse_shared(sets: &mut [FoundSet], candidates: &[Candidate]) {
     let claims: Vec<(Uuid, Vec<Uuid>)> =
         sets.iter().map(|set| (set.record.uuid, set.record.uuids().collect())).collect();
@@ -352,33 +355,33 @@ fn refuse_shared(sets: &mut [FoundSet], candidates: &[Candidate]) {
     }
 }
 
-/// Why a disk of a set is not used.
+/// The reason why a disk of a set is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftOut {
     /// The set recorded that the member failed, and continued without it.
     Stale {
-        /// Which member.
+        /// The index of the member.
         member: usize,
         /// The generation on the disk.
         found_generation: u64,
-        /// The set's value.
+        /// The generation of the set's newest record.
         newest: u64,
     },
-    /// It is an old copy of the journal device.
+    /// The disk is an old copy of the journal device.
     OldJournal {
         /// The generation on the disk.
         found_generation: u64,
-        /// The set's value.
+        /// The generation of the set's newest record.
         newest: u64,
     },
-    /// It contained the journal, which has moved to the members.
+    /// The disk contained the journal, which has moved to the members.
     FormerJournal {
-        /// The set's generation.
+        /// The generation of the set's newest record.
         newest: u64,
     },
-    /// It was replaced by another disk.
+    /// The disk was replaced by another one.
     Replaced {
-        /// The set's generation.
+        /// The generation of the set's newest record.
         newest: u64,
     },
 }
@@ -410,16 +413,16 @@ impl fmt::Display for LeftOut {
     }
 }
 
-/// Why there is no set to start.
+/// The reason why there is no set to start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// There are no disks.
     NoDisks,
-    /// A disk that is not a member.
+    /// A disk does not belong to a set.
     NotAMember {
         /// The disk.
         disk: String,
-        /// Its content.
+        /// The reason why it does not belong to one.
         reason: NoSuperblock,
     },
     /// The disks belong to more than one set.
@@ -434,7 +437,7 @@ pub enum Refusal {
         /// The member.
         member: Uuid,
     },
-    /// The set was used in two places, each without the members of the other place.
+    /// The set was used in two places, in each without the members in the other place.
     TwoHistories {
         /// A disk whose record contradicts the newest one.
         disk: String,
@@ -445,7 +448,7 @@ pub enum Refusal {
     TooSmall {
         /// The disk.
         disk: String,
-        /// Its length.
+        /// Its length in bytes.
         bytes: u64,
         /// The length that the set needs.
         needed: u64,
@@ -456,7 +459,7 @@ pub enum Refusal {
         disk: String,
         /// Its block size.
         block_bytes: u32,
-        /// The set's value.
+        /// The block size of the set.
         needed: u32,
     },
     /// Data is missing.
@@ -470,17 +473,18 @@ pub enum Refusal {
     },
     /// The journal's device is missing.
     NoJournal {
-        /// The set was shut down cleanly: the journal contained nothing that is needed.
+        /// Whether the set was shut down cleanly, so that the content of the journal is not needed.
         clean: bool,
-        /// An old copy of it was found.
+        /// Whether an old copy of the device was found.
         is_old: bool,
     },
-    /// Stripes may be incomplete, no journal identifies them, and missing strips would be reconstructed from them.
+    /// Stripes may be incomplete, there is no journal or bitmap that identifies them, and missing strips
+    /// would be reconstructed from them.
     DirtyAndDegraded {
         /// The missing members.
         missing: Vec<(usize, Uuid)>,
     },
-    /// The missing members could have continued without those found.
+    /// The missing members could have continued without the members found, so a newer record may exist.
     NewerMayExist {
         /// The missing members.
         missing: Vec<(usize, Uuid)>,
@@ -496,7 +500,7 @@ pub enum Refusal {
     },
 }
 
-/// `member 1 (UUID) and member 3 (UUID)`.
+/// Displays members as `member 1 (UUID) and member 3 (UUID)`.
 struct Members<'a>(&'a [(usize, Uuid)]);
 
 impl fmt::Display for Members<'_> {

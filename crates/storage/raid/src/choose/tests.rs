@@ -4,7 +4,7 @@ use super::*;
 use crate::layout::Level;
 use crate::superblock::tests::{set, superblock, uuid};
 
-/// A disk with this record, as the member with this number.
+/// A disk that is the member with this number and contains this record.
 fn disk(record: &SetRecord, member: u8) -> Candidate {
     Candidate {
         name: format!("disk{member}"),
@@ -18,7 +18,7 @@ fn foreign(reason: NoSuperblock) -> Candidate {
     Candidate { name: "/dev/sdx".to_owned(), bytes: 1 << 30, block_bytes: 512, superblock: Err(reason) }
 }
 
-/// The next record, with these members failed.
+/// The next record, in which these members have failed.
 fn failed(record: &SetRecord, members: &[usize]) -> SetRecord {
     let mut states = record.states();
     members.iter().for_each(|member| states.members[*member] = MemberState::Failed);
@@ -75,7 +75,7 @@ fn a_stale_member_is_left_out_and_its_data_are_not_used() {
 
 #[test]
 fn a_member_that_missed_a_record_and_no_write_is_in_sync() {
-    // The machine crashed between the records of two members.
+    // The machine crashed between writing the record to the first and to the second member.
     let before = set(Level::Raid1, 2);
     let after = before.next(&before.states(), false);
     let found =
@@ -106,14 +106,14 @@ fn one_half_of_a_mirror_is_not_taken_for_the_newer_one() {
     );
     let found = only_set(&half, Trust::MembersFound, Journal::Needed).expect("confirmed");
     assert_eq!(found.states().members, [MemberState::InSync, MemberState::Failed]);
-    // Two of three disks of RAID 5 are certain: the third cannot have continued alone.
+    // Two of three disks of a RAID 5 are certainly current, because the third cannot have continued alone.
     let record = set(Level::Raid5, 3);
     assert!(
         only_set(&[disk(&record, 1), disk(&record, 3)], Trust::CertainOnly, Journal::Needed)
             .expect("degraded")
             .is_degraded()
     );
-    // So is a mirror whose other half is recorded as failed.
+    // So is one half of a mirror, if it records the other half as failed.
     let record = failed(&set(Level::Raid1, 2), &[1]);
     assert!(
         only_set(&[disk(&record, 1)], Trust::CertainOnly, Journal::Needed).expect("degraded").is_degraded()
@@ -212,9 +212,9 @@ fn lost_strips_are_not_computed_from_stripes_that_may_be_incomplete() {
 enum Happening {
     /// A write that reaches all members except the failed ones.
     Write,
-    /// A member is lost; it returns later with its old content.
+    /// A member is lost, and returns later with its old content.
     Fail(usize),
-    /// A member that failed is rebuilt.
+    /// A failed member is rebuilt.
     Rebuild(usize),
     /// A record reaches only the first N members before the machine crashes.
     Crash(usize),
@@ -294,7 +294,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever happened, and whichever disks are found in whatever order, a set that starts has all
+    /// Whatever has happened, and whichever disks are found in whatever order: if a set starts, it has all
     /// acknowledged writes, and reads only members that have them.
     #[test]
     fn no_old_data_are_read(
@@ -337,7 +337,8 @@ proptest! {
         prop_assert!(layout.survives(&found.states().lacking()));
     }
 
-    /// With all disks present, a set that never lost more members than its level survives starts.
+    /// If all disks are present, and the set has never lost more members than its level survives, the set
+    /// starts.
     #[test]
     fn a_set_that_is_whole_is_started(happened in happenings(5)) {
         let mut world = World::new(Level::Raid6, 5);
@@ -346,7 +347,8 @@ proptest! {
         match only_set(&pile, Trust::CertainOnly, Journal::Needed) {
             Ok(found) => prop_assert_eq!(found.record.generation, world.on_disks.iter().map(|set| set.generation).max().expect("disks")),
             Err(Refusal::TwoHistories { .. }) => {
-                // A disk failed while another one, now in sync again, had failed: the refusal includes a remedy.
+                // A set is refused only if a disk failed while another one had failed that has been rebuilt
+                // since. The refusal includes a remedy.
                 let rebuilt = happened.iter().any(|happening| matches!(happening, Happening::Rebuild(_)));
                 prop_assert!(rebuilt);
             }

@@ -10,9 +10,9 @@
 //!   4  recorded         | … |      | data         | sums' |
 //! ```
 //!
-//! Whichever record a crash leaves matches the content of the disks at that point. After the second record,
-//! the space for data grows when the growth is run again. When such a set grows again, its checksums move to
-//! the new end, and data extends over their old location.
+//! After a crash at any point, the recorded areas match the content of the disks. If the crash occurs after
+//! step 2, running the growth again extends the space for data. When such a set grows again, its checksums
+//! move to the new end, and data extends over their old location.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,13 +26,14 @@ use crate::repair::Progress;
 use crate::sums::Summed;
 use crate::superblock::{Area, Areas, SLOT_BYTES, SetRecord};
 
-/// Bytes of new space zeroed per step.
+/// Number of bytes of new space that one step zeroes.
 const ZEROED_BYTES: u64 = 8 << 20;
 
-/// The areas of a set whose smallest disk has `disk_bytes` bytes; `None` if its data area cannot grow.
+/// Returns the areas of a set whose smallest disk has `disk_bytes` bytes; `None` if its data area cannot
+/// grow.
 pub(super) fn areas(set: &SetRecord, disk_bytes: u64) -> Option<Areas> {
     let Areas { data, journal, bitmap, checksums } = set.areas;
-    // An area after the data stays in place.
+    // A journal or bitmap after the data stays in place, so the data cannot grow.
     let is_in_front = |area: &Area| area.bytes == 0 || area.end().is_some_and(|end| end <= data.offset);
     if !is_in_front(&journal) || !is_in_front(&bitmap) {
         return None;
@@ -43,7 +44,7 @@ pub(super) fn areas(set: &SetRecord, disk_bytes: u64) -> Option<Areas> {
     }
     let block_bytes = u64::from(set.block_size.bytes());
     let sums_bytes = |data_bytes: u64| Summed::area_bytes(data_bytes >> set.block_size.shift());
-    // A checksum has 4 bytes; areas are whole slots.
+    // Each block needs 4 bytes for its checksum, and areas are whole slots.
     let most = room / (block_bytes + 4) * block_bytes;
     let fits = |bytes: &u64| bytes + sums_bytes(*bytes) <= room;
     let mut lengths =
@@ -51,16 +52,16 @@ pub(super) fn areas(set: &SetRecord, disk_bytes: u64) -> Option<Areas> {
     let bytes = lengths.find(fits)?;
     let (grown, moved) =
         (Area { bytes, ..data }, Area { offset: data.offset + bytes, bytes: sums_bytes(bytes) });
-    // Both checksum areas are needed until the new one is recorded.
+    // The two checksum areas must not overlap, because both are needed until the new one is recorded.
     let is_free = moved == checksums || moved.offset >= data.end()?.max(checksums.end()?);
     is_free.then_some(Areas { data: grown, checksums: moved, ..set.areas })
 }
 
-/// A set that takes new space of its disks into use, a step at a time.
+/// The growth of a set, one step at a time.
 pub struct Growth {
     areas: Areas,
     layout: Layout,
-    /// Each member's space for data, at its final length.
+    /// The data area of each member, at its final length.
     devices: Vec<Arc<dyn BlockDevice>>,
     steps: VecDeque<Step>,
     total: u64,
@@ -73,12 +74,12 @@ enum Step {
         member: usize,
         chunk: u64,
     },
-    /// Switches to the copies; the data area keeps its length.
+    /// Switches to the copies of the checksums. The data area keeps its length.
     UseCopies,
 }
 
 impl Growth {
-    /// Begins to grow to `grown` ([`Records::grown`]). Nothing is recorded yet.
+    /// Starts to grow the set to `grown` ([`Records::grown`]). This does not record anything yet.
     ///
     /// # Errors
     /// A disk is missing or too short.
@@ -97,7 +98,7 @@ impl Growth {
                 steps.extend(behind.chunks(at_once).map(|part| Step::Zero(Arc::clone(&copy), part)));
                 steps.push_back(Step::Copy { member, chunk: 0 });
             }
-            // From here on checksums are written to both areas, before the first one is copied.
+            // From here on, before the first checksum is copied, changed checksums are written to both areas.
             for (member, disk) in disks.iter().enumerate() {
                 let begun = part(disk, areas.checksums)
                     .and_then(|copy| set.summed(member).and_then(|summed| summed.begin_copy(copy)));
@@ -122,10 +123,10 @@ impl Growth {
         self.layout
     }
 
-    /// The next step; `None` when the set has grown.
+    /// Executes the next step. Returns `None` when the set has grown.
     ///
     /// # Errors
-    /// The set does not grow and is unchanged; the caller must call [`Growth::cancel`].
+    /// The set is unchanged and does not grow. The caller must call [`Growth::cancel`].
     pub async fn step(
         &mut self,
         records: &Records,
@@ -162,7 +163,7 @@ impl Growth {
         let now = records.set().areas;
         records.grow(Areas { data: now.data, ..self.areas }).await?;
         for member in 0..self.devices.len() {
-            // A member that has failed in the meantime is not read again.
+            // A member that has failed meanwhile is not read any more.
             if let Ok(summed) = set.summed(member) {
                 summed.use_copy().await;
             }
@@ -170,8 +171,8 @@ impl Growth {
         Ok(())
     }
 
-    /// Flushes the copied checksums and the zeroed space to stable storage. With a journal, a flush of the
-    /// set would not flush its disks.
+    /// Flushes the copied checksums and the zeroed space to stable storage. This flushes the disks, because a
+    /// flush of a set with a journal does not.
     async fn flush(&self) -> Result<(), DeviceError> {
         for device in &self.devices {
             device.flush().await?;
@@ -179,8 +180,8 @@ impl Growth {
         Ok(())
     }
 
-    /// Keeps the set at its recorded size. A failed record of the new areas may still be on some disks. Until
-    /// a newer record is on all relevant disks, checksums are therefore still written to the copies as well.
+    /// Keeps the set at its recorded size. If recording the new areas has failed, some disks may have that
+    /// record. So checksums are also written to the copies until a newer record has been written.
     pub async fn cancel(self, records: &Records, set: &RaidDevice) {
         if records.repeat().await.is_ok() {
             drop_copies(set);

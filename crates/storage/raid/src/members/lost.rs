@@ -1,4 +1,4 @@
-//! Lost blocks while the set is in use: which reads fail, and when a block leaves the list.
+//! Lost blocks while the set is in use: which reads fail, and when a block is removed from the list.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use block::{DeviceError, Extent, Lba};
 use super::Members;
 use crate::lost::{LOST_MAX, LOST_RECORDED_MAX, LostBlocks};
 
-/// The lost blocks of members. A record contains all three lists: a block leaves the recorded list only once
-/// its new content is on stable storage.
+/// The lost blocks of members. A record contains all three lists, so that a block is removed from the
+/// recorded list only once its new content is on stable storage.
 #[derive(Default)]
 pub(super) struct Lost {
     pub(super) blocks: LostBlocks,
-    /// Blocks written since they were lost.
+    /// Blocks that were written after they were lost.
     pub(super) healed: LostBlocks,
-    /// Blocks written since they were lost, whose members are being flushed.
+    /// Blocks that were written after they were lost, and whose members are being flushed.
     pub(super) settling: LostBlocks,
-    /// An extent was rejected because the list was full.
+    /// Whether an extent was rejected because the list was full.
     pub(super) was_full: bool,
 }
 
@@ -34,14 +34,14 @@ impl Lost {
         self.blocks.is_empty() && self.healed.is_empty() && self.settling.is_empty()
     }
 
-    /// Upper limit of the extents in a record, whichever healed blocks are settled first.
+    /// Upper limit on the number of extents in a record, whichever healed blocks are settled first.
     pub(super) fn extents_max(&self) -> usize {
         self.blocks.extents() + self.healed.extents() + self.settling.extents()
     }
 }
 
 impl Members {
-    /// The error of a read of blocks that the member does not have.
+    /// Returns the error for a read of an extent, if the member does not have all of its blocks.
     pub(crate) fn lost_of(&self, index: usize, extent: Extent) -> Option<DeviceError> {
         if !self.has_lost() {
             return None;
@@ -50,9 +50,9 @@ impl Members {
         Some(DeviceError::Unreadable(Lba(first)))
     }
 
-    /// Records that a member has all blocks of an extent except `columns`. Returns false, and changes
-    /// nothing, if the list has no space. The caller excludes requests for the extent. [`Members::recorded`]
-    /// must follow before anything depends on the list.
+    /// Records that a member has all blocks of an extent except `columns`. If the list has no space, returns
+    /// false and changes nothing. The caller must exclude requests for the extent, and must call
+    /// [`Members::recorded`] before anything depends on the list.
     pub(crate) fn lose(&self, index: usize, extent: Extent, columns: &[Range<u64>]) -> bool {
         if columns.is_empty() && !self.has_lost() {
             return true;
@@ -73,7 +73,7 @@ impl Members {
         let recorded = blocks.extents() + lost.healed.extents() + lost.settling.extents();
         if recorded > LOST_RECORDED_MAX || !columns.is_empty() && blocks.extents() > LOST_MAX {
             lost.was_full = true;
-            // Blocks that a member has may stay on the list: they are read from the other members.
+            // Blocks that a member has may stay on the list. They are then read from the other members.
             return columns.is_empty();
         }
         lost.blocks = blocks;
@@ -82,15 +82,15 @@ impl Members {
         true
     }
 
-    /// Records that a member has no block of an extent.
+    /// Records that a member does not have any block of an extent.
     pub(crate) fn lose_all(&self, index: usize, extent: Extent) -> bool {
         let all = 0..extent.blocks.0;
         self.lose(index, extent, std::slice::from_ref(&all))
     }
 
-    /// Records that lost blocks of a member were written. They stay on the list if removing them would split
-    /// an extent and the record is full; then the other members must have the write before it is
-    /// acknowledged. [`Members::settle_healed`] must follow.
+    /// Records that lost blocks of a member were written. If removing them would split an extent and the
+    /// record is full, they stay on the list; the other members must then have the write before it is
+    /// acknowledged. The caller must then call [`Members::settle_healed`].
     pub(crate) fn wrote(&self, index: usize, extent: Extent) {
         if !self.has_lost() {
             return;
@@ -108,8 +108,8 @@ impl Members {
         healed.into_iter().for_each(|blocks| list.insert(index, blocks));
     }
 
-    /// Resolves once blocks written so far are off the recorded list. Call it before a write is acknowledged:
-    /// otherwise a crash would lose its data.
+    /// Resolves once the blocks written so far have been removed from the recorded list. Call this before a
+    /// write is acknowledged, because its data would otherwise be lost in a crash.
     pub(crate) async fn settle_healed(self: &Arc<Self>) -> Result<(), DeviceError> {
         if !self.has_lost() {
             return Ok(());
@@ -130,7 +130,7 @@ impl Members {
         let healed = {
             let mut lost = self.lost.lock();
             let healed = std::mem::take(&mut lost.healed);
-            // Blocks left over from a turn that was dropped with its thread are settled as well.
+            // This includes blocks of an earlier call that was dropped with its thread.
             lost.settling.extend(&healed);
             lost.settling.clone()
         };
@@ -141,12 +141,13 @@ impl Members {
         {
             let mut lost = self.lost.lock();
             let settled = std::mem::take(&mut lost.settling);
-            // They stay on the recorded list: after a crash they are lost again, so their writes have failed.
+            // They stay on the recorded list and would be lost again after a crash, so their writes fail.
             if flushed.is_err() {
                 lost.healed.extend(&settled);
                 return flushed;
             }
-            // Counted before another write can find the lists empty: it waits for the record then.
+            // Count the change before another write can find the lists empty, so that this write waits for
+            // the record.
             self.changed.fetch_add(1, Ordering::AcqRel);
         }
         let recorded = self.recorded().await;

@@ -1,19 +1,19 @@
-//! The members of a set: which may be read, requests to them, and the consequences of a failure.
+//! The members of a set: which of them may be read, requests to them, and the consequences of a failure.
 //!
 //! A member that fails a request is marked failed if all data survives without it. The failure reaches stable
 //! storage ([`MetadataStore`]) before any write that the member missed is acknowledged, so the member is not
 //! read after a restart. A member that has lost acknowledged writes ([`BlockDevice::losses`]) is treated in
-//! the same way, since its content is stale. Data read from a member is used only once it is certain that
-//! this member has lost nothing. A member in doubt may return stale data, which the next partial block write
+//! the same way, because its content is stale. Data from a member is used only once it is certain that the
+//! member has not lost writes. A member in doubt may return stale data, which the next partial block write
 //! would copy to the others.
 //!
-//! A member that another host has taken over ([`DeviceError::Fenced`], [`DeviceError::Reserved`]) has not failed: that host may be
-//! running the set, and continuing without the member would cause split brain. The whole set leaves service,
-//! including reads, and nothing is recorded.
+//! A member that another host has taken over ([`DeviceError::Fenced`], [`DeviceError::Reserved`]) is not
+//! marked failed: the other host may be running the set, and continuing without the member would cause split
+//! brain. The whole set leaves service, including reads, and no record is written.
 //!
-//! If data would be lost without the member, it stays, and its error is returned. With parity, a failed write
-//! then takes the set out of service: the stripe's parity, and data reconstructed from it, may be wrong. The
-//! next assembly replays the journal.
+//! If data would be lost without the member, the member stays in the set, and its error is returned. With
+//! parity, a failed write then takes the set out of service, because the stripe's parity, and data
+//! reconstructed from it, may be wrong. The next assembly replays the journal.
 
 mod lost;
 
@@ -34,45 +34,46 @@ use lost::Lost;
 
 pub(crate) struct Members {
     layout: Layout,
-    /// Strips of a member: more than in `layout` if the set has grown.
+    /// Number of strips of a member, which is higher than in `layout` if the set has grown.
     rows: AtomicU64,
     slots: Lock<Vec<Slot>>,
     metadata: Arc<dyn MetadataStore>,
     operations: Arc<Operations>,
     sleeper: Arc<dyn Sleeper>,
     out_of_service: AtomicBool,
-    /// The member that failed although the set cannot run without it, and its error.
+    /// The first member that failed although the set cannot run without it, and its error.
     stopped_by: Lock<Option<(usize, DeviceError)>>,
-    /// Another host has taken over a member.
+    /// Whether another host has taken over a member.
     is_taken_over: AtomicBool,
-    /// Number of changes of the states, and how many of them are recorded.
+    /// Number of changes of the states, and how many of them have been recorded.
     changed: AtomicU64,
     recorded: AtomicU64,
     recording: Arc<ExtentLocks>,
-    /// Unrecoverable losses of earlier members, counted before the present ones were noted.
+    /// Number of losses of members that the set could not run without, up to when the present baselines were
+    /// taken.
     losses: AtomicU64,
-    /// Whether `lost` has entries; checked by each request.
+    /// Whether `lost` has entries. Each request checks this.
     has_lost: AtomicBool,
     lost: Lock<Lost>,
-    /// Lock: one task at a time settles healed blocks.
+    /// The lock for settling healed blocks, which one task at a time does.
     settling: Arc<ExtentLocks>,
 }
 
 struct Slot {
     device: Option<Arc<dyn BlockDevice>>,
-    /// The device with its checksums, if its blocks have any.
+    /// The device with its checksums, if its blocks have checksums.
     summed: Option<Arc<Summed>>,
     state: MemberState,
-    /// For a member being rebuilt: it has missed only regions of the second bitmap.
+    /// For a member that is being rebuilt: whether it has missed only regions in the second bitmap.
     is_readded: bool,
-    /// For a member being rebuilt: number of stripes on its stable storage.
+    /// For a member that is being rebuilt: number of rebuilt stripes on its stable storage.
     secured: u64,
-    /// Number of devices that have been in this slot, plus the number of requests to remove one.
+    /// Number of devices that have been in this slot, plus the number of requests to remove a device.
     incarnation: u64,
     /// The member's loss count when it was last known to be in sync. A member in doubt differs from every
     /// count.
     losses: Losses,
-    /// Average time of a read in nanoseconds, and outstanding reads.
+    /// Average duration of a read in nanoseconds, and the number of outstanding reads.
     latency_ns: u64,
     reads: u64,
 }
@@ -87,19 +88,19 @@ pub(crate) struct Member {
     summed: Option<Arc<Summed>>,
 }
 
-/// The slot of a failed member. The vacancy accepts one device, unless the member is removed manually first.
+/// The vacant slot of a failed member. It accepts one device, unless the member is removed manually first.
 pub struct Vacancy {
     pub(crate) member: usize,
     incarnation: u64,
 }
 
-/// A device's time as a member, until it fails or is taken out.
+/// Identifies the period during which a device is a member, until it fails or is removed.
 pub(crate) struct Incarnation {
     member: usize,
     number: u64,
 }
 
-/// Why a member is marked failed.
+/// The reason why a member is marked failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cause {
     Read(DeviceError),
@@ -108,12 +109,12 @@ pub(crate) enum Cause {
     LostWrites,
 }
 
-/// Why a strip was not read.
+/// The reason why a strip was not read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Unread {
-    /// No member has the strip, or its member has failed.
+    /// The member does not have the strip, or has failed.
     Lacking,
-    /// These blocks are unreadable, and the member stays.
+    /// The blocks are unreadable, and the member stays in the set.
     Bad(DeviceError),
 }
 
@@ -148,7 +149,7 @@ impl Members {
         debug_assert_eq!(devices.len(), layout.members(), "a device, or none, for each member");
         debug_assert_eq!(states.members.len(), layout.members(), "a state for each member");
         let slots: Vec<Slot> = devices.into_iter().zip(&states.members).map(slot).collect();
-        // A missing member that was in sync has failed; the failure must be recorded.
+        // If a member was in sync and is now missing, it has failed, which must be recorded.
         let changed = slots.iter().zip(&states.members).any(|(slot, state)| slot.state != *state);
         Members {
             layout,
@@ -170,13 +171,13 @@ impl Members {
         }
     }
 
-    /// The layout at its current size.
+    /// The layout at the current size of the set.
     pub(crate) fn layout(&self) -> Layout {
         self.layout.with_rows(self.rows.load(Ordering::Acquire))
     }
 
-    /// Switches to longer devices for the same members, to match the longer layout.
-    /// [`DeviceError::OutOfRange`] if one has no space for more checksums.
+    /// Switches to longer devices for the same members, to match the longer layout. Fails with
+    /// [`DeviceError::OutOfRange`] if a member has no space for more checksums.
     pub(crate) fn grow(
         &self,
         layout: &Layout,
@@ -204,7 +205,7 @@ impl Members {
         self.present(index).and_then(|member| member.summed)
     }
 
-    /// Whether a member has a volatile cache.
+    /// Whether any member has a volatile cache.
     pub(crate) fn have_volatile_caches(&self) -> bool {
         let slots = self.slots.lock();
         slots.iter().filter_map(|slot| slot.device.as_ref()).any(|device| device.profile().volatile_cache)
@@ -222,7 +223,7 @@ impl Members {
         if self.out_of_service.load(Ordering::Acquire) { Err(DeviceError::NotReady) } else { Ok(()) }
     }
 
-    /// Fails if another host has taken over a member. Outstanding requests also stop here.
+    /// Fails if another host has taken over a member. Outstanding requests call this too, so that they stop.
     pub(crate) fn check_ownership(&self) -> Result<(), DeviceError> {
         if self.is_taken_over.load(Ordering::Acquire) { Err(DeviceError::Fenced) } else { Ok(()) }
     }
@@ -236,13 +237,13 @@ impl Members {
         self.check_ownership()
     }
 
-    /// The member whose error has stopped the set, or would have if it had parity.
+    /// The member whose error has stopped the set, or would have stopped it if it had parity.
     pub(crate) fn stopped_by(&self) -> Option<(usize, DeviceError)> {
         *self.stopped_by.lock()
     }
 
     /// Runs a change to completion. If this future is dropped together with its thread, the change may still
-    /// reach the medium later, over newer data; the set then leaves service.
+    /// reach the medium later and overwrite newer data, so the set leaves service.
     pub(crate) async fn land<T>(&self, change: impl Future<Output = T>) -> T {
         let mut landing = Landing { members: self, has_landed: false };
         let result = change.await;
@@ -254,19 +255,19 @@ impl Members {
         self.out_of_service.store(true, Ordering::Release);
     }
 
-    /// The member, if its strip of this stripe is current.
+    /// Returns the member, if its strip in this stripe is current.
     pub(crate) fn holder(&self, index: usize, stripe: u64) -> Option<Member> {
         let slots = self.slots.lock();
         slots.get(index)?.member(index).filter(|_| slots[index].state.holds(stripe))
     }
 
-    /// The member, unless it has failed.
+    /// Returns the member, unless it has failed.
     pub(crate) fn present(&self, index: usize) -> Option<Member> {
         let slots = self.slots.lock();
         slots.get(index)?.member(index).filter(|_| slots[index].state != MemberState::Failed)
     }
 
-    /// All members that have not failed.
+    /// Returns all members that have not failed.
     pub(crate) fn all_present(&self) -> Vec<Member> {
         (0..self.layout.members()).filter_map(|index| self.present(index)).collect()
     }
@@ -278,15 +279,15 @@ impl Members {
         slots.get(member.index).is_some_and(is_it)
     }
 
-    /// Whether the member's strip of this stripe is current.
+    /// Whether the member's strip in this stripe is current.
     pub(crate) fn holds(&self, index: usize, stripe: u64) -> bool {
         let slots = self.slots.lock();
         slots.get(index).is_some_and(|slot| slot.device.is_some() && slot.state.holds(stripe))
     }
 
-    /// The member likely to complete a read of a copy of this stripe first: the member with the lowest
-    /// product of latency and outstanding reads. The recorded latency of the other members decays with each
-    /// read, so that a slow member is retried; the slower it was, the later.
+    /// Returns the member that is likely to complete a read of a copy of this stripe first: the member with
+    /// the lowest product of latency and outstanding reads. With each read, the recorded latency of the other
+    /// members decays, so that a slow member is tried again. The slower it was, the longer this takes.
     pub(crate) fn fastest(&self, stripe: u64, candidates: impl Iterator<Item = usize>) -> Option<usize> {
         let mut slots = self.slots.lock();
         let holding: Vec<usize> = candidates.filter(|index| slots[*index].state.holds(stripe)).collect();
@@ -300,7 +301,7 @@ impl Members {
         Some(best)
     }
 
-    /// Reads a part of a member's strip of this stripe.
+    /// Reads a part of a member's strip in this stripe.
     pub(crate) async fn read(
         self: &Arc<Self>,
         index: usize,
@@ -321,7 +322,8 @@ impl Members {
         self.judged(&member, result).await
     }
 
-    /// Like `read`, but accepts blocks that mismatch their checksums, and returns for each whether it matches.
+    /// Like `read`, but accepts blocks that do not match their checksums, and returns for each block whether
+    /// it matches.
     pub(crate) async fn read_and_judge(
         self: &Arc<Self>,
         index: usize,
@@ -365,23 +367,23 @@ impl Members {
         match member.has_lost_nothing().await {
             Ok(true) => return result,
             Ok(false) => {}
-            // The member's server does not report what it has lost.
+            // It cannot be determined whether the member has lost writes.
             Err(error) => return Err(self.unread(member, Cause::Read(error)).await),
         }
-        // Lost blocks also mismatch their checksums.
+        // Blocks that the member has lost may not match their checksums either.
         match self.unread(member, Cause::LostWrites).await {
             Unread::Lacking if self.is_present(member) => result,
             unread => Err(unread),
         }
     }
 
-    /// Handles a failed read of a member.
+    /// Handles a failed read from a member.
     async fn unread(self: &Arc<Self>, member: &Member, cause: Cause) -> Unread {
         self.fail(member, cause).await.map_or_else(Unread::Bad, |()| Unread::Lacking)
     }
 
-    /// Writes a part of a member's strip of this stripe, if the member has it. On success the member has the
-    /// write or has failed; [`Members::recorded`] must follow.
+    /// Writes a part of a member's strip in this stripe, if the member has the strip. On success, the member
+    /// has the write or has been marked failed. The caller must then call [`Members::recorded`].
     pub(crate) async fn write(
         self: &Arc<Self>,
         index: usize,
@@ -403,7 +405,7 @@ impl Members {
         }
     }
 
-    /// Handles a failed write of a member. On success the set continues without the member.
+    /// Handles a failed write to a member. On success, the set continues without the member.
     pub(crate) async fn write_failed(
         self: &Arc<Self>,
         member: &Member,
@@ -429,12 +431,12 @@ impl Members {
             Err(error) => return self.write_failed(&member, error).await,
         };
         self.fail(&member, Cause::LostWrites).await?;
-        // A member that stays in the set does not have the writes that it lost. Losses from before the flush are
-        // only counted.
+        // If a member stays in the set although it has lost writes during the flush, the flush fails. Earlier
+        // losses are only counted.
         if self.is_present(&member) && after != before { Err(DeviceError::WritesLost) } else { Ok(()) }
     }
 
-    /// Checksum mismatches found by reads, for each member.
+    /// Number of checksum mismatches that reads have found on each member.
     pub(crate) fn wrong_blocks(&self) -> Vec<u64> {
         let slots = self.slots.lock();
         slots.iter().map(|slot| slot.summed.as_ref().map_or(0, |summed| summed.wrong())).collect()
@@ -455,7 +457,8 @@ impl Members {
         needed.map(|(_, slot)| lost(slot)).fold(Losses::NONE, Losses::and)
     }
 
-    /// Resolves the doubt about losses of all members. A member that cannot report its losses is marked failed.
+    /// Resolves the doubts about losses of all members. A member that cannot report its losses is marked
+    /// failed.
     pub(crate) async fn resolve_losses(self: &Arc<Self>) -> Result<(), DeviceError> {
         for member in self.all_present() {
             if let Err(error) = certain_losses(&*member.device).await {
@@ -470,7 +473,8 @@ impl Members {
         self.layout.survives(&slots.iter().enumerate().map(lacks).collect::<Vec<_>>())
     }
 
-    /// Marks a member failed and records that, if the set survives without it; otherwise see the module comment.
+    /// If the set survives without a member, marks it failed and records this. For other members, see the
+    /// module's comment.
     pub(crate) async fn fail(self: &Arc<Self>, member: &Member, cause: Cause) -> Result<(), DeviceError> {
         {
             let mut slots = self.slots.lock();
@@ -509,7 +513,7 @@ impl Members {
                 self.leave_service();
                 Err(DeviceError::NotReady)
             }
-            // As with any single device, its losses are counted.
+            // The losses are counted, as for any single device.
             Cause::LostWrites => Ok(()),
         }
     }
@@ -527,15 +531,15 @@ impl Members {
                 self.changed.fetch_add(1, Ordering::AcqRel);
             }
             (slot.device, slot.summed) = (None, None);
-            // A device that is being added in its slot is not used.
+            // If a device is being added in this slot, it is not used.
             slot.incarnation += 1;
         }
         self.recorded().await.map(|()| true)
     }
 
-    /// Drops the device of a member that is not in sync, marks the member failed and records that. The record
-    /// may otherwise name as rebuilding a device that could not be put in the slot. Returns false for a
-    /// member in sync.
+    /// Drops the device of a member that is not in sync, marks the member failed, and records this. Otherwise
+    /// the record might contain a device as rebuilding that could not be put in the slot. Returns false if
+    /// the member is in sync.
     pub(crate) async fn release(self: &Arc<Self>, index: usize) -> Result<bool, DeviceError> {
         {
             let mut slots = self.slots.lock();
@@ -550,7 +554,7 @@ impl Members {
         self.recorded().await.map(|()| true)
     }
 
-    /// The slot of a member, if it has failed.
+    /// Returns the slot of a member, if the member has failed.
     pub(crate) fn vacancy(&self, index: usize) -> Option<Vacancy> {
         let slots = self.slots.lock();
         let slot = slots.get(index).filter(|slot| slot.state == MemberState::Failed)?;
@@ -558,14 +562,14 @@ impl Members {
         Some(Vacancy { member: index, incarnation: slot.incarnation })
     }
 
-    /// Notes that members being rebuilt have missed only regions of the second bitmap.
+    /// Records that members that are being rebuilt have missed only regions in the second bitmap.
     pub(crate) fn rebuild_in_part(&self) {
         for slot in self.slots.lock().iter_mut() {
             slot.is_readded = matches!(slot.state, MemberState::Rebuilding { .. });
         }
     }
 
-    /// Whether the member is being rebuilt and has missed only regions of the second bitmap.
+    /// Whether the member is being rebuilt and has missed only regions in the second bitmap.
     pub(crate) fn is_readded(&self, index: usize) -> bool {
         self.slots.lock().get(index).is_some_and(|slot| slot.is_readded)
     }
@@ -575,7 +579,8 @@ impl Members {
         self.slots.lock().iter().any(|slot| slot.state != MemberState::InSync)
     }
 
-    /// Records whether the second bitmap has all regions that members have missed; returns the recorded value.
+    /// Records whether the second bitmap contains all regions that members have missed. Returns the recorded
+    /// value.
     pub(crate) async fn record_missed(&self, is_noted: bool) -> Result<bool, DeviceError> {
         let _turn = self.recording.exclude(Extent::new(0, 1)).await;
         self.check_service()?;
@@ -586,9 +591,9 @@ impl Members {
         })
     }
 
-    /// Puts a device in the slot of a failed member, to be rebuilt. `is_readded`: it is the device that had
-    /// failed, and has missed only regions of the second bitmap. Returns `None` if the member was taken out
-    /// manually in the meantime.
+    /// Puts a device in the slot of a failed member, to be rebuilt. If `is_readded`, it is the device that
+    /// had failed, and has missed only regions in the second bitmap. Returns `None` if the member was removed
+    /// manually since the vacancy was requested.
     pub(crate) async fn replace(
         self: &Arc<Self>,
         Vacancy { member: index, incarnation }: Vacancy,
@@ -633,8 +638,8 @@ impl Members {
         slot.incarnation == put.number && slot.state != MemberState::Failed
     }
 
-    /// Records that all stripes of a rebuilding member before `done` are current. The caller excludes writes
-    /// of the last of them.
+    /// Records in memory that all stripes of a rebuilding member before `done` are current. The caller must
+    /// exclude writes to the last of them.
     pub(crate) fn advance(&self, member: &Member, done: u64) {
         debug_assert!(done <= self.layout().stripes(), "a member holds no more than there is");
         let mut slots = self.slots.lock();
@@ -642,12 +647,12 @@ impl Members {
         if let MemberState::Rebuilding { done: before } = slot.state
             && slot.incarnation == member.incarnation
         {
-            // Of two concurrent steps, the slower one must not move the progress back.
+            // If two steps run concurrently, the slower one must not move the progress back.
             slot.state = MemberState::Rebuilding { done: before.max(done) };
         }
     }
 
-    /// Records the rebuild progress of a member; a completely rebuilt member is in sync.
+    /// Records the rebuild progress of a member. A completely rebuilt member becomes in sync.
     pub(crate) async fn secure(self: &Arc<Self>, member: &Member) -> Result<(), DeviceError> {
         self.secure_rebuilt().await;
         {
@@ -658,7 +663,7 @@ impl Members {
                 && is_whole
                 && matches!(slot.state, MemberState::Rebuilding { .. })
             {
-                // Members that the set could not run without until now get a new baseline of losses.
+                // Members without which the set could not run until now get a new baseline of losses.
                 let needed: Vec<usize> =
                     (0..slots.len()).filter(|index| !self.survives_without(&slots, *index)).collect();
                 self.losses.fetch_add(self.needed_losses(&slots).count(), Ordering::AcqRel);
@@ -685,7 +690,7 @@ impl Members {
             let mut slots = self.slots.lock();
             let slot = &mut slots[member.index];
             match (slot.incarnation == member.incarnation, is_secure) {
-                // A concurrent step may have secured more.
+                // A concurrent step may have recorded more progress.
                 (true, true) => slot.secured = slot.secured.max(done),
                 (true, false) => slot.state = MemberState::Failed,
                 (false, _) => {}
@@ -714,7 +719,7 @@ impl Members {
         Ok(())
     }
 
-    /// The current states in the form to record, and the number of their last change.
+    /// Returns the current states in the form to record, and the number of their last change.
     fn recordable(&self) -> (MemberStates, u64) {
         let slots = self.slots.lock();
         let number = self.changed.load(Ordering::Acquire);
@@ -729,7 +734,8 @@ impl Members {
         (MemberStates { members, lost }, number)
     }
 
-    /// Records that the journal is now on the members. If the result is uncertain, the set leaves service.
+    /// Records that the journal is now on the members. If it is uncertain whether the record was written, the
+    /// set leaves service.
     pub(crate) async fn record_journal_on_members(&self) -> Result<(), DeviceError> {
         let _turn = self.recording.exclude(Extent::new(0, 1)).await;
         self.check_ownership()?;
@@ -760,25 +766,25 @@ impl Members {
 }
 
 impl Member {
-    /// Whether all writes acknowledged since the member was in sync are still present, without querying the
-    /// device. False for a member in doubt.
+    /// Whether it is certain, without querying the device, that the member has not lost writes since it was
+    /// known to be in sync. False for a member in doubt.
     pub(crate) fn is_certain(&self) -> bool {
         self.device.losses() == self.losses
     }
 
-    /// Whether all writes acknowledged since the member was in sync are still present. A member in doubt is
-    /// queried.
+    /// Whether the member has not lost writes since it was known to be in sync. Queries a member in doubt.
     async fn has_lost_nothing(&self) -> Result<bool, DeviceError> {
         Ok(self.is_certain() || certain_losses(&*self.device).await? == self.losses.count())
     }
 }
 
-/// The known losses. A further loss is found at the next read or flush of the device.
+/// Returns the known losses, without a doubt. If there is one more loss, the next read or flush of the device
+/// detects it.
 fn known_losses(device: &Arc<dyn BlockDevice>) -> Losses {
     Losses::counted(device.losses().count())
 }
 
-/// The losses of a device, which is queried if it is in doubt.
+/// Returns the losses of a device. Queries the device if it is in doubt.
 pub(crate) async fn certain_losses(device: &dyn BlockDevice) -> Result<u64, DeviceError> {
     for _ in 0..DOUBTS_MAX {
         let losses = device.losses();
@@ -790,7 +796,8 @@ pub(crate) async fn certain_losses(device: &dyn BlockDevice) -> Result<u64, Devi
     Err(DeviceError::NotReady)
 }
 
-/// Maximum number of queries: a server that restarts during every query is not waited for.
+/// Maximum number of queries, so that this does not wait forever for a server that restarts during every
+/// query.
 const DOUBTS_MAX: u32 = 8;
 
 impl Slot {
@@ -815,7 +822,7 @@ impl Drop for Landing<'_> {
     }
 }
 
-/// An outstanding read, which counts for [`Members::fastest`].
+/// An outstanding read, which [`Members::fastest`] takes into account.
 struct TimedRead<'a> {
     members: &'a Members,
     index: usize,

@@ -1,4 +1,4 @@
-//! Multiplication of 64 bytes by one instruction, GF2P8AFFINEQB, which multiplies a byte by a matrix of bits.
+//! Multiplies 64 bytes with one instruction, GF2P8AFFINEQB, which multiplies each byte by a matrix of bits.
 
 use std::arch::x86_64::{_mm512_gf2p8affine_epi64_epi8, _mm512_set1_epi64};
 
@@ -9,7 +9,7 @@ use fearless_simd::x86::Avx512;
 use super::{Field, scalar};
 
 fearless_simd::kernel!(
-    /// Each byte, multiplied by the matrix.
+    /// Multiplies each byte by the matrix.
     #[inline(always)]
     fn affine(simd: Avx512, bytes: u8x64<Avx512>, matrix: u64) -> u8x64<Avx512> {
         let matrix = _mm512_set1_epi64(matrix.cast_signed());
@@ -40,8 +40,8 @@ impl Field<Avx512> for Affine {
     }
 }
 
-/// The multiplication by `factor`: the row for the result's bit i is byte 7 - i, and bit j of a row is set if
-/// bit j of the operand contributes.
+/// Returns the matrix for multiplication by `factor`. The row for bit i of the result is byte 7 - i, and bit
+/// j of a row is set if bit j of the operand contributes to that bit.
 const fn matrix(factor: u8) -> u64 {
     let (mut matrix, mut operand_bit) = (0, 0);
     while operand_bit < 8 {

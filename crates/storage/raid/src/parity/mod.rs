@@ -8,10 +8,10 @@
 //!   P = D0 + D1 + D2 + …        Q = D0 + 2·D1 + 4·D2 + … = D0 + 2·(D1 + 2·(D2 + …))
 //! ```
 //!
-//! Vectors are those of `fearless_simd`, which chooses the instruction set at run time and has all `unsafe`. With
-//! AVX-512 a multiplication is one instruction (GFNI); elsewhere it is a shift and an exclusive or for each bit
-//! of the factor. [`scalar`] computes the same byte by byte: it handles the bytes that do not fill a whole
-//! step, and is the reference for the tests.
+//! Vectors are from `fearless_simd`, which chooses the instruction set at run time and contains all `unsafe`
+//! code. With AVX-512, a multiplication is one instruction (GFNI); otherwise it takes a shift and an
+//! exclusive or for each bit of the factor. [`scalar`] computes the same byte by byte. It processes the bytes
+//! that do not fill a whole step, and is the reference for the tests.
 
 #[cfg(target_arch = "x86_64")]
 mod gfni;
@@ -32,7 +32,7 @@ pub fn xor_into(target: &mut [u8], source: &[u8]) {
     Work::AddMultiple { to: target, from: source, by: 1 }.run(Level::new());
 }
 
-/// P of data strips: reads each once, and writes P once. Without strips P is zero.
+/// Computes P of data strips. Reads each strip once, and writes P once. Without strips, P is zero.
 ///
 /// # Panics
 /// The strips have different lengths.
@@ -41,10 +41,11 @@ pub fn parity(data: &[&[u8]], p: &mut [u8]) {
     Work::Parity { data, p }.run(Level::new());
 }
 
-/// P and Q of data strips, in the order of their indices. Without strips both are zero.
+/// Computes P and Q of data strips, in the order of their indices. Without strips, both are zero.
 ///
 /// # Panics
-/// The strips have different lengths, or there are more than 255 of them: the field has no more weights.
+/// The strips have different lengths, or there are more than 255 of them, because the field has no more
+/// weights.
 pub fn syndromes(data: &[&[u8]], p: &mut [u8], q: &mut [u8]) {
     assert!(data.len() <= usize::from(u8::MAX), "at most 255 data strips");
     assert!(data.iter().all(|strip| strip.len() == p.len()), "strips have one length");
@@ -61,8 +62,9 @@ pub fn add_to_q(q: &mut [u8], data: &[u8], index: usize) {
     Work::AddMultiple { to: q, from: data, by: power(index) }.run(Level::new());
 }
 
-/// Reconstructs two lost data strips. `p_delta` and `q_delta` are P and Q, each plus the sum of the remaining
-/// strips. On return `p_delta` is the strip of `a_index`, and `q_delta` that of `b_index`.
+/// Reconstructs two lost data strips. `p_delta` and `q_delta` must contain P and Q, each plus the (weighted)
+/// sum of the remaining strips. On return, `p_delta` contains the strip with index `a_index`, and `q_delta`
+/// that with `b_index`.
 ///
 /// # Panics
 /// The two have different lengths, or the indices are equal.
@@ -75,8 +77,8 @@ pub fn recover_data_and_data(a_index: usize, b_index: usize, p_delta: &mut [u8],
     Work::Separate { p: p_delta, q: q_delta, by_p: multiply(b, by_q), by_q }.run(Level::new());
 }
 
-/// Reconstructs a data strip that was lost together with P. `q_delta` is Q plus the weighted sum of the
-/// remaining strips. On return it is the strip of `index`.
+/// Reconstructs a data strip that was lost together with P. `q_delta` must contain Q plus the weighted sum of
+/// the remaining strips. On return, it contains the strip with this `index`.
 pub fn recover_data_by_q(index: usize, q_delta: &mut [u8]) {
     Work::Multiply { strip: q_delta, by: inverse(power(index)) }.run(Level::new());
 }
@@ -123,13 +125,13 @@ impl Work<'_> {
 /// Multiplication by a constant.
 trait Field<S: Simd>: Copy {
     fn by(factor: u8) -> Self;
-    /// All bytes of a vector, times the constant.
+    /// Multiplies each byte of a vector by the constant.
     fn multiply(self, simd: S, bytes: S::u8s) -> S::u8s;
-    /// Times 2.
+    /// Multiplies each byte of a vector by 2.
     fn double(simd: S, bytes: S::u8s) -> S::u8s;
 }
 
-/// Multiplies by the bits of the factor, highest first.
+/// Multiplication with one step for each bit of the factor, highest bit first.
 #[derive(Clone, Copy)]
 struct Steps {
     factor: u8,
@@ -163,19 +165,20 @@ impl<S: Simd> Field<S> for Steps {
     }
 }
 
-/// Vectors in a step: enough to hide the latency of an instruction, and with two sums still within the sixteen
-/// registers of AVX2.
+/// Number of vectors in a step: enough to hide the latency of an instruction, and few enough that two sums
+/// fit in the sixteen registers of AVX2.
 const VECTORS: usize = 4;
 
-/// Vectors in a step with a single sum: the address of a strip is looked up half as often.
+/// Number of vectors in a step that computes a single sum. With twice as many vectors, the address of a strip
+/// is looked up half as often.
 const VECTORS_OF_P: usize = 2 * VECTORS;
 
-/// Bytes in this number of vectors.
+/// Number of bytes in this number of vectors.
 const fn bytes_in<S: Simd>(vectors: usize) -> usize {
     vectors * <S::u8s as SimdBase<S>>::LEN
 }
 
-/// Bytes in a step.
+/// Number of bytes in a step.
 const fn step<S: Simd>() -> usize {
     bytes_in::<S>(VECTORS)
 }

@@ -3,7 +3,7 @@
 /// x^8 reduced in the field: the polynomial is x^8 + x^4 + x^3 + x^2 + 1.
 pub(super) const REDUCTION: u8 = 0x1d;
 
-/// The product of two bytes.
+/// Returns the product of two bytes.
 pub(super) const fn multiply(a: u8, b: u8) -> u8 {
     let (mut product, mut bit) = (0, 8);
     while bit > 0 {
@@ -16,13 +16,13 @@ pub(super) const fn multiply(a: u8, b: u8) -> u8 {
     product
 }
 
-/// The weight of the strip with this index: 2 to the power of the index.
+/// Returns the weight of the strip with this index: 2 to the power of the index.
 pub(super) fn power(index: usize) -> u8 {
-    // 2 generates all 255 elements but 0, so powers repeat.
+    // 2 generates all 255 nonzero elements, so its powers repeat after 255.
     (0..index % 255).fold(1, |power, _| multiply(power, 2))
 }
 
-/// 1 / `a`, which is `a` to the power of 254.
+/// Returns 1 / `a`, which is `a` to the power of 254.
 pub(super) fn inverse(a: u8) -> u8 {
     (0..254).fold(1, |power, _| multiply(power, a))
 }
@@ -35,14 +35,14 @@ pub(super) fn multiply_strip(strip: &mut [u8], by: u8) {
     strip.iter_mut().for_each(|byte| *byte = multiply(*byte, by));
 }
 
-/// Parity of the bytes of `data` from `start` on.
+/// Computes P of the bytes of `data` from `start` on.
 pub(super) fn parity(data: &[&[u8]], start: usize, p: &mut [u8]) {
     for (at, p) in p.iter_mut().enumerate() {
         *p = data.iter().fold(0, |sum, strip| sum ^ strip[start + at]);
     }
 }
 
-/// P and Q of the bytes of `data` from `start` on.
+/// Computes P and Q of the bytes of `data` from `start` on.
 pub(super) fn syndromes(data: &[&[u8]], start: usize, p: &mut [u8], q: &mut [u8]) {
     parity(data, start, p);
     for (at, q) in q.iter_mut().enumerate() {

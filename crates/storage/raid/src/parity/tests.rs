@@ -3,7 +3,7 @@ use testkit::Random;
 
 use super::*;
 
-/// Every instruction set of this machine for which there is code.
+/// All instruction sets of this machine for which there is code.
 fn levels() -> Vec<Level> {
     let best = Level::new();
     #[cfg(target_arch = "x86_64")]
@@ -41,7 +41,8 @@ fn stripes(strips: std::ops::Range<usize>) -> impl Strategy<Value = Stripe> {
     })
 }
 
-/// The field by its definition: polynomials over GF(2), divided by x^8 + x^4 + x^3 + x^2 + 1.
+/// Multiplies according to the definition of the field: polynomials over GF(2), modulo x^8 + x^4 + x^3 + x^2
+/// + 1.
 fn product(a: u8, b: u8) -> u8 {
     let wide = (0..8).filter(|bit| b >> bit & 1 == 1).fold(0u16, |sum, bit| sum ^ (u16::from(a) << bit));
     let rest = (8..16)
@@ -65,7 +66,8 @@ fn the_field_is_that_of_its_polynomial() {
     assert_eq!(powers.len(), 255, "each index has a different weight");
 }
 
-/// md's own numbers: `raid6test` and Anvin's paper agree that a strip of index 1 counts twice in Q.
+/// The weights are those of md: according to `raid6test` and Anvin's paper, the strip with index 1 has weight
+/// 2 in Q.
 #[test]
 fn a_stripe_worked_out_by_hand() {
     let (mut p, mut q) = ([0], [0]);

@@ -11,18 +11,18 @@ use crate::layout::{Level, MEMBERS_MAX};
 use crate::lost::{LOST_RECORDED_MAX, LostBlocks};
 use crate::member::MemberState;
 
-/// The first bytes.
+/// The first bytes of a superblock.
 pub(super) const MAGIC: [u8; 8] = *b"LNRTRAID";
 
-/// A set whose journal is on its members, or that has none. The only version readable by programs without
-/// support for a separate journal device.
+/// Version for a set that has no journal, or a journal on its members. Programs without support for a
+/// separate journal device can read only this version.
 const VERSION: u32 = 1;
 
-/// A set whose journal is on a separate device.
+/// Version for a set whose journal is on a separate device.
 const VERSION_JOURNAL_DEVICE: u32 = 2;
 
-/// A set with lost blocks, which a program without support for them would read. It may have a separate
-/// journal device.
+/// Version for a set with lost blocks, which a program without support for them would read. The set may have
+/// a separate journal device.
 const VERSION_LOST_BLOCKS: u32 = 3;
 
 /// Offset of the UUID of the journal device.
@@ -36,18 +36,18 @@ const ENTRY_BYTES: usize = 32;
 
 const CLEAN: u32 = 1;
 
-/// Number of extents of lost blocks, which follow the members and spares.
+/// Offset of the number of extents of lost blocks. The extents follow the members and spares.
 const LOST_AT: usize = 304;
 const LOST_BYTES: usize = 24;
 
-/// Offset of the latest scrub: flags, followed by its numbers.
+/// Offset of the record of the latest scrub: flags, followed by its counts.
 const SCRUB_AT: usize = 248;
 const SCRUB_KNOWN: u32 = 1;
 const SCRUB_REPAIRS: u32 = 2;
 const SCRUB_ENDED: u32 = 4;
-/// Programs without support for a second bitmap write zeros here.
+/// Offset of `missed_from`. Programs without support for a second bitmap write zeros here.
 const MISSED_FROM_AT: usize = 296;
-/// In a member's entry: its checksum mismatches found by the scrub.
+/// Offset, in a member's entry, of the number of checksum mismatches that the scrub has found on it.
 const WRONG_BLOCKS_AT: usize = 20;
 
 /// The length of the longest superblock.
@@ -55,16 +55,16 @@ pub(super) const fn bytes_max() -> usize {
     HEADER_BYTES + (MEMBERS_MAX + SPARES_MAX) * ENTRY_BYTES + LOST_RECORDED_MAX * LOST_BYTES
 }
 
-/// Why bytes are no superblock.
+/// The reason why bytes are not a valid superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadBytes {
     /// The magic number is missing.
     NoMagic,
-    /// Written by a newer program.
+    /// A newer program wrote the superblock.
     Version(u32),
-    /// They were written incompletely, or have changed since.
+    /// The bytes were written incompletely, or have changed since.
     Checksum,
-    /// They are intact, but the record breaks a rule.
+    /// The bytes are intact, but the record breaks a rule.
     Record(BadRecord),
     /// An invalid value at this offset.
     Value(usize),
@@ -151,7 +151,8 @@ impl Superblock {
         if sums != Some(whole.u32(12)?) {
             return Err(BadBytes::Checksum);
         }
-        // Checked after the checksum, which all versions have: a torn or corrupt number is not a version.
+        // Check the version after the checksum, which all versions have, because a torn or corrupt number is
+        // not a version.
         let written = whole.u32(8)?;
         if !(VERSION..=VERSION_LOST_BLOCKS).contains(&written) {
             return Err(BadBytes::Version(written));
@@ -169,7 +170,7 @@ impl Superblock {
     }
 }
 
-/// Numbers at their offsets; a number beyond the end is an invalid value.
+/// Reads numbers at their offsets. A number beyond the end counts as an invalid value.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -210,7 +211,7 @@ impl Fields<'_> {
             uuid: Uuid(self.array(32)?),
             name: self.name()?,
             generation: self.u64(24).and_then(|generation| match generation {
-                // There must be a next generation, and 0 is not one.
+                // There must be a next generation, and 0 is not a valid generation.
                 0 | u64::MAX => Err(BadBytes::Value(24)),
                 generation => Ok(generation),
             })?,
@@ -241,7 +242,8 @@ impl Fields<'_> {
         })
     }
 
-    /// The extents are in order, and no two extents of one member are adjacent: the form is unique.
+    /// Decodes lost blocks. The extents must be in order, and those of one member must not be adjacent, so
+    /// that the encoding is unique.
     fn lost(&self, at: usize, extents: usize) -> Result<LostBlocks, BadBytes> {
         let mut lost = LostBlocks::default();
         for at in (0..extents).map(|index| at + index * LOST_BYTES) {
@@ -252,7 +254,8 @@ impl Fields<'_> {
         if lost.extents() == extents { Ok(lost) } else { Err(BadBytes::Value(LOST_AT)) }
     }
 
-    /// `None` for a set written before scrubs were recorded.
+    /// Decodes the record of the latest scrub. Returns `None` for a set that was written before scrubs were
+    /// recorded.
     fn scrub(&self, members: usize) -> Result<Option<ScrubRecord>, BadBytes> {
         let flags = self.u32(SCRUB_AT)?;
         if flags & !(SCRUB_KNOWN | SCRUB_REPAIRS | SCRUB_ENDED) != 0 {
@@ -289,7 +292,8 @@ impl Fields<'_> {
     }
 }
 
-/// The lowest version that covers all its features: older programs do not use a set with a newer version.
+/// Returns the lowest version that covers all features of the set. Older programs do not use a set with a
+/// newer version.
 fn version(set: &SetRecord) -> u32 {
     match (set.lost.is_empty(), set.journal_device) {
         (false, _) => VERSION_LOST_BLOCKS,
@@ -298,7 +302,7 @@ fn version(set: &SetRecord) -> u32 {
     }
 }
 
-/// The customary number of the level.
+/// Returns the customary number of the level.
 fn level_code(level: Level) -> u32 {
     match level {
         Level::Raid0 => 0,
@@ -314,8 +318,8 @@ fn level(code: u32) -> Option<Level> {
     all.into_iter().find(|level| level_code(*level) == code)
 }
 
-/// A state, with the number of stripes in sync of a rebuilding member, or the first record that marks the
-/// member failed.
+/// Encodes a state, with the number of stripes in sync for a rebuilding member, or the generation of the
+/// first record that marks a failed member failed.
 fn state_code(member: &MemberRecord) -> (u32, u64) {
     match member.state {
         MemberState::InSync => (1, 0),

@@ -1,4 +1,5 @@
-//! The record that a set writes to each of its members, so that they are recognised by content and not by order.
+//! The superblock, which a set writes to each of its members, so that they are recognised by content and not
+//! by order.
 //!
 //! `docs/raid-format.md` has the layout byte by byte. A superblock has two parts: the [`SetRecord`], which is the same
 //! on all members, and the UUID of the member that contains it. Writes alternate between two slots, so a torn
@@ -9,7 +10,7 @@
 //!   | zeros  | slot 0  | slot 1  | bitmap, journal, …     | data …
 //! ```
 //!
-//! This file has the values and their rules; `bytes.rs` has their form on a disk.
+//! This file contains the values and their rules; `bytes.rs` contains their on-disk format.
 
 mod bytes;
 #[cfg(test)]
@@ -26,7 +27,7 @@ use crate::layout::{BadLayout, Layout, Level, MEMBERS_MAX};
 use crate::lost::{LOST_RECORDED_MAX, LostBlocks};
 use crate::member::{MemberState, MemberStates};
 
-/// The length of a slot, and the offset of the first one. A multiple of every block size.
+/// The length of a slot, and the offset of the first slot: a multiple of every block size.
 pub const SLOT_BYTES: u64 = 64 << 10;
 
 /// Data starts at a multiple of this, so that strips do not straddle the strips of an underlying layer.
@@ -43,7 +44,7 @@ pub const SPARES_MAX: usize = 64;
 pub struct Uuid(pub [u8; 16]);
 
 impl fmt::Display for Uuid {
-    /// In the form of RFC 9562.
+    /// Displays the UUID in the form of RFC 9562.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, byte) in self.0.iter().enumerate() {
             let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
@@ -59,17 +60,17 @@ impl fmt::Debug for Uuid {
     }
 }
 
-/// Bytes of a member, from its start.
+/// A range of bytes of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Area {
     /// The first byte.
     pub offset: u64,
-    /// Its length; 0 if there is no such area.
+    /// The length; 0 if there is no such area.
     pub bytes: u64,
 }
 
 impl Area {
-    /// The end of the area, or `None` beyond the address space.
+    /// The end of the area; `None` if it is beyond the address space.
     pub fn end(self) -> Option<u64> {
         self.offset.checked_add(self.bytes)
     }
@@ -80,8 +81,8 @@ impl Area {
 pub struct Areas {
     /// The strips.
     pub data: Area,
-    /// The journal. If the set has a journal device, the area is on that device; members have the same area,
-    /// in reserve and unused.
+    /// The journal. If the set has a journal device, the area is on that device. Members then have the same
+    /// area, unused and in reserve.
     pub journal: Area,
     /// The bitmap of stripes that may be inconsistent after a crash.
     pub bitmap: Area,
@@ -129,113 +130,114 @@ impl Areas {
 /// A member as recorded by its set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberRecord {
-    /// Its UUID. A disk that replaces another gets its own.
+    /// The member's UUID. A disk that replaces another one gets a new UUID.
     pub uuid: Uuid,
-    /// Its state.
+    /// The member's state.
     pub state: MemberState,
-    /// For a failed member, the generation of the first record that marks it failed. Its own records are
-    /// older, unless it was used without this set since. 0 if unknown.
+    /// For a failed member, the generation of the first record that marks it failed; 0 if unknown. The
+    /// records on the member itself are older, unless it has been used without this set since.
     pub failed_in: u64,
 }
 
 impl MemberRecord {
-    /// A member that has not failed, or failed at an unknown time.
+    /// Creates the record of a member that has not failed, or has failed at an unknown time.
     pub fn new(uuid: Uuid, state: MemberState) -> MemberRecord {
         MemberRecord { uuid, state, failed_in: 0 }
     }
 }
 
-/// The latest scrub, as recorded: an unfinished scrub resumes after its recorded stripes.
+/// The record of the latest scrub. An unfinished scrub resumes after the recorded stripes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubRecord {
-    /// Inconsistent strips are rewritten.
+    /// Whether the scrub rewrites inconsistent strips.
     pub repairs: bool,
-    /// The whole set was compared.
+    /// Whether the whole set has been compared.
     pub has_ended: bool,
-    /// Stripes compared, starting with the first.
+    /// Number of stripes compared, starting with the first.
     pub stripes: u64,
-    /// Of these, stripes with nothing to compare, because a member does not have its strip.
+    /// Number of these stripes without a comparison, because a member does not have its strip.
     pub degraded: u64,
-    /// Stripes with unreadable strips.
+    /// Number of stripes with unreadable strips.
     pub unreadable: u64,
-    /// Stripes with inconsistent strips.
+    /// Number of stripes with inconsistent strips.
     pub mismatches: u64,
-    /// Of the last two, the number repaired.
+    /// Number of unreadable or inconsistent stripes that were repaired.
     pub repaired: u64,
-    /// Checksum mismatches of each member.
+    /// Number of checksum mismatches of each member.
     pub wrong_blocks: Vec<u32>,
 }
 
-/// What all members of a set have in common.
+/// The record of a set, which is the same on all members.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetRecord {
-    /// The set.
+    /// The UUID of the set.
     pub uuid: Uuid,
-    /// Its display name: at most [`NAME_BYTES_MAX`] bytes, without control characters.
+    /// The display name of the set: at most [`NAME_BYTES_MAX`] bytes, without control characters.
     pub name: String,
-    /// Increases with every record: of two records of a set, the higher one is newer.
+    /// A number that increases with every record. Of two records of a set, the one with the higher number is
+    /// newer.
     pub generation: u64,
-    /// Its redundancy.
+    /// The RAID level.
     pub level: Level,
     /// Length of a strip.
     pub strip_bytes: u64,
     /// Block size of the set and of its members.
     pub block_size: BlockSize,
-    /// The same on all members.
+    /// The areas, which are the same on all members.
     pub areas: Areas,
-    /// The device with the journal, if it is not a member.
+    /// The UUID of the separate device with the journal, if there is one.
     pub journal_device: Option<Uuid>,
-    /// Number of members, from the first on, with a copy of the journal and of the bitmap. On the others the
-    /// areas are unused.
+    /// Number of members, from the first on, with a copy of the journal and of the bitmap. On the other
+    /// members, these areas are unused.
     pub area_copies: u16,
-    /// Stripes per bit of the bitmap.
+    /// Number of stripes per bit of the bitmap.
     pub region_stripes: u64,
-    /// All members that are in sync had the record of this generation before the set was last taken into use. One with an older
-    /// record is an old copy of a member.
+    /// The generation of a record that all members in sync had before the set was last taken into use. A disk
+    /// with an older record is an old copy of a member.
     pub in_use_from: u64,
     /// If a member that is not in sync has a superblock of this generation or a newer one, the second bitmap
-    /// has all regions that it missed. 0: the bitmap is incomplete.
+    /// contains all regions that the member has missed. 0 means that the bitmap is incomplete.
     pub missed_from: u64,
-    /// The set was closed after this record: no stripe is incomplete.
+    /// Whether the set was closed with this record, so that no stripe is incomplete.
     pub clean: bool,
     /// The members, in the order of the layout.
     pub members: Vec<MemberRecord>,
     /// Disks that can replace a member.
     pub spares: Vec<Uuid>,
-    /// The latest scrub of the set in use.
+    /// The latest scrub.
     pub scrub: Option<ScrubRecord>,
     /// The lost blocks of members.
     pub lost: LostBlocks,
 }
 
-/// A superblock: the set's record, on one of its members.
+/// A superblock: the set's record, as stored on one of its disks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// The set.
+    /// The record of the set.
     pub set: SetRecord,
-    /// The member, spare or journal device that contains it.
+    /// The UUID of the member, spare or journal device that contains the superblock.
     pub member: Uuid,
 }
 
-/// Why a record is invalid.
+/// The reason why a record is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum BadRecord {
-    /// Invalid members, strips or sizes.
+    /// The number of members, the strip size or another size is invalid.
     #[display("{_0}")]
     Layout(#[error(not(source))] BadLayout),
-    /// The data does not start at a whole MiB.
+    /// The data does not start at a multiple of [`DATA_ALIGNMENT`].
     #[display("the data begins at byte {_0}, which is not a multiple of 1 MiB")]
     DataAlignment(#[error(not(source))] u64),
     /// An area overlaps the slots or another area, is not aligned to blocks, or exceeds the address space.
     #[display("an area of {} bytes at byte {} is not valid", _0.bytes, _0.offset)]
     Area(#[error(not(source))] Area),
-    /// A UUID occurs twice.
+    /// A UUID appears twice.
     #[display("{_0} is in the set twice")]
     SameMember(#[error(not(source))] Uuid),
-    /// The UUID belongs to no disk of the set.
+    /// The UUID does not belong to a disk of the set.
     #[display("{_0} is not in the set")]
     NotInSet(#[error(not(source))] Uuid),
-    /// The name is too long, or has control characters.
+    /// The name is too long, or contains control characters.
     #[display("a name has at most {NAME_BYTES_MAX} bytes and no control characters")]
     Name,
     /// All copies of the journal or bitmap could be lost while the set continues.
@@ -244,10 +246,11 @@ pub enum BadRecord {
     /// The journal device has no area for the journal, or the level has no journal.
     #[display("there is a journal device without an area for the journal, or the level has no journal")]
     JournalDevice,
-    /// Lost blocks of an unknown member or beyond its data, or more extents than fit in a record.
+    /// Lost blocks belong to an unknown member or are beyond its data, or there are more extents than fit in
+    /// a record.
     #[display("the list of lost blocks is not valid")]
     LostBlocks,
-    /// Too many spares.
+    /// There are too many spares.
     #[display("a set has at most {SPARES_MAX} spares")]
     TooManySpares,
 }
@@ -256,7 +259,7 @@ impl SetRecord {
     /// The layout.
     ///
     /// # Errors
-    /// There is no such set.
+    /// The layout is invalid.
     pub fn layout(&self) -> Result<Layout, BadLayout> {
         let blocks = Blocks(self.areas.data.bytes >> self.block_size.shift());
         Layout::new(self.level, self.members.len(), self.strip_bytes, self.block_size, blocks)
@@ -292,7 +295,7 @@ impl SetRecord {
             return Err(BadRecord::TooManySpares);
         }
         let copies = usize::from(self.area_copies);
-        // Areas in reserve, if there is a journal device.
+        // If there is a journal device, the journal areas of members are in reserve.
         let needs_copies = self.areas.bitmap.bytes > 0 || self.areas.journal.bytes > 0;
         if self.journal_device.is_some() && (self.level.parity_strips() == 0 || self.areas.journal.bytes == 0)
         {
@@ -342,7 +345,7 @@ impl SetRecord {
         self.members.iter().map(|member| member.uuid)
     }
 
-    /// The next record of the set, with new states.
+    /// Returns the next record of the set, with new states.
     #[must_use]
     pub fn next(&self, states: &MemberStates, clean: bool) -> SetRecord {
         let lost = states.lost.clone();
@@ -362,10 +365,10 @@ impl SetRecord {
         next
     }
 
-    /// Whether a member that is not in sync has missed only regions of the second bitmap, according to the
-    /// superblock on its disk. False if the member was used without this set since it left: then its
-    /// superblock is newer than the last one that the set wrote to it, or marks as failed a member that has
-    /// not failed.
+    /// Whether, according to the superblock on its disk, a member that is not in sync has missed only regions
+    /// in the second bitmap. False if the member was used without this set since it left. Its superblock is
+    /// then newer than the last one that the set wrote to it, or marks a member as failed that has not
+    /// failed.
     pub fn can_readd(&self, member: usize, found: &Superblock) -> bool {
         let Some(record) = self.members.get(member).filter(|record| record.uuid == found.member) else {
             return false;
@@ -392,8 +395,8 @@ impl SetRecord {
     }
 }
 
-/// Number of copies of a journal or bitmap, chosen so that a copy survives whenever the set's data does. They
-/// are on adjacent members, which in RAID 10 have the copies of a strip.
+/// Returns the number of copies of a journal or bitmap, chosen so that a copy survives whenever the set's
+/// data does. The copies are on adjacent members, which in RAID 10 have the copies of a strip.
 pub fn area_copies(level: Level, members: usize) -> usize {
     match level {
         Level::Raid0 | Level::Raid1 => members,
@@ -405,7 +408,7 @@ pub fn area_copies(level: Level, members: usize) -> usize {
 const _: () = assert!(bytes::bytes_max() <= SLOT_BYTES as usize, "the longest superblock fits its slot");
 const _: () = assert!(MEMBERS_MAX <= u16::MAX as usize);
 
-/// End of the second slot; areas follow it.
+/// End of the second slot. Areas follow it.
 pub const SLOTS_END: u64 = 3 * SLOT_BYTES;
 
 /// One of the two slots.
@@ -418,7 +421,7 @@ pub enum Slot {
 }
 
 impl Slot {
-    /// Offset of its first byte on the member.
+    /// Offset of the slot's first byte on the member.
     pub fn offset(self) -> u64 {
         match self {
             Slot::First => SLOT_BYTES,
@@ -436,25 +439,25 @@ impl Slot {
     }
 }
 
-/// Why a device is not a member.
+/// The reason why a device is not a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum NoSuperblock {
-    /// Neither slot starts like a superblock: the device is empty or used for something else.
+    /// Neither slot starts like a superblock, so the device is empty or used for something else.
     #[display("it has no Linerate RAID superblock")]
     Foreign,
     /// The device is shorter than the slots.
     #[display("it has {_0} bytes, and the superblocks of a member end at {SLOTS_END}")]
     TooSmall(#[error(not(source))] u64),
-    /// Written by a newer linerate.
+    /// A newer version of Linerate wrote the superblock.
     #[display("a newer version of Linerate wrote its superblock (format {_0}); use that version")]
     NewerVersion(#[error(not(source))] u32),
-    /// No slot has a whole superblock.
+    /// Neither slot contains a complete superblock.
     #[display("both copies of its superblock are damaged; replace it as a failed member")]
     Torn,
-    /// A whole superblock that breaks a rule.
+    /// There is a complete superblock whose record breaks a rule.
     #[display("its superblock is intact but invalid: {_0}")]
     Wrong(#[error(not(source))] BadRecord),
-    /// A whole superblock with an invalid value.
+    /// There is a complete superblock with an invalid value.
     #[display("its superblock is intact but invalid: unknown value at byte {_0}")]
     WrongValue(#[error(not(source))] usize),
     /// The slots belong to different sets or members.
@@ -465,7 +468,7 @@ pub enum NoSuperblock {
     Unreadable(#[error(not(source))] DeviceError),
 }
 
-/// Reads the newer superblock of a device; also returns its slot.
+/// Reads the newer superblock of a device. Also returns its slot.
 ///
 /// # Errors
 /// The device is not a member, or its slots contradict each other.
@@ -479,15 +482,15 @@ pub async fn read(device: &dyn BlockDevice) -> Result<(Superblock, Slot), NoSupe
     newer(first, second)
 }
 
-/// The newer of two slots.
+/// Returns the superblock in the newer of two slots, and the slot.
 ///
 /// # Errors
-/// Neither slot has a superblock, or they contradict each other.
+/// Neither slot contains a superblock, or they contradict each other.
 pub fn newer(first: &[u8], second: &[u8]) -> Result<(Superblock, Slot), NoSuperblock> {
     match (Superblock::parse(first), Superblock::parse(second)) {
         (Ok(first), Ok(second)) => {
             let same_member = first.member == second.member && first.set.uuid == second.set.uuid;
-            // Writes alternate between the slots, each with a later generation.
+            // Writes alternate between the slots, each with a higher generation.
             match first.set.generation.cmp(&second.set.generation) {
                 Ordering::Greater if same_member => Ok((first, Slot::First)),
                 Ordering::Less if same_member => Ok((second, Slot::Second)),
@@ -497,7 +500,8 @@ pub fn newer(first: &[u8], second: &[u8]) -> Result<(Superblock, Slot), NoSuperb
         (Err(BadBytes::Version(version)), _) | (_, Err(BadBytes::Version(version))) => {
             Err(NoSuperblock::NewerVersion(version))
         }
-        // Intact bytes with an invalid record were not torn: their meaning is unknown, and the other copy is older.
+        // Intact bytes with an invalid record were not torn. Their meaning is unknown, and the superblock in
+        // the other slot may be older.
         (Err(BadBytes::Record(bad)), _) | (_, Err(BadBytes::Record(bad))) => Err(NoSuperblock::Wrong(bad)),
         (Err(BadBytes::Value(at)), _) | (_, Err(BadBytes::Value(at))) => Err(NoSuperblock::WrongValue(at)),
         (Ok(one), Err(BadBytes::NoMagic | BadBytes::Checksum)) => Ok((one, Slot::First)),

@@ -36,14 +36,14 @@ pub(crate) fn superblock(set: &SetRecord, member: u8) -> Superblock {
     Superblock { set: set.clone(), member: uuid(member) }
 }
 
-/// A slot with these bytes.
+/// A slot that starts with these bytes.
 fn slot(bytes: &[u8]) -> Vec<u8> {
     let mut slot = vec![0; SLOT_BYTES as usize];
     slot[..bytes.len()].copy_from_slice(bytes);
     slot
 }
 
-/// The bytes with a matching checksum, whatever their content.
+/// Adds a matching checksum to bytes with any content.
 fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes[12..16].fill(0);
     let sum = crc32_iscsi(&bytes);
@@ -95,7 +95,7 @@ fn the_bytes_are_those_of_the_document() {
     for (at, number) in [(264, 1), (272, 2), (280, 3), (288, 4)] {
         assert_eq!(bytes[at..at + 8], u64::to_le_bytes(number));
     }
-    // As written by a program without scrub records.
+    // A superblock as written by a program that does not support scrub records.
     let mut old = bytes.clone();
     old[248..296].fill(0);
     old[320 + 64 + 20..320 + 64 + 24].fill(0);
@@ -117,7 +117,7 @@ fn the_newer_slot_counts_and_a_torn_one_does_not() {
     assert_eq!(newer(&new_slot, &old_slot), Ok((superblock(&new, 1), Slot::First)));
     let empty = slot(&[]);
     assert_eq!(newer(&old_slot, &empty), Ok((superblock(&old, 1), Slot::First)));
-    // A write over the older record, torn at each byte.
+    // A write over the older record that is torn at each byte.
     for end in 1..superblock(&new, 1).emit().len() {
         let mut torn = empty.clone();
         torn[..end].copy_from_slice(&new_slot[..end]);
@@ -145,8 +145,8 @@ fn what_is_not_certain_is_no_superblock() {
     newer_version[8] = 4;
     assert_eq!(newer(&slot(&newer_version), &good).map(|(_, slot)| slot), Ok(Slot::Second), "it is torn");
     assert_eq!(newer(&slot(&summed(newer_version)), &good), Err(NoSuperblock::NewerVersion(4)));
-    // A program without support for a journal device does not use such a set; a set without one is written as
-    // before.
+    // A program without support for journal devices must not use a set with one. A set without one is written
+    // as before.
     let on_device = superblock(&SetRecord { journal_device: Some(uuid(9)), ..record.clone() }, 1).emit();
     assert_eq!((on_device[8], superblock(&record, 1).emit()[8]), (2, 1));
     for (bytes, version) in [(on_device, 1), (superblock(&record, 1).emit(), 2)] {
@@ -154,7 +154,8 @@ fn what_is_not_certain_is_no_superblock() {
         other[8] = version;
         assert_eq!(newer(&slot(&summed(other)), &good), Err(NoSuperblock::WrongValue(64)));
     }
-    // A program without support for lost blocks would read them, so it does not use the set until there are none.
+    // A program without support for lost blocks would read them, so it must not use the set until there are
+    // none.
     let mut lost = record.clone();
     lost.lost.insert(2, 5..9);
     let with_lost = superblock(&lost, 1).emit();
@@ -303,7 +304,7 @@ proptest! {
     }
 }
 
-/// Whichever members are lost, a copy survives as long as the data does.
+/// Whichever members are lost, a copy of the journal survives as long as the data does.
 #[test]
 fn a_copy_of_the_journal_is_left_as_long_as_the_data_are() {
     for level in [Level::Raid1, Level::Raid5, Level::Raid6, Level::Raid10] {
