@@ -5,9 +5,9 @@
 //! cargo run --release -p linerate-raid --example parity
 //! ```
 //!
-//! ISA-L is called by a C program (`isal.c`), which this example compiles and controls line by line, so that
-//! both sides alternate within one run. Times are CPU times, so other processes do not count. A figure is the
-//! median of five rounds; a ratio is the median of the per-round ratios.
+//! A C program (`isal.c`) calls ISA-L. This example compiles it and controls it line by line, so that both
+//! implementations alternate within one run. Times are CPU times, so other processes do not affect them. A
+//! figure is the median of five rounds; a ratio is the median of the ratios in each round.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -32,12 +32,12 @@ impl Cell {
         (ROUND_BYTES / (self.strips * self.bytes)).max(1)
     }
 
-    /// Data bytes per round.
+    /// Number of data bytes per round.
     fn data_bytes(self) -> f64 {
         (self.rounds() * self.strips * self.bytes) as f64
     }
 
-    /// CPU time of our side in nanoseconds.
+    /// Measures the CPU time of this crate's implementation in nanoseconds.
     fn ours(self) -> f64 {
         let strip = |index: usize| {
             let mut buffer = Buffer::zeroed(self.bytes);
@@ -61,7 +61,7 @@ impl Cell {
     }
 }
 
-/// CPU time of this thread in nanoseconds; other threads on this core do not count.
+/// CPU time of this thread in nanoseconds, which excludes other threads on this core.
 fn cpu_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
@@ -98,7 +98,7 @@ impl IsaL {
         Some(IsaL { child, ask, answers })
     }
 
-    /// CPU time of the C program in nanoseconds.
+    /// Measures the CPU time of the C program in nanoseconds.
     fn theirs(&mut self, cell: Cell) -> f64 {
         writeln!(self.ask, "{} {} {} {}", cell.what, cell.strips, cell.bytes, cell.rounds())
             .expect("it listens");
@@ -143,7 +143,7 @@ fn main() {
         let cell = Cell { what, strips, bytes };
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for round in 0..ROUNDS {
-            // The sides take turns at going first.
+            // The two implementations take turns at going first.
             let our_turn = round % 2 == 0;
             if our_turn {
                 ours.push(cell.ours());

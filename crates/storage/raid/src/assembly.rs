@@ -304,8 +304,8 @@ fn check_members(assembly: &Assembly) -> Result<(), AssemblyError> {
     let level = layout.level();
     let has_sums = members.iter().flatten().any(|member| member.summed().is_some());
     match &assembly.protection {
-        // A bitmap does not protect checksums with parity: after a crash, blocks may not match their
-        // checksums, and could not be reconstructed.
+        // After a crash, blocks may not match their checksums. A bitmap identifies their regions, but with
+        // parity they could not be reconstructed, because parity may be wrong there too.
         ProtectionAreas::Bitmap { .. } if has_sums && layout.has_parity() => {
             Err(AssemblyError::UnprotectedChecksums { level })
         }

@@ -6,8 +6,8 @@
 //!
 //! This command builds the example, pins it to a core, and writes its output to `docs/measured/raid.md`. All
 //! sets exist at the same time and alternate within each round. Times are CPU times, so other processes do
-//! not count; members in memory complete immediately, so nothing waits. A figure is the median over the
-//! rounds; a ratio is the median of the per-round ratios. `--quick` runs one short round.
+//! not affect them; members in memory complete requests immediately, so nothing waits. A figure is the median
+//! over the rounds; a ratio is the median of the ratios in each round. `--quick` runs one short round.
 
 mod medium;
 mod sets;
@@ -43,7 +43,7 @@ const WORKS: [(Work, &str); 6] = [
 
 const ROUNDS: usize = 7;
 
-/// CPU time of this thread in nanoseconds; other threads on this core do not count.
+/// CPU time of this thread in nanoseconds, which excludes other threads on this core.
 pub(crate) fn cpu_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
@@ -64,7 +64,7 @@ impl Figures {
         at.zip(set).map_or(&[], |(at, set)| &self.0[at][set])
     }
 
-    /// Median over the rounds of `a / b`, each in nanoseconds per byte.
+    /// Median over the rounds of `a / b`, where both are in nanoseconds per byte.
     fn ratio(&self, a: (Work, &str), b: (Work, &str)) -> f64 {
         let each = |(work, set): (Work, &str)| -> Vec<f64> {
             let bytes = SETS.iter().find(|other| other.name == set).map_or(1, |set| set.request_bytes(work));
@@ -120,7 +120,7 @@ fn pin() {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     let is_quick = arguments.iter().any(|argument| argument == "--quick");
-    // For a profiler: `--only 'raid5, journal' RandomWrite`.
+    // For use with a profiler: `--only 'raid5, journal' RandomWrite`.
     let only = arguments.iter().position(|argument| argument == "--only").map(|at| &arguments[at + 1..]);
     pin();
     let is_wanted = |name: &str| only.is_none_or(|only| only.iter().any(|wanted| wanted == name));
@@ -142,7 +142,7 @@ fn main() -> ExitCode {
                 let index = (turn + round) % sets.len();
                 let Some(set) = sets[index].as_mut() else { continue };
                 let Some(ns) = set.measured(*work, is_quick) else { continue };
-                // The first round is a warm-up that faults the memory in.
+                // The first round is a warm-up that makes the kernel allocate the memory.
                 if is_quick || round > 0 {
                     figures.0[at][index].push(ns);
                 }

@@ -1,4 +1,4 @@
-//! Members and journals: memory, and files.
+//! Media for members and journals: memory and files.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -26,7 +26,7 @@ impl Medium {
         Medium { store: Store::Memory(memory), geometry: geometry(bytes) }
     }
 
-    /// A file that is deleted when the medium is dropped.
+    /// Creates a medium in a file that is deleted when the medium is dropped.
     pub(crate) fn file(bytes: u64) -> std::io::Result<Medium> {
         let file = tempfile::tempfile_in("/dev/shm")?;
         file.set_len(bytes)?;
@@ -77,9 +77,9 @@ impl Medium {
     }
 }
 
-/// CPU time in nanoseconds of writing one record to a file, without a set.
+/// Measures the CPU time in nanoseconds for writing one journal record to a file, without a set.
 pub(crate) fn bare_write_ns(file: &Medium, writes: u64) -> f64 {
-    /// A one-block header, 4 KiB of data, 4 KiB of parity.
+    /// Length of a record: a one-block header, 4 KiB of data, 4 KiB of parity.
     const RECORD_BYTES: u64 = 512 + (8 << 10);
     /// The part of a journal that is normally in use.
     const USED_BYTES: u64 = 2 << 20;

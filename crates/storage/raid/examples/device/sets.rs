@@ -25,11 +25,11 @@ enum Guard {
     Bitmap,
     Journal,
     JournalInFiles,
-    /// On a separate device.
+    /// A journal on a separate device.
     JournalFile,
 }
 
-/// A set.
+/// A kind of set to measure.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) members: usize,
@@ -63,10 +63,10 @@ pub(crate) const SETS: [Kind; 13] = [
 ];
 
 impl Kind {
-    /// Data strips in a row, without parity or copies.
+    /// Number of data strips in a row, not counting parity and copies.
     fn data_members(&self) -> u64 {
         match self.level {
-            Level::Raid1 => 4, // same request length as the other levels
+            Level::Raid1 => 4, // so that the request length is the same as at the other levels
             Level::Raid10 => self.members as u64 / 2,
             level => (self.members - level.parity_strips()) as u64,
         }
@@ -82,7 +82,7 @@ impl Kind {
     }
 }
 
-/// A store that keeps nothing: the sets do not outlive the process.
+/// A store that records nothing, because the sets do not survive the process.
 struct Forgetful;
 
 impl MetadataStore for Forgetful {
@@ -155,7 +155,8 @@ impl TestSet {
         TestSet { kind, device, has_failed: false, random: Random::new(1) }
     }
 
-    /// CPU time per request in nanoseconds; `None` if the set does not support the workload.
+    /// Measures the CPU time per request in nanoseconds. Returns `None` if the set does not support the
+    /// workload.
     pub(crate) fn measured(&mut self, work: Work, is_quick: bool) -> Option<f64> {
         if matches!(work, Work::DegradedSequentialRead | Work::DegradedRandomRead) {
             if self.kind.level == Level::Raid0 {

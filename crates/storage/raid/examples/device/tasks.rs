@@ -16,7 +16,7 @@ thread_local! {
     static SPAWNED: RefCell<Vec<Task>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Tasks of the thread that runs the sets.
+/// Spawns tasks on the thread that runs the sets.
 pub(crate) struct Here;
 
 impl Spawner for Here {
@@ -49,7 +49,7 @@ impl Wake for Handle {
     }
 }
 
-/// Runs `tasks`, and the tasks they spawn, to completion.
+/// Runs `tasks`, and the tasks that they spawn, to completion.
 pub(crate) fn run(tasks: Vec<Task>) {
     let ready: Arc<Lock<VecDeque<usize>>> = Arc::default();
     let mut all: Vec<Option<Task>> = Vec::new();

@@ -370,7 +370,8 @@ impl Members {
             // It cannot be determined whether the member has lost writes.
             Err(error) => return Err(self.unread(member, Cause::Read(error)).await),
         }
-        // Blocks that the member has lost may not match their checksums either.
+        // Handle this even if the read failed: blocks of which writes were lost may not match their
+        // checksums.
         match self.unread(member, Cause::LostWrites).await {
             Unread::Lacking if self.is_present(member) => result,
             unread => Err(unread),

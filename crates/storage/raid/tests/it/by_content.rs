@@ -1,5 +1,6 @@
-//! Sets found by the content of their disks: created, used, crashed, with disks that fail, return with old
-//! data, or are replaced. Whichever disks are found, in whatever order, acknowledged writes are read back.
+//! Tests of sets that are found by the content of their disks. The sets are created, used and crashed, and
+//! disks fail, return with old data, or are replaced. Whichever disks are found, in whatever order,
+//! acknowledged writes must be read back.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use raid::{Assembly, Level, LostBlocks, MemberState, MemberStates, Origin, RaidD
 use crate::disk::Disk;
 use crate::world::{HereSpawner, StepClock, draw, end, once_in, seed};
 
-/// 1 MiB before the data, and a quarter of a MiB after it.
+/// Length of a disk in blocks: 1 MiB before the data, and a quarter of a MiB for the data.
 pub(crate) const DISK_BLOCKS: u64 = 2560;
 
 pub(crate) struct Scene {
@@ -22,7 +23,7 @@ pub(crate) struct Scene {
     pub(crate) members: Vec<Disk>,
     pub(crate) set: OpenSet,
     pub(crate) device: Arc<RaidDevice>,
-    /// By block: what was written last.
+    /// By block: the byte written last.
     pub(crate) model: Vec<u8>,
     uuids: u8,
 }
@@ -59,7 +60,7 @@ pub(crate) fn record(level: Level, members: u8, checksums_bytes: u64) -> SetReco
     }
 }
 
-/// Finds the only set among disks.
+/// Finds the only set among these disks.
 fn found(disks: &[NamedDisk]) -> FoundSet {
     let looked_at = disks.to_vec();
     let candidates = end(async move { look_at(&looked_at).await });
@@ -125,7 +126,7 @@ impl Scene {
         self.model[lba as usize..(lba + extent.blocks.0) as usize].fill(value);
     }
 
-    /// Loses a disk, which stays in the pile with its old content, as if it returned.
+    /// Loses a member's disk. The disk stays in the pile with its old content, as if it returned.
     fn lose_one(&mut self) {
         let mut lacking = self.states().lacking();
         let member = draw(lacking.len() as u64) as usize;
@@ -205,7 +206,7 @@ fn a_member_that_fails_at_the_first_start_is_no_member_at_the_next() {
             let disks: Vec<Disk> = (0..members).map(|_| Disk::new(DISK_BLOCKS)).collect();
             let (record, created) = (record(level, members, 0), named(&disks));
             end(async move { create(&record, &created).await }).expect("created");
-            // Of its journal or bitmap, or of its record.
+            // The write that fails may be one of the journal or bitmap, or of the record.
             disks[0].fail_write_after(writes);
             let (set, device) = started(&named(&disks), Origin::NewOfZeros);
             disks[0].let_writes_succeed();
@@ -234,7 +235,7 @@ fn a_set_that_is_found_by_content_has_what_was_acknowledged() {
 }
 
 impl Scene {
-    /// With a bitmap, whatever the level.
+    /// Creates a set with a bitmap, whatever the level.
     pub(crate) fn with_bitmap(level: Level, members: u8) -> Scene {
         let disks: Vec<Disk> = (0..members).map(|_| Disk::new(DISK_BLOCKS)).collect();
         let areas = Areas::plan(DISK_BLOCKS * 512, 0, 4096, 0).expect("room");
@@ -245,7 +246,7 @@ impl Scene {
         Scene { pile: disks.clone(), members: disks, set, device, model, uuids: members }
     }
 
-    /// A member becomes unresponsive, and the set has detected that.
+    /// Makes a member unresponsive, and lets the set detect this.
     pub(crate) fn lose_contact(&mut self, member: usize) {
         self.members[member].die();
         let device = Arc::clone(&self.device);
@@ -262,9 +263,10 @@ impl Scene {
         settled.expect("settled");
     }
 
-    /// The disk of a failed member returns and is used again; false if the member is not accepted.
+    /// Lets the disk of a failed member return and be used again. Returns false if the set does not accept
+    /// it.
     pub(crate) fn comes_back(&mut self, member: usize) -> bool {
-        // It has lost its cache.
+        // The disk has lost its cache.
         self.members[member].crash();
         self.members[member].revive();
         let whole = Arc::new(self.members[member].clone()) as Arc<dyn BlockDevice>;
@@ -333,7 +335,7 @@ fn a_member_that_missed_one_write_is_rebuilt_in_one_region() {
             scene.rebuild(1000);
             let [_, writes, _] = scene.members[1].take_requests();
             assert_eq!(scene.states().members[1], MemberState::InSync);
-            // A region of 4 stripes, plus some records.
+            // The writes are a region of 4 stripes, plus some records.
             assert!(writes < 20, "{level}: {writes} writes");
             scene.check();
             scene.assert_whole();
@@ -364,7 +366,8 @@ fn a_member_that_comes_back_has_what_was_written_without_it() {
                     }
                     5 => {
                         scene.members.iter().for_each(Disk::revive);
-                        // A crash of a degraded set may leave inconsistent parity, which is refused.
+                        // Do not crash a degraded set with parity: parity may then be inconsistent, and the
+                        // set would be refused.
                         scene.restart(
                             once_in(2) && !(scene.set.layout.has_parity() && lacking.contains(&true)),
                         );

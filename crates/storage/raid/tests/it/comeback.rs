@@ -1,4 +1,5 @@
-//! Scenes of a member that fails and returns: the record of its missed regions, and the end of that record.
+//! Tests of a member that fails and returns: the record of the regions that it has missed, and the end of
+//! that record.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -15,7 +16,7 @@ use crate::disk::{Disk, Part};
 use crate::rig::{Guard, Rig, ask};
 use crate::world::{HereSpawner, StepClock, end, seed, wait_a_poll};
 
-/// Blocks in a region: 4 stripes with strips of 4 KiB.
+/// Number of blocks in a region: 4 stripes with strips of 4 KiB.
 const REGION_BLOCKS: u64 = 32;
 
 /// The blocks of the second bitmap on a disk.
@@ -25,7 +26,7 @@ fn second_bitmap(scene: &Scene) -> Range<u64> {
     start + blocks / 2..start + blocks
 }
 
-/// Runs `future` concurrently with the calling task; its result appears once it completes.
+/// Runs `future` concurrently with the calling task. Its result is stored when it completes.
 fn beside<T: 'static>(future: impl Future<Output = T> + 'static) -> Rc<RefCell<Option<T>>> {
     let result = Rc::new(RefCell::new(None));
     let into = Rc::clone(&result);
@@ -122,7 +123,7 @@ fn missed_regions_that_the_superblocks_do_not_record_are_not_reported_as_recorde
     seed(43);
     let scene = with_one_away();
     let (records, disk) = (Arc::clone(&scene.set.records), Disk::used(DISK_BLOCKS));
-    // The superblocks name the new disk, but the set could not take it.
+    // The superblocks name the new disk, but it could not be put in the set.
     end(async move { records.replace(1, Uuid([9; 16]), Arc::new(disk)).await }).expect("recorded");
     scene.settle();
     assert_eq!(scene.set.records.set().missed_from, 0, "it does not cover a new disk");
@@ -141,7 +142,7 @@ fn a_failed_member_that_is_taken_out_by_hand_is_not_added_again() {
     assert_eq!(scene.device.status().missed_regions, None);
 }
 
-/// Only the assembly has recorded it when the power fails.
+/// When the power fails, only the assembly has recorded the missed regions.
 #[test]
 fn a_set_that_starts_without_a_member_records_what_that_misses_before_the_first_write() {
     for (level, members) in [(Level::Raid10, 4), (Level::Raid5, 3), (Level::Raid6, 4)] {
@@ -238,7 +239,8 @@ fn a_member_that_is_taken_out_while_it_is_put_back_stays_out() {
             let parts = MemberParts::new(&records.set(), 1, &whole).expect("room");
             let vacancy = device.vacancy(1).expect("it has failed");
             assert!(records.readd(1, whole).await.expect("recorded"));
-            // It is taken out while its copy of the bitmap is erased, or later, while the copy is written.
+            // The member is removed while its copy of the bitmap is being erased, or later, while the copy is
+            // being written.
             disk.hold_writes(if is_in_place { 0..0 } else { area.clone() });
             let readding = Arc::clone(&device);
             let readded = beside(async move { readding.readd(vacancy, parts.data, parts.bitmap).await });
@@ -252,7 +254,7 @@ fn a_member_that_is_taken_out_while_it_is_put_back_stays_out() {
             (result_of(&readded).await, device.status().states.members[1])
         });
         assert_eq!((readded, state), (Err(DeviceError::Unsupported), MemberState::Failed), "{is_in_place}");
-        // Its disk no longer belongs to the set.
+        // The member's disk then no longer belongs to the set.
         let (device, records) = (Arc::clone(&scene.device), Arc::clone(&scene.set.records));
         end(async move { device.release(1).await }).expect("released");
         assert_eq!(records.set().members[1].state, MemberState::Failed);

@@ -1,4 +1,5 @@
-//! The model check: random requests against a plain array, with failing members, and a crash at any point.
+//! The model check: compares random requests with a plain array, while members fail, and with a crash at any
+//! point.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -18,21 +19,21 @@ use crate::world::{End, Task, draw, end, once_in, pause, run, seed};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trouble {
     pub(crate) crashes: bool,
-    /// Members fail while the set is in use.
+    /// Whether members fail while the set is in use.
     pub(crate) failures: bool,
-    /// A member is missing after a crash.
+    /// Whether a member is missing after a crash.
     pub(crate) lost_members: bool,
-    /// Blocks are silently corrupted, and have checksums.
+    /// Whether blocks are silently corrupted. They then have checksums.
     pub(crate) corruption: bool,
-    /// Blocks of members are unreadable until they are written.
+    /// Whether blocks of members become unreadable until they are written.
     pub(crate) bad_sectors: bool,
-    /// Members do not report doubt about their losses.
+    /// Whether members do not report doubts about their losses.
     pub(crate) hides_doubt: bool,
-    /// Failed members return with the content of their stable storage, and are brought up to date.
+    /// Whether failed members return with the content of their stable storage, and are then rebuilt.
     pub(crate) comebacks: bool,
 }
 
-/// Runs the case of a seed; `Err` describes the failure.
+/// Runs the case of a seed. `Err` describes the failure.
 pub(crate) fn case(level: Level, guard: Guard, trouble: Trouble, number: u64) -> Result<(), String> {
     let mut scene = Scene::new(level, guard, trouble, number);
     for _ in 0..10 {
@@ -41,7 +42,8 @@ pub(crate) fn case(level: Level, guard: Guard, trouble: Trouble, number: u64) ->
     scene.all_is_right()
 }
 
-/// A case whose only crash is after `polls` polls of its third batch: `None` if the batch ends earlier.
+/// Runs a case whose only crash is after `polls` polls of its third batch. Returns `None` if the batch ends
+/// earlier.
 pub(crate) fn crash_at(
     level: Level,
     guard: Guard,
@@ -74,11 +76,11 @@ struct Scene {
     device: Arc<RaidDevice>,
     model: Rc<RefCell<Model>>,
     trouble: Trouble,
-    /// Members whose disk has failed or is about to fail.
+    /// For each member, whether its disk has failed or is about to fail.
     doomed: Vec<bool>,
-    /// Synchronised stripes of the first unsynchronised region.
+    /// Number of synchronised stripes in the first unsynchronised region.
     synchronised: u64,
-    /// A silently corrupted block of a mirror.
+    /// A silently corrupted block of a mirror, if any.
     corrupt: Option<u64>,
 }
 
@@ -90,11 +92,11 @@ impl Scene {
         let has_sums =
             trouble.corruption || (trouble.bad_sectors && number % 2 == 1 && guard.takes_sums(level));
         let mut rig = Rig::with(level, members, rows, guard, has_sums);
-        // The journal then uses only a part of its ring.
+        // If the disks report no cache, the journal uses only a part of its ring.
         if number % 4 == 1 {
             rig.disks.iter().chain([&rig.journal]).for_each(Disk::say_no_cache);
         }
-        // Tests this case, with a bitmap only.
+        // Also test sets whose data may be wrong, which is possible only with a bitmap.
         rig.accepts_wrong_data = true;
         if trouble.hides_doubt {
             rig.disks.iter().for_each(Disk::hide_doubt);
@@ -109,7 +111,8 @@ impl Scene {
         if self.trouble.failures && once_in(3) {
             self.doom_one();
         }
-        // A server restarted without a loss, or a session was re-established: not a failure.
+        // A doubt because of a restarted server or a re-established session, without a loss, is not a
+        // failure.
         if self.trouble.failures && once_in(4) {
             self.rig.disks[draw(self.doomed.len() as u64) as usize].doubt();
         }
@@ -140,12 +143,12 @@ impl Scene {
         }
     }
 
-    /// Concurrent requests that do not overlap.
+    /// Draws concurrent requests that do not overlap.
     fn requests(&self) -> Vec<Task> {
         let stripe_blocks = self.rig.layout.stripe_blocks();
         let mut tasks: Vec<Task> = Vec::new();
-        // Without a journal, after a crash during a write, it is unknown which copy is right if one was
-        // already corrupt.
+        // Do not write to a corrupt block: without a journal, after a crash during the write, it would be
+        // unknown which copy is right.
         let corrupt = self.corrupt.filter(|_| self.is_spoilt());
         let mut taken: Vec<(u64, u64)> = corrupt.map(|lba| (lba, 1)).into_iter().collect();
         if let Some(lba) = corrupt.filter(|_| once_in(2)) {
@@ -169,7 +172,7 @@ impl Scene {
         tasks
     }
 
-    /// Rebuild, resync and scrub, a few steps each.
+    /// Draws maintenance tasks: a few steps of rebuild, resync and scrub.
     fn maintenance(&mut self) -> Vec<Task> {
         let mut tasks: Vec<Task> = Vec::new();
         let states = self.device.status().states.members;
@@ -210,8 +213,8 @@ impl Scene {
                     tasks.push(Box::pin(async move {
                         for _ in 0..steps {
                             pause().await;
-                            // The member may fail during this, which is allowed; a bad sector must not fail
-                            // the rebuild.
+                            // The member is allowed to fail meanwhile, but a bad sector must not make the
+                            // rebuild fail.
                             if let Err(error @ DeviceError::Unreadable(_)) = device.rebuild_step(member).await
                             {
                                 model.borrow_mut().complain(format!("rebuild: {error}"));
@@ -245,13 +248,13 @@ impl Scene {
         tasks
     }
 
-    /// The area of a spare for this member, if it gets one.
+    /// The journal or bitmap area of a spare for this member, if it gets one.
     fn area_of(&self, member: usize, disk: &Disk) -> Option<Arc<dyn BlockDevice>> {
         let has_one = member < self.rig.areas() && self.rig.guard != Guard::Nothing;
         has_one.then(|| self.rig.area(disk))
     }
 
-    /// Fails a member, if the set survives that in addition to those already failing.
+    /// Makes a member fail, if the set survives this in addition to the members that already fail.
     fn doom_one(&mut self) {
         let status = self.device.status();
         let member = draw(self.doomed.len() as u64) as usize;
@@ -261,7 +264,8 @@ impl Scene {
             return;
         }
         lacking[member] = true;
-        // With parity and without a journal, a degraded set that was not synchronised unavoidably has corrupt data.
+        // With parity and without a journal, a degraded set that has not been synchronised unavoidably has
+        // corrupt data.
         let may_differ = self.rig.layout.has_parity() && status.unsynced_regions > 0;
         if !self.rig.layout.survives(&lacking) || may_differ || self.is_spoilt() {
             return;
@@ -277,15 +281,16 @@ impl Scene {
             2 => disk.lose_cache(),
             3 => disk.lose_cache_unseen(),
             _ => {
-                // A bad sector that becomes readable once written is not a failure, but needs the other members.
+                // A bad sector that becomes readable when it is written is not a failure, but its content
+                // must be reconstructed from the other members.
                 return disk.spoil(self.rig.data_lba(draw(self.rig.layout.member_blocks().0)));
             }
         }
         self.doomed[member] = true;
     }
 
-    /// Corrupts a block of a member, if the others can reconstruct it. Without a journal only a block on
-    /// stable storage: an earlier crash can leave a checksum older than the block.
+    /// Corrupts a block of a member, if the others can reconstruct it. Without a journal, corrupts only a
+    /// block on stable storage, because an earlier crash can leave a checksum that is older than the block.
     fn corrupt_one(&mut self) {
         let mut lacking = self.device.status().states.lacking();
         let member = draw(self.doomed.len() as u64) as usize;
@@ -330,7 +335,7 @@ impl Scene {
         self.rig.disks.iter().any(|disk| disk.is_spoilt())
     }
 
-    /// Power fails and returns, perhaps without a member.
+    /// Makes power fail and return, possibly without a member.
     fn crash(&mut self) -> Result<(), String> {
         self.rig.disks.iter().for_each(|disk| disk.crash());
         self.rig.journal.crash();
@@ -338,7 +343,7 @@ impl Scene {
         self.rig.journal.revive();
         self.model.borrow_mut().crashed();
         let states = self.rig.store.states();
-        // A failed device whose failure the set has not detected yet returns as a normal member.
+        // A failed device whose failure the set has not yet detected returns as a normal member.
         for (doomed, disk) in self.doomed.iter_mut().zip(&self.rig.disks) {
             *doomed = disk.is_dead();
         }
@@ -368,7 +373,7 @@ impl Scene {
         self.device = Arc::new(assembled.map_err(|error| format!("assembly: {error}"))?);
         if self.rig.guard.is_journal() || once_in(2) {
             let data = self.read_all("after a crash")?;
-            // Data that was read persists from now on, whichever member fails.
+            // From now on, the data that was read must persist, whichever member fails.
             self.model.borrow_mut().settle(&data);
         }
         if self.rig.guard.is_journal() {
@@ -380,7 +385,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Synchronises all regions that may differ.
+    /// Synchronises all regions that may be inconsistent.
     fn synchronise(&mut self) -> Result<(), String> {
         let device = Arc::clone(&self.device);
         let result = end(async move {
@@ -400,7 +405,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Reads all blocks; `None` for those that may legitimately be unreadable.
+    /// Reads all blocks. Returns `None` for unreadable blocks that are allowed to be unreadable.
     fn read_all(&self, when: &str) -> Result<Vec<Option<Vec<u8>>>, String> {
         let blocks = self.model.borrow().blocks();
         let (device, model) = (Arc::clone(&self.device), Rc::clone(&self.model));
@@ -413,8 +418,8 @@ impl Scene {
         model.fault.take().map_or(Ok(data), Err)
     }
 
-    /// Writes all unreadable blocks and no others: then all blocks are readable, and the following scrub
-    /// finds no errors.
+    /// Writes all unreadable blocks and no others. After that, all blocks must be readable, and a scrub must
+    /// not find errors.
     fn heal(&mut self) -> Result<(), String> {
         let unreadable = |data: Vec<Option<Vec<u8>>>| {
             (0..)
@@ -447,7 +452,7 @@ impl Scene {
         end(async move { device.scrub_step(stripe, true).await })
     }
 
-    /// Repairs whatever can be repaired, and compares every way to read the data.
+    /// Repairs what can be repaired, and checks every way to read the data.
     fn all_is_right(&mut self) -> Result<(), String> {
         self.rig.disks.iter().for_each(|disk| disk.let_writes_succeed());
         self.rig.journal.let_writes_succeed();
@@ -455,12 +460,12 @@ impl Scene {
         self.synchronise()?;
         for member in 0..self.doomed.len() {
             if self.rig.disks[member].is_dead() {
-                // Failures that have not been detected yet.
+                // Mark members failed whose failures have not been detected yet.
                 let device = Arc::clone(&self.device);
                 let _ = end(async move { device.fail(member).await });
             }
         }
-        // A member that has lost its cache is found when it is read.
+        // A member that has lost its cache is detected when it is read.
         for stripe in 0..self.rig.layout.stripes() {
             if let Ok(found @ Scrubbed::Mismatch { .. }) = self.scrub(stripe) {
                 return Err(format!("scrubbing stripe {stripe} before a rebuild: {found:?}"));
@@ -498,7 +503,7 @@ impl Scene {
             let mut lacking = vec![false; self.doomed.len()];
             lacking[member] = true;
             if self.rig.layout.survives(&lacking) {
-                // Works on copies of the disks: running without this member changes the others.
+                // Work on copies of the disks, because running without this member changes the others.
                 let copies = self.rig.disks.iter().map(Disk::copy).collect();
                 let disks = std::mem::replace(&mut self.rig.disks, copies);
                 let journal = self.rig.journal.copy();
@@ -537,7 +542,8 @@ async fn write(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Exten
     }
 }
 
-/// Data of a missing member cannot be stored where another member has a bad sector.
+/// Whether a failed write is allowed: data of a missing member cannot be stored where another member has a
+/// bad sector.
 fn is_excused(device: &RaidDevice, model: &RefCell<Model>, result: &Result<(), DeviceError>) -> bool {
     let is_degraded = device.status().states.lacking().contains(&true);
     matches!(result, Err(DeviceError::Unreadable(_)))
@@ -560,7 +566,7 @@ async fn clear(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Exten
     }
 }
 
-/// A write whose requester does not wait for its completion.
+/// Makes a write, and drops it after a few polls.
 async fn write_and_go(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Extent) {
     let (lba, blocks) = (extent.lba.0, extent.blocks.0);
     let (value, data) = model.borrow_mut().write_begins(lba, blocks, false);
@@ -593,8 +599,8 @@ async fn read(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Extent
     }
 }
 
-/// Reads an extent, block by block if it is not readable as a whole; `None` for blocks that may legitimately
-/// be unreadable.
+/// Reads an extent, or each of its blocks separately if it is not readable as a whole. Returns `None` for
+/// unreadable blocks that are allowed to be unreadable.
 async fn read_blocks(
     device: &RaidDevice,
     model: &RefCell<Model>,

@@ -1,4 +1,5 @@
-//! A disk that tears writes, and that loses or keeps unflushed writes, block by block and in any order.
+//! A disk that tears writes, and that loses or keeps unflushed writes, for each block separately and in any
+//! order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,7 +20,7 @@ pub(crate) struct Disk(Arc<Mutex<State>>);
 
 #[derive(Clone)]
 struct State {
-    /// By block: every content possible after a crash, oldest first; reads return the last.
+    /// By block: every content that is possible after a crash, oldest first. Reads return the last.
     versions: Vec<Vec<(u64, Arc<[u8]>)>>,
     /// Number of the next version.
     next: u64,
@@ -27,29 +28,31 @@ struct State {
     /// By block: corrupt content.
     corrupt: BTreeMap<u64, Arc<[u8]>>,
     is_dead: bool,
-    /// Another host has taken it over.
+    /// Whether another host has taken over the disk.
     is_fenced: bool,
-    /// Number of writes that succeed before one fails.
+    /// Number of writes that will succeed before one fails.
     writes_left: Option<u64>,
     /// Writes to these blocks wait.
     held: Range<u64>,
     /// Number of waiting writes.
     waiting: u64,
-    /// Number of times it lost its cache.
+    /// Number of times that the disk has lost its cache.
     times_lost: u64,
-    /// The losses that it reports; a disk in doubt updates them when it is queried.
+    /// The losses that the disk reports. If it is in doubt, they are updated when it is queried.
     losses: Losses,
-    /// Its reported losses appear certain before it is queried, and are too few: readers are not warned.
+    /// Whether the disk reports no doubt, so that its losses are too low until it is queried, and readers are
+    /// not warned.
     hides_doubt: bool,
-    /// Queries of its losses fail.
+    /// Whether queries of the disk's losses fail.
     cannot_tell: bool,
-    /// It reports that it has no cache, although it has one: a set must not rely on the report.
+    /// Whether the disk reports that it has no cache although it has one. A set must not rely on that report.
     says_no_cache: bool,
-    /// It reports read-only but accepts writes, like a disk whose changes stay in memory.
+    /// Whether the disk reports that it is read-only but accepts writes, like a disk whose changes stay in
+    /// memory.
     says_read_only: bool,
-    /// Additional polls that a read takes.
+    /// Number of additional polls that a read takes.
     slowness: u64,
-    /// Number of reads, writes (including write zeroes and unmap) and flushes.
+    /// Numbers of reads, of writes (including zeroing and unmap), and of flushes.
     requests: [u64; 3],
 }
 
@@ -64,7 +67,7 @@ impl Disk {
         Disk::filled(blocks, |_| draw(256) as u8)
     }
 
-    /// A disk whose first blocks are zeros, with arbitrary content after them.
+    /// A disk whose first blocks are zeros, and which has arbitrary content after them.
     pub(crate) fn of_zeros_until(zeros: u64, blocks: u64) -> Disk {
         Disk::filled(blocks, |lba| if lba < zeros { 0 } else { draw(256) as u8 })
     }
@@ -97,12 +100,12 @@ impl Disk {
         Disk(Arc::new(Mutex::new(self.state().clone())))
     }
 
-    /// Makes it report that it has no cache.
+    /// Makes the disk report that it has no cache.
     pub(crate) fn say_no_cache(&self) {
         self.state().says_no_cache = true;
     }
 
-    /// Makes it report that it is read-only.
+    /// Makes the disk report that it is read-only.
     pub(crate) fn say_read_only(&self) {
         self.state().says_read_only = true;
     }
@@ -112,12 +115,12 @@ impl Disk {
         self.state().is_dead = true;
     }
 
-    /// Revives it with its old content.
+    /// Revives the disk with its old content.
     pub(crate) fn revive(&self) {
         self.state().is_dead = false;
     }
 
-    /// Another host takes it over.
+    /// Lets another host take over the disk.
     pub(crate) fn fence(&self) {
         self.state().is_fenced = true;
     }
@@ -126,7 +129,7 @@ impl Disk {
         self.state().is_dead
     }
 
-    /// Makes a write fail after this many have succeeded.
+    /// Makes a write fail after this number of writes have succeeded.
     pub(crate) fn fail_write_after(&self, writes: u64) {
         self.state().writes_left = Some(writes);
     }
@@ -136,7 +139,7 @@ impl Disk {
         self.state().writes_left = None;
     }
 
-    /// Holds writes that start in these blocks, until another range is held or none.
+    /// Holds writes that start in these blocks, until this is called with another range, which may be empty.
     pub(crate) fn hold_writes(&self, held: Range<u64>) {
         self.state().held = held;
     }
@@ -192,16 +195,16 @@ impl Disk {
         self.state().slowness = polls;
     }
 
-    /// Reads, writes and flushes since the last time.
+    /// Returns the numbers of reads, writes and flushes since the last call.
     pub(crate) fn take_requests(&self) -> [u64; 3] {
         std::mem::take(&mut self.state().requests)
     }
 
-    /// Its power fails. Writes since the last flush may or may not survive.
+    /// Cuts the disk's power. Writes since the last flush may or may not survive.
     pub(crate) fn crash(&self) {
         let mut state = self.state();
         state.writes_left = None;
-        // Its next user is a new one.
+        // The disk's next user starts without a doubt.
         state.losses = Losses::counted(state.times_lost);
         for versions in &mut state.versions {
             let kept = versions[draw(versions.len() as u64) as usize].clone();
@@ -209,7 +212,7 @@ impl Disk {
         }
     }
 
-    /// Loses its cache while in use, and detects the loss.
+    /// Makes the disk lose its cache while in use, and report the loss.
     pub(crate) fn lose_cache(&self) {
         self.crash();
         let mut state = self.state();
@@ -217,7 +220,8 @@ impl Disk {
         state.losses = Losses::counted(state.times_lost);
     }
 
-    /// Loses its cache undetected: its server was restarted, and the loss is found when the disk is queried.
+    /// Makes the disk lose its cache because its server is restarted. The loss is detected only when the disk
+    /// is queried.
     pub(crate) fn lose_cache_unseen(&self) {
         self.crash();
         let mut state = self.state();
@@ -225,18 +229,18 @@ impl Disk {
         state.losses = state.losses.in_doubt();
     }
 
-    /// Its server may have been restarted, but was not.
+    /// Raises a doubt without a loss: the disk's server may have been restarted, but was not.
     pub(crate) fn doubt(&self) {
         let mut state = self.state();
         state.losses = state.losses.in_doubt();
     }
 
-    /// Stops it from reporting doubt.
+    /// Makes the disk report no doubt.
     pub(crate) fn hide_doubt(&self) {
         self.state().hides_doubt = true;
     }
 
-    /// Makes queries of its losses fail from now on.
+    /// Makes queries of the disk's losses fail from now on.
     pub(crate) fn tell_nothing(&self) {
         self.state().cannot_tell = true;
     }
@@ -328,7 +332,7 @@ impl Disk {
             state.losses = Losses::counted(state.times_lost);
             return Err(DeviceError::WritesLost);
         }
-        // A flush queries the losses in any case.
+        // A flush always updates the losses.
         state.losses = Losses::counted(losses);
         for lba in extent.lba.0..extent.lba.0 + extent.blocks.0 {
             let versions = &mut state.versions[lba as usize];
@@ -436,7 +440,7 @@ impl BlockDevice for Disk {
     }
 }
 
-/// Adjacent blocks of a disk as a device.
+/// A range of a disk's blocks as a device.
 #[derive(Clone)]
 pub(crate) struct Part {
     pub(crate) disk: Disk,
@@ -447,7 +451,7 @@ pub(crate) struct Part {
 impl Part {
     fn at(&self, extent: Extent) -> Extent {
         let inside = extent.end().is_some_and(|end| end.0 <= self.blocks);
-        // An extent outside any disk.
+        // Otherwise, use an extent that is outside of any disk.
         if inside {
             Extent::new(self.start + extent.lba.0, extent.blocks.0)
         } else {

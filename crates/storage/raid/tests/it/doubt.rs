@@ -1,4 +1,4 @@
-//! Scenes of members that have lost their caches, or may have.
+//! Tests of members that have lost their caches, or may have lost them.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use crate::disk::Disk;
 use crate::rig::{Guard, Rig, ask, flush, read, rebuild, scrub, write};
 use crate::world::seed;
 
-/// Blocks that were written, flushed and written again; some have reverted on a member that lost its cache.
+/// Writes blocks, flushes them and writes them again. Then a member loses its cache, so that some of its
+/// blocks revert.
 fn with_a_member_that_lost_its_cache(level: Level, guard: Guard, member: usize) -> (Rig, Arc<RaidDevice>) {
     let mut rig = Rig::new(level, 4, 8, guard);
     let device = rig.created();
@@ -32,15 +33,16 @@ const REDUNDANT: [(Level, Guard); 8] = [
     (Level::Raid6, Guard::Journal),
 ];
 
-/// A server was killed and restarted while its disk was a member. Its clients detected that only at the next
-/// flush. Until then a partial block write read stale data from the disk and wrote it to all members.
+/// Regression test: a server was killed and restarted while its disk was a member. Its clients detected this
+/// only at the next flush. Until then, a partial block write read stale data from the disk and wrote it to
+/// all members.
 #[test]
 fn a_member_that_lost_its_cache_is_not_read_before_it_was_asked() {
     seed(31);
     for ((level, guard), member) in REDUNDANT.into_iter().flat_map(|kind| (0..4).map(move |at| (kind, at))) {
         let (rig, device) = with_a_member_that_lost_its_cache(level, guard, member);
         for lba in 0..rig.layout.blocks().0 {
-            // One byte: the block is read, modified and written.
+            // To change one byte, a block is read, modified and written.
             let mut block = read(&device, lba, 1);
             assert_eq!(block, vec![2; 512], "{level}, {guard:?}, member {member}: block {lba}");
             block[0] = 3;
@@ -65,7 +67,7 @@ fn small_writes_take_no_old_parity_and_no_old_data_from_it() {
         let blocks = rig.layout.blocks().0;
         (0..blocks).step_by(3).for_each(|lba| write(&device, lba, 1, 4));
         assert_eq!(flush(&device), Ok(()));
-        // Each strip of another member is reconstructed from parity, or read from its copy.
+        // Each strip of another member must be reconstructed from parity, or read from its copy.
         for other in (0..4).filter(|other| *other != member) {
             let failed = device.status().states.lacking();
             let mut lacking = failed.clone();
@@ -129,7 +131,7 @@ fn a_member_in_doubt_that_cannot_be_asked_is_out() {
     assert_eq!(device.status().states.members, [MemberState::Failed, MemberState::InSync]);
 }
 
-/// A set that is a member of another one.
+/// A set can be a member of another set, which relies on its doubts.
 #[test]
 fn a_set_is_in_doubt_with_a_member_that_it_needs() {
     seed(36);
@@ -141,8 +143,8 @@ fn a_set_is_in_doubt_with_a_member_that_it_needs() {
     assert_eq!((device.losses().is_in_doubt(), device.losses().count()), (false, 1));
 }
 
-/// A gateway was killed, but the servers of its members were not: their caches contain writes of the earlier
-/// run. A later loss of these writes would go undetected.
+/// A gateway was killed, but the servers of its members were not. Their caches contain writes of the earlier
+/// run, and a later loss of these writes would go undetected.
 #[test]
 fn what_an_earlier_run_has_written_is_flushed_before_it_is_copied() {
     seed(37);

@@ -1,4 +1,5 @@
-//! Sets that take new space of their disks into use, with concurrent writes and a crash at any point.
+//! Tests of sets that take new space of their disks into use, with concurrent writes and a crash at any
+//! point.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -25,7 +26,7 @@ struct Scene {
     model: Rc<RefCell<Vec<Vec<u8>>>>,
 }
 
-/// The disks at this length.
+/// The disks, presented with this length.
 fn named(disks: &[Disk], blocks: u64) -> Vec<NamedDisk> {
     let named = |(index, disk): (usize, &Disk)| NamedDisk {
         name: format!("disk{index}"),
@@ -50,7 +51,7 @@ impl Scene {
         scene
     }
 
-    /// The same set, in use, on copies of its disks of this size.
+    /// Starts the same set on copies of its disks, presented with this length.
     fn copied(&self, blocks: u64) -> Scene {
         let disks: Vec<Disk> = self.disks.iter().map(Disk::copy).collect();
         let (set, device) = started(&named(&disks, blocks), Origin::Existing);
@@ -65,7 +66,7 @@ impl Scene {
         });
     }
 
-    /// Power fails, and the set is found again.
+    /// Makes power fail, and finds the set again.
     fn crash(&mut self, blocks: u64) {
         self.disks.iter().for_each(Disk::crash);
         (self.set, self.device) = started(&named(&self.disks, blocks), Origin::Existing);
@@ -89,7 +90,7 @@ impl Scene {
         })
     }
 
-    /// Sequential writes of arbitrary data to arbitrary blocks.
+    /// Makes one write after another, of arbitrary data to arbitrary blocks.
     fn writes(&self, count: u64) -> Vec<Task> {
         let (device, model) = (Arc::clone(&self.device), Rc::clone(&self.model));
         vec![Box::pin(async move {
@@ -152,14 +153,14 @@ async fn grow(records: &Records, device: &RaidDevice) -> Result<(), DeviceError>
 
 const LEVELS: [(Level, u8); 3] = [(Level::Raid1, 2), (Level::Raid5, 3), (Level::Raid10, 3)];
 
-/// Crashes after every `step` polls of a growth with concurrent writes; then the growth completes, and the
+/// Crashes after every `step` polls of a growth with concurrent writes. Then the growth completes, and the
 /// set grows once more.
 #[test]
 fn model_of_a_crash_while_a_set_grows() {
     for ((level, members), has_sums) in LEVELS.into_iter().flat_map(|level| [(level, true), (level, false)]) {
         seed(u64::from(members) + u64::from(has_sums));
         let first = Scene::new(level, members, has_sums);
-        // A prime, so that the cases of the levels differ.
+        // A prime number, so that the points of the crashes differ among the levels.
         let step = if number("RAID_CASES").is_some() { 1 } else { 53 };
         let mut crashes = 0;
         for polls in (1..).step_by(step) {
@@ -213,7 +214,7 @@ fn checksums_that_have_moved_still_tell() {
     let data = scene.device.geometry().blocks.0;
     assert_eq!(run(scene.writes(40), u64::MAX), End::Done);
     scene.check("before");
-    // Of an old stripe, and of one that is new.
+    // Corrupt a block of an old stripe, and one of a new stripe.
     for stripe in [0, scene.device.layout().stripes() - 1] {
         let place = scene.device.layout().strip(stripe, 0);
         let lba = set.areas.data.offset / 512 + place.lba;

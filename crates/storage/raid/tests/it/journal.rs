@@ -1,4 +1,4 @@
-//! Scenes of journals: on a separate device, lost, or written by other programs.
+//! Tests of journals that are on a separate device, lost, or written by other programs.
 
 use std::sync::{Arc, Mutex};
 
@@ -19,7 +19,7 @@ fn a_set_without_its_journal_has_what_its_members_have() {
         let mut rig = Rig::with(Level::Raid5, 3, 4, Guard::Journal, has_sums);
         let device = rig.created();
         write(&device, 0, 16 * 4, 7);
-        // The journal's content is on the members, as after a clean shutdown.
+        // Close the set, so that the journal's content is on the members.
         ask(&device, async move |device| device.close().await).expect("closed");
         for disk in &rig.disks[..rig.areas()] {
             let area = rig.area(disk);
@@ -27,7 +27,7 @@ fn a_set_without_its_journal_has_what_its_members_have() {
             end(async move { area.write(Extent::new(0, 2), garbage, Durability::Stable).await })
                 .expect("written");
         }
-        // Stale parity of an interrupted write.
+        // Simulates the stale parity of an interrupted write.
         if !has_sums {
             let place = layout_parity(&rig);
             let disk = rig.disks[place.member].clone();
@@ -41,7 +41,7 @@ fn a_set_without_its_journal_has_what_its_members_have() {
         let first = if has_sums { Scrubbed::Right } else { Scrubbed::Mismatch { is_repaired: true } };
         assert_eq!(found, [first, Scrubbed::Right, Scrubbed::Right, Scrubbed::Right]);
         assert_eq!(read(&device, 0, 64), vec![7; 64 * 512]);
-        // The new journal works: it is replayed, and a member may be missing then.
+        // The new journal works: after a crash it is replayed, even if a member is missing.
         write(&device, 0, 64, 9);
         rig.disks.iter().for_each(|disk| disk.crash());
         let device = Arc::new(rig.assemble(Origin::Existing, &[1]).expect("assembled"));
@@ -58,7 +58,7 @@ fn layout_parity(rig: &Rig) -> raid::Strip {
 fn a_new_journal_is_begun_wherever_an_old_one_has_been() {
     seed(16);
     let mut rig = Rig::new(Level::Raid5, 3, 4, Guard::Journal);
-    // "LNRJHEAD" with the highest generation, and references to records that were never written.
+    // A header with the highest generation, which refers to records that were never written.
     let mut header = vec![0; 512];
     header[..8].copy_from_slice(b"LNRJHEAD");
     header[12] = 1;
@@ -75,7 +75,7 @@ fn a_new_journal_is_begun_wherever_an_old_one_has_been() {
     assert_eq!(read(&crashed(&mut rig), 0, 8), vec![4; 4096]);
 }
 
-/// The journal may contain acknowledged writes.
+/// A newer program's journal may contain acknowledged writes.
 #[test]
 fn a_journal_of_a_newer_program_is_neither_replayed_nor_discarded() {
     seed(16);
@@ -107,7 +107,7 @@ fn without_journal(rig: &mut Rig, device: &Arc<RaidDevice>, missing: &[usize]) -
     Arc::new(rig.assemble(Origin::WithoutJournal, missing).expect("assembled"))
 }
 
-/// Blocks and checksums that the journal would have replayed.
+/// Without the journal's replay, blocks may be newer than their checksums.
 #[test]
 fn without_its_journal_data_whose_checksums_are_older_are_accepted() {
     seed(33);
@@ -115,8 +115,8 @@ fn without_its_journal_data_whose_checksums_are_older_are_accepted() {
     let device = rig.created();
     write(&device, 0, 64, 7);
     let layout = rig.layout;
-    // Two strips with errors in different columns, which reconstruct each other's blocks; in a third column
-    // both data and parity mismatch.
+    // Two strips have errors in different columns, so they can reconstruct each other's blocks. In a third
+    // column, both data and parity do not match their checksums.
     for (strip, column) in [(0, 1), (1, 2), (0, 5), (2, 5)] {
         let place = layout.strip(0, strip);
         rig.disks[place.member].corrupt(rig.data_lba(place.lba + column));
@@ -148,8 +148,8 @@ fn without_its_journal_q_of_a_degraded_set_is_made_to_fit() {
     assert_eq!(read(&device, 0, 24), vec![7; 24 * 512]);
 }
 
-/// Tests every point of some writes: whichever write to the journal disk fails first, and whenever power
-/// fails after that.
+/// Covers every point of some writes: every write to the journal disk as the first that fails, and power
+/// failures at any point after that.
 #[test]
 fn a_journal_whose_disk_fails_is_on_the_members_and_nothing_acknowledged_is_lost() {
     for level in [Level::Raid5, Level::Raid6] {
@@ -184,13 +184,13 @@ fn a_journal_whose_disk_fails_is_on_the_members_and_nothing_acknowledged_is_lost
                 assert_eq!(status.journal_copies, Some(level.parity_strips() + 1));
             }
             rig.disks.iter().chain([&rig.journal]).for_each(Disk::crash);
-            // The content of its disk is no longer used, and a member is lost as well.
+            // The content of the journal's disk is no longer used. Lose a member as well.
             if rig.store.is_journal_on_members() {
                 rig.journal.die();
             }
             device = Arc::new(rig.assemble(Origin::Existing, &[0]).expect("it starts"));
             let found = read(&device, 0, 20);
-            // Blocks of the outstanding write are old or new.
+            // Blocks of the outstanding write may be old or new.
             let is_right =
                 |block: &[u8]| block.iter().all(|byte| *byte == block[0] && (last..=last + 1).contains(byte));
             let firsts: Vec<u8> = found.chunks(512).map(|block| block[0]).collect();
@@ -199,7 +199,8 @@ fn a_journal_whose_disk_fails_is_on_the_members_and_nothing_acknowledged_is_lost
     }
 }
 
-/// Its disk is readable but fails writes: the journal is replayed, and the next one is started on the members.
+/// The journal's disk can be read, but writes to it fail. The journal is replayed, and a new one is started
+/// on the members.
 #[test]
 fn a_journal_that_can_only_be_read_is_replayed_and_begins_anew_on_the_members() {
     for level in [Level::Raid5, Level::Raid6] {

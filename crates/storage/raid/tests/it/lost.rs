@@ -1,4 +1,5 @@
-//! Scenes of lost blocks: a set continues without them, reports them, and has them again once they are written.
+//! Tests of lost blocks: a set continues without them and reports them, and they become readable when they
+//! are written.
 
 use std::sync::Arc;
 
@@ -21,7 +22,7 @@ fn try_read(device: &Arc<RaidDevice>, lba: u64) -> Result<Vec<u8>, DeviceError> 
         .map(|data| data.to_vec())
 }
 
-/// The blocks that do not read as `byte`; they must be unreadable.
+/// Returns the blocks that do not read as `byte`. They must be unreadable.
 fn unreadable(device: &Arc<RaidDevice>, byte: u8) -> Vec<u64> {
     let is_lost = |lba: &u64| match try_read(device, *lba) {
         Ok(data) => {
@@ -60,7 +61,8 @@ fn lost(device: &RaidDevice) -> u64 {
     device.status().lost_blocks.iter().sum()
 }
 
-/// Members to rebuild so that a bad sector of this one cannot be reconstructed from others.
+/// Returns members that must be rebuilt so that a bad sector of this member cannot be reconstructed from
+/// others.
 fn partners(level: Level, member: usize, members: usize) -> Vec<usize> {
     match level {
         Level::Raid1 | Level::Raid10 => vec![member ^ 1],
@@ -69,7 +71,7 @@ fn partners(level: Level, member: usize, members: usize) -> Vec<usize> {
     }
 }
 
-/// A full set that is rebuilt despite bad sectors: two on one member, in two stripes with data on it.
+/// Rebuilds a full set despite two bad sectors on one member, in two stripes in which the member has data.
 fn rebuilt_beside_bad_sectors(
     level: Level,
     members: usize,
@@ -104,11 +106,11 @@ fn a_rebuild_ends_beside_a_bad_sector_and_only_its_column_is_lost_until_it_is_wr
         let first = rig.layout.stripe_blocks() + 2;
         assert!(unread.contains(&first), "{level}: {unread:?}");
         assert!(unread.iter().all(|lba| lba % rig.layout.strip_blocks() == 2), "{level}: {unread:?}");
-        // A list that existed only in memory would be lost now.
+        // If the list were only in memory, it would be lost now.
         drop(device);
         let device = crashed(&mut rig);
         assert_eq!(unreadable(&device, 7), unread, "{level}");
-        // The blocks around it are written with it.
+        // Write the blocks around the lost one too.
         for lba in &unread {
             write(&device, lba / 8 * 8, 8, 7);
             assert_eq!(try_read(&device, *lba), Ok(vec![7; 512]), "{level}");
@@ -161,7 +163,7 @@ fn a_degraded_set_takes_a_write_of_a_bad_sector_and_the_missing_block_is_lost_no
         assert_eq!(read(&device, lba, 8), vec![9; 8 * 512]);
         missing.iter().for_each(|member| replace(&mut rig, &device, *member));
         missing.iter().for_each(|member| assert_eq!(rebuilt(&device, *member), Ok(()), "{level}"));
-        // The parity of that column was already lost.
+        // The parity of this column was already lost.
         let column = |lba: u64| (lba / rig.layout.stripe_blocks(), lba % rig.layout.strip_blocks());
         for lba in 0..rig.layout.blocks().0 {
             match try_read(&device, lba) {
@@ -264,8 +266,8 @@ fn a_rebuild_waits_when_the_list_of_lost_blocks_is_full_and_resumes_when_some_ar
     );
 }
 
-/// A set whose members have lost two extents of three blocks in each of `stripes` stripes. The total is
-/// slightly below the limit of a record.
+/// Creates a set whose members have lost two extents of three blocks in each of `stripes` stripes. The total
+/// is slightly below the limit of a record.
 fn with_lost_extents(rig: &mut Rig, members: &[usize], stripes: u64) -> Arc<RaidDevice> {
     drop(rig.created());
     let mut states = rig.store.states();
@@ -370,7 +372,7 @@ fn a_mirror_that_was_read_after_a_crash_does_not_go_back_in_time_when_its_source
         let before = read(&device, 0, 8);
         fail(&device, 0);
         assert_eq!(read(&device, 0, 8), before, "seed {number}, checksums: {has_sums}");
-        // Nor after another crash.
+        // Check the same after another crash.
         drop(device);
         rig.disks.iter().for_each(Disk::crash);
         let device = Arc::new(rig.assemble(Origin::Existing, &[0]).expect("assembled"));

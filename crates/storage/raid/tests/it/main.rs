@@ -1,4 +1,4 @@
-//! Tests of the set through its public interface: the model check, and scenes.
+//! Tests of the set through its public interface: the model check, and tests of single situations.
 //!
 //! `RAID_CASES=100000 cargo test -p linerate-raid --release --test it model` runs that many cases of each
 //! kind; `RAID_SEED=17` runs only that seed.
@@ -25,14 +25,14 @@ use rig::Guard;
 
 const LEVELS: [Level; 5] = [Level::Raid0, Level::Raid1, Level::Raid5, Level::Raid6, Level::Raid10];
 
-/// Cases of each kind in an ordinary run.
+/// Number of cases of each kind in an ordinary run.
 const CASES: u64 = 60;
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// The first error found in a series of cases.
+/// Returns the first error found in a series of cases.
 fn first_fault(level: Level, guard: Guard, trouble: Trouble) -> Option<String> {
     let seeds = match number("RAID_SEED") {
         Some(seed) => seed..seed + 1,
@@ -76,7 +76,8 @@ fn model_of_a_journal_with_crashes_failing_and_lost_members() {
     all_right(&[Level::Raid5, Level::Raid6], Guard::Journal, trouble);
 }
 
-/// The journal disk also fails, and crashes with the others: it loses unflushed writes and tears writes.
+/// The journal disk also fails, and crashes together with the others: it loses unflushed writes and tears
+/// writes.
 #[test]
 fn model_of_a_journal_on_a_disk_of_its_own() {
     let trouble = Trouble { crashes: true, failures: true, lost_members: true, ..NONE };
@@ -90,8 +91,8 @@ fn model_of_a_bitmap_with_crashes_failing_and_lost_members() {
     all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, trouble);
 }
 
-/// Failed members return, in use or at the next start, and only the regions that they missed are rebuilt:
-/// whatever a crash interrupts, and whichever member fails next.
+/// Failed members return while the set is in use or at the next start, and only the regions that they have
+/// missed are rebuilt. This must be correct whatever a crash interrupts, and whichever member fails next.
 #[test]
 fn model_of_members_that_come_back() {
     let trouble = Trouble { crashes: true, failures: true, lost_members: true, comebacks: true, ..NONE };
@@ -100,7 +101,7 @@ fn model_of_members_that_come_back() {
         all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, Trouble { bad_sectors: true, ..trouble });
         all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, Trouble { corruption: true, ..trouble });
     }
-    // Without a crash, since parity that may be inconsistent cannot reconstruct a missing member.
+    // There is no crash, because after it parity may be inconsistent and cannot reconstruct a missing member.
     let trouble = Trouble { crashes: false, lost_members: false, ..trouble };
     all_right(&[Level::Raid5, Level::Raid6], Guard::Bitmap, trouble);
 }
@@ -132,7 +133,7 @@ fn model_of_seeds_that_found_faults() {
     }
 }
 
-/// Crashes after each poll of some requests, that is, at every point of every write.
+/// Crashes after each poll of some requests, and so at every point of every write.
 #[test]
 fn model_of_a_crash_at_every_point() {
     let levels = [
@@ -159,8 +160,9 @@ fn model_of_corrupt_blocks_with_checksums() {
     all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, trouble);
 }
 
-/// Sectors go bad, more per stripe than the set can reconstruct, with failing and lost members and crashes. A
-/// read returns the written data or a medium error, a rebuild completes, and new writes persist.
+/// Sectors go bad, possibly more per stripe than the set can reconstruct, while members fail or are lost and
+/// the set crashes. Reads must return the written data or a medium error, rebuilds must complete, and new
+/// writes must persist.
 #[test]
 fn model_of_bad_sectors() {
     let trouble = Trouble {
@@ -184,7 +186,7 @@ fn model_of_bad_sectors() {
     );
 }
 
-/// The check detects stale data if a member that lost its cache is read before it is queried.
+/// If a member that lost its cache is read before it is queried, the check must detect stale data.
 #[test]
 fn model_of_members_that_hide_their_doubt_finds_old_data() {
     for level in [Level::Raid1, Level::Raid5, Level::Raid6, Level::Raid10] {
@@ -196,14 +198,14 @@ fn model_of_members_that_hide_their_doubt_finds_old_data() {
     }
 }
 
-/// The check detects differing copies if no bitmap marks them.
+/// If no bitmap marks copies that differ, the check must detect them.
 #[test]
 fn model_without_a_bitmap_finds_copies_that_differ_after_a_crash() {
     let fault = first_fault(Level::Raid1, Guard::Nothing, Trouble { crashes: true, ..NONE });
     assert!(fault.is_some_and(|fault| fault.contains("Mismatch") || fault.contains("has")));
 }
 
-/// The check detects the write hole if it is not closed.
+/// If the write hole is not closed, the check must detect it.
 #[test]
 fn model_without_a_journal_finds_garbage_after_a_crash_and_a_lost_member() {
     let trouble = Trouble { crashes: true, lost_members: true, ..NONE };

@@ -1,4 +1,4 @@
-//! The possible contents of every block of a set, now and after a crash.
+//! A model of the possible contents of every block of a set, now and after a crash.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use crate::world::draw;
 /// A value written to a block: zeros, or data unique to one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Value {
-    /// In the order in which writes started.
+    /// The number of the write, in the order in which writes started.
     number: u64,
     is_zero: bool,
 }
@@ -27,25 +27,25 @@ impl Value {
 }
 
 struct Block {
-    /// Values that a read may return.
+    /// Values that a read may return now.
     now: Vec<Value>,
-    /// Values possible after a crash, in the order of the writes.
+    /// Values that are possible after a crash, in the order of the writes.
     crash: Vec<Value>,
 }
 
 pub(crate) struct Model {
     blocks: Vec<Block>,
     next: u64,
-    /// Acknowledged writes are durable.
+    /// Whether acknowledged writes are durable.
     pub(crate) is_durable: bool,
     /// The first error found.
     pub(crate) fault: Option<String>,
-    /// Blocks for which a medium error is allowed: they were in columns with bad sectors.
+    /// Blocks for which a medium error is allowed, because they were in columns with bad sectors.
     pub(crate) may_be_lost: BTreeSet<u64>,
 }
 
 impl Model {
-    /// All zeros.
+    /// A model in which all blocks are zeros.
     pub(crate) fn new(blocks: u64, is_durable: bool) -> Model {
         let zero = Value { number: 0, is_zero: true };
         let block = |_| Block { now: vec![zero], crash: vec![zero] };
@@ -66,7 +66,7 @@ impl Model {
         self.fault.get_or_insert(what);
     }
 
-    /// Starts a write; returns its value and its data.
+    /// Starts a write, and returns its value and its data.
     pub(crate) fn write_begins(&mut self, lba: u64, blocks: u64, is_zero: bool) -> (Value, Vec<u8>) {
         let value = Value { number: self.next, is_zero };
         self.next += 1;
@@ -78,7 +78,7 @@ impl Model {
         (value, data)
     }
 
-    /// Notes that a write was acknowledged.
+    /// Records that a write was acknowledged.
     pub(crate) fn write_ended(&mut self, lba: u64, blocks: u64, value: Value, is_stable: bool) {
         for block in &mut self.blocks[lba as usize..(lba + blocks) as usize] {
             block.now = vec![value];
@@ -88,7 +88,7 @@ impl Model {
         }
     }
 
-    /// Notes that a write was dropped: each block may or may not have been written.
+    /// Records that a write was dropped, so each block may or may not have been written.
     pub(crate) fn write_dropped(&mut self, lba: u64, blocks: u64, value: Value) {
         for block in &mut self.blocks[lba as usize..(lba + blocks) as usize] {
             block.now.push(value);
@@ -141,7 +141,8 @@ impl Model {
         }
     }
 
-    /// Settles the model on the data that was read, as stable; unreadable blocks remain uncertain.
+    /// Makes the data that was read the only possible content, now and after a crash. Unreadable blocks
+    /// remain uncertain.
     pub(crate) fn settle(&mut self, data: &[Option<Vec<u8>>]) {
         for ((lba, block), content) in (0..).zip(&mut self.blocks).zip(data) {
             let Some(content) = content else { continue };
@@ -151,7 +152,8 @@ impl Model {
         }
     }
 
-    /// An extent that no other of `taken` overlaps: mostly short, sometimes longer than a stripe.
+    /// Draws an extent that does not overlap any in `taken`. It is mostly short, and sometimes longer than a
+    /// stripe.
     pub(crate) fn free_extent(&self, taken: &mut Vec<(u64, u64)>, stripe_blocks: u64) -> Option<(u64, u64)> {
         for _ in 0..8 {
             let longest = match draw(4) {

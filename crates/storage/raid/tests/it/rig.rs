@@ -1,4 +1,4 @@
-//! A set over simulated disks, with everything that outlives a crash: the disks, and the recorded states.
+//! A set over simulated disks, with everything that survives a crash: the disks, and the recorded states.
 
 use std::sync::{Arc, Mutex};
 
@@ -15,7 +15,7 @@ use crate::world::{HereSpawner, StepClock, end, pause};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
     Journal,
-    /// On a separate disk, with areas of members in reserve.
+    /// A journal on a separate disk, with areas on members in reserve.
     JournalDisk,
     Bitmap,
     Nothing,
@@ -26,7 +26,7 @@ impl Guard {
         matches!(self, Guard::Journal | Guard::JournalDisk)
     }
 
-    /// Whether it identifies blocks that may mismatch their checksums after a crash.
+    /// Whether a set with this protection can have checksums.
     pub(crate) fn takes_sums(self, level: Level) -> bool {
         self.is_journal() || (self == Guard::Bitmap && matches!(level, Level::Raid1 | Level::Raid10))
     }
@@ -39,21 +39,21 @@ pub(crate) struct Rig {
     pub(crate) journal: Disk,
     pub(crate) guard: Guard,
     pub(crate) store: Arc<Store>,
-    /// Assemble it even if data may be wrong.
+    /// Whether to assemble the set even if data may be wrong.
     pub(crate) accepts_wrong_data: bool,
-    /// Blocks have checksums.
+    /// Whether blocks have checksums.
     pub(crate) has_sums: bool,
     /// Failed members whose disks are present again at the next assembly.
     pub(crate) returning: Vec<usize>,
     nonce: u64,
 }
 
-/// Stores states, after a delay.
+/// A store for states, whose requests take some time.
 pub(crate) struct Store {
     states: Mutex<MemberStates>,
     recording: Mutex<u32>,
     journal_on_members: Mutex<bool>,
-    /// The second bitmap has all regions missed by members that are not in sync.
+    /// Whether the second bitmap contains all regions that members not in sync have missed.
     is_missed_noted: Mutex<bool>,
 }
 
@@ -63,7 +63,7 @@ impl Store {
         *self.is_missed_noted.lock().expect("no panic")
     }
 
-    /// Notes that a member is replaced by a disk without data.
+    /// Records that a member is replaced by a disk without data.
     pub(crate) fn forget_missed(&self) {
         *self.is_missed_noted.lock().expect("no panic") = false;
     }
@@ -82,7 +82,7 @@ impl Store {
         *self.states.lock().expect("no panic") = states;
     }
 
-    /// Resets all members to in sync.
+    /// Sets the states of all members to in sync.
     pub(crate) fn reset(&self, members: usize) {
         *self.states.lock().expect("no panic") = MemberStates::in_sync(members);
     }
@@ -125,21 +125,21 @@ impl MetadataStore for Store {
     }
 }
 
-/// Stripes per bit of the bitmap.
+/// Number of stripes per bit of the bitmap.
 const REGION_STRIPES: u64 = 2;
 
 impl Rig {
-    /// A new set of `members` disks of `rows` strips of 4 KiB.
+    /// Creates a set of `members` disks with `rows` strips of 4 KiB.
     pub(crate) fn new(level: Level, members: usize, rows: u64, guard: Guard) -> Rig {
         Rig::with(level, members, rows, guard, false)
     }
 
-    /// The same set with checksums of its blocks.
+    /// Creates the same set, with checksums.
     pub(crate) fn with_sums(level: Level, members: usize, rows: u64, guard: Guard) -> Rig {
         Rig::with(level, members, rows, guard, true)
     }
 
-    /// With checksums of blocks, or without.
+    /// Creates the same set, with or without checksums.
     pub(crate) fn with(level: Level, members: usize, rows: u64, guard: Guard, has_sums: bool) -> Rig {
         let layout = Layout::new(level, members, 4096, BlockSize::B512, Blocks(rows * 8)).expect("a layout");
         let states = MemberStates::in_sync(members);
@@ -164,7 +164,7 @@ impl Rig {
         rig
     }
 
-    /// The same set on disks with arbitrary content.
+    /// Creates the same set, on disks with arbitrary content.
     pub(crate) fn of_used_disks(level: Level, members: usize, rows: u64, guard: Guard) -> Rig {
         let mut rig = Rig::new(level, members, rows, guard);
         rig.disks = (0..members).map(|_| Disk::used(rig.disk_blocks())).collect();
@@ -186,12 +186,12 @@ impl Rig {
         self.data_lba(self.layout.member_blocks().0)
     }
 
-    /// A new disk for a member, with arbitrary content.
+    /// Creates a disk for a member, with arbitrary content.
     pub(crate) fn spare(&self) -> Disk {
         Disk::used(self.disk_blocks())
     }
 
-    /// The data blocks of a disk.
+    /// The data area of a disk.
     pub(crate) fn data(&self, disk: &Disk) -> MemberDevice {
         let (start, blocks) = (self.data_lba(0), self.layout.member_blocks().0);
         let data: Arc<dyn BlockDevice> = Arc::new(Part { disk: disk.clone(), start, blocks });
@@ -203,22 +203,22 @@ impl Rig {
         Arc::new(Summed::new(data, area).expect("room")).into()
     }
 
-    /// The disk's block with this block of data.
+    /// The block of a disk that contains this block of data.
     pub(crate) fn data_lba(&self, lba: u64) -> u64 {
         self.area_blocks() + self.sums_blocks() + lba
     }
 
-    /// The disk's block with the checksum of this block of data.
+    /// The block of a disk that contains the checksum of this block of data.
     pub(crate) fn sum_lba(&self, lba: u64) -> u64 {
         self.area_blocks() + lba / 128
     }
 
-    /// The blocks for a journal or a bitmap of a disk.
+    /// The area of a disk for a journal or a bitmap.
     pub(crate) fn area(&self, disk: &Disk) -> Arc<dyn BlockDevice> {
         Arc::new(Part { disk: disk.clone(), start: 0, blocks: self.area_blocks() })
     }
 
-    /// How many members have an area: the first ones.
+    /// Number of members that have an area. These are the first members.
     pub(crate) fn areas(&self) -> usize {
         match self.layout.level() {
             Level::Raid5 => 2,
@@ -284,7 +284,7 @@ impl Rig {
         end(RaidDevice::assemble(assembly))
     }
 
-    /// A new set of zeros.
+    /// Assembles a new set of zeros.
     pub(crate) fn created(&mut self) -> Arc<RaidDevice> {
         Arc::new(self.assemble(Origin::NewOfZeros, &[]).expect("a set"))
     }

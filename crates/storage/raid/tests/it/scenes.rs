@@ -1,4 +1,4 @@
-//! Scenes: the behaviour of a set in one situation each.
+//! Tests of the behaviour of a set in one situation each.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn a_write_of_a_whole_stripe_reads_nothing_and_a_small_one_reads_what_it_must() 
     assert_eq!(requests(&rig), [0, 5, 0]);
     write(&device, 32, 8, 8);
     assert_eq!(requests(&rig), [2, 2, 0]);
-    // Three of four strips are written: the fourth is read, but not parity.
+    // Three of four strips are written. So the fourth is read, but not parity.
     write(&device, 32, 24, 9);
     assert_eq!(requests(&rig), [1, 4, 0]);
 }
@@ -48,7 +48,7 @@ fn writes_of_one_stripe_that_wait_for_each_other_are_one_write() {
         request
     };
     assert_eq!(run((0..9).map(write).collect(), u64::MAX), End::Done);
-    // The first write is alone; those that arrived meanwhile are merged.
+    // The first write is executed alone; writes that arrived meanwhile are merged.
     let [_, writes, _] = requests(&rig);
     assert!(writes < 18, "{writes}");
     (0..9).for_each(|strip| assert_eq!(read(&device, strip * 8, 8), vec![strip as u8; 4096]));
@@ -98,7 +98,7 @@ fn plain(device: Arc<dyn BlockDevice>) -> Option<MemberDevice> {
     Some(device.into())
 }
 
-/// A store that never completes, or fails.
+/// A store whose requests never complete, or fail.
 struct NoStore {
     fails: bool,
 }
@@ -278,7 +278,7 @@ impl BlockDevice for Remote {
     }
 }
 
-/// Regression: the report of the first hid that the second was not flushed.
+/// Regression test: the first member's report hid that the second member was not flushed.
 #[test]
 fn a_report_of_an_earlier_loss_does_not_hide_that_another_member_was_not_flushed() {
     let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(64), physical_exponent: 0 };
@@ -310,7 +310,8 @@ fn holes_of_members_are_holes_of_the_set() {
     };
     let hole = |extent| [Run { extent, allocation: Allocation::Deallocated }];
     assert_eq!(runs(Extent::new(3, 100)), hole(Extent::new(3, 100)));
-    // A query covers 64 strips of 8 blocks, however long its extent is, so that other tasks get their turns.
+    // A query covers at most 64 strips of 8 blocks, even if its extent is longer, so that other tasks can
+    // run.
     assert_eq!(runs(Extent::new(0, 1024)), hole(Extent::new(0, 512)));
 }
 
@@ -394,7 +395,7 @@ fn a_set_with_a_member_that_another_host_has_taken_over_stops() {
                 let buffer = Buffer::zeroed(all as usize * 512);
                 let extent = Extent::new(0, all);
                 let read = ask(&device, async move |device| device.read(extent, buffer).await.map(drop));
-                // In a mirror, the read may not have used that member.
+                // In a mirror, the read may have used another member.
                 if level.parity_strips() > 0 {
                     assert_eq!(read, Err(DeviceError::Fenced), "{level}");
                 }

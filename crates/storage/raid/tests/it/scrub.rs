@@ -1,4 +1,4 @@
-//! Scenes of blocks that are unreadable, mismatch their checksums, or were silently corrupted.
+//! Tests of blocks that are unreadable, do not match their checksums, or were silently corrupted.
 
 use block::{BlockDevice, Buffer, DeviceError, Extent};
 use raid::{AssemblyError, Level, MemberStates, Origin, Scrubbed};
@@ -28,7 +28,8 @@ fn a_scrub_goes_on_behind_a_stripe_that_nothing_repairs() {
 #[test]
 fn scrubbing_finds_what_has_changed_by_itself_and_repairs_it() {
     seed(4);
-    // The member with the first data strip of stripe 0, and what it reads afterwards.
+    // Corrupts the member with the first data strip of stripe 0. `right` is whether the scrub restores the
+    // data.
     for (level, members, right) in
         [(Level::Raid6, 5, true), (Level::Raid1, 3, true), (Level::Raid5, 4, false)]
     {
@@ -46,7 +47,7 @@ fn scrubbing_finds_what_has_changed_by_itself_and_repairs_it() {
     }
 }
 
-/// The corrupt member is identified: reads and scrubs do not return its block but rewrite it, and a scrub
+/// Checksums identify the corrupt member. Reads and scrubs rewrite its block instead of using it, and a scrub
 /// names the member.
 #[test]
 fn a_block_that_does_not_fit_its_checksum_is_read_from_the_others_and_written_anew() {
@@ -66,7 +67,7 @@ fn a_block_that_does_not_fit_its_checksum_is_read_from_the_others_and_written_an
         let wrong = || device.status().wrong_blocks[place.member];
         corrupt(3);
         (0..8).for_each(|_| assert_eq!(read(&device, 0, 8), vec![5; 4096], "{level}"));
-        // A mirror may read the other copy each time.
+        // A mirror may have read the other copy each time.
         if guard == Guard::Journal {
             assert_eq!((scrub(&device, 0, false), wrong()), (Scrubbed::Right, 1), "{level}");
         }
@@ -78,7 +79,8 @@ fn a_block_that_does_not_fit_its_checksum_is_read_from_the_others_and_written_an
         assert_eq!(scrub(&device, 0, true), Scrubbed::Unreadable { is_repaired: true });
         assert_eq!(scrub(&device, 0, true), Scrubbed::Right);
         assert_eq!(wrong(), before + 4, "{level}");
-        // A corrupt checksum costs only a reconstruction. It stays in memory until the set is reopened.
+        // A corrupt checksum only causes a reconstruction. The set has the correct checksum in memory until
+        // it is reopened.
         rig.disks[place.member].corrupt(rig.sum_lba(place.lba));
         flush(&device).expect("flushed");
         drop(device);
@@ -88,7 +90,7 @@ fn a_block_that_does_not_fit_its_checksum_is_read_from_the_others_and_written_an
     }
 }
 
-/// More checksums than one read covers: those in the middle are zeroed without being read.
+/// Clears more checksums than one read covers, so that those in the middle are zeroed without being read.
 #[test]
 fn blocks_that_are_cleared_have_checksums_of_zeros() {
     seed(19);

@@ -1,6 +1,6 @@
-//! Speed-up of random access from several disks that have to seek, in virtual time. The reference is the
-//! count of Patterson, Gibson and Katz (1988): a short write is one access, two on a mirror, four with
-//! parity.
+//! The speed-up of random access by several disks that have to seek, in virtual time. The reference is the
+//! number of accesses according to Patterson, Gibson and Katz (1988): a short write is one access, two on a
+//! mirror, and four with parity.
 
 use std::sync::Arc;
 
@@ -12,8 +12,8 @@ use raid::{Assembly, Layout, Level, MemberStates, MetadataStore, Origin, Protect
 
 use crate::world::{End, HereSpawner, StepClock, Task, draw, end, run, seed};
 
-/// A disk of 2009, ten times as fast in every respect: the clock ticks with each poll, and a test cannot
-/// afford a million polls.
+/// A disk of 2009, but ten times as fast in every respect: the clock advances with each poll, and a million
+/// polls would take too long.
 const MODEL: DiskModel = DiskModel { seek_s: 8.5e-4, turns_per_s: 1200.0, bytes_per_s: 1e9 };
 const DISK_BLOCKS: Blocks = Blocks(1 << 21);
 const REQUEST_BLOCKS: u64 = 8;
@@ -58,7 +58,7 @@ fn set(level: Level, members: usize) -> Arc<dyn BlockDevice> {
     Arc::new(end(RaidDevice::assemble(assembly)).expect("a set"))
 }
 
-/// Random requests per second at queue depth 16.
+/// Measures random requests per second at queue depth 16.
 fn iops(device: &Arc<dyn BlockDevice>, writes: bool) -> f64 {
     seed(7);
     let user = |_| -> Task {
@@ -94,18 +94,19 @@ fn random_reads_gain_from_each_disk() {
     is_within(iops(&set(Level::Raid0, 4), false) / one, 3.0..4.2);
     is_within(iops(&set(Level::Raid1, 2), false) / one, 1.6..2.2);
     is_within(iops(&set(Level::Raid10, 4), false) / one, 3.0..4.4);
-    // All members have data, even with parity.
+    // With parity, all members have data too.
     is_within(iops(&set(Level::Raid5, 4), false) / one, 3.0..4.2);
 }
 
 #[test]
 fn random_writes_pay_for_redundancy() {
-    // Two accesses per write; at queue depth 16 the disks of a mirror are idle less often.
+    // A write takes two accesses. At queue depth 16, the disks of a mirror are idle less often.
     let striped = iops(&set(Level::Raid0, 4), true);
     is_within(striped / iops(&set(Level::Raid10, 4), true), 1.5..2.2);
-    // Four accesses, two of which need a full rotation instead of a seek, until the block just read comes
-    // round again.
+    // A write takes four accesses. Two of them need a full rotation instead of a seek, until the block that
+    // was just read passes the head again.
     is_within(striped / iops(&set(Level::Raid5, 4), true), 2.6..4.4);
-    // Four as well: one of two data strips is read, and the other is written with P and Q.
+    // A write also takes four accesses: one of two data strips is read, and the other is written with P and
+    // Q.
     is_within(striped / iops(&set(Level::Raid6, 4), true), 2.6..4.4);
 }

@@ -1,5 +1,5 @@
-//! Scenes of sets with a bitmap: which regions may differ, the effect on reads and small writes, and the end
-//! of that state.
+//! Tests of sets with a bitmap: which regions may be inconsistent, how this affects reads and small writes,
+//! and when it ends.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ fn a_small_write_whose_parity_may_be_wrong_reads_its_columns_alone_and_outlives_
         let written = rig.layout.strip(1, 0).member;
         ask(&device, async move |device| device.fail(written).await).expect("failed");
         assert_eq!((read(&device, 33, 2), read(&device, 41, 2)), (vec![33; 1024], vec![41; 1024]));
-        // Parity of neighbouring blocks is as wrong as before.
+        // The parity of neighbouring blocks is still as wrong as before.
         assert!(device.status().unsynced_regions > 0);
     }
 }
@@ -87,7 +87,7 @@ fn a_bad_sector_is_not_filled_in_from_parity_that_may_not_fit() {
     assert_eq!(result.map(|data| data.to_vec()), Err(DeviceError::Unreadable(block::Lba(0))));
     let regions = device.status().unsynced_regions;
     let all = synchronised(&device);
-    // Parity of its column is lost with it; the other columns are still synchronised.
+    // The parity of its column is also lost. The other columns are synchronised nevertheless.
     assert_eq!((all, regions > 1, device.status().unsynced_regions), (Ok(()), true, 0));
     assert_eq!(device.status().lost_blocks.iter().sum::<u64>(), 1);
     assert_eq!(scrub(&device, 0, true), Scrubbed::Unreadable { is_repaired: false });
@@ -151,7 +151,7 @@ fn a_degraded_mirror_takes_writes_in_clean_regions_after_its_last_member_has_los
             write(&device, region * 16, 1, 2);
             assert_eq!(read(&device, region * 16, 1), vec![2; 512]);
         }
-        // Users still receive a report of the loss.
+        // Users must still get a report of the loss.
         ask(&device, async move |device| device.resolve_losses().await).expect("asked");
         assert!(before.is_in_doubt() || device.losses().count() == before.count());
         assert_eq!(device.losses().count(), 1);

@@ -43,14 +43,14 @@ pub(crate) fn once_in(many: u64) -> bool {
     draw(many) == 0
 }
 
-/// Sometimes yields to other tasks.
+/// Yields to other tasks a random number of times, which may be zero.
 pub(crate) async fn pause() {
     for _ in 0..draw(3) {
         wait_a_poll().await;
     }
 }
 
-/// Yields to other tasks.
+/// Yields to other tasks once.
 pub(crate) async fn wait_a_poll() {
     let mut has_waited = false;
     poll_fn(|cx| {
@@ -60,7 +60,7 @@ pub(crate) async fn wait_a_poll() {
     .await;
 }
 
-/// A spawner on the thread that runs the test.
+/// Spawns tasks on the thread that runs the test.
 pub(crate) struct HereSpawner;
 
 impl Spawner for HereSpawner {
@@ -91,12 +91,12 @@ impl Sleeper for StepClock {
 pub(crate) enum End {
     /// All tasks have ended.
     Done,
-    /// The limit of polls was reached, and everything was dropped.
+    /// The limit of polls was reached, and all tasks were dropped.
     Crashed,
 }
 
-/// Runs `tasks`, and those that they spawn, to completion, or drops them all after `polls_max` polls. Panics
-/// on a deadlock.
+/// Runs `tasks`, and tasks that they spawn, to completion. After `polls_max` polls, drops all that have not
+/// ended. Panics if there is a deadlock.
 pub(crate) fn run(tasks: Vec<Task>, polls_max: u64) -> End {
     let start = |task| (task, Arc::new(Woken(AtomicBool::new(true))));
     let mut tasks: Vec<(Task, Arc<Woken>)> = tasks.into_iter().map(start).collect();
@@ -116,7 +116,7 @@ pub(crate) fn run(tasks: Vec<Task>, polls_max: u64) -> End {
             drop(tasks.remove(at));
         }
     }
-    // Tasks spawned while others are dropped are also dropped.
+    // Tasks that are spawned while others are dropped are also dropped.
     drop(tasks);
     SPAWNED.take();
     End::Crashed
