@@ -1,11 +1,11 @@
-//! A remote LUN in a program of tokio's: a file is copied to it as to any `AsyncWrite` and read back, and then 32 blocks are
-//! read by tasks of tokio's own, all outstanding together.
+//! A remote LUN in a tokio program. The program copies a file to the LUN, which is an `AsyncWrite`, and reads
+//! it back. Then 32 tokio tasks read one block each, with all requests outstanding at the same time.
 //!
 //! ```console
 //! $ cargo run --example tokio_disk -- iscsi://san1/iqn.2026-01.io.linerate:vm1/0 FILE
 //! ```
 //!
-//! It overwrites the LUN from its first byte on. docs/library.md explains what happens here.
+//! The program overwrites the LUN, starting at its first byte. docs/library.md explains the program.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -40,7 +40,7 @@ async fn run(url: &str, file: &str) -> Result<(), Anything> {
     let lun = Lun::open(&Url::parse(url)?).await?;
     let mut disk = TokioLun::new(lun.clone());
     disk.write_all(&content).await?;
-    disk.flush().await?; // from here on, on stable storage (if the target's report is correct)
+    disk.flush().await?; // the data is now on stable storage, if the target's report is true
     disk.rewind().await?;
     let mut back = vec![0; content.len()];
     disk.read_exact(&mut back).await?;
@@ -53,7 +53,8 @@ async fn run(url: &str, file: &str) -> Result<(), Anything> {
     Ok(())
 }
 
-/// One task a block: each has a clone of the LUN, and awaits its request as any other future.
+/// Starts one task for each block. Each task has a clone of the LUN, and awaits its request like any other
+/// future.
 async fn sum_of_blocks(lun: &Lun) -> Result<u64, Anything> {
     let mut tasks = JoinSet::new();
     for lba in 0..32 {

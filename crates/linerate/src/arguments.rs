@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     record: Option<PathBuf>,
 }
 
-/// Log levels. A filter may also name log targets.
+/// The log levels that are offered for completion. A filter may also name log targets.
 const LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
 
 const GLOBAL: &str = "Global options";
@@ -124,8 +124,8 @@ enum Command {
     Topic(Topic),
 }
 
-/// A command that also has subcommands. (An `Option` of flattened arguments is `None` in clap if these
-/// contain flattened ones themselves.)
+/// A command that also has subcommands. An `Option` of flattened arguments would not work: in clap, it is
+/// always `None` if these arguments contain flattened arguments themselves.
 #[derive(Debug)]
 enum Nested<Own, Below> {
     Own(Own),
@@ -210,7 +210,7 @@ impl Command {
         matches!(self, Command::Attach(arguments) if arguments.goes_into_background())
     }
 
-    /// Whether others depend on this process, which then must not end with its terminal.
+    /// Whether other programs depend on this process, so that it must not end when its terminal is closed.
     fn ignores_hangups(&self) -> bool {
         match self {
             Command::Bench(bench) => matches!(**bench, Nested::Below(BenchCommand::Agent(_))),
@@ -220,12 +220,12 @@ impl Command {
         }
     }
 
-    /// The signals that end the process by default: all signals that the command does not handle itself.
+    /// The signals that end this process: all ending signals that the command does not handle itself.
     fn ended_by(&self) -> Vec<i32> {
         match self {
             Command::Attach(_) | Command::Copy(_) | Command::Read(_) | Command::Write(_) => Vec::new(),
             Command::Bench(bench) if matches!(**bench, Nested::Own(_)) => Vec::new(),
-            // A server reloads its configuration.
+            // SIGHUP makes a server reload its configuration.
             Command::Serve(_) => vec![SIGINT, SIGTERM],
             _ if self.ignores_hangups() => vec![SIGINT, SIGTERM],
             _ => interrupt::endings(),
@@ -236,9 +236,9 @@ impl Command {
 /// Names of values that may contain sizes.
 const SIZED: [&str; 6] = ["SIZE", "START", "TARGET", "VOLUME", "SOURCE", "DESTINATION"];
 
-/// Prints notes for people on standard error, unless the output is for programs: once, that a size such as
-/// `4k` is a power of two, unlike in SI units; and that the command is waiting for an unresponsive peer. A
-/// server logs such waits instead.
+/// Prints notes for people on standard error, unless the output is for programs. One note says that a size
+/// such as `4k` is a power of two, unlike in SI units; it is printed once. The other says that the command is
+/// waiting for an unresponsive peer. A server logs such waits instead.
 fn note_for_people(command: &clap::Command, matches: &ArgMatches) {
     if let Some((name, below)) = matches.subcommand() {
         return command.find_subcommand(name).into_iter().for_each(|command| note_for_people(command, below));
@@ -265,8 +265,7 @@ fn note_for_people(command: &clap::Command, matches: &ArgMatches) {
 }
 
 impl Arguments {
-    /// Parses the command line. clap prints help, the version and errors; the exit code remains for the
-    /// caller.
+    /// Parses the command line. If clap has printed help, the version or an error, returns the exit code.
     pub(crate) fn read() -> Result<Arguments, ExitCode> {
         let mut command = help::explained(Arguments::command());
         let words = help::without_repetition(&command, std::env::args_os().collect());
@@ -281,7 +280,7 @@ impl Arguments {
             } else {
                 note(told.print().and_then(|()| io::stdout().flush()));
             }
-            // 0 or 2
+            // the exit code is 0 or 2
             ExitCode::from(told.exit_code() as u8)
         })
     }
@@ -305,9 +304,9 @@ impl Arguments {
     fn carry_out(self) -> Result<ExitCode, Failure> {
         let log = Log { filter: self.log, format: self.log_format.map(Into::into) };
         match self.command {
-            Command::Serve(_) => {} // reads its file first
+            Command::Serve(_) => {} // it starts logging after it has read its configuration file
             Command::Server(_) => log::begin(&log, &Log::default())?,
-            // The output of the other commands is for people: log lines about logins would clutter it.
+            // The output of the other commands is for people, and log lines about logins would clutter it.
             _ => log::begin(&log, &Log { filter: Some("warn".to_owned()), ..Log::default() })?,
         }
         if self.command.ignores_hangups() {

@@ -1,7 +1,7 @@
-//! `linerate attach`: a LUN as a file, ready for `losetup` and `mount`, or for any program that opens files; and
-//! `linerate detach`.
+//! `linerate attach` makes a LUN available as a file, ready for `losetup` and `mount`, or for any program
+//! that opens files. `linerate detach` removes the file.
 //!
-//! The library `attach` does the work. This module has the arguments, the process in the background, and the
+//! The library `attach` does the work. This module handles the arguments, the background process, and the
 //! signals.
 
 use std::fs::{self, File};
@@ -26,10 +26,7 @@ use crate::output::{say, say_json_list};
 use crate::remote;
 use crate::spec::Bytes;
 
-// `linerate attach`: a LUN as a file, ready for `losetup` and `mount`, or for any program that opens files.
-//
-// The library `attach` does the work. This module has the parts around it: [`background`], [`signals`], and
-// the commands for existing attachments, [`detach`] and [`list`].
+// `linerate attach`.
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AttachArguments {
@@ -57,7 +54,7 @@ pub(crate) struct AttachArguments {
     json: bool,
 }
 
-/// Carries the command out.
+/// Runs the command.
 pub(crate) fn run(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     let (Some(volume), Some(path)) = (&arguments.volume, &arguments.path) else {
         return list(arguments.json).map(|()| ExitCode::SUCCESS);
@@ -95,7 +92,7 @@ fn list(as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Makes each running process query its target and update its record. The wait is limited, because a stopped
+/// Makes each attached process query its target and update its record. The wait is limited, because a stopped
 /// process never replies.
 fn query(all: &[FoundRecord]) {
     const WAIT: Duration = Duration::from_secs(2);
@@ -108,7 +105,7 @@ fn query(all: &[FoundRecord]) {
         });
     }
     drop(answer);
-    let _: Result<(), _> = answers.recv_timeout(WAIT); // an error either way: all have answered, or the time is up
+    let _: Result<(), _> = answers.recv_timeout(WAIT); // all have answered, or the time is up
 }
 
 /// The directory of the records of attachments.
@@ -118,13 +115,14 @@ fn records() -> Result<PathBuf, Failure> {
 }
 
 impl AttachArguments {
-    /// Whether this process only starts the one that does the work.
+    /// Whether this process only starts the background process, which does the work.
     pub(crate) fn goes_into_background(&self) -> bool {
         !self.list && !self.foreground && !is_in_background()
     }
 }
 
-/// Called when the file is usable: reports this, and detaches from the terminal unless in the foreground.
+/// Reports that the file is usable. Unless the process is in the foreground, also detaches it from the
+/// terminal.
 fn ready(record: &Record) -> Result<(), Failure> {
     watch(record.path.clone())?;
     let kind = if record.read_only { ", read-only" } else { "" };
@@ -132,8 +130,8 @@ fn ready(record: &Record) -> Result<(), Failure> {
     record.log.as_deref().map_or(Ok(()), leave_terminal).map_err(Failure::failed)
 }
 
-// Into the background: the command starts itself again, and returns with the result when the second process
-// is ready or has failed.
+// Running in the background: the command starts itself again as a second process, and returns when that
+// process is ready or has failed.
 //
 // The second process keeps the terminal until it is ready, so that it can prompt for a secret and report
 // errors. Then it starts a new session, with standard error to its log, and standard input and output to
@@ -142,7 +140,7 @@ fn ready(record: &Record) -> Result<(), Failure> {
 /// Environment variable that marks the second process.
 const MARK: &str = "LINERATE_ATTACH_IN_BACKGROUND";
 
-/// The last line on standard output, when it is ready.
+/// The last line that the second process prints on standard output, when it is ready.
 const READY: &str = "ready\n";
 
 /// Whether this is the second process.
@@ -154,7 +152,7 @@ fn is_in_background() -> bool {
 fn go_into_background() -> Result<ExitCode, Failure> {
     let cannot = |error: io::Error| Failure::failed(format!("cannot start the background process: {error}"));
     let mut command = Command::new("/proc/self/exe");
-    command.arg0(std::env::args_os().next().unwrap_or_else(|| "linerate".into())); // as `ps` shows it
+    command.arg0(std::env::args_os().next().unwrap_or_else(|| "linerate".into())); // for `ps`
     command.args(std::env::args_os().skip(1)).env(MARK, "1").env("NO_COLOR", "1").stdout(Stdio::piped());
     let mut child = command.spawn().map_err(cannot)?;
     let mut said = String::new();
@@ -172,7 +170,7 @@ fn go_into_background() -> Result<ExitCode, Failure> {
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
 
-/// Leaves the terminal and lets the first process return.
+/// Detaches the second process from the terminal, and lets the first process return.
 fn leave_terminal(log: &Path) -> io::Result<()> {
     let log = fs::OpenOptions::new().create(true).append(true).open(log)?;
     let nowhere = File::options().read(true).write(true).open("/dev/null")?;
@@ -199,7 +197,7 @@ pub(crate) struct DetachArguments {
     force: bool,
 }
 
-/// Carries the command out.
+/// Runs the command.
 pub(crate) fn detach(arguments: &DetachArguments) -> Result<(), Failure> {
     let way = match (arguments.force, arguments.lazy) {
         (true, _) => UnmountMode::Force,
@@ -209,9 +207,9 @@ pub(crate) fn detach(arguments: &DetachArguments) -> Result<(), Failure> {
     attach::detach(&records()?, &arguments.path, way)
 }
 
-// SIGTERM and SIGINT to the process of an attached file: the first signal unmounts the file if it is not in
+// SIGTERM and SIGINT to the process of an attached file. The first signal unmounts the file if it is not in
 // use, which ends the process cleanly. A second signal removes the file from the directory tree. Programs
-// that have the file open are not cut off: the process exits when the last one closes the file.
+// that have the file open can continue to use it: the process exits when the last program closes the file.
 
 /// Waits for signals on a separate thread.
 fn watch(path: PathBuf) -> Result<(), Failure> {

@@ -1,5 +1,5 @@
-//! `linerate copy`: from any storage to any other. The library `copy` does the work; this module has the
-//! arguments and the output.
+//! `linerate copy` copies any storage to any other storage. The library `copy` does the work; this module
+//! handles the arguments and the output.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -145,14 +145,14 @@ enum Shown {
     Nothing,
 }
 
-/// A bar, its verb ("copied" or "compared"), and the bytes that its rate counts.
+/// A progress bar, its verb ("copied" or "compared"), and the bytes that its rate counts.
 struct Bar {
     verb: &'static str,
     moved_bytes: Arc<AtomicU64>,
     bar: ProgressBar,
 }
 
-/// Progress lines: their verb ("copied" or "compared"), the bytes, and the start.
+/// Progress lines, with their verb ("copied" or "compared"), the bytes, and the start.
 struct Lines {
     verb: &'static str,
     bytes: u64,
@@ -166,7 +166,7 @@ impl Progress {
         Progress { kind, quiet: arguments.quiet, interrupt, shown: RefCell::new(Shown::Nothing) }
     }
 
-    /// Replaces the display, which clears the previous one.
+    /// Replaces the display, and clears the previous one.
     fn show(&self, shown: Shown) {
         if let Shown::Bar(Bar { bar, .. }) = self.shown.replace(shown) {
             bar.finish_and_clear();
@@ -232,7 +232,7 @@ impl Lines {
     }
 }
 
-/// "hashed" explains a rate of 0: a hole is not moved, but the checksum takes time.
+/// The verb for a position. "hashed" explains a rate of 0: a hole is not moved, but its checksum takes time.
 fn doing(verb: &'static str, position: Position) -> &'static str {
     if position.hashing { "hashed" } else { verb }
 }
@@ -245,7 +245,7 @@ impl Bar {
         let moved = Arc::clone(&moved_bytes);
         let rate = move |state: &ProgressState, text: &mut dyn fmt::Write| {
             let rate = moved.load(Relaxed) as f64 / state.elapsed().as_secs_f64().max(1e-3);
-            let _ = write!(text, "{}/s", BinaryBytes(rate as u64)); // a bar has no errors
+            let _ = write!(text, "{}/s", BinaryBytes(rate as u64)); // formatting into a bar cannot fail
         };
         let style = ProgressStyle::with_template(TEMPLATE).expect("a template with known keys");
         let bar = ProgressBar::new(bytes).with_style(style.with_key("rate", rate)).with_message(verb);
@@ -265,7 +265,7 @@ impl Bar {
     }
 }
 
-/// Two lines, and a third one for a digest.
+/// The result in two lines, and a third line for a digest.
 fn text(report: &Report) -> String {
     let own = report.bytes - report.resumed_at_bytes;
     let moved = report.written_bytes + report.offloaded_bytes;

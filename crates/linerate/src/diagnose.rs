@@ -1,5 +1,6 @@
-//! `linerate diagnose`: why the path to a LUN or an NBD export is slow. The crate [`diagnose`] measures and
-//! draws the conclusions; this module has the arguments, the progress on a terminal, and the output.
+//! `linerate diagnose` finds out why the path to a LUN or an NBD export is slow. The crate [`diagnose`]
+//! measures and draws the conclusions; this module handles the arguments, the progress display, and the
+//! output.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -169,7 +170,7 @@ impl DiagnoseArguments {
 }
 
 impl LoadOptions {
-    /// The load, if any of its options was given.
+    /// The load; `None` if no option of a load was given.
     fn load(&self) -> Result<Option<Load>, Failure> {
         let LoadOptions { block, depth, sessions, read, write, sequential, durable } = self;
         let is_said = block.is_some() || depth.is_some() || sessions.is_some();
@@ -190,10 +191,11 @@ impl LoadOptions {
     }
 }
 
-/// Our initiator splits longer requests, so they would not show the path.
+/// Maximum block size. Linerate's initiator splits longer requests, so their latency would not be that of the
+/// path.
 const BLOCK_MAX: u32 = 16 << 20;
 
-/// A bar or lines on standard error, or nothing.
+/// The progress display: a bar or lines on standard error, or nothing.
 pub(crate) enum Progress {
     /// A bar.
     Bar(ProgressBar),
@@ -261,10 +263,10 @@ impl Drop for Progress {
     }
 }
 
-// The output of a diagnosis: on the terminal or as JSON, as a directory with a report, and as an exit code
-// for scripts.
+// The output of a diagnosis: text or JSON on standard output, a directory with a report, and an exit code for
+// scripts.
 
-/// Where a diagnosis goes.
+/// The options of the output.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Output")]
 struct ShowOptions {
@@ -293,14 +295,15 @@ struct Stage<'a> {
 }
 
 impl ShowOptions {
-    /// On the terminal, unless quiet, and as a report in this directory.
+    /// Options for output on the terminal, unless `quiet` is set, and for a report in this directory.
     fn report(out: PathBuf, quiet: bool) -> ShowOptions {
         ShowOptions { json: false, progress: None, out: Some(out), check: false, quiet }
     }
 }
 
 impl<'a> Stage<'a> {
-    /// Creates the directory, if there is one: `make` determines whether its content may be replaced.
+    /// Creates the directory of the report, if one is requested. `make` determines whether the directory's
+    /// content may be replaced.
     fn new(
         options: &'a ShowOptions,
         make: fn(&Path) -> Result<Folder, Failure>,
@@ -309,7 +312,7 @@ impl<'a> Stage<'a> {
         Ok(Stage { options, folder, begun: timestamp() })
     }
 
-    /// Prints the diagnosis, even if there is no space for the report.
+    /// Prints the diagnosis, even if the report cannot be written.
     fn show(&self, diagnosis: &Diagnosis) -> Result<ExitCode, Failure> {
         let version = env!("CARGO_PKG_VERSION");
         let report = DiagnosisReport::new(diagnosis, &self.begun, version);
@@ -332,8 +335,8 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// A slow path without an explanation is not a success: a script must not take it for a path without a
-/// bottleneck.
+/// The exit code for `--check`. If the path is slow for an unknown reason, the command fails, because a
+/// script must not mistake this for a path without a bottleneck.
 fn check(diagnosis: &Diagnosis) -> Result<ExitCode, Failure> {
     match diagnosis.verdict {
         Verdict::Fine { .. } => Ok(ExitCode::SUCCESS),

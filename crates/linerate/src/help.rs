@@ -10,8 +10,8 @@ use clap_complete::Shell;
 
 use crate::output::say;
 
-/// Headings of `linerate --help` and the commands below them. Commands missing here are added to the last
-/// one.
+/// The headings of `linerate --help`, with the commands below them. Commands that are missing here are added
+/// under the last heading.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["serve", "server", "raid", "import"]),
     ("Use", &["discover", "info", "attach", "detach", "copy", "read", "write", "scsi"]),
@@ -45,18 +45,18 @@ impl Topic {
     }
 }
 
-/// The manual's content on a command in addition to its options.
+/// The manual's content for a command in addition to its options.
 #[derive(Debug, Default)]
 pub(crate) struct Extras {
-    /// The purpose of a command line, and the command line.
+    /// Examples: the purpose of a command line, and the command line.
     pub(crate) examples: Vec<(&'static str, &'static str)>,
-    /// A path, and its content.
+    /// Files: a path, and the content of the file.
     pub(crate) files: Vec<(&'static str, &'static str)>,
     /// Manual pages, such as `linerate.toml(5)`.
     pub(crate) see_also: Vec<&'static str>,
 }
 
-/// The content for the command with these words, such as `linerate server sessions`.
+/// The additional content for a command, given by its words, such as `linerate server sessions`.
 pub(crate) fn extras(words: &str) -> Extras {
     let mut blocks = MANUAL.split("\n== ").skip(1);
     let block = blocks.find_map(|block| block.split_once('\n').filter(|(title, _)| *title == words));
@@ -86,7 +86,8 @@ pub(crate) fn explained(command: Command) -> Command {
     command.help_template(template)
 }
 
-/// An example for pasting: broken before options, so that it fits in 80 columns after an indent of two.
+/// An example command line that can be pasted. It is broken before options, so that it fits in 80 columns
+/// with an indent of two.
 pub(crate) fn folded(example: &str) -> String {
     const COLUMNS: usize = 80 - "  ".len() - " \\".len();
     let mut parts = example.split(" --");
@@ -144,7 +145,8 @@ fn groups(command: &Command) -> String {
     text
 }
 
-/// The command line without `help help` and `help --help`, which request the help of the preceding command.
+/// Removes `help help` and `help --help` from the command line, which then requests the help of the preceding
+/// command.
 pub(crate) fn without_repetition(command: &Command, mut words: Vec<OsString>) -> Vec<OsString> {
     let (mut command, mut at) = (command, 1);
     while let Some(below) = words.get(at).and_then(|word| command.find_subcommand(word)) {
@@ -165,7 +167,8 @@ pub(crate) struct CompletionsArguments {
     shell: Shell,
 }
 
-/// Prints the script for this command line. It is built in memory, because the reader may close the pipe.
+/// Prints the completion script for this command line. The script is built in memory, because the reader may
+/// close the pipe.
 pub(crate) fn run_completions(arguments: &CompletionsArguments, mut command: Command) {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, NAME, &mut script);
@@ -175,8 +178,8 @@ pub(crate) fn run_completions(arguments: &CompletionsArguments, mut command: Com
 /// The name of the program in completion scripts.
 const NAME: &str = "linerate";
 
-/// A suite may also be a file. bash completes files if no word matches; the other shells need an explicit
-/// rule.
+/// Adds the completion of files for suites, because a suite may also be a file. bash completes files if no
+/// word matches; the other shells need an explicit rule.
 fn with_files(shell: Shell, script: &str) -> String {
     let suites = suites().join(" ");
     let words = format!(":SUITE:({suites})");
@@ -191,7 +194,8 @@ fn with_files(shell: Shell, script: &str) -> String {
     script.lines().map(|text| line(text) + "\n").collect()
 }
 
-/// Parses a value with another parser, and offers known words to shells; the parser may accept more.
+/// Parses a value with another parser, and offers known words for completion. The parser may accept other
+/// values.
 #[derive(Clone)]
 pub(crate) struct Offering<P>(pub(crate) P, pub(crate) fn() -> Vec<&'static str>);
 

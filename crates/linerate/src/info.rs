@@ -1,4 +1,5 @@
-//! `linerate info`: the parameters of a login and the LUNs of a target. `linerate discover`: the targets of a portal.
+//! `linerate info` shows the parameters of a login and the LUNs of a target. `linerate discover` lists the
+//! targets of a portal.
 
 use crate::failure::Failure;
 use crate::output::say;
@@ -27,8 +28,8 @@ pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-// `linerate discover`: the targets of a portal and their addresses, and with `--luns` their LUNs; the exports
-// of an NBD server; or the AoE devices or HyperSCSI targets on an Ethernet.
+// `linerate discover` lists the targets of a portal with their addresses and, with `--luns`, their LUNs. It
+// also lists the exports of an NBD server, and the AoE devices or HyperSCSI targets on an Ethernet.
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiscoverArguments {
@@ -50,8 +51,8 @@ pub(crate) struct DiscoverArguments {
     json: bool,
 }
 
-/// Runs the command. A target that could not be queried is reported in the list, and the exit code is that of
-/// the first one.
+/// Runs the command. Targets that could not be queried are reported in the list. The exit code is that of the
+/// first such failure.
 pub(crate) fn run_discover(arguments: &DiscoverArguments) -> Result<(), Failure> {
     if let Some(interface) = &arguments.aoe {
         say(remote::run(inspect::aoe::discover(interface))?.printed(arguments.json));

@@ -1,7 +1,7 @@
-//! Signals, and the recording that is written on a signal.
+//! Handling of signals, and the recording that is written on a signal.
 //!
-//! SIGINT, SIGTERM and SIGHUP for commands with an orderly end: the first signal requests it, the second one
-//! ends the process. SIGHUP is ignored in processes that others depend on.
+//! For commands with an orderly end, the first SIGINT, SIGTERM or SIGHUP requests the end, and the second one
+//! ends the process. SIGHUP is ignored in processes on which other programs depend.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::failure::Failure;
 use crate::output::remark;
 use crate::private_file;
 
-/// The signals that ask a command to end.
+/// The signals that request the end of a command.
 pub(crate) fn endings() -> Vec<i32> {
     let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     [SIGINT, SIGTERM].into_iter().chain(hangup).collect()
@@ -34,8 +34,8 @@ fn is_ignored(signal: i32) -> bool {
     mask >> (signal - 1) & 1 == 1
 }
 
-/// From now on, SIGHUP only writes a log line. Otherwise, when a terminal is closed or an administrator
-/// requests a reload, it would end a server without a last flush, and leave an unresponsive mount.
+/// Makes SIGHUP only write a log line from now on. Otherwise, a SIGHUP from a closed terminal, or from an
+/// administrator who wants a reload, would end a server without a last flush, or leave an unresponsive mount.
 pub(crate) fn ignore_hangups() -> Result<(), Failure> {
     let mut signals = Signals::new([SIGHUP]).map_err(Failure::failed)?;
     let log = move || {
@@ -46,16 +46,17 @@ pub(crate) fn ignore_hangups() -> Result<(), Failure> {
     thread::Builder::new().name("hangups".to_owned()).spawn(log).map(drop).map_err(Failure::failed)
 }
 
-/// Whether an end has been requested.
+/// Whether the end of the command was requested.
 #[derive(Clone)]
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Listens from now on.
+    /// Starts to listen for signals.
     pub(crate) fn listen() -> Result<Interrupt, Failure> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in endings() {
-            // In this order: the second signal must find the flag set by the first one.
+            // This order is necessary: the handler that ends the process must run before the flag is set, so
+            // that only the second signal ends it.
             flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))
                 .and_then(|_| flag::register(signal, Arc::clone(&asked)))
                 .map_err(Failure::failed)?;
@@ -63,7 +64,7 @@ impl Interrupt {
         Ok(Interrupt(asked))
     }
 
-    /// Requests an end, like a signal.
+    /// Requests the end of the command, like a signal.
     pub(crate) fn ask(&self) {
         self.0.store(true, Relaxed);
     }
@@ -73,10 +74,11 @@ impl Interrupt {
     }
 }
 
-// `--record FILE` and `LINERATE_RECORD_DIR`: the traffic of a command's sessions, for Wireshark.
+// `--record FILE` and `LINERATE_RECORD_DIR` save the traffic of a command's sessions, for analysis with
+// Wireshark.
 //
-// Every URL has a flight recorder, and those of all URLs of a command are written to one file. It is written
-// when the command ends, even by a signal, and on SIGUSR1.
+// Every URL has a flight recorder. The recordings of all URLs of a command are written to one file when the
+// command ends, even by a signal, and on SIGUSR1.
 
 /// A recording file.
 #[derive(Clone)]
@@ -99,7 +101,7 @@ impl RecordFile {
         written.map_err(|error| Failure::unwritten(format_args!("--record {}", self.path.display()), &error))
     }
 
-    /// Writes it on SIGUSR1, and on these signals, which then end the program.
+    /// Writes the recording on SIGUSR1, and on these signals, which then end the program.
     pub(crate) fn write_at_signals(&self, ends: &[i32]) -> Result<(), Failure> {
         let mut signals = Signals::new(ends.iter().chain(&[SIGUSR1])).map_err(Failure::failed)?;
         let file = self.clone();
@@ -109,7 +111,7 @@ impl RecordFile {
                     remark(format_args!("linerate: {failure}"));
                 }
                 if signal != SIGUSR1 {
-                    // Ends the process as the signal would have; a failure cannot be handled.
+                    // End the process as the signal would have. An error here cannot be handled.
                     let _ = emulate_default_handler(signal);
                 }
             }

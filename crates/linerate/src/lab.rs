@@ -1,4 +1,4 @@
-//! `linerate lab run`: runs a command in a lab, several hosts on this machine connected by links with rate,
+//! `linerate lab run` runs a command in a lab: several hosts on this machine, connected by links with rate,
 //! delay and loss (`docs/lab.md`).
 //!
 //! Reading order: [`run`], `run_in_foreground` (the command, its signals and its exit code). The lab itself is the crate `lab`.
@@ -41,7 +41,7 @@ pub(crate) struct RunArguments {
 /// Builds the lab and runs the command.
 pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let plan = read(&arguments.plan)?;
-    // Without root, user namespaces are sufficient for a lab. If they are not available either, building
+    // Without root, a user namespace is sufficient for a lab. If no user namespace is available, `Lab::build`
     // reports it.
     let _ = host::namespace::become_root();
     let lab = Lab::build(&plan).map_err(lab_failure)?;
@@ -66,7 +66,7 @@ fn read(path: &Path) -> Result<Plan, Failure> {
     let cannot =
         |error: std::io::Error| Failure::refused(format_args!("cannot read the plan {shown}: {error}"));
     let mut text = String::new();
-    // One byte more than a plan may have, so that an endless device is detected.
+    // Read up to one byte more than the maximum length of a plan, so that an endless device is detected.
     File::open(path)
         .and_then(|file| file.take(PLAN_BYTES_MAX + 1).read_to_string(&mut text))
         .map_err(cannot)?;
@@ -75,11 +75,12 @@ fn read(path: &Path) -> Result<Plan, Failure> {
 
 const PLAN_BYTES_MAX: u64 = 1 << 20;
 
-/// Runs the command to its end, and returns its exit code; as in a shell, 128 plus the signal's number if a
-/// signal ended it.
+/// Runs the command to its end, and returns its exit code. If a signal ended the command, the code is 128
+/// plus the signal's number, as in a shell.
 fn run_in_foreground(host: &Host, command: &[String]) -> Result<ExitCode, Failure> {
     let [program, arguments @ ..] = command else { return Ok(ExitCode::SUCCESS) };
-    // Before it starts: a signal that arrives in between is passed on as soon as the command is running.
+    // Listen before the command starts. A signal that arrives in between is passed on as soon as the command
+    // is running.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT]).map_err(Failure::failed)?;
     let child = host.start(program, |command| {
         command.args(arguments);
@@ -97,7 +98,7 @@ fn run_in_foreground(host: &Host, command: &[String]) -> Result<ExitCode, Failur
     child.wait().map(exit_code).map_err(Failure::failed)
 }
 
-/// Waits until it has ended, without releasing its number: signals may still be sent to it.
+/// Waits until the command has ended, without releasing its PID, because signals may still be sent to it.
 fn wait_for_end(child: &Child) {
     let pid = Pid::from_child(child);
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -107,12 +108,13 @@ fn wait_for_end(child: &Child) {
 }
 
 fn pass_on(signal: i32, pid: Pid) {
-    // The terminal has sent these to the whole foreground, including the command: once is enough.
+    // The terminal has already sent these signals to the whole foreground process group, including the
+    // command.
     if [SIGINT, SIGQUIT].contains(&signal) && is_in_foreground() {
         return;
     }
     if let Some(signal) = Signal::from_named_raw(signal) {
-        // It may have ended just now.
+        // Ignore an error: the command may have just ended.
         let _ = rustix::process::kill_process(pid, signal);
     }
 }
@@ -125,6 +127,6 @@ fn is_in_foreground() -> bool {
 
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    // Exit codes have eight bits, and signals are fewer than 65.
+    // The cast is lossless: exit codes have eight bits, and signal numbers are at most 64.
     ExitCode::from(code.unwrap_or(1) as u8)
 }

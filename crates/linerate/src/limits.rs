@@ -1,6 +1,6 @@
-//! `linerate diagnose limits`: the maximum throughput of a link, frame by frame as in document 003's Appendix
-//! B, the data rate of iSCSI on it, and the window and depth that fill it over a distance. Nothing is
-//! measured.
+//! `linerate diagnose limits` computes the maximum throughput of a link, frame by frame as in document 003's
+//! Appendix B, the data rate of iSCSI on the link, and the window and queue depth that fill it over a
+//! distance. Nothing is measured.
 
 use std::time::Duration;
 
@@ -89,16 +89,18 @@ enum YesNo {
     No,
 }
 
-/// Every IPv4 host accepts packets of 68 bytes (RFC 791), and the length field of a packet has 16 bits.
+/// The range of MTUs. Every IPv4 host accepts packets of 68 bytes (RFC 791), and the length field of a packet
+/// has 16 bits.
 const MTU: std::ops::RangeInclusive<i64> = 68..=65_535;
-/// Every link carries 1280 bytes of IPv6 (RFC 8200 section 5).
+/// The minimum MTU for IPv6: every link carries packets of 1280 bytes (RFC 8200 section 5).
 const IPV6_MTU_MIN: u32 = 1280;
 /// The range of lengths in iSCSI keys (RFC 7143 section 13).
 const KEY_LENGTHS: std::ops::RangeInclusive<u64> = 512..=(1 << 24) - 1;
 const BLOCK_MAX: u64 = 1 << 30;
-/// RFC 7323 section 2.3: 65,535 bytes, shifted by 14 bits.
+/// The maximum TCP window: 65,535 bytes, shifted by 14 bits (RFC 7323 section 2.3).
 const WINDOW_MAX: u64 = 65_535 << 14;
-/// Longer than any real path: a round trip to the moon takes 2.6 s.
+/// The maximum round-trip time, which is longer than that of any real path: a round trip to the moon takes
+/// 2.6 s.
 const ROUND_TRIP_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(arguments: &LimitsArguments) -> Result<(), Failure> {
@@ -146,7 +148,7 @@ impl LimitsArguments {
     fn keys(&self) -> Result<Keys, Failure> {
         let defaults = Keys::default();
         let max_burst_bytes = self.max_burst.unwrap_or(defaults.max_burst_bytes);
-        // Defaults are adapted to the given values.
+        // Adapt defaults to the given values.
         let first_burst_bytes = self.first_burst.unwrap_or(defaults.first_burst_bytes.min(max_burst_bytes));
         if first_burst_bytes > max_burst_bytes {
             return Err(Failure::refused(format_args!(

@@ -1,4 +1,4 @@
-//! The commands that listen, in addition to servers: `linerate lab peer` (the peer of plain TCP) and
+//! The commands that listen for connections, except servers: `linerate lab peer`, a peer for plain TCP, and
 //! `linerate bench agent`.
 
 use std::fs::File;
@@ -15,9 +15,9 @@ use crate::failure::Failure;
 use crate::output::say;
 use crate::spec::Bytes;
 
-/// `ADDRESS` or `ADDRESS:PORT`; `usual` is the default port.
+/// Parses `ADDRESS` or `ADDRESS:PORT`. `usual` is the default port.
 pub(crate) fn address(text: &str, usual: u16) -> Result<SocketAddr, String> {
-    // An unbracketed address has no port.
+    // An IPv6 address without brackets has no port.
     let address = match reactor::numeric_address(text, usual) {
         Err(BadAddress::Form(_)) => reactor::listen_address(text, Some(usual)),
         whole => whole,
@@ -30,20 +30,20 @@ pub(crate) fn address(text: &str, usual: u16) -> Result<SocketAddr, String> {
     })
 }
 
-/// Listens there, in this thread's world, with these socket options.
+/// Listens at this address, in this thread's runtime environment, with these socket options.
 pub(crate) fn at(address: SocketAddr, stream: StreamOptions) -> Result<Box<dyn Listener>, Failure> {
     let listener = reactor::world().listen(address, &ListenOptions { stream });
     listener.map_err(|error| Failure::refused(format!("cannot listen on {address}: {error}")))
 }
 
-/// The default port of peers. Not assigned by IANA.
+/// The default port of peers, which is not assigned by IANA.
 pub(crate) const PEER_PORT: u16 = 9861;
 
-// `linerate lab peer`: the peer of plain TCP, to measure the throughput of a path without storage.
+// `linerate lab peer` is a peer for plain TCP, to measure the throughput of a path without storage.
 //
-// It serves the requests of `bench::raw`: it discards received data, and sends meaningless data from memory.
-// Every host that can reach it may use it, and consume bandwidth and CPU time, but no more memory than
-// [`service`](wan::service) allows. Therefore it listens only on loopback by default.
+// The peer serves the requests of `bench::raw`: it discards received data, and sends meaningless data from
+// memory. Every host that can reach the peer may use it, and so consume bandwidth and CPU time, but no more
+// memory than [`service`](wan::service) allows. Therefore, the peer listens only on loopback by default.
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PeerArguments {
@@ -61,7 +61,7 @@ pub(crate) struct PeerArguments {
 
 const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PEER_PORT);
 
-/// Runs until a signal ends the process.
+/// Runs the command until a signal ends the process.
 pub(crate) fn run_peer(arguments: &PeerArguments) -> Result<(), Failure> {
     let receive_buffer_bytes = arguments.receive_buffer.map(|Bytes(bytes)| bytes as usize);
     let stream = StreamOptions {
@@ -77,7 +77,7 @@ pub(crate) fn run_peer(arguments: &PeerArguments) -> Result<(), Failure> {
     })
 }
 
-/// A line about the service, for users who find it running.
+/// A line that describes the service and who can use it.
 fn announcement(at: SocketAddr) -> String {
     let who = match at.ip().is_loopback() {
         true => "all users of this machine",
@@ -90,8 +90,8 @@ fn announcement(at: SocketAddr) -> String {
     )
 }
 
-// `linerate bench agent`: a machine that executes the orders of a coordinator (`linerate bench --agents`), so
-// that several machines measure the same storage concurrently.
+// `linerate bench agent` executes the orders of a coordinator (`linerate bench --agents`), so that several
+// machines can measure the same storage concurrently.
 //
 // The library `agent` has the messages; `bench_runner::agents` executes the orders, and has the coordinator's
 // side.
@@ -110,11 +110,11 @@ pub(crate) struct AgentArguments {
     allow_write: bool,
 }
 
-/// Runs until a signal ends the process.
+/// Runs the command until a signal ends the process.
 pub(crate) fn run_agent(arguments: &AgentArguments) -> Result<(), Failure> {
     let secret = find_secret(arguments.secret_file.as_deref(), "--secret-file")?;
-    // A coordinator may name storage that requires a secret: in the middle of a run, there must be no prompt
-    // for it.
+    // A coordinator may name storage that requires a secret. The agent must not prompt for it in the middle
+    // of a run.
     let nobody = File::open("/dev/null").map_err(Failure::failed)?;
     rustix::stdio::dup2_stdin(nobody).map_err(Failure::failed)?;
     let world = Epoll::shared(EpollOptions::default()).map_err(Failure::failed)?;
@@ -156,7 +156,8 @@ mod tests {
         }
     }
 
-    /// An unbracketed address once lost its advice: it was parsed again as one with a port.
+    /// Regression: for an address without brackets, the message contained no advice, because the address was
+    /// parsed again as one with a port.
     #[test]
     fn a_wrong_zone_is_named_with_and_without_brackets() {
         for (text, expected) in [

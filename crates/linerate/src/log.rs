@@ -1,4 +1,4 @@
-//! Structured logs on standard error; standard output is for results.
+//! Writes structured logs on standard error. Standard output is for results.
 
 use std::io::{self, IsTerminal};
 
@@ -10,7 +10,7 @@ use tracing_subscriber::{Layer, fmt};
 
 use crate::failure::Failure;
 
-/// Quiet: problems, the audit, and the served volumes.
+/// The default filter: only problems, the audit log, and the served volumes.
 const USUAL: &str = "warn,audit=info,daemon=info";
 
 /// The format of log lines: the values of `--log-format`.
@@ -31,12 +31,13 @@ impl From<LogLines> for LogFormat {
     }
 }
 
-/// Starts logging. The command line overrides the file.
+/// Starts logging. The command line overrides the configuration file.
 pub(crate) fn begin(arguments: &Log, file: &Log) -> Result<(), Failure> {
     let filter = arguments.filter.as_deref().or(file.filter.as_deref()).unwrap_or(USUAL);
     let LogTargets(targets) =
         filter.parse().map_err(|error| Failure::refused(format!("cannot log `{filter}`: {error}")))?;
-    // If the log cannot be written, the error could not be written either, and would cause a panic.
+    // Do not report errors of the log itself: if the log cannot be written, the report could not be written
+    // either, and would cause a panic.
     let lines = fmt::layer().with_writer(io::stderr).log_internal_errors(false);
     let lines = match arguments.format.or(file.format).unwrap_or_default() {
         LogFormat::Text => {
@@ -48,7 +49,7 @@ pub(crate) fn begin(arguments: &Log, file: &Log) -> Result<(), Failure> {
     tracing_subscriber::registry().with(lines.with_filter(targets)).try_init().map_err(Failure::failed)
 }
 
-/// Respects NO_COLOR (no-color.org).
+/// Whether to use colours. Respects NO_COLOR (no-color.org).
 fn has_colours() -> bool {
     io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

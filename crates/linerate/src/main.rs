@@ -1,7 +1,7 @@
-//! The `linerate` program: the only reader of arguments and environment, and the place where devices and
-//! front ends are connected. Reading order: [`arguments`], [`serve`] (starts the server that [`daemon`]
-//! builds from a configuration), and the commands for a running server. Then the commands that use a target
-//! ([`backends`] opens it) and their recordings ([`interrupt`]), and [`bench`] and [`prove`], which measure.
+//! The `linerate` program. Only this crate reads the arguments and the environment, and it connects devices
+//! and front ends. Reading order: [`arguments`], [`serve`] (starts the server that [`daemon`] builds from a
+//! configuration), and the commands for a running server. Then the commands that use a target ([`backends`]
+//! opens it) and their recordings ([`interrupt`]), and [`bench`] and [`prove`], which measure.
 
 mod arguments;
 mod attach;
@@ -37,7 +37,7 @@ use backends::{Failure, failure, location, remote, secrets};
 use host::private_file;
 use volume::spec;
 
-/// The timeout for closing images of a hanging cluster.
+/// Time limit for closing images, in case their cluster is unresponsive.
 const IMAGES_CLOSE: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
@@ -48,13 +48,14 @@ fn main() -> ExitCode {
         Ok(Err(failure)) => output::report(&failure),
     };
     let code = match output::error() {
-        // It was reported when it happened. A command that failed for another reason keeps that exit code.
+        // The error was reported when it occurred. A command that failed for another reason keeps its exit
+        // code.
         Some(error) if code == ExitCode::SUCCESS => {
             ExitCode::from(Failure::unwritten("standard output", error).code())
         }
         _ => code,
     };
-    // An image that is not closed remains locked for half a minute.
+    // Close images, because an image that is not closed remains locked for half a minute.
     host::close_images(IMAGES_CLOSE);
     code
 }

@@ -1,5 +1,5 @@
-//! `linerate man`: the manual, with a page for the program, for each of its commands, for each topic and for
-//! the configuration file.
+//! `linerate man` prints or writes the manual, which has a page for the program, for each command, for each
+//! topic, and for the configuration file.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -72,8 +72,8 @@ fn pages(command: Command) -> Vec<Page> {
     pages
 }
 
-/// Left-aligned without hyphenation: URLs and options are too long to justify a line of 80 columns, and must
-/// not be broken.
+/// The layout of pages: left-aligned and without hyphenation. URLs and options are too long for justified
+/// lines of 80 columns, and must not be broken.
 const LAYOUT: &str = ".ad l\n.nh\n";
 
 fn add(command: &Command, words: &str, pages: &mut Vec<Page>) {
@@ -117,7 +117,7 @@ fn add(command: &Command, words: &str, pages: &mut Vec<Page>) {
     pages.push((format!("{}.1", words.replace(' ', "-")), text + &see_also(&pages_to_see)));
 }
 
-/// `linerate.toml.5`, from the reference of the configuration file.
+/// The page `linerate.toml.5`, from the reference of the configuration file.
 fn configuration() -> String {
     let mut text = format!(
         ".TH LINERATE.TOML 5\n{LAYOUT}.SH NAME\nlinerate.toml \\- configuration of a Linerate server\n"
@@ -139,7 +139,7 @@ fn configuration() -> String {
     text + &see_also(&["linerate-serve(1)", "linerate-server(1)", "linerate-units(7)"])
 }
 
-/// A term, and its description.
+/// An entry of a list: a term, and its description.
 fn entry(term: &str, text: &str) -> String {
     format!(".TP\n\\fB{}\\fR\n{}\n", roff(term), roff(text))
 }

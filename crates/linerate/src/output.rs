@@ -1,4 +1,4 @@
-//! Standard output, which may be closed or full.
+//! Writes to standard output, which may be a closed pipe or a full disk.
 //!
 //! A closed pipe is not an error: `linerate serve | head` continues to serve, and nothing is reported. Any other
 //! error is reported on standard error as soon as it happens. The command continues, because a server whose log is
@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::failure::Failure;
 pub(crate) use foreign::printable;
 
-/// The first error of standard output.
+/// The first error of writing to standard output.
 static ERROR: OnceLock<io::Error> = OnceLock::new();
 
 /// Prints the text immediately.
@@ -34,19 +34,19 @@ pub(crate) fn note(written: io::Result<()>) {
     }
 }
 
-/// The error that prevented output to standard output, if any.
+/// The first error of writing to standard output, if there was one.
 pub(crate) fn error() -> Option<&'static io::Error> {
     ERROR.get()
 }
 
-/// Prints a line in addition to the results, on standard error. Standard error may be a file on a full disk;
-/// a failed write is ignored.
+/// Prints a line in addition to the results, on standard error. Errors are ignored, because standard error
+/// may be a file on a full disk.
 pub(crate) fn remark(line: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// Prints an error on standard error, and with JSON also on standard output: a program that reads that need
-/// not read anything else. A message may contain text from a target, in which cursor movements are removed.
+/// Prints an error on standard error. With JSON, also prints it on standard output, so that a program need
+/// not read standard error. A message may contain text from a target; its control characters are removed.
 pub(crate) fn report(failure: &Failure) -> ExitCode {
     report_json(&failure.to_string(), failure.code());
     let lines: Vec<String> = failure.to_string().lines().map(printable).collect();
@@ -62,14 +62,14 @@ struct Versioned<'a, T> {
     result: &'a T,
 }
 
-/// Prints a result for programs on one line, with the version of its names.
+/// Prints a result for programs on one line, with the version of the JSON format.
 pub(crate) fn say_json(result: &impl Serialize) -> Result<(), Failure> {
     let line = serde_json::to_string(&Versioned { version: 1, result }).map_err(Failure::failed)?;
     say(&(line + "\n"));
     Ok(())
 }
 
-/// The same for a list under its name, on several lines.
+/// Like [`say_json`], but prints a list under its name, on several lines.
 pub(crate) fn say_json_list(name: &str, list: &impl Serialize) -> Result<(), Failure> {
     let result = BTreeMap::from([(name, list)]);
     let text = serde_json::to_string_pretty(&Versioned { version: 1, result: &result });
@@ -89,17 +89,17 @@ pub(crate) fn report_json(error: &str, code: u8) {
     }
 }
 
-/// Prints a question on standard error; the answer is typed after it.
+/// Prints a question on standard error. The user types the answer after it.
 pub(crate) fn prompt(question: &str) {
     let _ = io::stderr().lock().write_all(question.as_bytes());
 }
 
-/// The columns of standard output; unlimited for a file.
+/// The number of columns of standard output; unlimited for a file.
 pub(crate) fn width() -> usize {
     columns(std::io::stdout())
 }
 
-/// The same for another stream.
+/// The number of columns of a stream; unlimited for a file.
 pub(crate) fn columns(stream: impl AsFd) -> usize {
     let size = rustix::termios::tcgetwinsize(stream).ok();
     size.filter(|size| size.ws_col > 0).map_or(1000, |size| usize::from(size.ws_col))

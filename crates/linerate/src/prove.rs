@@ -1,10 +1,16 @@
-//! `linerate selftest`: a test of data integrity and throughput on this machine.
+//! `linerate selftest` tests data integrity and throughput on this machine.
 //!
-//! The steps are: ¶ - Serve a RAM volume on loopback from a reactor thread of this process, and connect to it
-//! over TCP with Linerate's initiator. ¶ - Write verifiable data in every way that iSCSI supports, and over
-//! NBD, also encrypted, and read it back. ¶ - Run the `quick` suite like `linerate bench`, and compare it
-//! with this machine's TCP ceiling and with published results. ¶ - Diagnose the path. ¶ Nothing outside this
-//! process is needed, and only the report remains afterwards.
+//! The steps are:
+//!
+//! - Serve a RAM volume on loopback from a reactor thread of this process, and connect to it over TCP with
+//!   Linerate's initiator.
+//! - Write verifiable data in every way that iSCSI supports, and over NBD, with and without TLS, and read it
+//!   back.
+//! - Run the `quick` suite like `linerate bench`, and compare the result with this machine's TCP ceiling and
+//!   with published results.
+//! - Diagnose the path.
+//!
+//! Nothing outside this process is needed, and only the report remains afterwards.
 
 use std::cell::RefCell;
 use std::io::{IsTerminal, stderr};
@@ -53,7 +59,7 @@ pub(crate) struct ProveArguments {
     json: bool,
 }
 
-/// The results, as JSON.
+/// The results in JSON.
 #[derive(serde::Serialize)]
 struct Proof {
     proved: bool,
@@ -64,16 +70,16 @@ struct Proof {
     report: String,
 }
 
-/// The result of the data on one path.
+/// The result of the data verification over one path.
 #[derive(serde::Serialize)]
 struct Way {
     way: String,
-    /// The verified bytes.
+    /// Number of verified bytes; `None` after an error.
     bytes: Option<u64>,
     error: Option<String>,
 }
 
-/// Runs the command. The exit code is a failure if any block had wrong content.
+/// Runs the command. It fails if any block had wrong content.
 pub(crate) fn run(args: &ProveArguments) -> Result<ExitCode, Failure> {
     let begun = Instant::now();
     let options = EpollOptions { spin: Duration::from_micros(args.spin_us()), ..EpollOptions::default() };
@@ -89,7 +95,8 @@ pub(crate) fn run(args: &ProveArguments) -> Result<ExitCode, Failure> {
 }
 
 impl ProveArguments {
-    /// On a single CPU, busy polling would take the CPU time that the peer needs to produce events.
+    /// The busy-poll time. On a single CPU it is 0 by default, because busy polling would take the CPU time
+    /// that the peer needs to produce events.
     fn spin_us(&self) -> u64 {
         let alone = threads::available().get() == 1;
         self.poll_us.unwrap_or(if alone { 0 } else { 50 })
@@ -109,13 +116,14 @@ impl ProveArguments {
     }
 }
 
-/// The ratio of a diagnosis's time to a cell's: a dozen seconds, unless the time is limited.
+/// The ratio of the diagnosis's time to a cell's. The diagnosis takes a dozen seconds, unless the time is
+/// limited.
 const DIAGNOSIS: f64 = 12.0;
 
-/// Larger than the caches of most machines, smaller than their memory.
+/// Size of the volume. It is larger than the caches of most machines, and smaller than their memory.
 const VOLUME_BYTES: u64 = 256 << 20;
 
-/// The target under test: on loopback, on a port selected by the system.
+/// Starts the target under test on loopback, on a port that the system selects.
 fn serve(epoll: EpollOptions, congestion: Option<&str>) -> Result<OwnTarget, Failure> {
     let options = OwnTargetOptions {
         name: "iqn.2026-01.io.linerate:prove",
@@ -129,7 +137,8 @@ fn serve(epoll: EpollOptions, congestion: Option<&str>) -> Result<OwnTarget, Fai
     OwnTarget::start(options, &Site::Here)
 }
 
-/// cubic, if the kernel has it: bbr, the default on some systems, halves the throughput of loopback.
+/// The default congestion control: cubic, if the kernel has it. bbr, the default on some systems, halves the
+/// throughput of loopback.
 fn usual_congestion() -> Option<String> {
     let there = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").ok()?;
     there.split_whitespace().find(|name| *name == "cubic").map(str::to_owned)
@@ -161,7 +170,7 @@ async fn prove(
     args.say("\nThroughput: medians of three rounds, with target and initiator on this machine\n");
     let stream =
         StreamOptions { congestion: url.settings.stream.congestion.clone(), ..StreamOptions::default() };
-    // Memory as large as the volume, so that the CPU caches have the same effect.
+    // Use as much memory as the volume has, so that the CPU caches have the same effect.
     let limits = selftest::measure_ceiling(&suite, VOLUME_BYTES as usize, options, &stream).await?;
     let interrupt = Interrupt::listen()?;
     let server = environment::server::Server::here("linerate", server.thread);
@@ -175,7 +184,7 @@ async fn prove(
     args.say(&format!("\nReport: {report}\n"));
     args.say("\nBottleneck: the path layer by layer, as in `linerate diagnose`\n\n");
     diagnose::of_own(&url, args.seconds * DIAGNOSIS, args.out.join("diagnosis"), args.json).await?;
-    // Again, now with the diagnosis.
+    // Write the report again, now with the diagnosis.
     folder::write_report(&Folder::open(&args.out), &record, Vec::new())?;
     let proved = sound && args.went_well(&record);
     let beside = Beside::new(&record, url.settings.stream.congestion.as_deref(), false);

@@ -1,5 +1,5 @@
-//! `linerate raid`: creates and maintains RAID sets of volumes. A specification means a set that is not in
-//! use (`backends::raid`), and the name of a volume one of a running server (`daemon`).
+//! `linerate raid` creates and maintains RAID sets of volumes. A specification refers to a set that is not in
+//! use (`backends::raid`); the name of a volume refers to a set of a running server (`daemon`).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,14 +27,15 @@ pub(crate) struct RaidArguments {
     control: Option<PathBuf>,
 }
 
-/// A set that is not in use, or one of a running server.
+/// A set that is not in use, or a set of a running server.
 #[derive(Clone, Debug)]
 enum Set {
     Unused(Spec),
     Served(ServedSet),
 }
 
-/// Names of volumes contain no colon, and do not start with a slash or a dot.
+/// Parses a specification or the name of a volume. Names of volumes contain no colon, and do not start with a
+/// slash or a dot.
 fn set(text: &str) -> Result<Set, String> {
     match text.contains(':') || text.starts_with(['/', '.']) {
         true => parse(text).map(Set::Unused).map_err(|error| error.to_string()),
@@ -183,7 +184,7 @@ pub(crate) fn run(arguments: &RaidArguments) -> Result<ExitCode, Failure> {
             let creation = Creation { name, journal: *journal, checksums: *checksums, spares, journal_on };
             let consent = terminal::consent(*yes);
             remote::run(async { raid::create(set, &creation, consent).await })?;
-            // The set is degraded until parity has been computed.
+            // A new set may be degraded until its parity was computed, which is not a failure.
             created(set, &creation)?;
         }
         RaidCommand::Assemble { volumes, discard_journal: false, .. } => match &volumes[..] {
@@ -243,7 +244,7 @@ fn alone(set: &Spec, order: Order) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The exit code of a set: that for a failed data check if it is degraded or cannot start.
+/// The exit code for a set. If the set is degraded or cannot start, it is that of a failed data check.
 fn code(is_healthy: bool) -> ExitCode {
     if is_healthy {
         ExitCode::SUCCESS
@@ -265,7 +266,8 @@ impl Shown {
     }
 }
 
-/// Prints a new set. Volumes outside the brackets must be listed inside from now on.
+/// Prints a new set. From now on, spares and the journal's volume must be listed inside the brackets of its
+/// specification.
 fn created(set: &Spec, creation: &Creation) -> Result<(), Failure> {
     let beside = creation.spares.iter().chain(&creation.journal_on);
     let volumes: Vec<Spec> = set.backend().members().iter().chain(beside).cloned().collect();
@@ -299,7 +301,7 @@ fn served_status(sets: &[SetState], json: bool) -> Result<ExitCode, Failure> {
     Ok(code(sets.iter().all(SetState::is_healthy)))
 }
 
-/// Volumes that are not served by a running server.
+/// Checks that all volumes are specifications, not volumes of a running server.
 fn unused(volumes: &[Set]) -> Result<Vec<Spec>, Failure> {
     let unused = volumes.iter().map(|set| match set {
         Set::Unused(spec) => Ok(spec.clone()),
@@ -325,7 +327,7 @@ fn assemble(volumes: &[Spec]) -> Result<ExitCode, Failure> {
 
 fn discard_journal(volumes: &[Spec], yes: bool) -> Result<(), Failure> {
     let spec = match volumes {
-        // Including its options, such as `missing-are-lost`.
+        // Keep the set's options, such as `missing-are-lost`.
         [set] if raid::is_set(set) => set.clone(),
         volumes => {
             let (sets, _) = remote::run(async { raid::look(volumes).await })?;
@@ -342,7 +344,7 @@ fn discard_journal(volumes: &[Spec], yes: bool) -> Result<(), Failure> {
     scrubbed(remote::run(async { raid::discard_journal(&spec, yes, &mut tells).await })?, false)
 }
 
-/// Prints the progress of a scrub at intervals.
+/// Returns a function that prints the progress of a scrub at intervals.
 fn teller() -> impl FnMut(u64, u64) {
     let (begun, mut told) = (Instant::now(), Duration::ZERO);
     move |done: u64, stripes: u64| {

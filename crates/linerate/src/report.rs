@@ -1,5 +1,5 @@
-//! `linerate report`: a result in any form, without a measurement. `linerate compare`: two results. `linerate
-//! report published`: the numbers of the source documents.
+//! `linerate report` prints a result in any form, without a measurement. `linerate compare` compares two
+//! results. `linerate report published` prints the numbers of the source documents.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -184,7 +184,8 @@ fn json(arguments: &CompareArguments, comparison: &Comparison) -> Result<(), Fai
     say_json(&told)
 }
 
-/// Without any compared cell, the command fails: a CI gate must not pass without data.
+/// The exit code of a comparison. If no cell could be compared, the command fails, because a CI gate must not
+/// pass without data.
 fn verdict(comparison: &Comparison, fail_above: f64) -> Result<ExitCode, Failure> {
     let worse: Vec<&str> = comparison.worse(fail_above).map(|cell| cell.cell.as_str()).collect();
     if !worse.is_empty() {

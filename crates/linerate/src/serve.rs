@@ -1,5 +1,5 @@
-//! `linerate serve`: reads the configuration, prints the served volumes, and runs the server in `daemon`
-//! until a signal.
+//! `linerate serve` reads the configuration, prints the served volumes, and runs the server in `daemon` until
+//! a signal ends it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn check(config: &Config, log: &Log) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Notifies the service manager, if there is one. A failure to notify it does not end the server.
+/// Notifies the service manager, if there is one. If this fails, the server continues.
 fn supervise(live: &Arc<Live>) -> Result<(), Failure> {
     match Supervisor::from_environment(|name| env::var_os(name), process::id()) {
         Ok(Some(supervisor)) => live.supervise(supervisor),
@@ -127,14 +127,15 @@ impl ServeArguments {
     }
 }
 
-// Signals of a server: the first SIGTERM or SIGINT ends it in good order and within ten seconds, the second
-// one immediately; SIGHUP reloads its configuration.
+// Signals of a server. The first SIGTERM or SIGINT shuts the server down cleanly, within ten seconds. The
+// second one ends it immediately. SIGHUP reloads the configuration.
 
-/// For outstanding commands, after initiators have been asked to log out.
+/// Time for outstanding commands to complete, after initiators have been asked to log out.
 const GRACE: Duration = Duration::from_secs(5);
-/// The process has exited by then, even if a device hangs: the documented limit is 10 s.
+/// Time after which the process exits, even if a device is unresponsive. The documented limit is 10 s.
 const LIMIT: Duration = Duration::from_millis(9500);
-/// A volume that could not be flushed has been recorded by then, with a margin for a busy machine.
+/// Within this limit, a volume that could not be flushed must have been recorded, with a margin for a busy
+/// machine.
 const _: () = assert!(
     GRACE.as_millis() + daemon::AFTER_GRACE.as_millis() + 500 <= LIMIT.as_millis(),
     "the process would end before a loss is recorded"
@@ -147,7 +148,7 @@ fn on_signals(live: Arc<Live>) -> Result<(), Failure> {
         let mut is_asked_to_end = false;
         for signal in signals.forever() {
             match (signal, is_asked_to_end) {
-                // On a separate thread: a shutdown must not wait for a reload.
+                // The reload runs on a separate thread, because a shutdown must not wait for it.
                 (SIGHUP, false) => reload(&live),
                 (SIGHUP, true) => {}
                 (_, false) => {
@@ -162,10 +163,10 @@ fn on_signals(live: Arc<Live>) -> Result<(), Failure> {
     thread::Builder::new().name("signals".to_owned()).spawn(watch).map(drop).map_err(Failure::failed)
 }
 
-/// Does not remove resources in use, because there is no user to confirm this.
+/// Reloads the configuration. Does not remove resources in use, because there is no user to confirm this.
 fn reload(live: &Arc<Live>) {
     let live = Arc::clone(live);
-    // The audit log has the outcome.
+    // Ignore the result: the audit log contains the outcome.
     let work = move || drop(live.reload(ReloadOptions::default(), "SIGHUP"));
     if let Err(error) = thread::Builder::new().name("reload".to_owned()).spawn(work) {
         tracing::error!(%error, "cannot start a thread to reload the configuration");

@@ -1,5 +1,5 @@
-//! `linerate server`: shows what a running server serves, its sessions and its events, and changes it while
-//! it serves. All of this uses the control socket.
+//! `linerate server` shows the volumes, targets, sessions and events of a running server, and changes its
+//! configuration while it runs. It uses the control socket.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -196,7 +196,7 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
     tell(ask(ControlRequest::Change { change, dry_run: how.dry_run, force })?)
 }
 
-/// The changes made by a reload or a change, or their preview.
+/// The changes that a request has made, or a preview of them.
 #[derive(Serialize)]
 struct Changed<'a> {
     changes: &'a [String],
@@ -245,8 +245,8 @@ fn say_table(table: &str) -> Result<(), Failure> {
 /// The interval between the two samples for rates.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Queries twice, with a wait in between, because rates need two samples. JSON contains only sums and needs
-/// one query, and so does a server without sessions.
+/// Prints the sessions. Queries them twice, with a wait in between, because rates need two samples. One query
+/// is enough for JSON, which contains only sums, and for a server without sessions.
 fn sessions(socket: &Path, json: bool) -> Result<(), Failure> {
     let sample = || match ask(socket, &ControlRequest::Sessions).map_err(Failure::from)? {
         ControlReply::Sessions { sessions } => Ok(sessions),
@@ -274,7 +274,7 @@ fn events(socket: &Path) -> Result<(), Failure> {
         let written = writeln!(out, "{json}").and_then(|()| out.flush());
         if written.is_err() {
             output::note(written);
-            return Ok(()); // the reader has gone
+            return Ok(()); // the reader has closed the pipe
         }
     }
     Err(Failure::failed("the server has shut down"))

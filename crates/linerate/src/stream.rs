@@ -1,5 +1,5 @@
-//! `linerate read` and `linerate write`: storage, or a part of it, to standard output or a file, and standard
-//! input to it. The library `copy` transfers the data.
+//! `linerate read` copies storage, or a part of it, to standard output or a file. `linerate write` copies
+//! standard input to storage. The library `copy` transfers the data.
 
 use std::io;
 use std::ops::Range;
@@ -58,8 +58,8 @@ struct How {
 
 /// Runs `linerate read`.
 pub(crate) fn read(arguments: &ReadArguments) -> Result<(), Failure> {
-    // Opened before the login: while opening a pipe waits for a reader, a session could not respond to its
-    // target.
+    // Open the output before the login: opening a pipe waits for a reader, and during that time a session
+    // could not respond to its target.
     let (output, name) = match &arguments.output {
         None => (Output::Pipe(Box::new(io::stdout())), "standard output".to_owned()),
         Some(path) => {
@@ -118,7 +118,7 @@ pub(crate) fn write(arguments: &WriteArguments) -> Result<(), Failure> {
     })
 }
 
-/// Does the work on the specified part of the storage.
+/// Opens the storage, and does the work on the specified part of it.
 fn with(
     place: &str,
     read_only: bool,

@@ -1,4 +1,5 @@
-//! The terminal: confirmation before data is lost, secrets, and the form of the progress.
+//! Interaction on the terminal: confirmation before data is lost, prompts for secrets, and the form of the
+//! progress display.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, stderr};
@@ -11,12 +12,13 @@ use crate::output::{prompt, remark};
 
 pub(crate) use backends::Overwritten;
 
-/// Consent given on the command line, or requested on the terminal. Without a terminal, it is refused.
+/// Consent to overwrite data: given on the command line, or requested on the terminal. Without a terminal, it
+/// is refused.
 pub(crate) fn consent(yes: bool) -> Consent<'static> {
     if yes { Consent::Given } else { Consent::Ask(&ask) }
 }
 
-/// Standard input may be the data, so the question is asked on the terminal.
+/// Asks on the terminal, because standard input may be the data.
 fn ask(sentence: &str) -> bool {
     io::stderr().is_terminal() && answered(&format!("{sentence}. Overwrite? [y/N] ")).unwrap_or(false)
 }
@@ -28,12 +30,12 @@ fn answered(question: &str) -> io::Result<bool> {
     Ok(matches!(line.trim(), "y" | "Y" | "yes"))
 }
 
-/// A secret, without an echo, if there is a terminal.
+/// Prompts for a secret, without echo; `None` if there is no terminal.
 pub(crate) fn secret(question: &str) -> Option<io::Result<String>> {
     io::stdin().is_terminal().then(|| rpassword::prompt_password(question))
 }
 
-/// The form of the progress.
+/// The form of the progress display.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum ProgressKind {
     /// A bar with rate and remaining time
@@ -46,23 +48,24 @@ pub(crate) enum ProgressKind {
     None,
 }
 
-/// The requested form; by default a bar on a terminal, and lines elsewhere.
+/// The requested form of the progress display. The default is a bar on a terminal, and lines otherwise.
 pub(crate) fn kind(asked: Option<ProgressKind>, quiet: bool) -> ProgressKind {
     let usual = if stderr().is_terminal() { ProgressKind::Bar } else { ProgressKind::Plain };
     if quiet { ProgressKind::None } else { asked.unwrap_or(usual) }
 }
 
-/// Lines on standard error.
+/// Progress lines on standard error.
 pub(crate) type Lines = Progress<fn(&str)>;
 
-/// For unresponsive storage before the measurement: lines, even on a terminal.
+/// The display while storage is opened before the measurement, in case it is unresponsive: lines, even on a
+/// terminal.
 pub(crate) fn opening(kind: ProgressKind) -> Lines {
     let say: fn(&str) = if kind == ProgressKind::None { |_| {} } else { |line| remark(line) };
     let form = if kind == ProgressKind::Json { Form::Json } else { Form::Plain };
     Progress::new(form, Instant::now(), say).about("opening")
 }
 
-/// From now on.
+/// Creates a display of progress lines that starts now.
 pub(crate) fn lines(form: Form) -> Lines {
     Progress::new(form, Instant::now(), |line| remark(line))
 }

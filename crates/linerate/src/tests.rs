@@ -1,4 +1,4 @@
-//! The documents are correct: every example in them can be parsed, and they contain every option and key.
+//! Tests of the documents: every example in them can be parsed, and they contain every option and key.
 
 use clap::{CommandFactory, Parser};
 use daemon::Config;
@@ -48,7 +48,7 @@ const TROUBLESHOOTING: &str = include_str!("../../../docs/troubleshooting.md");
 const FIRST_HOUR: &str = include_str!("../../../docs/first-hour.md");
 const README: &str = include_str!("../../../README.md");
 
-/// The insides of the fenced blocks in `language`.
+/// The content of the fenced code blocks in `language`.
 fn blocks<'a>(document: &'a str, language: &'a str) -> impl Iterator<Item = String> + 'a {
     let fence = format!("```{language}\n");
     let parts: Vec<&str> = document.split(&fence).skip(1).collect();
@@ -63,7 +63,7 @@ fn every_example_of_a_configuration_is_good() {
         .collect();
     assert!(examples.len() >= 3);
     for example in examples {
-        // Its file does not exist here.
+        // The example's secret file does not exist here.
         let example = example
             .replace("secret-file = \"/etc/linerate/alice.secret\"", "secret = \"twelve-bytes-and-more\"");
         Config::parse("docs", &example).unwrap_or_else(|error| panic!("{error}"));
@@ -121,7 +121,7 @@ fn every_example_of_a_command_line_is_understood() {
         lines.iter().filter_map(|line| line.trim_start_matches("$ ").strip_prefix("linerate ")).collect();
     assert!(commands.len() > 8);
     for command in commands {
-        // The shell's part of the line is not ours.
+        // Ignore redirections and pipes, which are for the shell.
         let command = command.split(['>', '|']).next().unwrap_or(command);
         let words = command.split_whitespace().map(|word| word.trim_matches('\''));
         let line = Arguments::try_parse_from(std::iter::once("linerate").chain(words));
@@ -170,7 +170,7 @@ fn every_option_of_import_is_in_its_document() {
     }
 }
 
-/// The configuration that the Debian package installs.
+/// Tests the configuration that the Debian package installs.
 #[test]
 fn the_configuration_of_the_package_is_good_with_its_example_too() {
     let text = include_str!("../../../contrib/debian/linerate.toml");
@@ -196,7 +196,7 @@ fn options<'a>(command: &'a clap::Command, words: &str) -> impl Iterator<Item = 
     words.split(' ').fold(command, below).get_arguments().filter_map(clap::Arg::get_long)
 }
 
-/// The content of the file is tested next to that text.
+/// The content of the file is tested where the text is defined.
 #[test]
 fn every_key_of_the_file_is_in_its_document() {
     assert!(

@@ -86,7 +86,7 @@ pub(super) struct AgentOptions {
     agent_secret_file: Option<PathBuf>,
 }
 
-/// The parts that may be written.
+/// The parts of the storage that may be written.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Storage")]
 pub(super) struct SafetyOptions {
@@ -245,12 +245,12 @@ impl BenchArguments {
         self.output.resume.as_deref().map(Folder::open)
     }
 
-    /// Where the result goes.
+    /// The directory for the result, if there is one.
     pub(crate) fn out(&self) -> Option<&Path> {
         self.output.out.as_deref()
     }
 
-    /// The suite, shortened to the allowed time.
+    /// Shortens a suite to the allowed time.
     pub(crate) fn shortened(&self, suite: Suite) -> Suite {
         match self.workload.shorter() {
             Some(shorter) => shorter.apply(suite),
@@ -258,7 +258,7 @@ impl BenchArguments {
         }
     }
 
-    /// The order for agents: read-only, unless the suite writes.
+    /// The request by which agents open the storage. It is read-only, unless writes are allowed.
     fn order_to_open(&self) -> Open {
         Open {
             place: self.place.clone().unwrap_or_default(),
@@ -271,7 +271,7 @@ impl BenchArguments {
 }
 
 impl AgentOptions {
-    /// `None` if no agent is named. Prompts for the secret if necessary.
+    /// The agents and their secret; `None` if no agent is named. Prompts for the secret if necessary.
     pub(super) fn found(&self) -> Result<Option<Agents>, Failure> {
         let server = self.server_agent.as_ref();
         Agents::named(&self.agents, server, self.agent_secret_file.as_deref(), "--agent-secret-file")
@@ -279,7 +279,7 @@ impl AgentOptions {
 }
 
 impl SafetyOptions {
-    /// The part that may be used.
+    /// The part of the storage that may be used.
     pub(super) fn part(&self) -> Result<Extent, Failure> {
         let allowed = self.allow_write.unwrap_or(Extent::ALL);
         let wanted = self.span.unwrap_or(Extent::ALL);
@@ -388,7 +388,7 @@ enum Pattern {
 }
 
 impl Pattern {
-    /// The shares of reads, and of random offsets.
+    /// The share of reads, and the share of random offsets.
     fn shares(self) -> [Percent; 2] {
         let half = Percent::new(50).expect("a percentage");
         match self {
@@ -402,7 +402,7 @@ impl Pattern {
     }
 }
 
-/// The duration of a run, in seconds.
+/// Parses the duration of a run, in seconds.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let Time(time) = text.parse().map_err(|why: NotAValue| why.to_string())?;
     let fits = (0.001..=86_400.0).contains(&time.as_secs_f64());
@@ -477,10 +477,11 @@ impl WorkloadOptions {
     }
 }
 
-/// The traditional defaults of `linerate bench`.
+/// The defaults of `linerate bench`.
 const DEPTH: u32 = 32;
 const SECONDS: f64 = 5.0;
-/// A rate that is not known after a minute is unlikely to become known.
+/// The default of `--seconds` with `--stop-at`. If the required precision is not reached after a minute, it
+/// is unlikely to be reached.
 const SECONDS_TO_KNOW: f64 = 60.0;
 
 fn or<T: Clone>(given: &[T], usual: T) -> Vec<T> {

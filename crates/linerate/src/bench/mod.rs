@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
         return run_wan(arguments);
     }
     if arguments.output.watch {
-        // Before any file is created.
+        // Check this before any file is created.
         Watch::is_possible()?;
     }
     let place = arguments.place()?;
@@ -110,12 +110,12 @@ pub(crate) struct Work {
     pub(crate) keeper: Keeper,
     /// The storage's server, if known.
     pub(crate) server: Option<Serving>,
-    /// The congestion control of our sockets, if they have one in common.
+    /// The congestion control of the client's sockets, if all of them use the same.
     pub(crate) congestion: Option<String>,
 }
 
 impl Work {
-    /// Runs it with a crew, with progress, and saves it.
+    /// Runs the measurement with a crew, shows its progress, and saves the result.
     pub(crate) async fn carry_out(
         self,
         crew: impl Crew,
@@ -132,8 +132,8 @@ impl Work {
             keeper.note(format!("stopped by a failure: {failure}"));
         }
         print_result(&arguments.output, congestion.as_deref(), keeper.record(), &tables)?;
-        // Before the record is marked complete: if the program is killed here, the measurement can be
-        // resumed, and gets its report.
+        // Write the report before the record is marked complete. If the program is killed in between, the
+        // measurement can be resumed, and the report is written then.
         let written = keeper.folder().map_or(Ok(()), |folder| files(arguments, folder, keeper.record()));
         let (record, folder, lost) = keeper.end();
         let subject = arguments.place.as_deref().map_or(vec!["--suite", NAME], |place| vec![place]);
@@ -171,7 +171,7 @@ fn view(
 
 pub(crate) use bench::suite::wan::NAME;
 
-/// Runs or resumes the suite.
+/// Runs or resumes the suite `wan`.
 pub(crate) fn run_wan(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
     arguments.refuse_beside_a_lab()?;
     ::wan::can_be_made()?;
@@ -192,7 +192,7 @@ pub(crate) fn run_wan(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
     })
 }
 
-/// The result, on standard output. `tables` are the session statistics of the last run.
+/// Prints the result on standard output. `tables` are the session statistics of the last run.
 fn print_result(
     options: &OutputOptions,
     congestion: Option<&str>,
@@ -219,8 +219,8 @@ fn print_result(
     Ok(())
 }
 
-// `linerate bench verify`: whether storage has kept all guarantees given to a `linerate bench --verify-log`
-// that was interrupted.
+// `linerate bench verify` checks whether storage has kept all guarantees that it gave to an interrupted
+// `linerate bench --verify-log`.
 //
 // The log is a mapped file ([`host::MappedWords`]) in the format of [`bench::journal`].
 
@@ -248,7 +248,7 @@ enum After {
     Storage,
 }
 
-/// Runs the command. Missing data has a separate exit code.
+/// Runs the command. If data is missing, there is a separate exit code.
 pub(crate) fn verify_log(arguments: &VerifyLogArguments) -> Result<ExitCode, Failure> {
     let path = &arguments.file;
     let journal = open_journal(path)?;

@@ -36,7 +36,7 @@ use crate::output::{columns, printable, remark};
 
 pub(crate) use bench_runner::view::{RunStart, View};
 
-/// Shows no progress, but prints notes.
+/// A view that shows no progress, but prints notes.
 pub(super) struct Notes;
 
 impl View for Notes {
@@ -48,12 +48,12 @@ impl View for Notes {
 /// A progress line on standard error.
 pub(crate) struct ProgressLine {
     bar: ProgressBar,
-    /// `[3/24] read-4KiB`.
+    /// The current cell, such as `[3/24] read-4KiB`.
     what: String,
     now: LiveState,
 }
 
-/// The bar counts milliseconds, or a purge's bytes.
+/// The bar's units per second of a run: it counts milliseconds. During a purge, it counts bytes.
 const PER_SECOND: f64 = 1000.0;
 
 impl ProgressLine {
@@ -124,16 +124,16 @@ pub(in crate::bench) struct Watch {
     terminal: Terminal<CrosstermBackend<Stderr>>,
     state: Watched,
     drawn: Option<Instant>,
-    // Reads until it is dropped, before the terminal is restored.
+    // Reads keys until it is dropped, which must happen before the terminal is restored.
     _keys: Keys,
     _screen: Screen,
 }
 
-/// Often enough for a display, and rarely enough not to affect the measurement.
+/// Interval between updates. It is short enough for a display, and long enough not to affect the measurement.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 
 impl Watch {
-    /// Takes over the terminal. Keys request an end like signals.
+    /// Takes over the terminal. Keys can request the end of the measurement, like signals.
     pub(in crate::bench) fn new(record: &Record, interrupt: &Interrupt) -> Result<Watch, Failure> {
         let screen = Screen::take().map_err(untaken)?;
         let terminal = Terminal::new(CrosstermBackend::new(stderr())).map_err(untaken)?;
@@ -141,7 +141,7 @@ impl Watch {
         Ok(Watch { terminal, state: Watched::new(record), drawn: None, _keys: keys, _screen: screen })
     }
 
-    /// Whether standard error is a terminal.
+    /// Checks that the process has a terminal.
     pub(in crate::bench) fn is_possible() -> Result<(), Failure> {
         File::open("/dev/tty").map_err(untaken)?;
         if stderr().is_terminal() { Ok(()) } else { Err(untaken("there is none")) }
@@ -152,7 +152,7 @@ impl Watch {
         if now || is_due {
             self.drawn = Some(Instant::now());
             let state = &self.state;
-            // The loss of the terminal must not lose the measurement.
+            // Ignore an error: if the terminal is lost, the measurement must continue.
             let _ = self.terminal.draw(|frame| draw(frame, state));
         }
     }
@@ -194,7 +194,7 @@ impl View for Watch {
     }
 }
 
-/// The terminal under our control: alternate screen, unbuffered keys, no cursor.
+/// A guard for the terminal's mode: alternate screen, unbuffered keys, no cursor.
 struct Screen;
 
 impl Screen {
@@ -218,7 +218,7 @@ fn give_back() {
     let _ = disable_raw_mode();
 }
 
-/// Draws all of it.
+/// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &Watched) {
     let rows = [
         Constraint::Length(1),
@@ -291,7 +291,7 @@ fn draw_curves(frame: &mut Frame<'_>, area: Rect, title: String, curves: &[(Colo
     frame.render_widget(chart, area);
 }
 
-/// The newest runs that fit, in order. On a narrow screen, the name has priority over the median.
+/// Draws the newest runs that fit, in order. On a narrow screen, the name has priority over the median.
 fn draw_ended(frame: &mut Frame<'_>, state: &Watched, area: Rect) {
     const NARROW: u16 = 64;
     let room = usize::from(area.height.saturating_sub(3));
@@ -335,7 +335,7 @@ fn draw_clients(frame: &mut Frame<'_>, state: &Watched, area: Rect) {
     frame.render_widget(table, area);
 }
 
-/// Column headings: the first is for text, the others are for numbers.
+/// The column headings. The first column is for text, and the others are for numbers.
 fn header<const N: usize>(names: [&'static str; N]) -> TableRow<'static> {
     let cell = |(index, name): (usize, &'static str)| {
         let line = Line::from(name);
@@ -344,8 +344,8 @@ fn header<const N: usize>(names: [&'static str; N]) -> TableRow<'static> {
     TableRow::new(names.into_iter().enumerate().map(cell)).dark_gray()
 }
 
-// Keys, read on a separate thread: the first request to end acts like a signal, the second one ends the
-// program.
+// Keys are read on a separate thread. The first request to end acts like a signal, and the second one ends
+// the program.
 
 /// Reads keys until it is dropped.
 pub(super) struct Keys {
@@ -366,7 +366,7 @@ impl Keys {
                 match event::poll(LOOK_EVERY).and_then(|is_there| is_there.then(event::read).transpose()) {
                     Ok(Some(Event::Key(key))) if asks_for_an_end(key) => end(&interrupt),
                     Ok(_) => {}
-                    // The terminal has been closed: from now on, only signals can stop the program.
+                    // The terminal has been closed. From now on, only signals can stop the program.
                     Err(_) => return,
                 }
             }
@@ -384,7 +384,7 @@ impl Drop for Keys {
     }
 }
 
-/// In raw mode, Ctrl-C is an ordinary key.
+/// Whether a key requests the end. In raw mode, Ctrl-C is an ordinary key.
 fn asks_for_an_end(key: KeyEvent) -> bool {
     let is_control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
     key.kind == KeyEventKind::Press && (is_control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))

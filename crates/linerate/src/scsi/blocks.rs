@@ -1,4 +1,4 @@
-//! Commands on blocks by address (deallocate, fill, compare and replace), SANITIZE, and commands as bytes.
+//! Commands on blocks (deallocate, fill, compare and replace), SANITIZE, and commands given as raw bytes.
 
 use std::fs;
 use std::io::Write;
@@ -87,7 +87,7 @@ pub(super) struct CompareArguments {
 }
 
 impl ExtentArguments {
-    /// Describes the content of the LUN, and asks.
+    /// Describes the content of the LUN, and asks for confirmation that it may be lost.
     async fn may_be_lost(&self, unit: &Unit) -> Result<(), Failure> {
         if self.yes {
             return Ok(());
@@ -124,7 +124,7 @@ impl WriteSameArguments {
 }
 
 impl CompareArguments {
-    /// No confirmation: the caller has proved that it knows the overwritten data.
+    /// Runs the command without confirmation: the user has proved to know the data that is overwritten.
     pub(super) fn run(&self) -> Result<(), Failure> {
         let (expected, new) = (read(&self.expect)?, read(&self.write)?);
         self.unit.carry_out("compare-and-write", async |unit| {
@@ -230,7 +230,8 @@ impl SanitizeArguments {
                 let lost = format!("sanitizing makes {} permanently unreadable", what_is_there(unit).await?);
                 terminal::consent(false).to(lost)?;
             }
-            // The response is immediate: a medium of any size takes longer than a command may.
+            // Request an immediate response, because the operation takes longer than the timeout of a
+            // command.
             let manner = SanitizeManner { immediate: true, unrestricted_exit: false };
             unit.sanitize(&self.what(), manner).await?;
             until_done(unit).await
@@ -255,7 +256,7 @@ async fn until_done(unit: &Unit) -> Result<(), Failure> {
         remark(format_args!("{:.1} % done", f64::from(progress) * 100.0 / 65_536.0));
         reactor::sleep(LOOK_AGAIN).await;
     }
-    // A failure is reported to the next command that accesses the medium.
+    // If the operation has failed, the unit reports this to the next command that accesses the medium.
     Ok(unit.test_unit_ready().await?)
 }
 
@@ -281,7 +282,7 @@ pub(super) struct RawArguments {
     save: Option<PathBuf>,
 }
 
-/// Padded with zeros, as transmitted.
+/// A CDB in its transmitted form, which is padded with zeros.
 type Cdb = [u8; 16];
 
 fn cdb(text: &str) -> Result<Cdb, String> {
@@ -293,12 +294,12 @@ fn cdb(text: &str) -> Result<Cdb, String> {
     if !is_hex || !(12..=32).contains(&digits.len()) {
         return Err(wrong());
     }
-    // Padded at the end, so that the number's first byte is the operation code.
+    // Pad the number at its end, so that its first byte is the operation code.
     let number = u128::from_str_radix(&format!("{digits:0<32}"), 16).map_err(|_| wrong())?;
     Ok(number.to_be_bytes())
 }
 
-/// An answer as JSON.
+/// The response in JSON.
 #[derive(serde::Serialize)]
 struct Raw {
     status: &'static str,
@@ -307,7 +308,7 @@ struct Raw {
 }
 
 impl RawArguments {
-    /// Sends it unmodified, once. Its status is the result, with the sense data.
+    /// Sends the command once, unmodified. The result is its status with the sense data.
     pub(super) fn run(&self) -> Result<(), Failure> {
         if !(self.out.is_none() && only_asks(&self.cdb) || self.yes) {
             let why = "this command is not known to be read-only: it may modify the LUN; send it with --yes";

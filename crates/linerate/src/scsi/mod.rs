@@ -1,7 +1,8 @@
-//! `linerate scsi VERB URL`: one SCSI command, by its name, and its response, decoded or as JSON.
+//! `linerate scsi VERB URL` sends one SCSI command, given by its name, and prints the response, decoded or as
+//! JSON.
 //!
-//! [`inspect`] has the queries; this module has [`blocks`] (which writes, and sends commands without a verb)
-//! and [`settings`].
+//! The crate [`inspect`] implements the queries. This module implements commands that write, commands without
+//! a verb ([`blocks`]), and [`settings`].
 
 mod blocks;
 mod settings;

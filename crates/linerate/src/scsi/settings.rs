@@ -1,4 +1,5 @@
-//! The settings of a unit that persist after a command: mode pages and persistent reservations.
+//! The settings of a unit that persist after the session of the command: mode pages and persistent
+//! reservations.
 
 use std::sync::LazyLock;
 
@@ -81,10 +82,10 @@ impl ModesArguments {
     }
 }
 
-// Persistent reservations: write or read access to a LUN, which survives sessions.
+// Persistent reservations restrict the access of other initiators to a LUN, and survive sessions.
 //
-// Each of these verbs uses a separate session. Therefore they use an ISID that is always the same for a name
-// ([`reservations::stable_isid`]), unless the URL has the key `isid`.
+// Each of these verbs uses a separate session. Therefore the verbs use an ISID that is always the same for an
+// initiator's name ([`reservations::stable_isid`]), unless the URL has the key `isid`.
 
 /// Who acts.
 #[derive(Debug, clap::Args)]
@@ -133,7 +134,7 @@ fn types() -> Vec<&'static str> {
     NAMES.iter().map(String::as_str).collect()
 }
 
-/// A reservation key has eight bytes, written as one hexadecimal number.
+/// Parses a reservation key, which has eight bytes and is written as one hexadecimal number.
 fn key(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let key = u64::from_str_radix(digits, 16).ok().filter(|key| *key != 0);
@@ -157,12 +158,12 @@ impl KeyArguments {
         self.unit.done(verb)
     }
 
-    /// PERSISTENT RESERVE OUT.
+    /// Sends PERSISTENT RESERVE OUT.
     pub(super) fn reserve(&self, verb: &'static str, what: PersistentReserve) -> Result<(), Failure> {
         self.act(verb, async |unit| Ok(unit.persistent_reserve(what).await?))
     }
 
-    /// The release must have the reservation's type, which is queried first.
+    /// Releases the reservation. The command must contain the reservation's type, which is queried first.
     pub(super) fn release(&self) -> Result<(), Failure> {
         self.act("release", async |unit| match unit.reservation().await? {
             Some(reservation) => {

@@ -1,4 +1,4 @@
-//! The logical unit of a verb.
+//! Opens the logical unit of a verb, and prints the result.
 
 use backends::hyperscsi;
 use inspect::Answer;
@@ -27,12 +27,12 @@ struct Done {
 }
 
 impl UnitArguments {
-    /// Logs in, does the work on any device at the LUN, disk or not, and logs out.
+    /// Logs in, does the work on the LUN's device, which need not be a disk, and logs out.
     pub(super) fn with<T>(&self, work: impl AsyncFnOnce(&Unit) -> Result<T, Failure>) -> Result<T, Failure> {
         self.with_settings(|_| {}, |_| {}, work)
     }
 
-    /// The same for the verb `verb`, whose only result is success.
+    /// Like [`Self::with`], for the verb `verb`, whose only result is success.
     pub(super) fn carry_out<E: Into<Failure>>(
         &self,
         verb: &'static str,
@@ -47,7 +47,7 @@ impl UnitArguments {
         if self.json { say_json(&Done { verb, done: true }) } else { Ok(()) }
     }
 
-    /// The same with other settings, of iSCSI or of HyperSCSI.
+    /// Like [`Self::with`], but first changes the settings of iSCSI or of HyperSCSI.
     pub(super) fn with_settings<T>(
         &self,
         change: impl FnOnce(&mut Settings),
@@ -74,7 +74,7 @@ impl UnitArguments {
         })
     }
 
-    /// The same for a verb with response data.
+    /// Like [`Self::with`], for a verb with response data.
     pub(super) fn ask<E: Into<Failure>>(
         &self,
         verb: impl AsyncFnOnce(&Unit) -> Result<Answer, E>,

@@ -1,5 +1,5 @@
-//! A second front end in the table of a configured server: it is added and removed with its section of the
-//! file, next to iSCSI.
+//! Tests of a second front end, next to iSCSI, in the table of a configured server. It is added and removed
+//! with its section of the file.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::{BLOCK, Echo, by_iscsi};
 
 const NAME: &str = "iqn.2026-01.io.linerate:disk";
 
-/// All that is needed to add another front end.
+/// The table of front ends. A row is all that is needed to add another front end.
 const TABLE: FrontEnds = FrontEnds(&[iscsi::KIND, KIND]);
 
 struct Configured {
@@ -42,8 +42,7 @@ impl Configured {
         Configured { folder, file, server }
     }
 
-    /// Serves another configuration from now on. Returns the lines of difference, or the reason for a
-    /// failure.
+    /// Applies another configuration. Returns the list of changes, or the reason for a failure.
     fn reload(&self, text: &str, force: bool) -> Result<Vec<String>, String> {
         std::fs::write(&self.file, text).expect("written");
         lines(self.server.live().answer(&ControlRequest::Reload { dry_run: false, force }, "test"))
@@ -66,7 +65,7 @@ fn lines(reply: ControlReply) -> Result<Vec<String>, String> {
     }
 }
 
-/// An address of this machine that only this process listens on: 127.0.0.0/8 has one for each process.
+/// An address of this machine on which only this process listens: 127.0.0.0/8 has one for each process.
 fn own_address() -> SocketAddr {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     SocketAddr::from(([127, 90, high, low], 7007))
@@ -216,7 +215,7 @@ fn a_front_end_is_monitored_like_any_other() {
             (format!("linerate_volume_command_duration_seconds_count{{{volume},op=\"read\"}}"), 2.0),
             (format!("linerate_volume_device_duration_seconds_count{{{volume},op=\"write\"}}"), 3.0),
             (format!("linerate_volume_errors_total{{{volume},op=\"read\",kind=\"error\"}}"), 1.0),
-            // iSCSI has separate series next to them.
+            // iSCSI has its own series.
             ("linerate_volume_bytes_total{volume=\"disk\",protocol=\"iscsi\",op=\"write\"}".to_owned(), 0.0),
             (
                 "linerate_volume_bytes_total{volume=\"disk\",protocol=\"iscsi\",op=\"read\"}".to_owned(),
@@ -240,7 +239,7 @@ fn a_front_end_is_monitored_like_any_other() {
     configured.server.join().expect("flushed");
 }
 
-/// A server without iSCSI listens only on configured addresses.
+/// A server without iSCSI must listen only on configured addresses.
 #[test]
 fn a_front_end_may_be_the_only_one() {
     let configured = Configured::start(

@@ -1,6 +1,5 @@
-//! A front end small enough to read in one go: a line protocol, with which a host reads and writes whole
-//! blocks of one repeated byte. It shows the duties of a front end, and that `front_end_core` does all the
-//! rest.
+//! A small example of a front end: a line protocol with which a host reads and writes whole blocks of one
+//! repeated byte. It shows the tasks of a front end, and that `front_end_core` does everything else.
 //!
 //! ```text
 //!   use NAME         ok BLOCKS              the volume of this name, from now on
@@ -29,10 +28,10 @@ use front_end_core::{
 use reactor::{InSlice, OutSlice, Sender, Stream};
 use volume::{AttachmentId, Denied, HostPath, HostPort, RequestKind, ServicePort, Volume};
 
-/// The scheme of its portals.
+/// The scheme of the front end's portals.
 pub(crate) const ECHO: &str = "echo";
 
-/// A device that has not responded for this long is fenced.
+/// Time without a response after which a device is fenced.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// The state shared by all cores: the exported volumes, each under its own name.
@@ -41,7 +40,7 @@ pub(crate) struct EchoDisk {
     names: HostNames,
 }
 
-/// Its part on one core.
+/// The front end's part on one core.
 pub(crate) struct CoreEchoes {
     front_end: Arc<EchoDisk>,
     handle: CoreHandle,
@@ -56,9 +55,9 @@ struct Session {
     counted_as: Arc<str>,
     stream: Box<dyn Stream>,
     _guest: ConnectionPermit,
-    /// The name of its volume, and its requests to it.
+    /// The name of the session's volume, and the requests to it.
     used: RefCell<Option<(String, Rc<Requests>)>>,
-    /// Traffic since it has used this volume.
+    /// Traffic since the session began to use this volume.
     traffic: Cell<Traffic>,
     cut: Cell<bool>,
     waker: RefCell<Option<Waker>>,
@@ -69,7 +68,7 @@ impl EchoDisk {
         Arc::new(EchoDisk { exports: Mutex::new(exports), names: HostNames::default() })
     }
 
-    /// The exported volumes; they can be replaced.
+    /// The exported volumes, which can be replaced.
     pub(crate) fn exports(&self) -> MutexGuard<'_, Vec<String>> {
         self.exports.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,7 +113,7 @@ impl CoreFrontEnd for CoreEchoes {
         });
         self.sessions.borrow_mut().push(Rc::clone(&session));
         drop(reactor::spawn(async move {
-            let _ = session.serve(&self).await; // the host has disconnected, or must
+            let _ = session.serve(&self).await; // ends when the host disconnects or is disconnected
             self.leave(&session);
             self.sessions.borrow_mut().retain(|other| !Rc::ptr_eq(other, &session));
         }));
@@ -172,7 +171,7 @@ impl CoreFrontEnd for CoreEchoes {
         None
     }
 
-    /// The protocol has no message to ask a host to leave.
+    /// Closes all sessions, because the protocol has no message that asks a host to log out.
     fn ask_to_leave(&self, _: Duration) {
         self.close_all();
     }
@@ -195,7 +194,7 @@ impl CoreEchoes {
         self.sessions.borrow().iter().map(user).collect()
     }
 
-    /// A session starts to use a volume: a login in other protocols.
+    /// Lets a session use a volume, like a login in other protocols.
     fn enter(&self, session: &Session, name: &str) -> Result<Arc<Volume>, &'static str> {
         let Some(volume) = self.volume(name) else {
             self.tally.note(Counted::Login, None, "no_such_volume");
@@ -210,7 +209,7 @@ impl CoreEchoes {
         Ok(volume)
     }
 
-    /// The session no longer uses a volume.
+    /// Ends the use of a volume by a session.
     fn leave(&self, session: &Session) {
         let Some((name, _)) = session.used.take() else { return };
         self.tally.session_ended(&name, &session.counted_as, session.traffic.take());
@@ -222,7 +221,7 @@ impl CoreEchoes {
         self.handle.server.tell(|observer| observer.session_ended(session.info(&name)));
     }
 
-    /// A request has ended.
+    /// Counts a request that has ended.
     fn count(
         &self,
         session: &Session,
@@ -388,7 +387,7 @@ fn reason(unserved: Unserved) -> String {
     }
 }
 
-/// A host's name is its address.
+/// The path of a host. The host's name is its address.
 fn path(portal: &Portal, stream: &dyn Stream) -> HostPath {
     let host = HostPort { name: stream.peer().ip().to_string(), qualifier: [0; 6] };
     let service = ServicePort { name: ECHO.to_owned(), group: portal.tag, relative_port: portal.tag };

@@ -1,5 +1,6 @@
-//! A second front end next to iSCSI on the same volumes. Data written through one is read through the other;
-//! fences, resets and reservations affect both; and both can be added and removed while the server runs.
+//! Tests of a second front end next to iSCSI on the same volumes. Data written through one is read through
+//! the other; fences, resets and reservations affect both; and both can be added and removed while the server
+//! runs.
 
 mod configured;
 mod front_end;
@@ -85,7 +86,7 @@ impl Both {
         format!("iscsi://{}/{NAME}/0", self.addresses[0])
     }
 
-    /// Serves these volumes through these portals from now on.
+    /// Reconfigures the server to serve these volumes through these portals.
     fn reconfigure(&self, volumes: NamedVolumes, portals: Vec<Portal>) -> Vec<ListenAddress> {
         let (server, config) = (Arc::clone(&self.server), Config { volumes, portals, limits: LIMITS });
         let changed = async move { server.reconfigure(config, || ()).await };
@@ -103,7 +104,8 @@ impl Both {
     }
 }
 
-/// A reset waits this long for a device that hangs; after that, the volume is fenced and the reset completes.
+/// Limits with a short wait: a reset waits this long for an unresponsive device. After that, the volume is
+/// fenced, and the reset completes.
 const LIMITS: Limits = Limits {
     connections_per_address: 64,
     logins: 64,
@@ -126,7 +128,7 @@ fn random(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the system's random source");
 }
 
-/// A host of the echo disk.
+/// A client of the echo disk.
 struct Echo(BufReader<TcpStream>);
 
 impl Echo {
@@ -140,7 +142,7 @@ impl Echo {
         self.0.get_mut().write_all(format!("{line}\n").as_bytes()).expect("a connection that is open");
     }
 
-    /// Empty if the server has closed the connection.
+    /// Receives a line; empty if the server has closed the connection.
     fn hear(&mut self) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).expect("a line, or the end");
@@ -208,8 +210,8 @@ fn a_reset_and_a_fence_reach_both() {
     both.stop();
 }
 
-/// The hosts of the other front end, which cannot reserve anything, are subject to an iSCSI initiator's
-/// reservations.
+/// An iSCSI initiator's reservations also apply to the hosts of the other front end, which cannot reserve
+/// anything.
 #[test]
 fn a_reservation_holds_for_both() {
     let both = Both::start();
@@ -247,7 +249,7 @@ fn portals_and_volumes_come_and_go_beside_a_session_that_stays() {
     both.reconfigure(vec![both.disk()], vec![iscsi, echo]);
     assert_eq!(goes.hear(), "", "its volume is not served any more");
     while gone.strong_count() > 0 {
-        thread::sleep(Duration::from_millis(1)); // its observers poll once a second
+        thread::sleep(Duration::from_millis(1)); // the volume's observers poll once a second
     }
     assert!(TcpStream::connect(addresses[2].to_string()).is_err(), "nothing listens there any more");
     assert_eq!(stays.ask("write 1 22"), "ok");

@@ -25,14 +25,14 @@ pub(crate) const KIND: FrontEndKind = FrontEndKind {
     remove,
 };
 
-/// Its section of the configuration.
+/// The front end's section of the configuration.
 #[derive(Debug, Default)]
 struct EchoConfig {
     listen: Option<SocketAddr>,
     exports: Vec<EchoExport>,
 }
 
-/// A volume, for anybody.
+/// An exported volume, which any host may use.
 #[derive(Debug, PartialEq)]
 struct EchoExport(VolumeName);
 
@@ -110,7 +110,7 @@ impl Configured for EchoConfig {
         self.listen.map(ListenAddress::from).map(portal).into_iter().collect()
     }
 
-    /// In its own terms.
+    /// Describes the changes in the front end's own terms.
     fn changes(&self, wanted: &dyn Configured, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {
         let exports: Vec<String> = wanted.exposed().into_iter().map(Exposed::name).collect();
         let name_now = |export: &EchoExport| {
