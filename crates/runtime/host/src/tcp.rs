@@ -106,7 +106,6 @@ pub(crate) fn address(address: &SockAddr) -> io::Result<SocketAddr> {
     address.as_socket().or(local).ok_or_else(|| io::ErrorKind::AddrNotAvailable.into())
 }
 
-/// A TCP connection.
 pub(crate) struct TcpStream {
     source: Source,
     peer: SocketAddr,

@@ -23,7 +23,6 @@ use derive_more::Display;
 
 type Moment = u64;
 
-/// Identifies a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct WriteId(u64);
 
@@ -58,7 +57,6 @@ pub(crate) struct Checker {
     /// attentions.
     restarted: (Moment, fn(Writer) -> bool),
     next: u64,
-    /// Number of checks.
     pub(crate) checks: u64,
 }
 
@@ -93,7 +91,6 @@ struct OpenWrite {
     suspended: bool,
 }
 
-/// Properties of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WriteKind {
     /// Whether the write writes only zeros.
@@ -256,7 +253,6 @@ impl Checker {
         own.map(|open| (open.lba, open.blocks)).collect()
     }
 
-    /// The current moment.
     pub(crate) fn now(&mut self) -> Now {
         Now(self.tick())
     }
@@ -575,7 +571,6 @@ struct Entry {
     effective: Option<Moment>,
     /// Whether a flush has made the write durable.
     lasts: bool,
-    /// The requester.
     writer: Writer,
     /// Whether the write may be executed several times until it has ended, because its initiator retries it
     /// if it is aborted.

@@ -407,7 +407,6 @@ fn ready_from(core: Core, state: RunState) {
     });
 }
 
-/// Wakes a core that sleeps.
 struct Wake(Core);
 
 impl Unpark for Wake {

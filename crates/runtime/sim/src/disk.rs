@@ -81,7 +81,6 @@ struct DiskState {
     requests: BTreeMap<u64, Request>,
     next: u64,
     quiesced: Vec<Waker>,
-    /// Number of power cuts.
     power_cuts: u64,
     /// Number of failed syncs.
     losses: u64,

@@ -92,7 +92,6 @@ impl Registrations {
         }
     }
 
-    /// The current moment.
     pub(crate) fn now(&self) -> u64 {
         self.moment
     }

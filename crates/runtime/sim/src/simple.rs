@@ -16,7 +16,6 @@ use scsi::Cdb;
 use crate::pdu::{self, Header, Outbox, get_32, pdu, set_32};
 use crate::universe;
 
-/// Parameters of a login.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     pub(crate) initiator: String,
@@ -50,7 +49,6 @@ struct Inner {
     slow: Slowness,
     is_calm: bool,
     immediate_bytes: usize,
-    /// Whether the connection is lost.
     lost: Cell<bool>,
 }
 
@@ -79,7 +77,6 @@ struct Task {
     waker: Option<Waker>,
 }
 
-/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommandResult {
     /// SCSI status, or the response of a task management function.
@@ -93,7 +90,6 @@ pub(crate) struct CommandResult {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lost;
 
-/// A command.
 #[derive(Clone, Debug)]
 pub(crate) struct Command {
     pub(crate) lun: u16,
@@ -289,7 +285,6 @@ impl Simple {
         Ok(response)
     }
 
-    /// The CmdSN of the next command.
     pub(crate) fn next_cmd_sn(&self) -> u32 {
         self.0.state.borrow().cmd_sn
     }

@@ -17,7 +17,6 @@ use crate::network::{self, Machine, NetworkConditions};
 use crate::universe::draw;
 use crate::volume::Volume;
 
-/// The target's name.
 pub(crate) const TARGET: &str = "iqn.2026-01.io.linerate:simulated";
 
 /// Number of portal groups. Each has one portal.
@@ -174,12 +173,10 @@ impl Simulation {
         self.volumes.iter().filter_map(|volume| volume.disk())
     }
 
-    /// Whether the simulation has this feature.
     pub(crate) fn has(&self, part: Feature) -> bool {
         !self.without.contains(&part)
     }
 
-    /// Whether the simulation has this addition.
     pub(crate) fn with(&self, addition: Addition) -> bool {
         self.with.contains(&addition)
     }
@@ -207,7 +204,6 @@ impl Simulation {
         }
     }
 
-    /// A random volume.
     pub(crate) fn any_volume(&self) -> Rc<Volume> {
         Rc::clone(draw(|random| random.pick(&self.volumes)))
     }

@@ -32,7 +32,6 @@ pub(crate) struct Universe {
     fault: Option<String>,
 }
 
-/// A pending event.
 struct Event {
     at: u64,
     /// A random number, so that simultaneous events happen in random order.
@@ -147,7 +146,6 @@ pub(crate) fn after(delay: u64, act: impl FnOnce() + 'static) {
     with(|universe| universe.after(delay, Box::new(act)));
 }
 
-/// Makes a random choice.
 pub(crate) fn draw<T>(how: impl FnOnce(&mut Random) -> T) -> T {
     with(|universe| how(&mut universe.random))
 }
@@ -176,7 +174,6 @@ pub(crate) fn fault(what: String) {
     });
 }
 
-/// Whether a fault was recorded.
 pub(crate) fn is_faulty() -> bool {
     with(|universe| universe.fault.is_some())
 }
@@ -198,7 +195,6 @@ impl Universe {
         if self.is_due() { self.events.pop().map(|event| event.act) } else { None }
     }
 
-    /// Whether an event is due.
     pub(crate) fn is_due(&self) -> bool {
         self.events.peek().is_some_and(|event| event.at <= self.now)
     }

@@ -203,7 +203,6 @@ impl Volume {
         }
     }
 
-    /// Accesses the checker.
     pub(crate) fn check<T>(&self, ask: impl FnOnce(&mut Checker) -> T) -> T {
         let mut checker = self.checker.borrow_mut();
         if let Some(disk) = self.disk() {
@@ -239,7 +238,6 @@ impl Volume {
         }
     }
 
-    /// Checks data that was read.
     pub(crate) fn check_read(&self, by: Writer, begun: Now, lba: u64, data: &[u8]) {
         if let Err(wrong) = self.check(|checker| checker.read(begun, lba, data)) {
             universe::fault(format!("LUN {}, read by {by}: {wrong}", self.lun));
@@ -320,7 +318,6 @@ struct SimKeep {
     next: Arc<AtomicU64>,
 }
 
-/// A pending store.
 #[derive(Clone, Debug)]
 enum Coming {
     File(Vec<u8>),

@@ -20,7 +20,6 @@ use crate::universe::{self, draw, note};
 use crate::volume::BLOCK;
 use crate::volume::Volume;
 
-/// The status RESERVATION CONFLICT.
 const CONFLICT: u8 = 0x18;
 
 /// Starts an initiator that runs until the simulation ends.

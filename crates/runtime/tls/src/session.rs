@@ -69,7 +69,6 @@ enum Pause {
     Taken,
 }
 
-/// Received ciphertext.
 #[derive(Default)]
 struct Incoming {
     buffer: Vec<u8>,
@@ -88,7 +87,6 @@ enum Step {
     PeerClosed,
 }
 
-/// The progress of a handshake.
 pub(crate) enum Progress {
     /// This many bytes were received, and the state machine must be called again.
     Received(usize),

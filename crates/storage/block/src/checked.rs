@@ -98,7 +98,6 @@ impl<D: BlockDevice> Checked<D> {
     }
 }
 
-/// An outstanding request.
 struct Open<'a> {
     model: &'a Lock<Model>,
     ended: bool,
@@ -150,7 +149,6 @@ struct Model {
     dropped: u64,
 }
 
-/// The known state of one block.
 struct Block {
     /// Checksums of the possible contents.
     may_be: Vec<u64>,

@@ -149,7 +149,6 @@ impl Operations {
     }
 }
 
-/// An outstanding operation.
 struct Started {
     state: Arc<Lock<Running>>,
     number: u64,

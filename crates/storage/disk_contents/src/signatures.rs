@@ -5,7 +5,6 @@ use std::fmt;
 
 use block::{BlockDevice, Blocks, Buffer, DeviceError, Extent, Lba};
 
-/// One recognised item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Recognised {
     /// The name with its article, for example "an ext4 file system".
@@ -410,7 +409,6 @@ impl Ends {
         Some(u64::from_le_bytes(*self.get(at, 8)?.first_chunk()?))
     }
 
-    /// Whether both ends are zero.
     fn are_zero(&self) -> bool {
         [&self.head, &self.tail].iter().all(|end| end.iter().all(|byte| *byte == 0))
     }

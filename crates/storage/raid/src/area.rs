@@ -113,7 +113,6 @@ impl Area {
         geometry.block_size == self.geometry.block_size && geometry.blocks >= self.geometry.blocks
     }
 
-    /// The devices of the copies.
     pub(crate) fn devices(&self) -> Vec<Arc<dyn BlockDevice>> {
         self.copies.lock().in_use.iter().map(|copy| Arc::clone(&copy.device)).collect()
     }
@@ -133,7 +132,6 @@ impl Area {
         if current.is_empty() { self.devices() } else { current }
     }
 
-    /// The members of the set.
     pub(crate) fn members(&self) -> &Arc<Members> {
         &self.members
     }

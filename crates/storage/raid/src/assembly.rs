@@ -101,15 +101,15 @@ pub enum AssemblyError {
     MemberCount {
         /// The number in the layout.
         expected: usize,
-        /// The number given.
+        /// The number that was given.
         given: usize,
     },
     /// A member has a different block size.
     #[display("member {member} has {found}-byte blocks, but the set has {expected}-byte blocks")]
     BlockSize {
-        /// Its index.
+        /// The index of the member.
         member: usize,
-        /// Its block size.
+        /// The block size of the member.
         found: u32,
         /// The set's block size.
         expected: u32,
@@ -117,9 +117,9 @@ pub enum AssemblyError {
     /// A member has too few blocks.
     #[display("member {member} has {found} blocks for data, but needs {needed}")]
     MemberTooSmall {
-        /// Its index.
+        /// The index of the member.
         member: usize,
-        /// Its blocks.
+        /// Number of blocks that there are.
         found: u64,
         /// Number of blocks that the layout needs.
         needed: u64,
@@ -127,7 +127,7 @@ pub enum AssemblyError {
     /// The progress of a rebuild is beyond the end of the set.
     #[display("the recorded rebuild progress of member {member} is beyond the end of the set")]
     BadState {
-        /// Its index.
+        /// The index of the member.
         member: usize,
     },
     /// Too many members are missing or incomplete.
@@ -148,7 +148,7 @@ pub enum AssemblyError {
     NoSuchProtection {
         /// The level.
         level: Level,
-        /// The protection given.
+        /// The protection that was given.
         protection: &'static str,
     },
     /// Blocks have checksums, but nothing records which blocks may not match them after a crash.
@@ -162,17 +162,17 @@ pub enum AssemblyError {
         "no copy of the {protection} can be used: its members are missing, or have a different block size"
     )]
     NoArea {
-        /// Journal or bitmap.
+        /// `journal` or `bitmap`.
         protection: &'static str,
     },
     /// The area is too small.
     #[display("the {protection} has {found} blocks, but needs {needed}")]
     AreaTooSmall {
-        /// Journal or bitmap.
+        /// `journal` or `bitmap`.
         protection: &'static str,
-        /// Its blocks.
+        /// Number of blocks that there are.
         found: u64,
-        /// Blocks that are needed.
+        /// Number of blocks that are needed.
         needed: u64,
     },
     /// There is no journal in the area.
@@ -183,7 +183,7 @@ pub enum AssemblyError {
         "a newer version of Linerate wrote the journal (format {version}): start the set with that version"
     )]
     NewerJournal {
-        /// The version of its format.
+        /// The version of the journal's format.
         version: u32,
     },
     /// A member is missing, and the data reconstructed for it may be wrong.

@@ -195,7 +195,6 @@ impl Intent {
         self.write_all_missed().await
     }
 
-    /// The area.
     pub(crate) fn area(&self) -> &Area {
         &self.area
     }

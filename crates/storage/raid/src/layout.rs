@@ -73,25 +73,25 @@ pub enum BadLayout {
     TooFewMembers {
         /// The level.
         level: Level,
-        /// Members given.
+        /// The number of members that was given.
         members: usize,
     },
     /// Too many members.
     #[display("a set has at most {MEMBERS_MAX} members, but {members} were given")]
     TooManyMembers {
-        /// Members given.
+        /// The number of members that was given.
         members: usize,
     },
     /// The strip size is not a power of two from 4 KiB to 1 MiB.
     #[display("a strip length of {bytes} bytes is not valid; use a power of two from 4096 to 1048576")]
     StripSize {
-        /// The size given.
+        /// The size that was given.
         bytes: u64,
     },
     /// A strip is shorter than a block.
     #[display("a strip of {strip_bytes} bytes is shorter than a block of the members ({block_bytes} bytes)")]
     StripShorterThanBlock {
-        /// The size given.
+        /// The size that was given.
         strip_bytes: u64,
         /// The members' block size.
         block_bytes: u32,
@@ -246,7 +246,6 @@ impl Layout {
         Layout { rows, ..self }
     }
 
-    /// Number of strips of a member.
     pub(crate) fn rows(&self) -> u64 {
         self.rows
     }

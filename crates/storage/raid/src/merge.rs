@@ -54,7 +54,6 @@ impl WaitingWrites {
     }
 }
 
-/// A queued write.
 pub(crate) struct Waiting<'a> {
     writes: &'a WaitingWrites,
     stripe: u64,
@@ -128,7 +127,6 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// Joins adjacent writes.
 fn joined(mut writes: Vec<StripeWrite>, block_bytes: usize) -> Vec<StripeWrite> {
     let length = |blocks: &Range<u64>| (blocks.end - blocks.start) as usize * block_bytes;
     debug_assert!(writes.iter().all(|write| write.data.len() == length(&write.blocks)), "whole blocks");

@@ -46,7 +46,6 @@ pub enum Scrubbed {
     },
 }
 
-/// The result of synchronising some columns.
 enum Synchronised {
     Done,
     /// Some columns are unreadable, so the columns must be synchronised one by one.

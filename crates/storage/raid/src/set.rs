@@ -114,7 +114,6 @@ impl Set {
         Geometry { blocks: self.members.layout().blocks(), ..self.geometry }
     }
 
-    /// The extent of the whole set.
     pub(crate) fn whole(&self) -> Extent {
         Extent { lba: Lba(0), blocks: self.geometry().blocks }
     }
@@ -281,7 +280,6 @@ impl Set {
         change
     }
 
-    /// Replaces a failed member.
     pub(crate) async fn replace(
         self: Arc<Self>,
         vacancy: Vacancy,

@@ -32,7 +32,6 @@ const SUM_BYTES: usize = 4;
 const CHUNK_BYTES: usize = 4096;
 /// Maximum number of chunks in memory: 16 MiB, which are the checksums of 2 GiB in blocks of 512 bytes.
 const CHUNKS_MAX: usize = 4096;
-/// Maximum number of dirty chunks.
 const DIRTY_MAX: usize = CHUNKS_MAX / 2;
 /// Maximum number of chunks that one request writes.
 const CHUNKS_AT_ONCE: u64 = 64;
@@ -134,7 +133,6 @@ impl Summed {
         Ok(())
     }
 
-    /// Size of a chunk in bytes.
     pub(crate) fn chunk_bytes(&self) -> u64 {
         self.chunk_bytes as u64
     }
@@ -287,7 +285,6 @@ impl Summed {
         Ok(())
     }
 
-    /// Changes checksums of a chunk.
     async fn change(
         &self,
         chunk: u64,

@@ -55,7 +55,6 @@ impl Set {
         stripes.filter_map(write).collect()
     }
 
-    /// Writes a piece to all copies.
     async fn write_copies(
         &self,
         piece: Piece,

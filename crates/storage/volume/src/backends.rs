@@ -244,7 +244,6 @@ static DISK: Kind = Kind {
     read: read_disk,
 };
 
-/// The data sheet of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sheet {
     /// Average seek time.
@@ -282,7 +281,6 @@ const MODELS: [Model; 4] = [
     model("nearline", 8_000, 7_200, 260, 256 << 20),
 ];
 
-/// The error for an unknown model.
 struct Unknown(String);
 
 impl fmt::Display for Unknown {

@@ -94,7 +94,6 @@ pub struct Volume {
     device: Arc<dyn BlockDevice>,
     is_read_only: bool,
     persistent_state: Option<Arc<dyn PersistentState>>,
-    /// State saved by the front end.
     front_end_state: Lock<Vec<u8>>,
     /// Locks for saving: block 0 stands for the saved state, block 1 for the loss mark.
     save_locks: Arc<RangeLocks>,

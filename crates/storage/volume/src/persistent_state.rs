@@ -115,7 +115,6 @@ impl Volume {
 pub(crate) struct Saved {
     /// The encoded [`Registrations`](crate::reservations::Registrations).
     pub(crate) reservations: Vec<u8>,
-    /// The bytes of the front end.
     pub(crate) front_end: Vec<u8>,
 }
 

@@ -33,7 +33,6 @@ type Control = [u64; 4];
 const JOINED_MAX: usize = 64;
 const JOINED_BYTES_MAX: usize = 65_000;
 
-/// A received message.
 pub(super) struct ReceivedMessage<'a> {
     pub(super) from: &'a sockaddr_storage,
     pub(super) bytes: usize,

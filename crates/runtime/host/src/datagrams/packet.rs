@@ -283,7 +283,6 @@ const fn align(bytes: usize) -> usize {
     bytes.next_multiple_of(libc::TPACKET_ALIGNMENT)
 }
 
-/// A mapped ring.
 pub(crate) struct ReceiveRing {
     memory: NonNull<u8>,
     blocks: usize,

@@ -80,7 +80,6 @@ pub struct FileDevice {
     created: Option<File>,
 }
 
-/// Properties of the opened file.
 #[derive(Clone, Copy, Debug)]
 struct FileProperties {
     block_device: bool,

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::mapping::Mapping;
 
-/// A bitmap.
 pub(super) struct Bits {
     words: Mapping,
     length: usize,

@@ -144,7 +144,6 @@ impl Mapping {
         }
     }
 
-    /// The whole mapping.
     pub(super) fn bytes(&self) -> &[AtomicU8] {
         // SAFETY: valid for `length` bytes as long as `self` lives; atomics may be shared.
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.length) }

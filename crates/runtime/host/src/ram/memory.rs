@@ -29,7 +29,6 @@ pub(super) const ZONE_BYTES: usize = HUGE_PAGE;
 /// Number of locks: enough that two cores in different zones rarely contend for the same lock.
 const LOCKS: usize = 256;
 
-/// The memory of a volume.
 pub(super) struct Memory {
     me: Weak<Memory>,
     pub(super) mapping: Mapping,

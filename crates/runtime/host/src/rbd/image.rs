@@ -48,7 +48,6 @@ unsafe impl Send for Handles {}
 // SAFETY: as above.
 unsafe impl Sync for Handles {}
 
-/// All open images.
 static OPEN: Mutex<Vec<Weak<Image>>> = Mutex::new(Vec::new());
 static UNCLOSED: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
@@ -119,7 +118,6 @@ impl Image {
         Ok(size)
     }
 
-    /// Resizes the image to `bytes` bytes.
     pub(super) fn resize(&self, bytes: u64) -> io::Result<()> {
         // SAFETY: as above.
         self.call(|image| unsafe { (self.library.rbd_resize)(image, bytes) })

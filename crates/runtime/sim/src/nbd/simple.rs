@@ -58,7 +58,6 @@ const SIMPLE_REPLY: u32 = 0x6744_6698;
 const STRUCTURED_REPLY: u32 = 0x668e_33ef;
 const EXTENDED_REPLY: u32 = 0x6e8a_278c;
 
-/// The form of replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Simple,
@@ -77,7 +76,6 @@ pub(super) struct Terms {
     pub(super) is_calm: bool,
 }
 
-/// A connection.
 #[derive(Clone)]
 pub(super) struct Client(Rc<Inner>);
 
@@ -143,7 +141,6 @@ async fn get_64(stream: &dyn Stream) -> io::Result<u64> {
     bytes(stream).await.map(u64::from_be_bytes)
 }
 
-/// Encodes an option.
 pub(super) fn option(number: u32, data: &[u8]) -> Vec<u8> {
     let mut sent = OPTION_MAGIC.to_vec();
     sent.extend(number.to_be_bytes());

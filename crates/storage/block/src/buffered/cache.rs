@@ -346,7 +346,6 @@ impl Cache {
         self.chunks.len()
     }
 
-    /// Number of losses of acknowledged data.
     pub(super) fn losses(&self) -> u64 {
         self.losses
     }

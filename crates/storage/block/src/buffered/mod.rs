@@ -322,13 +322,11 @@ impl<D> Traffic<D> {
         result
     }
 
-    /// Number of chunks in memory.
     #[cfg(test)]
     fn chunks(&self) -> usize {
         self.cache.lock().chunks()
     }
 
-    /// Number of losses of acknowledged data.
     fn losses(&self) -> u64 {
         self.cache.lock().losses()
     }

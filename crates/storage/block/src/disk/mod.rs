@@ -134,7 +134,6 @@ struct Drive {
     dirty: Dirty,
 }
 
-/// The current read-ahead.
 #[derive(Clone, Copy)]
 struct Ahead {
     /// The first cached byte.
@@ -301,7 +300,6 @@ struct Dirty {
 }
 
 impl Dirty {
-    /// Number of bytes.
     fn bytes(&self) -> u64 {
         self.bytes
     }

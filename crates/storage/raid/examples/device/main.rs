@@ -21,7 +21,6 @@ use rustix::time::{ClockId, clock_gettime};
 use medium::{Medium, bare_write_ns};
 use sets::{SETS, TestSet};
 
-/// A workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Work {
     SequentialWrite,
@@ -74,7 +73,6 @@ impl Figures {
     }
 }
 
-/// A target ratio.
 struct Goal {
     what: &'static str,
     ratio: fn(&Figures) -> f64,

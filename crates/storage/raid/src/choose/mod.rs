@@ -420,51 +420,51 @@ pub enum Refusal {
     NoDisks,
     /// A disk does not belong to a set.
     NotAMember {
-        /// The disk.
+        /// The name of the disk.
         disk: String,
         /// The reason why it does not belong to one.
         reason: NoSuperblock,
     },
     /// The disks belong to more than one set.
     SeveralSets {
-        /// The sets found.
+        /// The UUIDs of the sets.
         sets: Vec<Uuid>,
     },
     /// Two disks identify themselves as the same member.
     Duplicate {
-        /// The disks.
+        /// The names of the disks.
         disks: [String; 2],
-        /// The member.
+        /// The UUID of the member.
         member: Uuid,
     },
     /// The set was used in two places, in each without the members in the other place.
     TwoHistories {
         /// A disk whose record contradicts the newest one.
         disk: String,
-        /// The set.
+        /// The UUID of the set.
         set: Uuid,
     },
     /// A member is shorter than it was.
     TooSmall {
-        /// The disk.
+        /// The name of the disk.
         disk: String,
-        /// Its length in bytes.
+        /// The length of the disk in bytes.
         bytes: u64,
         /// The length that the set needs.
         needed: u64,
     },
     /// A member's block size has changed.
     BlockSize {
-        /// The disk.
+        /// The name of the disk.
         disk: String,
-        /// Its block size.
+        /// The block size of the disk.
         block_bytes: u32,
         /// The block size of the set.
         needed: u32,
     },
-    /// Data is missing.
+    /// So many members are missing or outdated that data is missing.
     TooManyLacking {
-        /// The level.
+        /// The RAID level.
         level: Level,
         /// Missing members, by index.
         missing: Vec<(usize, Uuid)>,
@@ -491,11 +491,11 @@ pub enum Refusal {
     },
     /// Two sets claim the same disk.
     ClaimedTwice {
-        /// The member.
+        /// The UUID of the member.
         member: Uuid,
-        /// Its disk, if it is present.
+        /// The name of the member's disk, if it is present.
         disk: Option<String>,
-        /// The sets.
+        /// The UUIDs of the sets.
         sets: [Uuid; 2],
     },
 }

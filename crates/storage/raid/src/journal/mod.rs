@@ -126,7 +126,6 @@ impl Journal {
         Ok(journal)
     }
 
-    /// The area that contains the journal.
     pub(crate) fn area(&self) -> &Area {
         &self.area
     }
@@ -618,7 +617,6 @@ impl Log {
         self.header.generation
     }
 
-    /// The key of the records.
     pub(crate) fn key(&self) -> u64 {
         self.header.key
     }

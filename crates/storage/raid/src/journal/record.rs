@@ -37,7 +37,6 @@ pub(crate) struct Part {
     pub(crate) data: Slice,
 }
 
-/// The change that a record describes.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// These parts of a stripe get this content. The last `derived` parts are parity that can be computed
@@ -110,7 +109,6 @@ impl Header {
 }
 
 impl Change {
-    /// The stripes that the change affects.
     pub(crate) fn stripes(&self) -> RangeInclusive<u64> {
         match self {
             Change::Update { stripe, .. } => *stripe..=*stripe,
@@ -275,7 +273,6 @@ struct InRing {
     is_applied: bool,
 }
 
-/// The start of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) block: u64,

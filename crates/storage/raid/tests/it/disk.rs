@@ -34,7 +34,6 @@ struct State {
     writes_left: Option<u64>,
     /// Writes to these blocks wait.
     held: Range<u64>,
-    /// Number of waiting writes.
     waiting: u64,
     /// Number of times that the disk has lost its cache.
     times_lost: u64,
@@ -181,7 +180,6 @@ impl Disk {
         !state.bad.is_empty() || state.corrupt.iter().any(is_there)
     }
 
-    /// Silently corrupts a block.
     pub(crate) fn corrupt(&self, lba: u64) {
         let mut state = self.state();
         let versions = &mut state.versions[lba as usize];

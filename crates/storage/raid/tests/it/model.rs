@@ -78,7 +78,6 @@ impl Model {
         (value, data)
     }
 
-    /// Records that a write was acknowledged.
     pub(crate) fn write_ended(&mut self, lba: u64, blocks: u64, value: Value, is_stable: bool) {
         for block in &mut self.blocks[lba as usize..(lba + blocks) as usize] {
             block.now = vec![value];
@@ -134,7 +133,6 @@ impl Model {
         }
     }
 
-    /// Applies a power failure.
     pub(crate) fn crashed(&mut self) {
         for block in &mut self.blocks {
             block.now = block.crash.clone();

@@ -11,7 +11,6 @@ use raid::{
 use crate::disk::{Disk, Part};
 use crate::world::{HereSpawner, StepClock, end, pause};
 
-/// The protection of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
     Journal,
@@ -35,7 +34,6 @@ impl Guard {
 pub(crate) struct Rig {
     pub(crate) layout: Layout,
     pub(crate) disks: Vec<Disk>,
-    /// The disk of the journal.
     pub(crate) journal: Disk,
     pub(crate) guard: Guard,
     pub(crate) store: Arc<Store>,

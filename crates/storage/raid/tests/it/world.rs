@@ -89,7 +89,6 @@ impl Sleeper for StepClock {
 /// The result of a run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// All tasks have ended.
     Done,
     /// The limit of polls was reached, and all tasks were dropped.
     Crashed,

@@ -117,14 +117,12 @@ pub(super) struct Node {
     pub options: Vec<Choice>,
 }
 
-/// The nodes in brackets.
 #[derive(Debug)]
 pub(super) struct Members {
     pub at: Range<usize>,
     pub nodes: Vec<Node>,
 }
 
-/// An option as written.
 #[derive(Debug)]
 pub(super) struct Choice {
     pub key: Token,
