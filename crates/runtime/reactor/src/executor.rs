@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   ┌─► run the ready tasks, at most BATCH of them, and none after one that has spent its budget
-//!   │   take the tasks other threads have woken
+//!   │   take the tasks that other threads have woken
 //!   │   fire the timers that are due
-//!   └── World::turn: not waiting if a task is ready, else until the next timer or event
+//!   └── World::turn: wait for the next timer or event, unless a task is ready
 //! ```
 //!
 //! Waking a task from its own thread costs one atomic swap and a push on a queue, and never makes a system

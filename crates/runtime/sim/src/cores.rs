@@ -5,11 +5,11 @@
 //! determines the interleaving of the cores.
 //!
 //! ```text
-//!   Ready   ── chosen by lot ────────────────────────► Running, or Stalled once in a while
-//!   Stalled ── the stall is over ────────────────────► Ready
+//!   Ready   ── chosen at random ─────────────────────► Running, or occasionally Stalled
+//!   Stalled ── the stall ends ───────────────────────► Ready
 //!   Running ── takes a lock, or a turn without sleep ► Ready
 //!   Running ── a turn with nothing to do ────────────► Asleep
-//!   Asleep  ── its deadline, or woken ───────────────► Ready
+//!   Asleep  ── its deadline passes, or it is woken ──► Ready
 //!   Running ── its main future has ended ────────────► Ended
 //! ```
 

@@ -1,8 +1,8 @@
 //! A simulated disk, with the kernel's page cache in front of it.
 //!
 //! ```text
-//!   write ──► pieces, each at its own time ──► page cache ──► flush, or the kernel's own time ──► platter
-//!              (a kill loses or lands them)     (a power cut loses or keeps them, block by block)
+//!   write ──► pieces, each after its own delay ──► page cache ──► flush or write-back ──► platter
+//!              (a kill drops or executes each)      (a power cut loses or keeps each block)
 //! ```
 //!
 //! A dropped request may still be executed, because the kernel already has it. As in Linux, a failed sync

@@ -3,10 +3,10 @@
 //!
 //! ```text
 //!   request ──► first rule that matches its kind and extent? ── none ──► inner device
-//!                 Hang   wait until the rule is lifted, then look again
-//!                 Slow   wait, then inner device
-//!                 Fail   error, inner device untouched
-//!                 Short  inner device for the first blocks, then error
+//!                 Hang   wait until the rule is removed, then match again
+//!                 Slow   wait, then pass to the inner device
+//!                 Fail   return the error without accessing the inner device
+//!                 Short  pass the first blocks to the inner device, then return the error
 //! ```
 //!
 //! A request that is dropped while it hangs or is delayed never reaches the inner device. While all requests

@@ -7,10 +7,10 @@
 //! protocol, keeps a ledger for each device, which determines the results of its flushes.
 //!
 //! ```text
-//!   write, flush done, loss                          nothing is lost
-//!   write, loss, flush done                          the flush fails with WritesLost; the next one does not
-//!   flush begun, write, flush done, loss             the write is lost: it came after the flush had begun
-//!   write, flushes A and B begun, loss, A and B done both fail: neither had been reported when it began
+//!   write, flush ended, loss                         nothing is lost
+//!   write, loss, flush ended                         the flush fails with WritesLost; the next one succeeds
+//!   flush started, write, flush ended, loss          the write is lost, as the flush started before it
+//!   write, A and B started, loss, A and B ended      both flushes fail: both started before the report
 //! ```
 //!
 //! It depends on the protocol which events may lose writes. The client detects them; the ledger only counts

@@ -1,8 +1,8 @@
 //! The known losses of a device's acknowledged writes.
 //!
 //! ```text
-//!   nothing lost ── the server was renewed, or reset ──► in doubt ── asked: the same cache ──► as before
-//!                                                            └────── asked: another one ──► one loss more
+//!   no doubt ── the server restarted, or was reset ──► in doubt ── query: same cache ────► no loss
+//!                                                         └──── query: another cache ──► one more loss
 //! ```
 //!
 //! A reader that chooses among copies compares the whole value with the value at which a copy was in sync.

@@ -94,9 +94,9 @@ impl fmt::Debug for Region {
 /// its old content.
 ///
 /// ```text
-///   received    |  block  |  block  |  block  |  blo·        the rest is still to come
+///   received    |  block  |  block  |  block  |  blo·        the rest has not arrived yet
 ///   medium      |  block  |  block  |  block  |
-///   incomplete                                |  blo         kept here
+///   incomplete                                |  blo         kept outside the medium
 /// ```
 ///
 /// Bytes are received directly into the medium only if they are known to be readable without waiting

@@ -7,11 +7,11 @@
 //!
 //! ```text
 //!   block of the bitmap     0  "LNRB"
-//!                           4  CRC32C of what follows
+//!                           4  CRC32C of the rest of the block
 //!                           8  number of the block
 //!                          16  version, 1; 4 bytes zero
-//!                          24  stripes of a region
-//!                          32  a bit for each region, the lowest first
+//!                          24  number of stripes in a region
+//!                          32  a bit for each region, lowest bit first
 //! ```
 //!
 //! If the area is large enough, its second half contains a second bitmap: the regions that members which are
@@ -20,7 +20,7 @@
 //! generation. If such a member returns, it has missed only these regions.
 //!
 //! ```text
-//!   a member fails ──► tracking: missed = all bits of the first bitmap, and each region that is written from then on
+//!   a member fails ──► tracking: missed = all bits of the first bitmap, and each region written from then on
 //!        settle ─────► the second bitmap is on stable storage ──► the superblock records it ──► each bit before its write
 //!   all in sync ─────► the superblock no longer records it ──► no tracking
 //! ```

@@ -5,8 +5,8 @@
 //! operations whose requests were dropped, a [`block::Spawner`].
 //!
 //! ```text
-//!   request ──► pieces, by Layout ──► lock ──► plan: what to read ──► journal, or bitmap ──► members
-//!                                                                     (durable first)
+//!   request ──► pieces (Layout) ──► lock ──► plan (reads needed) ──► journal or bitmap ──► members
+//!                                                                  (durable first)
 //! ```
 //!
 //! Reading order:

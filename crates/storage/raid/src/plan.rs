@@ -5,9 +5,9 @@
 //! at most three segments. In all columns of a segment, the same strips are written:
 //!
 //! ```text
-//!              strip 0   strip 1   strip 2   parity
+//!              strip 0   strip 1   strip 2   written
 //!   columns 0            xxxxxxx   xxxxxxx     1, 2         a write from the middle of strip 0 to
-//!           2  xxxxxxx   xxxxxxx   xxxxxxx     full         the end of strip 1 and a bit of 2
+//!           2  xxxxxxx   xxxxxxx   xxxxxxx     all          the beginning of strip 2
 //!           3  xxxxxxx   xxxxxxx               0, 1
 //! ```
 //!

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   area     4 bytes for each block of data: CRC32C of the block, XOR the CRC32C of a block of zeros
-//!            0: the block is zeros        0xffffffff: not known, and not checked
+//!            0: the block is zeros        0xffffffff: unknown, not checked
 //! ```
 //!
 //! Changed checksums are kept in memory, and are written before the member is flushed. So a block is written

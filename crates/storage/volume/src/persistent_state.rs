@@ -105,7 +105,7 @@ impl Volume {
 ///  8    version u16, 1
 ///  10   reservations: length u32 · bytes
 ///  ...  front end:    length u32 · bytes
-///  -4   CRC-32C of all before
+///  -4   CRC-32C of all bytes before it
 /// ```
 ///
 /// All numbers are big-endian. If anything deviates from this format, all bytes count as [`Damaged`], and
@@ -229,7 +229,7 @@ pub type CacheGeneration = [u8; 16];
 ///  registrations: count u32, then each: host · key u64 · ports
 ///  reservation:   type u8 (0: none), then host · port
 ///  host:          name · qualifier [6]
-///  ports:         one: 0 u8 · port      all but some: 1 u8 · count u16 · ports
+///  ports:         one: 0 u8 · port      all except some: 1 u8 · count u16 · ports
 ///  port:          name · group u16 · relative port u16
 ///  name:          length u16 · UTF-8 bytes
 /// ```

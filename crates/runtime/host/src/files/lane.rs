@@ -141,7 +141,7 @@ struct TaskState<T> {
 /// The stage of a task.
 ///
 /// ```text
-/// Waiting ── a thread takes it ───► Running
+/// Waiting ── a thread starts it ──► Running
 /// Running ── the work has ended ──► Done
 /// Done    ── output delivered ────► Over
 /// any     ── future dropped ──────► Over

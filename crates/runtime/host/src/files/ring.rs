@@ -2,8 +2,8 @@
 //! of the thread's world, or earlier if many are queued.
 //!
 //! ```text
-//!  queued ──flush──► submitted ──reap──► done ──poll──► gone
-//!    └─ dropped: taken back      └─ dropped: orphan, keeps its buffer until reaped, then gone
+//!  queued ──flush──► submitted ──reap──► done ──poll──► removed
+//!    └─ dropped: cancelled       └─ dropped: orphan, keeps its buffer until it is reaped
 //! ```
 //!
 //! The ring signals completions through the world's eventfd. With DEFER_TASKRUN, the kernel finishes

@@ -19,8 +19,8 @@
 //!   a stable write, because it may receive the report of their failure.
 //!
 //! ```text
-//!   asked for     1   2 3 4         5
-//!   syncs         |── 1 ──|── 2 ──| |── 3 ──|       2 is for three
+//!   requested     1   2 3 4         5
+//!   syncs         |── 1 ──|── 2 ──| |── 3 ──|       sync 2 covers requests 2 to 4
 //! ```
 
 use std::collections::BTreeSet;

@@ -232,9 +232,9 @@ fn pieces(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
 // only small pages as data is stored, and a mostly written zone is copied into a huge page later.
 //
 // ```text
-//   reactor   |·|x|·|·|x|·|·|·|  lands data in small pages
-//             |x|x|·|x|x|x|x|·|  three quarters: the zone is wanted
-//   thread    |x x · x x x x · |  becomes a huge page
+//   reactor   |·|x|·|·|x|·|·|·|  stores data in small pages
+//             |x|x|·|x|x|x|x|·|  three quarters written: queues the zone
+//   thread    |x x · x x x x · |  copies it into a huge page
 // ```
 //
 // Access to the zone waits while it is copied; access to other zones does not.

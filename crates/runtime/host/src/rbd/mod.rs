@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  request ──► permit (queue) ──► librbd ──► object servers
-//!     │                             │ callback on a thread of librbd's
+//!     │                             │ callback on a thread of librbd
 //!     └──────── waker ◄─────────────┘
 //! ```
 //!

@@ -2,9 +2,9 @@
 //! `dd` and `bonnie++`.
 //!
 //! ```text
-//!   reads of 8 KiB, one after the other     ──►  128 KiB at a time, a window of 1 MiB ahead
-//!   writes of 8 KiB, answered from memory   ──►  128 KiB at a time, a window of 1 MiB behind
-//!   anything else                           ──►  as it comes
+//!   sequential reads of 8 KiB                ──►  reads of 128 KiB, up to 1 MiB ahead
+//!   writes of 8 KiB, acknowledged in memory  ──►  writes of 128 KiB, up to 1 MiB behind
+//!   other requests                           ──►  passed on unchanged
 //! ```
 //!
 //! For sequential reads, the layer reads ahead. It collects writes until a chunk is full, its memory is

@@ -4,8 +4,8 @@
 //! ```text
 //!   blocks of the device   |       0       |       1       |
 //!   blocks of 512 bytes    |0 1 2 3 4 5 6 7|8 9 ...
-//!   a write of 6 to 9                  [. . . .]
-//!   reads 0 and 1, changes four short blocks of them, writes 0 and 1
+//!   a write to 6 to 9                  [. . . .]
+//!   reads blocks 0 and 1 of the device, changes four short blocks in them, and writes both
 //! ```
 //!
 //! A read-modify-write excludes other requests for its blocks from the start of the read to the end of the

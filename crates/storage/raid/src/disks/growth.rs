@@ -1,12 +1,12 @@
 //! Takes new space of the disks into use while the set is in use.
 //!
 //! ```text
-//!   without checksums   | … | data      |   new    |      new space is zeroed, so that strips fit; a record of longer data
+//!   without checksums   | … | data      |   new    |      zero the new space, then record the longer data area
 //!
 //!   with checksums      | … | sums | data | new          |
-//!   1  copied           | … | sums | data |       | sums' |   what is written to one is written to both
-//!   2  recorded         | … |      | data |       | sums' |   from here on sums' counts
-//!   3  zeroed           | … |      | data   0 0 0 | sums' |   their checksums are 0
+//!   1  copied           | … | sums | data |       | sums' |   changes are written to both areas
+//!   2  recorded         | … |      | data |       | sums' |   from here on, sums' is valid
+//!   3  zeroed           | … |      | data   0 0 0 | sums' |   the checksums of zeroed blocks are 0
 //!   4  recorded         | … |      | data         | sums' |
 //! ```
 //!

@@ -5,8 +5,8 @@
 //! So the journal first stores data and parity on stable storage, and replays them at the next assembly:
 //!
 //! ```text
-//!   queue ──► one write of all that wait, on every copy ──► members are written ──► members are flushed, and
-//!             (stable; one at a time)                       (applied)               the header passes the record
+//!   queue ──► one write of all pending records to all copies ──► write members ──► flush members, then move
+//!             (stable; one at a time)                            (applied)         the header past the record
 //! ```
 //!
 //! A record contains the new content itself, and a stripe stays locked until its record has been applied. So

@@ -3,18 +3,18 @@
 //! Numbers are little endian. Lengths and positions are in blocks of the journal's device.
 //!
 //! ```text
-//!   header (one block, in blocks 0 and 1 in turn)      record (from block 2 on)
+//!   header (one block, alternately block 0 and 1)      record (from block 2 on)
 //!    0  "LNRJHEAD"                                       0  "LNRJ"
-//!    8  CRC32C of what follows                           4  CRC32C of all that follows, to the record's end
+//!    8  CRC32C of the rest of the block                  4  CRC32C of the rest of the record
 //!   12  version, 2                                       8  key
 //!   16  generation                                      16  sequence
-//!   24  key of the records                              24  blocks of the record
+//!   24  key of the records                              24  number of blocks in the record
 //!   32  first record: its block, counted from block 2   28  kind: 1 update, 2 zeros, 3 zeros deallocated
 //!   40  first record: its sequence                      30  number of parts
 //!                                                       32  stripe
 //!                                                       40  stripes
 //!                                                       48  parts, 12 bytes each: strip, column, blocks (32 bits);
-//!                                                           of zeros: member, 0, 0
+//!                                                           for zeros: member, 0, 0
 //!                                                           the data of the parts, from the next block on
 //! ```
 //!
@@ -246,8 +246,8 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 /// The state of the ring: which of its blocks are in use.
 ///
 /// ```text
-///   |  free  | record | record | record |  free  |          a record never wraps: one that does not fit
-///            tail                       head                before the end begins at block 0
+///   |  free  | record | record | record |  free  |          a record never wraps: if it does not fit
+///            tail                       head                before the end, it starts at block 0
 /// ```
 ///
 /// The reader of a ring expects the next record where the last one ended, or otherwise at block 0. So no
