@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   request ──► pieces (Layout) ──► lock ──► plan (reads needed) ──► journal or bitmap ──► members
-//!                                                                  (durable first)
+//!                                                                       (durable first)
 //! ```
 //!
 //! Reading order:

@@ -1,7 +1,7 @@
 //! Takes new space of the disks into use while the set is in use.
 //!
 //! ```text
-//!   without checksums   | … | data      |   new    |      zero the new space, then record the longer data area
+//!   without checksums   | … | data      |   new    |   zero the new space, then record the longer data area
 //!
 //!   with checksums      | … | sums | data | new          |
 //!   1  copied           | … | sums | data |       | sums' |   changes are written to both areas

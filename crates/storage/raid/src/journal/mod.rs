@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!   queue ──► one write of all pending records to all copies ──► write members ──► flush members, then move
-//!             (stable; one at a time)                            (applied)         the header past the record
+//!             (stable; one at a time)                            (applied)        the header past the record
 //! ```
 //!
 //! A record contains the new content itself, and a stripe stays locked until its record has been applied. So
