@@ -636,7 +636,7 @@ pub(crate) async fn attend<T: Transport>(shared: Rc<Shared<T>>, slot: usize, fir
 //
 // ```text
 //                                  │ only this client writes │ not known            │ others also write
-//   the cache is a different one   │ replayed                │ replayed             │ compared
+//   the cache is a different one   │ replayed                │ replayed             │ not replayed
 //   the cache is the same          │ nothing was lost        │ nothing was lost     │ nothing was lost
 //   the cache is unknown, and no   │ replayed                │ compared             │ compared
 //   earlier connection answers     │                         │                      │
@@ -649,6 +649,10 @@ pub(crate) async fn attend<T: Transport>(shared: Rc<Shared<T>>, slot: usize, fir
 // fails, as without a journal. The exception is blocks that this client is changing at the time, unless other
 // hosts are known to write. That change and another host's change have no defined order, so the earlier
 // change to these blocks, and only to these, is replayed.
+//
+// With evidence of a loss, a comparison proves nothing: after a failed flush, Linux keeps the data in its
+// cache, where it reads as written until the cache is dropped. If other hosts also write, all changes then
+// count as lost.
 
 /// Number of journal entries replayed concurrently.
 const AT_ONCE: usize = 32;
@@ -712,16 +716,12 @@ impl<T: Transport> Shared<T> {
         if changes.is_empty() {
             return Some(Replayed::Whole);
         }
-        let are_trusted = match (self.settings.writers, evidence) {
-            (Writers::One, _) | (Writers::Unknown, Evidence::Loss) => true,
-            (Writers::Several, _) | (Writers::Unknown, Evidence::None) => false,
-        };
         let all = changes.len();
-        let compared = match are_trusted {
-            true => Some(Compared { again: changes, missing: 0 }),
-            false => self.compare(link, changes).await,
+        let Compared { again, missing } = match (self.settings.writers, evidence) {
+            (Writers::One, _) | (Writers::Unknown, Evidence::Loss) => Compared { again: changes, missing: 0 },
+            (Writers::Several, Evidence::Loss) => Compared { again: Vec::new(), missing: all },
+            (_, Evidence::None) => self.compare(link, changes).await?,
         };
-        let Compared { again, missing } = compared?;
         if missing > 0 {
             tracing::warn!(
                 changes = missing,

@@ -91,6 +91,8 @@ struct World {
     ghosts_for: Duration,
     cache: RefCell<[u32; BLOCKS]>,
     durable: RefCell<[u32; BLOCKS]>,
+    /// Blocks that a failed flush has left in the cache: reads return them, but no flush stores them.
+    abandoned: RefCell<[bool; BLOCKS]>,
     incarnation: Cell<u64>,
     /// Its cache survives a restart, as the page cache survives a killed process.
     cache_stays: Cell<bool>,
@@ -124,6 +126,7 @@ impl World {
             ghosts_for,
             cache: RefCell::new([0; BLOCKS]),
             durable: RefCell::new([0; BLOCKS]),
+            abandoned: RefCell::new([false; BLOCKS]),
             incarnation: Cell::new(0),
             cache_stays: Cell::new(false),
             generation: Cell::new(0),
@@ -146,18 +149,27 @@ impl World {
     }
 
     fn carry_out(&self, asked: &Asked) -> Vec<u32> {
-        let mut cache = self.cache.borrow_mut();
+        let (mut cache, mut abandoned) = (self.cache.borrow_mut(), self.abandoned.borrow_mut());
         match asked {
             Asked::Read(range) => return cache[range.start as usize..range.end as usize].to_vec(),
             Asked::Write(range, version, is_durable) => {
                 let range = range.start as usize..range.end as usize;
                 cache[range.clone()].fill(*version);
+                abandoned[range.clone()].fill(false);
                 if *is_durable {
                     self.durable.borrow_mut()[range].fill(*version);
                 }
             }
-            Asked::Unmap(range) => cache[range.start as usize..range.end as usize].fill(0),
-            Asked::Flush => *self.durable.borrow_mut() = *cache,
+            Asked::Unmap(range) => {
+                let range = range.start as usize..range.end as usize;
+                cache[range.clone()].fill(0);
+                abandoned[range].fill(false);
+            }
+            Asked::Flush => {
+                let mut durable = self.durable.borrow_mut();
+                let stored = (0..BLOCKS).filter(|block| !abandoned[*block]);
+                stored.for_each(|block| durable[block] = cache[block]);
+            }
         }
         Vec::new()
     }
@@ -166,14 +178,35 @@ impl World {
         self.incarnation.set(self.incarnation.get() + 1);
         if !self.cache_stays.get() {
             self.generation.set(self.generation.get() + 1);
-            *self.cache.borrow_mut() = *self.durable.borrow();
+            self.drop_cache();
+        }
+    }
+
+    fn drop_cache(&self) {
+        *self.cache.borrow_mut() = *self.durable.borrow();
+        self.abandoned.borrow_mut().fill(false);
+    }
+
+    /// A flush fails. Like Linux, the server keeps the unflushed blocks in its cache, or has dropped them
+    /// since.
+    fn fail_flush(&self, keeps: bool) {
+        let (cache, durable) = (*self.cache.borrow(), *self.durable.borrow());
+        for (block, abandoned) in self.abandoned.borrow_mut().iter_mut().enumerate() {
+            *abandoned |= cache[block] != durable[block];
+        }
+        if !keeps {
+            self.drop_cache();
         }
     }
 
     /// Another client's flush fails.
-    fn lose_writes(&self) {
+    fn lose_writes(&self, keeps: bool) {
         self.losses.set(self.losses.get() + 1);
-        *self.cache.borrow_mut() = *self.durable.borrow();
+        self.fail_flush(keeps);
+    }
+
+    fn flips(&self) -> bool {
+        self.random.borrow_mut().below(2) == 0
     }
 }
 
@@ -256,7 +289,7 @@ impl Wire {
             matches!(&asked, Asked::Read(range) if range.end - range.start > world.read_max.get());
         let mut reply = match has_failed {
             true => {
-                *world.cache.borrow_mut() = *world.durable.borrow();
+                world.fail_flush(world.flips());
                 Err(Failed::Server(()))
             }
             false if is_too_long => Err(Failed::Server(())),
@@ -639,7 +672,7 @@ async fn step(world: &World, channels: &Channels<Network>, told: &RefCell<Told>)
 async fn losses(world: Rc<World>, told: Rc<RefCell<Told>>, ends: Option<Instant>) {
     while ends.is_some_and(|ends| now() < ends) {
         sleep(world.time(Duration::from_secs(4))).await;
-        world.lose_writes();
+        world.lose_writes(world.flips());
         let mut told = told.borrow_mut();
         let (durable, acknowledged) = (*world.durable.borrow(), told.acknowledged);
         for block in 0..BLOCKS {
@@ -802,6 +835,30 @@ fn what_another_host_has_made_durable_is_replaced_only_by_who_knows_of_a_loss() 
             assert_eq!(channels.ask(Asked::Flush).await, flushed, "{case}");
             assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()), "{case}: it is reported once");
             assert_eq!(world.durable.borrow()[..4], found, "{case}");
+            channels.leave();
+        });
+    }
+}
+
+/// Another client's flush fails. The server still shows the writes of this client, but will not store them.
+#[test]
+fn what_a_failed_flush_has_left_in_the_cache_does_not_count_as_written() {
+    for (writers, durable, flushed) in [
+        (Writers::One, [1; 4], Ok(Vec::new())),
+        (Writers::Unknown, [1; 4], Ok(Vec::new())),
+        (Writers::Several, [0; 4], Err(Failed::WritesLost)),
+    ] {
+        block_on(Alone::exact_virtual_time(), async {
+            let world = World::new(29, Fencing::ByAnyPath, Duration::ZERO);
+            let how = Run { fencing: Fencing::ByAnyPath, writers, ..OF_OTHERS };
+            let channels = opened(&world, 29, &how).await;
+            channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+            world.lose_writes(true);
+            let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
+            wire.lose(Loss::Ended("reset by the server".to_owned()), Duration::ZERO);
+            assert_eq!(channels.ask(Asked::Read(0..4)).await, Ok(vec![1; 4]), "{writers:?}");
+            assert_eq!(channels.ask(Asked::Flush).await, flushed, "{writers:?}");
+            assert_eq!(world.durable.borrow()[..4], durable, "{writers:?}");
             channels.leave();
         });
     }
@@ -970,7 +1027,7 @@ fn a_handshake_from_before_a_loss_resolves_no_doubt() {
             while world.held_handshakes.borrow().is_empty() {
                 sleep(Duration::from_micros(100)).await;
             }
-            world.lose_writes();
+            world.lose_writes(false);
             third.lose(Loss::Ended("cut".to_owned()), Duration::ZERO);
             let (losses, lost) = (channels.losses(), now());
             while !losses.get().is_in_doubt() {
@@ -1020,7 +1077,7 @@ fn a_handshake_from_before_a_loss_is_no_evidence_of_another() {
             while world.held_handshakes.borrow().is_empty() {
                 soon().await;
             }
-            world.lose_writes();
+            world.lose_writes(false);
             second.lose(Loss::Ended("cut".to_owned()), Duration::ZERO);
             while channels.links().is_empty() {
                 soon().await;

@@ -24,6 +24,8 @@ struct State {
     bytes: Vec<u8>,
     /// The contents on stable storage.
     stable: Vec<u8>,
+    /// By block: a failed flush has left its content in the cache. Reads return it, but no flush stores it.
+    abandoned: Vec<bool>,
     /// Each request takes a random time below this duration.
     slowness: Option<(Random, Duration)>,
     /// An additional delay for the next request.
@@ -54,6 +56,7 @@ impl TestDisk {
         let state = State {
             bytes: vec![0; length],
             stable: vec![0; length],
+            abandoned: vec![false; blocks as usize],
             slowness: None,
             delay: Duration::ZERO,
             flush_error: None,
@@ -83,7 +86,9 @@ impl TestDisk {
         self.state().delay = time;
     }
 
-    /// Makes the next flush fail.
+    /// Makes the next flush fail. If its error is a loss, later flushes do not store the blocks either,
+    /// although reads return them until the cache is lost: Linux keeps the pages of a failed write-back in
+    /// its cache.
     pub fn fail_next_flush(&self, error: DeviceError) {
         self.state().flush_error = Some(error);
     }
@@ -108,7 +113,8 @@ impl TestDisk {
     /// these to stable storage.
     pub fn lose_cache_except(&self, is_written: impl Fn(u64) -> bool) {
         let block_bytes = 1 << self.geometry.block_size.shift();
-        let State { bytes, stable, .. } = &mut *self.state();
+        let State { bytes, stable, abandoned, .. } = &mut *self.state();
+        abandoned.fill(false);
         let blocks = bytes.chunks_mut(block_bytes).zip(stable.chunks(block_bytes));
         for (_, (block, stable)) in (0..).zip(blocks).filter(|(lba, _)| !is_written(*lba)) {
             block.copy_from_slice(stable);
@@ -183,6 +189,8 @@ impl TestDisk {
             }
             None => state.bytes[start..end].fill(0),
         }
+        let first = extent.lba.0 as usize;
+        state.abandoned[first..first + extent.blocks.0 as usize].fill(false);
         if written < range.len() {
             return Err(DeviceError::Unwritable(extent.lba));
         }
@@ -219,17 +227,22 @@ impl BlockDevice for TestDisk {
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(async {
             self.take_time().await;
-            let state = &mut *self.state();
-            match state.flush_error.take() {
-                None => state.stable.clone_from(&state.bytes),
-                Some(error) => {
-                    if error.is_loss() {
-                        self.losses.count();
-                    }
-                    return Err(error);
+            let State { bytes, stable, abandoned, flush_error, .. } = &mut *self.state();
+            let block_bytes = 1 << self.geometry.block_size.shift();
+            let cached = bytes.chunks(block_bytes).zip(stable.chunks_mut(block_bytes)).zip(abandoned);
+            let error = flush_error.take();
+            let is_loss = error.is_some_and(DeviceError::is_loss);
+            for ((cached, stable), abandoned) in cached {
+                match error {
+                    None if !*abandoned => stable.copy_from_slice(cached),
+                    None => {}
+                    Some(_) => *abandoned |= is_loss && cached != stable,
                 }
             }
-            Ok(())
+            if is_loss {
+                self.losses.count();
+            }
+            error.map_or(Ok(()), Err)
         })
     }
 

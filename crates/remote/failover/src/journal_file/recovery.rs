@@ -8,6 +8,7 @@ use std::task::Poll;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Slice};
 
+use crate::channels::Evidence;
 use crate::journal::{Journal, Part, Writers};
 use crate::journal_file::{
     ANCHOR_BYTES, Anchor, Content, Doubt, JournalFile, JournalFileError, Kind, Owner, Record, ReplayRule,
@@ -143,6 +144,10 @@ impl JournalFile {
 
     /// Compares the changes with the server's current content. If some differ and there is no evidence
     /// against it, replays them. `None` if the server has lost its cache during this.
+    ///
+    /// Changes that do not differ are replayed too, unless the server has certainly kept its cache: after a
+    /// failed flush, Linux keeps the data in its cache, where it reads as written, but no later flush stores
+    /// it. If other hosts also write, a server that reports a loss is refused instead.
     async fn replay(
         &self,
         rule: ReplayRule,
@@ -166,16 +171,21 @@ impl JournalFile {
             compare(device, range, kept, is_same_start, is_settled)
         });
         let differing = all(compared).await.map_err(failed)?.into_iter().filter(|same| !same).count();
-        if differing > 0 {
+        let has_lost = Evidence::of(self.header.start, start) == Evidence::Loss;
+        let may_be_lost = if has_lost { held.len() } else { differing };
+        let others_write = rule == ReplayRule::Auto && writers == Writers::Several;
+        if may_be_lost > 0 || !is_same_start && !others_write {
             let doubt = match rule {
-                ReplayRule::Auto => self.doubt(device, is_same_start, writers).await?,
-                ReplayRule::Force | ReplayRule::Discard => None,
+                ReplayRule::Auto if differing > 0 || others_write => {
+                    self.doubt(device, is_same_start, writers).await?
+                }
+                ReplayRule::Auto | ReplayRule::Force | ReplayRule::Discard => None,
             };
             if !is_same_cache() {
                 return Ok(None); // the difference and the doubt concern a lost cache
             }
             if let Some(doubt) = doubt {
-                return Err(JournalFileError::Refused(self.path.clone(), differing, doubt));
+                return Err(JournalFileError::Refused(self.path.clone(), may_be_lost, doubt));
             }
             all(held.iter().map(|(range, kept)| write(device, range, kept))).await.map_err(failed)?;
         }

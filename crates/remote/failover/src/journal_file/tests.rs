@@ -1,7 +1,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use block::{BlockDevice, BlockSize, Buffer, Durability, Extent, Pending, Slice};
+use block::{BlockDevice, BlockSize, Buffer, DeviceError, Durability, Extent, Pending, Slice};
 use proptest::prelude::*;
 use tempfile::TempDir;
 use testkit::{TestDisk, ready};
@@ -354,6 +354,38 @@ fn what_another_client_may_have_written_is_not_overwritten_unless_that_is_wanted
     assert_eq!(doubt(&scene, Some(2)), Doubt::Boot);
     assert!(scene.open(ReplayRule::Discard, Some(2)).expect("that is wanted").is_empty());
     assert_eq!(scene.medium.now()[40], 0);
+}
+
+/// The server still shows a write that its failed flush has abandoned.
+#[test]
+fn what_a_failed_flush_has_left_in_the_cache_is_written_again() {
+    for (start, writers, durable) in [
+        (Some(2), Writers::Unknown, 4),
+        (None, Writers::Unknown, 4),
+        (None, Writers::Several, 0), // nothing shows the loss, and a replay could replace newer data
+    ] {
+        let scene = Scene::new();
+        let mut file = scene.open(ReplayRule::Auto, Some(1)).expect("a new file");
+        scene.write(&mut file, 40..41, 4);
+        drop(file);
+        scene.medium.disk.fail_next_flush(DeviceError::WritesLost);
+        ready(scene.medium.flush()).expect_err("another client's");
+        let owner = Owner { writers, ..scene.medium.owner() };
+        drop(scene.open_as(ReplayRule::Auto, start, &owner).expect("no other writes"));
+        assert_eq!(scene.medium.now()[40], 4);
+        assert_eq!(scene.medium.durable()[40], durable, "{start:?}, {writers:?}");
+        if writers == Writers::Several {
+            continue;
+        }
+        let mut file = scene.open(ReplayRule::Auto, Some(3)).expect("an empty file");
+        scene.write(&mut file, 50..51, 5);
+        drop(file);
+        let several = Owner { writers: Writers::Several, ..scene.medium.owner() };
+        match scene.open_as(ReplayRule::Auto, Some(4), &several) {
+            Err(JournalFileError::Refused(_, 1, Doubt::Several)) => {}
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 /// Blocks that another host may write are compared after a restart, and never replaced: neither by this
