@@ -159,16 +159,20 @@ impl Connection {
 
     fn round(&mut self) -> Result<(), ConnectionEnd> {
         let now = reactor::now();
+        self.link.begin_round();
         match self.link.closing() {
             // While the peer does not read its responses, receive nothing from it.
             None if self.readable && self.outbox.has_room() => self.receive(now)?,
             None | Some(Closing::Polite(_)) => self.readable = false,
             Some(closing) => return Err(ConnectionEnd::Closed(closing)),
         }
+        // The responses to what was received have woken this task. They are sent now, without another round.
+        self.link.forget_wakes();
         self.send(now)?;
         match self.link.closing() {
-            Some(closing) if self.outbox.is_empty() => Err(ConnectionEnd::Closed(closing)),
-            _ => Ok(()),
+            Some(Closing::Polite(_)) if !self.outbox.is_empty() => Ok(()),
+            Some(closing) => Err(ConnectionEnd::Closed(closing)),
+            None => Ok(()),
         }
     }
 

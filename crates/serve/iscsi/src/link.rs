@@ -18,6 +18,8 @@ pub(crate) struct Link {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     woken: Cell<bool>,
+    /// Whether the connection's task is waiting. Only then does a wake queue the task.
+    is_waiting: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     closing: Cell<Option<Closing>>,
     /// The socket is full: the outbox was not empty when the task last started to wait.
@@ -59,6 +61,7 @@ impl Link {
             peer,
             local,
             woken: Cell::new(false),
+            is_waiting: Cell::new(false),
             waker: RefCell::default(),
             closing: Cell::new(None),
             blocked: Cell::new(false),
@@ -70,11 +73,23 @@ impl Link {
 
     /// Wakes the task of the connection.
     pub(crate) fn wake(&self) {
-        if !self.woken.replace(true)
+        self.woken.set(true);
+        if self.is_waiting.replace(false)
             && let Some(waker) = self.waker.borrow().as_ref()
         {
             waker.wake_by_ref();
         }
+    }
+
+    /// Notes that the connection's task has begun a round.
+    pub(crate) fn begin_round(&self) {
+        self.is_waiting.set(false);
+    }
+
+    /// Forgets all wakes so far, because the connection's task is about to handle their causes.
+    pub(crate) fn forget_wakes(&self) {
+        debug_assert!(!self.is_waiting.get(), "the task runs");
+        self.woken.set(false);
     }
 
     /// Ready if the connection was woken since the last call.
@@ -82,6 +97,7 @@ impl Link {
         if self.woken.take() {
             return Poll::Ready(());
         }
+        self.is_waiting.set(true);
         let mut waker = self.waker.borrow_mut();
         match &mut *waker {
             Some(known) => known.clone_from(cx.waker()),
