@@ -373,31 +373,30 @@ impl Receiver {
         tape: &mut Tape,
     ) -> Result<Option<Open>, Ending> {
         let fresh = self.take(open.length - open.received);
-        let fresh = &self.buffer[fresh];
-        match open.destination {
-            Destination::Task { task, offset } => {
-                // A command that has ended no longer has a buffer, so its data is discarded.
-                if let Some(landing) = inner.tasks.landing(task, offset as usize, open.length) {
-                    landing[open.received..][..fresh.len()].copy_from_slice(fresh);
-                }
-            }
-            Destination::Inline => self.spill.extend_from_slice(fresh),
-            Destination::None | Destination::Discard => {}
-        }
+        let begin = open.received;
         open.received += fresh.len();
         debug_assert!(open.received <= open.length);
-        if open.received < open.length || self.unread.len() < open.trailer {
-            return Ok(Some(open));
-        }
-        let trailer = self.take(open.trailer);
-        let trailer = &self.buffer[trailer];
+        let is_whole = open.received == open.length && self.unread.len() >= open.trailer;
+        let trailer = self.take(if is_whole { open.trailer } else { 0 });
+        let (fresh, trailer) = (&self.buffer[fresh], &self.buffer[trailer]);
         let data = match open.destination {
+            // A command that has ended no longer has a buffer, so its data is discarded.
             Destination::Task { task, offset } => {
-                inner.tasks.landing(task, offset as usize, open.length).map(|data| &*data)
+                let landing = inner.tasks.landing(task, offset as usize, open.length);
+                landing.map(|landing| {
+                    landing[begin..open.received].copy_from_slice(fresh);
+                    &*landing
+                })
             }
-            Destination::Inline => Some(&self.spill[..]),
+            Destination::Inline => {
+                self.spill.extend_from_slice(fresh);
+                Some(&self.spill[..])
+            }
             Destination::None | Destination::Discard => None,
         };
+        if !is_whole {
+            return Ok(Some(open));
+        }
         let intact = data.is_none_or(|data| {
             tape.received_data(data, trailer);
             let check = || self.framing.data_intact(data, trailer);

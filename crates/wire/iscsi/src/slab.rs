@@ -67,9 +67,10 @@ impl<T> Slab<T> {
     /// Removes an entry that is no longer needed; returns whether it existed.
     pub(crate) fn discard(&mut self, key: Key) -> bool {
         // Drops the entry in place, because it is large and moving it would copy it.
-        let is_there = self.get(key).is_some();
+        let Some(slot) = self.slots.get_mut(key.index as usize) else { return false };
+        let is_there = slot.generation == key.generation && slot.tenant.is_some();
         if is_there {
-            self.slots[key.index as usize].tenant = None;
+            slot.tenant = None;
             self.free.push(key.index);
         }
         is_there

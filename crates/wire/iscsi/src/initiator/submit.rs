@@ -58,15 +58,15 @@ impl Session {
             self.stall.begin(now, &mut self.counters);
             return Err(SubmitError::NoRoom);
         }
-        let segment_max = self.open_connection(id).ok_or(SubmitError::NotConnected)?.peer_segment_max;
-        let outbound = Outbound::new(command.write_bytes, segment_max, &self.config.parameters);
+        let connection = self.connections.get_mut(id).filter(|connection| !connection.is_leaving);
+        let connection = connection.ok_or(SubmitError::NotConnected)?;
+        let outbound =
+            Outbound::new(command.write_bytes, connection.peer_segment_max, &self.config.parameters);
         let task = task(id, command, outbound, PhaseClock::new(now));
         let key = self.exchanges.insert(Exchange::Task(task));
+        connection.queue.push_back(QueuedPdu::Command(key));
         self.unsent += 1;
         debug_assert!(self.unsent <= self.window.room(), "a command without a CmdSN in the window");
-        if let Some(connection) = self.connection_mut(id) {
-            connection.queue.push_back(QueuedPdu::Command(key));
-        }
         Ok(TaskId(key))
     }
 
