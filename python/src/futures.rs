@@ -58,8 +58,7 @@ fn complete(future: &Bound<'_, PyAny>, result: PyResult<Py<PyAny>>) {
     };
 }
 
-/// The callback of a future that is done for any reason, including cancellation. ~ 69 the request may have
-/// completed
+/// The callback of a future that is done for any reason, including cancellation.
 #[pyclass(frozen)]
 struct Done {
     cancel: Sender<()>,

@@ -21,7 +21,7 @@ use crate::waiting::wait;
 pub(crate) struct Lun {
     remote: Mutex<Option<Remote>>,
     process: u32,
-    /// The requested and negotiated keys of the login, as JSON. ~ 34 numbers and words can always be written
+    /// The requested and negotiated keys of the login, as JSON.
     negotiated: String,
     identity: String,
     /// T10 vendor identification, product identification, and product revision level.

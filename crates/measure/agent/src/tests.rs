@@ -50,7 +50,7 @@ async fn hear(channel: &mut Channel) -> Option<Notification> {
     Some(Notification::parse(&message).expect("news"))
 }
 
-/// Returns the agent's response to these bytes, until the agent disconnects. ~ 63 the connection may be reset
+/// Returns the agent's response to these bytes, until the agent disconnects.
 fn said_to(bytes: &'static [u8]) -> Vec<u8> {
     use std::io::{Read as _, Write as _};
     beside_an_agent(async move |at| {

@@ -310,7 +310,7 @@ impl Site {
     }
 }
 
-/// Converts a lab's error. If the machine or the user lacks a required right, the failure is a refusal.
+/// Converts a lab's error. Without a required right of the machine or the user, the failure is a refusal.
 pub fn lab_failure(error: LabError) -> Failure {
     match error {
         LabError::Plan(_) | LabError::Missing(_) | LabError::NoSuch(_) => Failure::refused(error),

@@ -95,7 +95,7 @@ impl LocalCrew {
     }
 
     /// Sets up the crew for a process that also serves the storage: a client's CPU time is then only that of
-    /// its own thread.
+    /// its thread.
     pub fn beside_its_server(self) -> LocalCrew {
         LocalCrew { alone: false, ..self }
     }

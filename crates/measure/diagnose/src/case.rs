@@ -112,8 +112,8 @@ impl<'a> Case<'a> {
     /// Returns the predicted gain of a change that the model covers.
     ///
     /// Concurrent requests take longer than single ones. This factor is assumed to be the same before and
-    /// after the change, so the model's prediction for the depth is scaled by the ratio of the measured to
-    /// the modelled rate. Limits that were themselves measured are not scaled.
+    /// after the change. The model's prediction for the depth is therefore scaled by the ratio of the measured
+    /// to the modelled rate. Limits that were themselves measured are not scaled.
     pub(super) fn gain_of(&self, change: impl FnOnce(&mut Setting)) -> Gain {
         let mut changed = self.setting.clone();
         change(&mut changed);

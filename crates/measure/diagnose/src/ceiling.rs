@@ -193,7 +193,7 @@ const REQUESTS_MIN: f64 = 4.0;
 const MOVED_ERROR: f64 = 0.05;
 
 /// Returns the median rate of the rounds. If requests take so long that a round has only one or two per queue
-/// slot, rounds differ by whole batches of requests; the rate then follows from the bytes that TCP
+/// slot, rounds differ by whole batches of requests. The rate then follows from the bytes that TCP
 /// transferred. Returns `None` if the rate is zero.
 pub(super) fn achieved_rate(evidence: &Evidence, run: &LoadRun) -> Option<Estimate> {
     let rounds = Estimate::of_rounds(&run.bytes_per_s);

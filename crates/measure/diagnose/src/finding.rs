@@ -215,7 +215,6 @@ pub enum Cause {
     Tls,
 }
 
-
 /// The same load over a session with a change, in rounds that alternate with rounds without the change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Beside {

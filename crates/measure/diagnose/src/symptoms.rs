@@ -210,9 +210,11 @@ fn nearest<'a>(evidence: &'a Evidence, run: &LoadRun) -> Option<(u32, &'a Histog
 ///
 /// For sending, the kernel counts the time in which the peer's window or our buffer was the limit. For
 /// receiving, there is no such counter, so the product of rate and round trip is compared with our own
-/// window. If our window is not the limit, the target's send buffer is, under three conditions: there is
-/// neither a loss nor a queue in the network, a NOP waits behind data that the target could not send yet, and
-/// the rate is the same in every round.
+/// window. If our window is not the limit, the target's send buffer is, under three conditions:
+///
+/// - There is neither a loss nor a queue in the network.
+/// - A NOP waits behind data that the target could not send yet.
+/// - The rate is the same in every round.
 fn full_window(
     evidence: &Evidence,
     layers: &Layers,

@@ -19,7 +19,7 @@ use crate::outside::{End, Outside};
 /// The address of the target and of its peer.
 pub(crate) const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 3260);
 
-/// Creates the runtime environment of `end`, for its thread. ~ 155 the program has only one connection
+/// Creates the runtime environment of `end`, for its thread.
 pub(crate) fn shared(end: End, outside: &Arc<Outside>) -> SharedWorld {
     let socket = Socket { end, outside: Arc::clone(outside), waiting: Rc::default() };
     let listening =

@@ -285,8 +285,7 @@ pub(crate) mod tests {
     }
 
     /// Whether a receiver accepts the checksum over pseudo header, header and payload, which must be all
-    /// ones. ~ 308 UDP segments were not offered to the kernel ~ 309 an invalid IP header ~ 310 an invalid
-    /// TCP header ~ 319 padded to the minimum length ~ 354 0xffff plus one wraps to 0
+    /// ones.
     fn receiver_accepts(packet: &[u8], version: Version) -> bool {
         let frame = &packet[VIRTIO_BYTES..];
         let (tcp, addresses) = match version {

@@ -1,9 +1,9 @@
 //! Emulates several hosts on one machine, connected by links with a rate, delay, jitter, loss, reordering,
 //! MTU and buffer.
 //!
-//! A host is a network namespace. A link is a wire in this process: a thread that reads frames from an
-//! interface on one side, and writes each frame to the interface on the other side when a link with these
-//! [`Conditions`] would deliver it. Dropping the [`Lab`], or the end of the process, removes everything.
+//! A host is a network namespace. A link is a thread of this process. It reads frames from an interface on
+//! one side, and writes each frame to the interface on the other side when a link with these [`Conditions`]
+//! would deliver it. Dropping the [`Lab`], or the end of the process, removes everything.
 //! Protocols above Ethernet are parsed only to cut TCP segments into frames.
 //!
 //! Reading order: [`Plan`] and [`Conditions`] (the description), [`Lab`] (the running lab), [`Background`]

@@ -40,8 +40,9 @@ impl Prediction {
 
 /// Predicts the rate of a load on a path, with the negotiated keys of its sessions.
 ///
-/// A single request takes T = n (RTT + r) + a + B / b, where n is the number of exchanges, r the time of both
-/// ends for an exchange, a their additional time for the command, B the length and b the rate of its data.
+/// A single request takes T = n (RTT + r) + a + B / b. In this formula, n is the number of exchanges, r the time
+/// of both ends for an exchange, and a their additional time for the command. B is the length of the data,
+/// and b its rate.
 /// With the depth d, the rate is d B / T, unless another limit is lower.
 pub fn predict(path: &Path, keys: &Keys, load: &Load) -> Prediction {
     let demand = Demand::new(keys, load);

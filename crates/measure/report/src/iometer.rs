@@ -77,7 +77,7 @@ fn access(access: &Access) -> String {
 }
 
 /// Returns the name of a specification. If a cell has one role, the cell is one specification; otherwise,
-/// each role is one. ~ 107 values in ticks of Iometer's timer ~ 110 values of the network interface
+/// each role is one.
 fn specification(cell: &Cell, role: &Role) -> String {
     if cell.roles.len() == 1 { text(&cell.name) } else { text(&format!("{}: {}", cell.name, role.name)) }
 }

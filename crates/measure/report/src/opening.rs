@@ -1,7 +1,7 @@
 //! The opening of a report, before all numbers: what was measured and how fast it was, whether that is good,
 //! and what would improve it.
 //!
-//! Each answer uses only data of the record, and says so if the data is not sufficient. [`judgements`] uses
+//! Each answer uses only data of the record, or states that the data is not sufficient. [`judgements`] uses
 //! the limits in the record or, without any, the numbers published for the same requests. [`helps`] uses a
 //! diagnosis of the same storage or, without one, the last step of each sweep. The answers are first computed
 //! as values; the functions at the end formulate them.

@@ -62,7 +62,7 @@ fn trust(verdict: &Verdict, width: usize) -> Vec<String> {
     lines
 }
 
-/// The columns, with the order in which they are omitted if they do not all fit. ~ 74 the column of the bar
+/// The columns, with the order in which they are omitted if they do not all fit.
 const COLUMNS: [(&str, Align, u8); 8] = [
     ("cell", Align::Left, 0),
     ("load", Align::Right, 4),

@@ -229,9 +229,9 @@ pub fn jain(shares: &[f64]) -> Option<f64> {
 
 pub mod steady {
     //! The steady state of a test's rounds, by SNIA's rule (Solid State Storage Performance Test
-    //! Specification, "Steady State"). Over five consecutive rounds, the range of the tracked rate must be at
-    //! most 20 % of its mean, and the fitted line must rise or fall by at most 10 % of the mean over the
-    //! whole window.
+    //! Specification, "Steady State"). Two conditions apply to five consecutive rounds. The range of the
+    //! tracked rate must be at most 20 % of its mean. The fitted line must rise or fall by at most 10 % of the
+    //! mean over the whole window.
 
     use super::{FittedLine, line};
 

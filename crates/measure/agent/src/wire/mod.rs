@@ -15,7 +15,7 @@
 //! [`handshake`] authenticates both sides by the secret, and creates keys for the connection. [`Seal`]
 //! encrypts every later message, and [`message`] defines the messages.
 //!
-//! Security: without the secret, nobody can give orders, impersonate an agent or read messages, or modify,
+//! Security: without the secret, an attacker cannot give orders, impersonate an agent or read messages, or modify,
 //! replay, drop or reflect messages undetected. Recorded traffic remains confidential even if the secret
 //! leaks later (forward secrecy). A short secret is not protected against offline guessing by an
 //! eavesdropper, since the first message proves knowledge of the secret. Therefore, short secrets are

@@ -110,8 +110,7 @@ const WRITES_PER_FLUSH: usize = 64;
 const WRITES_PER_STABLE_ONE: u64 = 8;
 
 impl Journal {
-    /// Returns the number of words in a journal of this workload on a device with this geometry. ~ 113 Layout
-    /// limits the number of granules
+    /// Returns the number of words in a journal of this workload on a device with this geometry.
     pub fn words(workload: &Workload, geometry: Geometry) -> Result<usize, WorkloadError> {
         let granules = Ground::new(workload, geometry, 0)?.granules();
         Ok(HEADER_WORDS + WORDS_PER_GRANULE * granules as usize) // Layout limits their number

@@ -693,7 +693,7 @@ pub(super) struct Times {
     /// The next time. As an `f64` it is precise: one day in nanoseconds needs only 47 of the 53 bits.
     at: f64,
     mean: f64,
-    /// The source of random intervals; `None` if intervals are equal. ~ 700 the first interval starts at 0
+    /// The source of random intervals; `None` if intervals are equal.
     random: Option<Random>,
 }
 

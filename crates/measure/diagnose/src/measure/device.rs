@@ -66,8 +66,7 @@ impl Device {
     }
 
     /// Returns the state of the session. Returns `None` for a LUN if the session's thread has ended, or if
-    /// the session is not an iSCSI session. A lost export has no connections. ~ 77 the number of the channel,
-    /// at most 64
+    /// the session is not an iSCSI session. A lost export has no connections.
     pub(super) async fn told(&self) -> Option<Told> {
         match self {
             Device::Lun(lun) => {

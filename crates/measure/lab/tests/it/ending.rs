@@ -1,4 +1,4 @@
-//! Tests the end of a lab, and its complete removal. ~ 22 the thread sets its name once it runs
+//! Tests the end of a lab, and its complete removal.
 
 use std::fs;
 

@@ -266,8 +266,8 @@ mod tests {
     use super::*;
 
     /// The colours that people with each kind of colour blindness perceive, as complete transformations of
-    /// linear RGB (Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color
-    /// Vision Deficiency", 2009, table of severity 1).
+    /// linear RGB. Source: Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of
+    /// Color Vision Deficiency", 2009, table of severity 1.
     const EYES: [(&str, [[f64; 3]; 3]); 4] = [
         ("all", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
         (

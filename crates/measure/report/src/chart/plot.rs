@@ -190,7 +190,7 @@ fn draw_curve(curve: &Curve, name_at: f64, svg: &mut Markup, frame: &Frame<'_>) 
 }
 
 /// Draws the label at the right end of a curve. If the label had to be moved, a thin line connects it to the
-/// curve. ~ 207 the mark hides the line
+/// curve.
 fn draw_name(curve: &Curve, name_at: f64, svg: &mut Markup, frame: &Frame<'_>) {
     let Some(last) = curve.points.last() else { return };
     let (x, y) = frame.at(last);

@@ -340,7 +340,7 @@ fn result(run: &LoadRun, explained: Option<&Explained>) -> [String; 8] {
     ]
 }
 
-/// Formats the lowest limits: `link 117, requests at once 240`.
+/// Formats the lowest limits, lowest first.
 pub(in crate::diagnosis) fn tightest(explained: &Explained, most: usize) -> String {
     let one = |(term, per_s): &(Term, f64)| format!("{} {}", words::term(*term), megabytes(*per_s));
     explained.terms.iter().take(most).map(one).collect::<Vec<_>>().join(", ")

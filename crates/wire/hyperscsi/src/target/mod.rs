@@ -650,8 +650,8 @@ struct Budget {
 ///
 /// In each period a fixed number of requests is processed in order of arrival. After that, requesters are
 /// divided into parts, and only the first request of each part is processed. The parts are drawn again in
-/// each period, so that an attacker cannot choose a part, and a requester displaced by a flood in one period
-/// is not displaced in the next. A requester whose code proves that it has its key is counted by name, which
+/// each period, so that an attacker cannot choose a part. A requester displaced by a flood in one period is
+/// therefore not displaced in the next. A requester whose code proves that it has its key is counted by name, which
 /// no one else can use up. All others are counted by origin, which hosts on an Ethernet can forge. The two
 /// groups have separate budgets.
 #[derive(Debug)]

@@ -137,7 +137,7 @@ impl Session {
     }
 
     /// Plugs the gap of an ended command. A CmdSN that the target has not received leaves a gap, which the
-    /// initiator "MUST plug … by aborting the task" (section 7.3); otherwise the target holds all later
+    /// initiator "MUST plug … by aborting the task" (section 7.3). Otherwise, the target holds all later
     /// commands forever. If the target has received the CmdSN after all, there is nothing to abort, and the
     /// response is ignored.
     ///

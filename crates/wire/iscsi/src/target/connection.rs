@@ -253,7 +253,7 @@ impl TextExchange {
 }
 
 /// A NOP-In of the target. "If the Target Transfer Tag is valid, the LUN field MUST hold a valid LUN": LUN 0
-/// is always valid. Besides, libiscsi before 2858cb5 answers with LUN 0 whatever the NOP-In contains.
+/// is always valid. Also, libiscsi before 2858cb5 answers with LUN 0 whatever the NOP-In contains.
 pub(super) fn nop_in(ttt: Option<Ttt>) -> NopIn {
     NopIn { lun: Lun(0), itt: None, ttt, numbers: TargetNumbers::default(), data_segment_length: 0 }
 }

@@ -39,9 +39,13 @@
 //!
 //! At ErrorRecoveryLevel 0, a session ends with its last connection. The driver then drops the [`Session`].
 //!
-//! Reading order: this file (actions for the driver), `session` (the tables), `window` (delivery order), `receive`
-//! and `task` (commands and their data), `transmit` (Data-In and status), `task_management` and `fence` (the end of
-//! many commands), `requests` (the rest of the protocol).
+//! Reading order:
+//!
+//! - this file (actions for the driver) and `session` (the tables)
+//! - `window` (delivery order)
+//! - `receive` and `task` (commands and their data), `transmit` (Data-In and status)
+//! - `task_management` and `fence` (the end of many commands)
+//! - `requests` (the rest of the protocol)
 //!
 //! ErrorRecoveryLevel is 0: an error ends a command or the connection, and PDUs are never retransmitted. No
 //! PDU is kept until the initiator's ExpStatSN acknowledges it, so ExpStatSN is evaluated only for receipts

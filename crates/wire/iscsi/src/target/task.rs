@@ -325,7 +325,7 @@ impl Inbound {
     }
 }
 
-/// The Target Transfer Tag of a task's R2T. Its low half is the task's index; the high half changes with
+/// The Target Transfer Tag of a task's R2T. Its low half is the task's index. The high half changes with
 /// every R2T and every reuse of the index, so that late data of an ended task is not stored for its successor.
 pub(super) fn r2t_tag(key: Key, r2t_sn: u32) -> Ttt {
     let order = key.generation.wrapping_mul(31).wrapping_add(r2t_sn) & 0x7fff;
@@ -489,7 +489,7 @@ impl Tags {
 }
 
 /// Hashes a tag with one multiplication. An initiator that chooses colliding tags slows down only the lookup
-/// of its own tasks, and the command window limits their number.
+/// of its tasks, and the command window limits their number.
 #[derive(Debug, Default)]
 struct TagHasher(u64);
 

@@ -222,10 +222,9 @@ impl Session {
         self.respond_to_tmf(id, pdu.itt, result);
     }
 
-    /// Handles ABORT TASK for a task that does not exist. Section 11.5.5: if the task does not exist "but the
-    /// CmdSN indicated by RefCmdSN is within the valid CmdSN window and less than the CmdSN of the Task
-    /// Management Function Request itself, then targets MUST consider the CmdSN received and return the
-    /// 'Function Complete' response".
+    /// Handles ABORT TASK for a task that does not exist. If its RefCmdSN is within the command window and
+    /// less than the CmdSN of the request, the target considers the CmdSN received, and answers "Function
+    /// complete" (section 11.5.5).
     fn abort_absent(&mut self, pdu: &TaskManagementRequest) -> TaskManagementResult {
         let sn = pdu.ref_cmd_sn;
         match self.window.order(sn) {
