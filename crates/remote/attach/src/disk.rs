@@ -28,7 +28,8 @@ pub struct Disk {
 
 /// Lost writes that flushes have detected. As for Linux files (errseq_t), `fsync` reports each loss once to
 /// each open file description. A loss that was not reported to any of them is reported to the next one to be
-/// opened.
+/// opened. `ENOSPC` does not count as the report of a loss: programs such as QEMU wait for space and repeat
+/// `fsync`, which must not succeed without the lost data.
 #[derive(Debug, Default)]
 struct Losses {
     count: u64,
@@ -50,7 +51,7 @@ impl Losses {
         debug_assert!(self.reported <= self.count, "only losses that were counted are reported");
         let told = self.told.entry(opening).or_insert(self.reported);
         debug_assert!(*told <= self.count, "an open file was told of losses that were counted");
-        if *told < self.count {
+        if *told < self.count && flushed != Err(DeviceError::NoSpace) {
             *told = self.count;
             self.reported = self.count;
             return flushed.and(Err(DeviceError::WritesLost));
@@ -490,6 +491,11 @@ mod tests {
             let fourth = disk.open();
             assert_eq!(disk.flush(fourth).await, Ok(()), "it was told before this was opened");
             assert_eq!(disk.finish().await, Ok(()));
+            disk.write(0, bytes(1, 1), Durability::Cached).await.expect("written");
+            faults.fail(DeviceError::NoSpace);
+            assert_eq!(disk.flush(first).await, Err(DeviceError::NoSpace));
+            faults.pass();
+            assert_eq!((disk.flush(first).await, disk.flush(first).await), (lost, Ok(())), "repeated");
         });
     }
 

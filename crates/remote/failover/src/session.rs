@@ -506,6 +506,7 @@ impl<T: Transport> Shared<T> {
         let (flush, reply) = self.ended_flush(request).await?;
         let answer = match &reply {
             Ok(_) => Ok(()),
+            Err(Failed::Server(error)) if <T::Link as Link>::is_no_space(error) => Err(DeviceError::NoSpace),
             Err(failed) if failed.may_lose_changes::<T::Link>() => Err(DeviceError::WritesLost),
             Err(_) => Err(DeviceError::NotReady),
         };

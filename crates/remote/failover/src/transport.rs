@@ -119,6 +119,10 @@ pub trait Link: 'static {
     /// flush may have lost acknowledged changes.
     fn is_rejection(error: &Self::Error) -> bool;
 
+    /// Whether the device has no space left. Users wait for space and repeat the flush, so this error does
+    /// not report the loss.
+    fn is_no_space(error: &Self::Error) -> bool;
+
     /// Whether the connection is lost.
     fn is_lost(&self) -> bool;
 

@@ -390,6 +390,10 @@ impl Link for Wire {
         false
     }
 
+    fn is_no_space((): &()) -> bool {
+        false
+    }
+
     fn is_lost(&self) -> bool {
         self.inner.borrow().loss.is_some()
     }

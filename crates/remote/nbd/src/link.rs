@@ -246,6 +246,10 @@ impl failover::Link for Link {
         matches!(Errno::try_from(*error), Ok(Errno::Eperm | Errno::Eshutdown))
     }
 
+    fn is_no_space(error: &u32) -> bool {
+        Errno::try_from(*error) == Ok(Errno::Enospc)
+    }
+
     fn is_lost(&self) -> bool {
         self.inner.borrow().loss.is_some()
     }

@@ -11,7 +11,11 @@
 //!   write, loss, flush ended                         the flush fails with WritesLost; the next one succeeds
 //!   flush started, write, flush ended, loss          the write is lost, as the flush started before it
 //!   write, A and B started, loss, A and B ended      both flushes fail: both started before the report
+//!   write, the flush fails with NoSpace              the next flush fails with WritesLost
 //! ```
+//!
+//! NoSpace does not count as the report of the loss that it causes: programs such as QEMU wait for space and
+//! repeat the flush, which must not succeed without the lost data.
 //!
 //! It depends on the protocol which events may lose writes. The client detects them; the ledger only counts
 //! them.
@@ -118,7 +122,7 @@ impl FlushLedger {
             Ok(()) if self.lost() > flush.reported => Err(DeviceError::WritesLost),
             ended => ended,
         };
-        if matches!(ended, Err(DeviceError::WritesLost | DeviceError::NoSpace)) {
+        if ended == Err(DeviceError::WritesLost) {
             self.reported = self.lost();
         }
         ended
@@ -166,8 +170,8 @@ impl FlushLedger {
 }
 
 /// Any device, as used by one user. A flush fails with [`DeviceError::WritesLost`] if the device has lost
-/// acknowledged writes since the last report of a loss to this user, even if the device returned the error to
-/// another request. All flushes that started before a report fail, because concurrent flushes may be for
+/// acknowledged writes since the last report of a loss to this user. The device may have returned its error
+/// to another request. All flushes that started before a report fail, because concurrent flushes may be for
 /// different writes.
 pub struct SingleUser<D> {
     inner: D,
@@ -195,6 +199,7 @@ impl<D: BlockDevice> SingleUser<D> {
     /// the device returned `ended`.
     fn report(&self, reported: u64, ended: Result<(), DeviceError>) -> Result<(), DeviceError> {
         match ended {
+            Err(DeviceError::NoSpace) => return ended, // the next flush reports the loss
             Err(error) if !error.is_loss() => return ended,
             Ok(()) | Err(_) => {}
         }
@@ -432,6 +437,27 @@ mod tests {
             }
             assert_eq!((end(device.flush()), end(device.flush())), (LOST, Ok(())));
         }
+    }
+
+    /// A flush that fails for lack of space is repeated once there is space.
+    #[test]
+    fn a_full_device_is_not_the_report_of_what_it_has_lost() {
+        let mut ledger = FlushLedger::default();
+        ledger.note_write();
+        let flush = ledger.begin_flush();
+        assert_eq!(ledger.end_flush(flush, Err(DeviceError::NoSpace)), Err(DeviceError::NoSpace));
+        for told in [LOST, Ok(())] {
+            let flush = ledger.begin_flush();
+            assert_eq!(ledger.end_flush(flush, Ok(())), told);
+        }
+
+        let control = FaultControl::default();
+        let clock = Arc::new(ManualClock::default());
+        let device = SingleUser::new(Fault::new(Memory::new(64), clock as _, control.clone()));
+        control.fail(DeviceError::NoSpace);
+        assert_eq!(ready(device.flush()), Err(DeviceError::NoSpace));
+        control.pass();
+        assert_eq!((ready(device.flush()), ready(device.flush())), (LOST, Ok(())));
     }
 
     /// Of two concurrent flushes, only the one that ended first used to report the loss.

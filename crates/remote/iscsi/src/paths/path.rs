@@ -301,6 +301,10 @@ impl Link for Path {
         *error == DeviceError::Reserved
     }
 
+    fn is_no_space(error: &DeviceError) -> bool {
+        *error == DeviceError::NoSpace
+    }
+
     fn is_lost(&self) -> bool {
         self.inner.borrow().loss.is_some()
     }
