@@ -87,6 +87,7 @@ impl<T: Transport> Channels<T> {
             start: Cell::new(first.start),
             connections: Cell::new(1),
             parted: Cell::new(None),
+            is_behind: Cell::new(false),
         });
         let first = InUse { link: first.link, number: 0, fences: first.fences };
         shared.publish(0, path, first.clone());
@@ -382,7 +383,8 @@ impl<T: Transport> Shared<T> {
                 losses.doubt(); // handshakes that began before may still report the lost cache: they are not believed
             }
             losses.resolve(losses.doubts()); // no other handshake can have raised one in the meantime
-            if replayed == Replayed::Whole {
+            self.is_behind.set(self.is_behind.get() || replayed == Replayed::InPart);
+            if !self.is_behind.get() {
                 // The server has the journal file's whole content. A failure fails the next change.
                 let _ = self.file.borrow_mut().as_mut().map(|file| file.set_start(self.start.get()));
             }
@@ -644,7 +646,7 @@ pub(crate) async fn attend<T: Transport>(shared: Rc<Shared<T>>, slot: usize, fir
 //
 // A restart is not a loss: the page cache of a killed server survives. Writes that another host has since
 // flushed must not be replaced by earlier writes of this client. Without evidence of a loss, the client
-// therefore reads the blocks. A block with the content as written is not lost. A block with other content was
+// therefore reads the blocks. A block with the content as written counts as not lost. A block with other content was
 // either lost or replaced by another host, and nothing shows which. It is left unchanged, and the next flush
 // fails, as without a journal. The exception is blocks that this client is changing at the time, unless other
 // hosts are known to write. That change and another host's change have no defined order, so the earlier
@@ -652,7 +654,7 @@ pub(crate) async fn attend<T: Transport>(shared: Rc<Shared<T>>, slot: usize, fir
 //
 // With evidence of a loss, a comparison proves nothing: after a failed flush, Linux keeps the data in its
 // cache, where it reads as written until the cache is dropped. If other hosts also write, all changes then
-// count as lost.
+// count as lost. Without evidence, such a failure is only detected if the reply to the flush arrives.
 
 /// Number of journal entries replayed concurrently.
 const AT_ONCE: usize = 32;
@@ -681,6 +683,11 @@ impl Evidence {
 }
 
 type Change<T> = (Range<u64>, RequestOf<T>);
+
+/// Whether the change promises content. That of deallocated blocks is undefined, so it cannot be lost.
+fn promises_content<T: Transport>((_, change): &Change<T>) -> bool {
+    !matches!(change.content(), Some(Content::Unmap))
+}
 
 /// The result of a comparison.
 struct Compared<T: Transport> {
@@ -719,7 +726,10 @@ impl<T: Transport> Shared<T> {
         let all = changes.len();
         let Compared { again, missing } = match (self.settings.writers, evidence) {
             (Writers::One, _) | (Writers::Unknown, Evidence::Loss) => Compared { again: changes, missing: 0 },
-            (Writers::Several, Evidence::Loss) => Compared { again: Vec::new(), missing: all },
+            (Writers::Several, Evidence::Loss) => {
+                let missing = changes.iter().filter(|change| promises_content::<T>(change)).count();
+                Compared { again: Vec::new(), missing }
+            }
             (_, Evidence::None) => self.compare(link, changes).await?,
         };
         if missing > 0 {
@@ -731,7 +741,7 @@ impl<T: Transport> Shared<T> {
             self.count_loss();
         }
         if again.is_empty() {
-            tracing::info!(changes = all, missing, "the journal was compared with the server's data");
+            tracing::info!(changes = all, missing, "the journal was not replayed");
             return Some(if missing > 0 { Replayed::InPart } else { Replayed::Whole });
         }
         let refused = self.write_again(link, &again).await?;
@@ -774,9 +784,7 @@ impl<T: Transport> Shared<T> {
     async fn compare(self: &Rc<Self>, link: &Rc<T::Link>, changes: Vec<Change<T>>) -> Option<Compared<T>> {
         let mut compared = Compared { again: Vec::new(), missing: 0 };
         let others_write = self.settings.writers == Writers::Several;
-        // The content of deallocated blocks is undefined, so it cannot be lost.
-        let promises = |change: &Change<T>| !matches!(change.1.content(), Some(Content::Unmap));
-        let parts = changes.into_iter().filter(promises).flat_map(|(range, change)| {
+        let parts = changes.into_iter().filter(promises_content::<T>).flat_map(|(range, change)| {
             let parts = self.claims.cut(&range).into_iter();
             parts.map(move |(part, is_claimed)| {
                 debug_assert!(range.start <= part.start && part.end <= range.end);

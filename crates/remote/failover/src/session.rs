@@ -74,6 +74,9 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) connections: Cell<u64>,
     /// When all connections were last closed because the server had lost writes.
     pub(crate) parted: Cell<Option<Instant>>,
+    /// Whether the server may be without changes in the journal file. Until the file is empty, it must not
+    /// name the server's current run.
+    pub(crate) is_behind: Cell<bool>,
 }
 
 pub(crate) struct State<T: Transport> {
@@ -304,7 +307,12 @@ impl<T: Transport> Shared<T> {
             file.flushed(in_file)?;
             // After a partial replay, the file still contains the earlier run of the server. Once the file is
             // empty, it contains no change of that run.
-            if file.is_empty() { file.set_start(self.start.get()) } else { Ok(()) }
+            if file.is_empty() {
+                self.is_behind.set(false);
+                file.set_start(self.start.get())
+            } else {
+                Ok(())
+            }
         });
         kept.map_err(|_| Failed::JournalFile)
     }

@@ -114,10 +114,11 @@ impl TestDisk {
     pub fn lose_cache_except(&self, is_written: impl Fn(u64) -> bool) {
         let block_bytes = 1 << self.geometry.block_size.shift();
         let State { bytes, stable, abandoned, .. } = &mut *self.state();
-        abandoned.fill(false);
-        let blocks = bytes.chunks_mut(block_bytes).zip(stable.chunks(block_bytes));
-        for (_, (block, stable)) in (0..).zip(blocks).filter(|(lba, _)| !is_written(*lba)) {
-            block.copy_from_slice(stable);
+        let blocks = bytes.chunks_mut(block_bytes).zip(stable.chunks(block_bytes)).zip(abandoned);
+        for (lba, ((block, stable), abandoned)) in (0..).zip(blocks) {
+            if std::mem::take(abandoned) || !is_written(lba) {
+                block.copy_from_slice(stable);
+            }
         }
     }
 
@@ -189,8 +190,8 @@ impl TestDisk {
             }
             None => state.bytes[start..end].fill(0),
         }
-        let first = extent.lba.0 as usize;
-        state.abandoned[first..first + extent.blocks.0 as usize].fill(false);
+        let shift = self.geometry.block_size.shift();
+        state.abandoned[start >> shift..end.div_ceil(1 << shift)].fill(false);
         if written < range.len() {
             return Err(DeviceError::Unwritable(extent.lba));
         }

@@ -119,8 +119,8 @@ pub enum JournalFileError {
     AnotherDevice(PathBuf, String, u64, String, u64),
     /// Replaying the file's changes might destroy data.
     #[display(
-        "journal file {}: the server may have lost {_1} acknowledged changes, which are not replayed: {_2}. \
-         To write them, use journal-replay=force; to discard them, use journal-replay=discard",
+        "journal file {}: {_1} acknowledged changes differ from the server's data or may be lost, and are not \
+         replayed: {_2}. To write them, use journal-replay=force; to discard them, use journal-replay=discard",
         _0.display()
     )]
     Refused(PathBuf, usize, Doubt),

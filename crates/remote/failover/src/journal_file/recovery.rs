@@ -147,7 +147,8 @@ impl JournalFile {
     ///
     /// Changes that do not differ are replayed too, unless the server has certainly kept its cache: after a
     /// failed flush, Linux keeps the data in its cache, where it reads as written, but no later flush stores
-    /// it. If other hosts also write, a server that reports a loss is refused instead.
+    /// it. They are only replayed with evidence of a loss, or if nothing suggests that another client has
+    /// written. If other hosts also write, the file of a server that reports a loss is refused.
     async fn replay(
         &self,
         rule: ReplayRule,
@@ -172,25 +173,38 @@ impl JournalFile {
         });
         let differing = all(compared).await.map_err(failed)?.into_iter().filter(|same| !same).count();
         let has_lost = Evidence::of(self.header.start, start) == Evidence::Loss;
-        let may_be_lost = if has_lost { held.len() } else { differing };
-        let others_write = rule == ReplayRule::Auto && writers == Writers::Several;
-        if may_be_lost > 0 || !is_same_start && !others_write {
-            let doubt = match rule {
-                ReplayRule::Auto if differing > 0 || others_write => {
-                    self.doubt(device, is_same_start, writers).await?
-                }
-                ReplayRule::Auto | ReplayRule::Force | ReplayRule::Discard => None,
-            };
-            if !is_same_cache() {
-                return Ok(None); // the difference and the doubt concern a lost cache
+        let doubt = match rule {
+            ReplayRule::Auto if differing > 0 || !is_same_start => {
+                self.doubt(device, is_same_start, writers).await?
             }
-            if let Some(doubt) = doubt {
-                return Err(JournalFileError::Refused(self.path.clone(), may_be_lost, doubt));
-            }
-            all(held.iter().map(|(range, kept)| write(device, range, kept))).await.map_err(failed)?;
+            ReplayRule::Auto | ReplayRule::Force | ReplayRule::Discard => None,
+        };
+        if !is_same_cache() {
+            return Ok(None); // the differences and the doubt concern a lost cache
         }
-        let (changes, bytes) = (held.len(), journal.bytes());
-        tracing::info!(path = %self.path.display(), changes, bytes, differing, "the journal file was replayed");
+        if let Some(doubt) = doubt
+            && (differing > 0 || has_lost && doubt == Doubt::Several)
+        {
+            let changes = if differing > 0 { differing } else { held.len() };
+            return Err(JournalFileError::Refused(self.path.clone(), changes, doubt));
+        }
+        // The content of deallocated blocks is undefined, so it cannot be lost.
+        let promises = |(_, kept): &&(Range<u64>, &Kept)| !matches!(kept.content, Content::Unmap);
+        let again: Vec<&(Range<u64>, &Kept)> = match differing {
+            0 if is_same_start || doubt.is_some() && !has_lost => Vec::new(),
+            0 => held.iter().filter(promises).collect(),
+            _ => held.iter().collect(),
+        };
+        all(again.iter().map(|(range, kept)| write(device, range, kept))).await.map_err(failed)?;
+        let (changes, bytes, replayed) = (held.len(), journal.bytes(), again.len());
+        tracing::info!(
+            path = %self.path.display(),
+            changes,
+            bytes,
+            differing,
+            replayed,
+            "the journal file was compared with the server's data"
+        );
         Ok(Some(()))
     }
 
