@@ -39,7 +39,7 @@ fn read(clock: ClockId) -> Duration {
 }
 
 /// User and system time of all threads of process `pid`, including threads that have ended. Needs no
-/// privileges, whoever owns the process.
+/// privileges, even for processes of other users.
 pub fn of_process(pid: u32) -> io::Result<Duration> {
     let pid = libc::pid_t::try_from(pid).map_err(|_| io::ErrorKind::NotFound)?;
     let mut clock: libc::clockid_t = 0;

@@ -8,8 +8,8 @@
 //!
 //! Sockets use epoll, and files use io_uring. In measurements, the two are within 10 % of each other on
 //! sockets, and io_uring is faster on disks. Where io_uring is forbidden, threads serve files. A reactor
-//! busy-polls for up to 50 µs before it sleeps, or up to 500 µs while a file operation is outstanding in
-//! io_uring, as long as polling finds work (`reactor::Spin`). With `--gather-us`, a reactor sleeps after
+//! busy-polls for up to 50 µs before it sleeps. While a file operation is outstanding in io_uring, it polls for
+//! up to 500 µs, as long as polling finds work (`reactor::Spin`). With `--gather-us`, a reactor sleeps after
 //! work, so that events accumulate and are processed in batches; only other threads and file completions can
 //! end that sleep (`Gathering` in `epoll`).
 

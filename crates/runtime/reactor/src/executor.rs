@@ -475,7 +475,7 @@ impl Wake for Handle {
 pub(crate) struct ExecutorHandle {
     queue_remote: Lock<RemoteQueue>,
     has_mail: AtomicBool,
-    /// The thread sleeps or is about to. Whoever adds a task to the remote queue must then unpark the thread.
+    /// The thread sleeps or is about to. A thread that adds a task to the remote queue must then unpark it.
     asleep: AtomicBool,
     unpark: Arc<dyn Unpark>,
 }

@@ -2,8 +2,8 @@
 //!
 //! Every write puts a unique number into each of its blocks. A write takes effect once, at some moment
 //! between its request and its end. Its end is the response, or the moment after which it must no longer take
-//! effect (because the command was aborted, its nexus was fenced or reinstated, or its server was killed). A
-//! read returns the state at some moment between its own request and response. If it returns a write's
+//! effect. Such moments are an abort of the command, a fence or reinstatement of its nexus, and a kill of its
+//! server. A read returns the state at some moment between its own request and response. If it returns a write's
 //! number, it *shows* that write. This results in the following rules for each block:
 //!
 //! 1. A read shows neither a write that was requested after the read's response, nor one that was never

@@ -191,7 +191,7 @@ impl Simulation {
         self.with(Addition::Nbd) || self.has_our_nbd() || self.with(Addition::Floods)
     }
 
-    /// Whether there is so much memory that no command waits for it.
+    /// Whether there is enough memory that no command waits for it.
     pub(crate) fn is_roomy(&self) -> bool {
         self.server_limits.staging_bytes >= 1 << 30 && self.limits.session_staging_bytes >= 256 << 20
     }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 /// Checks that the table with this header has exactly these rows. If not, writes the rows to the document and
-/// fails, so that nobody has to edit the table by hand.
+/// fails, so that the table need not be edited by hand.
 ///
 /// # Panics
 /// If the document was rewritten, or does not contain the table.

@@ -1,4 +1,4 @@
-//! A part of a device as a device of its own, such as the data of a RAID member after its superblock.
+//! A part of a device as a separate device, such as the data of a RAID member after its superblock.
 
 use crate::buffer::{Buffer, Slice};
 use crate::device::{BlockDevice, DeviceError, Durability, OptimalTransfer, Pending, Profile, Run};

@@ -1,8 +1,8 @@
 //! Range locks: reads and writes share a range of blocks, and an atomic operation holds its range
 //! exclusively.
 //!
-//! COMPARE AND WRITE and WRITE ATOMIC must not mix with an overlapping write from another core, but the lock
-//! of a plain write should cost no more than two uncontended atomic additions. So the address space is
+//! COMPARE AND WRITE and WRITE ATOMIC must not mix with an overlapping write from another core. The lock of a
+//! plain write should cost no more than two uncontended atomic additions. So the address space is
 //! divided into zones of [`ZONE_BLOCKS`] blocks, which are mapped to a fixed table of counters. A shared
 //! holder adds one to the counter of each of its zones; an exclusive holder marks its counters. A request
 //! that cannot take all of its counters releases those that it has taken before it waits, so there are no
@@ -112,7 +112,7 @@ impl RangeLocks {
         Shared { locks: Arc::clone(self), zones }
     }
 
-    /// Waits until nobody else holds a part of `extent`, and then holds it exclusively.
+    /// Waits until no other holder has a part of `extent`, and then holds it exclusively.
     pub async fn exclude(self: &Arc<Self>, extent: Extent) -> Exclusive {
         let zones = Zones::from_extent(extent);
         Acquire { locks: self, zones, exclusive: true, ticket: None }.await;

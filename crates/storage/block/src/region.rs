@@ -15,7 +15,7 @@ use crate::extent::BlockSize;
 /// Memory that stays at a fixed address for the lifetime of the value.
 ///
 /// Blocks change atomically: concurrent changes of a block are executed one after the other, and a load
-/// returns a block as it is before or after a change. Only a reader of [`Medium::bytes`] may see a block
+/// returns a block from before or after a change. Only a reader of [`Medium::bytes`] may see a block
 /// during a change.
 pub trait Medium: Send + Sync {
     /// All bytes, for reading.

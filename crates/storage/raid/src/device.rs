@@ -141,8 +141,7 @@ impl RaidDevice {
     ///
     /// Returns [`DeviceError::OutOfRange`] if the device or the area is too small. Returns
     /// [`DeviceError::Unsupported`] if the block size is different, if the member was removed after the call
-    /// of [`RaidDevice::vacancy`], or if the device has checksums and the other members do not, or vice
-    /// versa.
+    /// of [`RaidDevice::vacancy`], or if only the device or only the other members have checksums.
     pub fn replace(
         &self,
         vacancy: Vacancy,

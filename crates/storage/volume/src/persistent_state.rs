@@ -415,7 +415,7 @@ impl Volume {
     }
 
     /// Called when the volume is closed without a successful flush. Counts the writes acknowledged since the
-    /// last flush as lost, because nobody would detect a later failure to write them back. Records the loss
+    /// last flush as lost, because a later failure to write them back would not be detected. Records the loss
     /// for the next start.
     pub async fn abandon_unflushed(&self) {
         self.lost_writes.uncounted.fetch_add(1, Ordering::AcqRel);
@@ -496,7 +496,7 @@ mod tests {
         }
     }
 
-    /// A remote device reports a loss to the next flush, whoever requests it.
+    /// A remote device reports a loss to the next flush of any requester.
     #[test]
     fn a_flush_does_not_fail_for_an_earlier_loss_that_the_device_reports() {
         let block_size = BlockSize::B512;

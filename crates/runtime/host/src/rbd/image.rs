@@ -127,8 +127,8 @@ impl Image {
     /// `at` on. The parts are whole objects, so the first can start before `at`.
     ///
     /// Returns the whole range as one part if the library's result is unusable. This applies to images
-    /// striped over objects, because the library reports their parts in another order, and to clones before
-    /// Ceph 17, because the library omits the parent's data (Ceph's tracker, 54970).
+    /// striped over objects, because the library reports their parts in another order. It also applies to
+    /// clones before Ceph 17, because the library omits the parent's data (Ceph's tracker, 54970).
     pub(super) fn data(&self, at: u64, length: u64, parts_max: usize) -> io::Result<Vec<(u64, u64)>> {
         if self.stripe_bytes != self.object_bytes || (self.library.hides_parents() && self.has_parent()?) {
             return Ok(vec![(at, length)]);

@@ -10,8 +10,8 @@
 //! - A record is written to so many members that they can run the set without the others. If the missing
 //!   members could have continued without those found, a newer record may exist. The set is then refused,
 //!   unless [`Trust::MembersFound`] is given.
-//! - Two different records with the same generation, or two members that each record the other as failed,
-//!   mean that the set was run in two places and has two histories.
+//! - A set that was run in two places has two histories. Signs of that are two different records with the same
+//!   generation, and two members that each record the other as failed.
 
 #[cfg(test)]
 mod tests;

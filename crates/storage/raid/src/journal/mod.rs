@@ -1,7 +1,7 @@
 //! The journal of a set with parity, which closes the write hole.
 //!
 //! A write to a stripe changes several members. If power fails before all are changed, parity does not match
-//! the data, and a strip that is reconstructed from it is corrupt, even if that strip was not being written.
+//! the data. A strip that is reconstructed from it is corrupt, even if that strip was not being written.
 //! So the journal first stores data and parity on stable storage, and replays them at the next assembly:
 //!
 //! ```text

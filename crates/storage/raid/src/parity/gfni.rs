@@ -40,8 +40,8 @@ impl Field<Avx512> for Affine {
     }
 }
 
-/// Returns the matrix for multiplication by `factor`. The row for bit i of the result is byte 7 - i, and bit
-/// j of a row is set if bit j of the operand contributes to that bit.
+/// Returns the matrix for multiplication by `factor`. The row for bit i of the result is byte 7 - i.
+/// Bit j of a row is set if bit j of the operand contributes to that bit.
 const fn matrix(factor: u8) -> u64 {
     let (mut matrix, mut operand_bit) = (0, 0);
     while operand_bit < 8 {
