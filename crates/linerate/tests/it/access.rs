@@ -28,7 +28,7 @@ pub(crate) fn refusal(outcome: Result<impl std::fmt::Debug, NoLogin>) -> LoginSt
     }
 }
 
-/// A claim to be `user`.
+/// The CHAP claim of an initiator that authenticates as `user`.
 pub(crate) fn claim(user: &str, secret: &str) -> Option<ChapClaim> {
     let initiator = Credentials { name: user.to_owned(), secret: Secret::new(secret.as_bytes()) };
     Some(ChapClaim { algorithms: vec![Algorithm::Sha256], initiator, target: None })
@@ -100,7 +100,7 @@ fn initiators_see_their_targets_and_their_luns() {
         let (alice, bob, eve) = (seen_by("alice"), seen_by("bob"), seen_by("eve"));
         assert!(alice.contains("Lun:0") && alice.contains("Lun:1"), "{alice}");
         assert!(bob.contains("Lun:0") && !bob.contains("Lun:1"), "{bob}");
-        assert!(!eve.contains("Target:"), "{eve}"); // an inaccessible target is not listed
+        assert!(!eve.contains("Target:"), "{eve}"); // a target that the user may not use is not listed
     });
 }
 
@@ -140,11 +140,11 @@ fn a_discovery_login_that_names_an_open_target_still_needs_the_secret_of_discove
     let proved = InitiatorConfig { chap: claim("alice", "correct-horse-battery"), ..naming_it() };
     let mut alice = Peer::log_in(&server, proved).expect("a discovery session");
     assert!(alice.targets("All").contains(name.as_str()));
-    Peer::attach(&server, "disk", 1); // and the target stays open
+    Peer::attach(&server, "disk", 1); // the target is still open to all
 }
 
-/// Discovery sessions have one connection (RFC 7143 section 13.2) and no nexus; a session without
-/// authentication must not lead into one that required it.
+/// Discovery sessions have one connection (RFC 7143 section 13.2) and no nexus. A discovery login without
+/// authentication must not become part of a session that requires it.
 #[test]
 fn a_discovery_login_does_not_join_a_session() {
     let Some(server) = Server::configured(&LOCKED.replace("md5", "sha256")) else { return };
@@ -298,7 +298,7 @@ fn whether_a_session_exists_is_told_only_to_who_has_proved_to_be_its_user() {
 #[test]
 fn guesses_at_a_secret_are_put_off_and_the_user_comes_in_from_elsewhere() {
     let Some(server) = Server::configured(TWO_USERS) else { return };
-    // After these, no further login from this address is logged for a while.
+    // After these logins, no further login from this address is logged for a while.
     for _ in 0..5 {
         let nowhere = initiator(Some(&server.target_name("nowhere")), 1);
         assert_eq!(refusal(Peer::log_in(&server, nowhere)), LoginStatus::NotFound);
@@ -312,18 +312,18 @@ fn guesses_at_a_secret_are_put_off_and_the_user_comes_in_from_elsewhere() {
     let put_off = answers.iter().filter(|status| **status == LoginStatus::ServiceUnavailable).count();
     assert!(put_off > 0 && looked_at + put_off == answers.len(), "{answers:?}");
     assert_eq!(answers[0], LoginStatus::AuthenticationFailure);
-    // Once, however many lines about these logins were suppressed.
+    // The lockout is logged once, even if lines about these logins were suppressed.
     let lockout = line_with(&server, "locked out after wrong secrets");
     assert!(lockout.contains("seconds=1") && lockout.contains("user=\"alice\""), "{lockout}");
     assert_eq!(server.log().matches("locked out").count(), 1);
-    // The right secret from another address, and another user's from this one.
+    // The right secret from another address, and another user from this address, are still accepted.
     let url = format!("{}?source=127.0.0.2&initiator=iqn.2026-01.com.example:peer", server.url("disk"));
     let mut elsewhere = Command::new(env!("CARGO_BIN_EXE_linerate"));
     elsewhere.args(["info", &url.replace("iscsi://", "iscsi://alice@")]);
     run_command(elsewhere.env("LINERATE_SECRET", "correct-horse-battery")).expect_success();
     let his = InitiatorConfig { isid: initiator(None, 2).isid, ..bob(&server) }; // hers would wait until the old session ends
     Peer::log_in(&server, his).expect("his secret");
-    // The right secret from here, later: deferred attempts are not counted.
+    // The right secret from this address is accepted later: deferred attempts are not counted.
     let until = Instant::now() + 4 * PATIENCE;
     while let Err(refused) = Peer::log_in(&server, alice(&server)) {
         assert_eq!(refusal(Err::<(), _>(refused)), LoginStatus::ServiceUnavailable);
@@ -332,7 +332,7 @@ fn guesses_at_a_secret_are_put_off_and_the_user_comes_in_from_elsewhere() {
     }
 }
 
-/// The first line of a server's log with this text, once it is there.
+/// Waits for a line with this text in a server's log, and returns the first one.
 fn line_with(server: &Server, text: &str) -> String {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -358,8 +358,8 @@ fn an_initiator_whose_name_has_no_standard_form_logs_in_with_a_warning() {
     assert!(line.contains("initiator=\"xxxx-client.000200000318\""), "{line}");
 }
 
-/// Regression: the server removed all white space behind a secret, the client one line end, and the
-/// environment kept everything, so a file did not match itself.
+/// Regression: the server removed all white space after a secret, the client removed one line end, and the
+/// environment kept everything, so a secret file did not match itself.
 #[test]
 fn one_secret_file_is_right_at_both_ends() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
-//! `linerate bench agent` and `linerate bench --agents`: several machines that measure together. Here they
-//! are processes on the loopback; in `agents_lan` each has a network.
+//! `linerate bench agent` and `linerate bench --agents`, with which several machines measure together. Here,
+//! the machines are processes on the loopback; in `agents_lan`, each has its own network namespace.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -27,12 +27,12 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// On a loopback port.
+    /// Starts an agent on a loopback port.
     pub(crate) fn start(secret: &Path, more: &[&str]) -> Agent {
         Agent::start_by(Command::new(LINERATE), "127.0.0.1:0", secret, more)
     }
 
-    /// With this command, whose own arguments are appended.
+    /// Starts an agent with this command, to which the agent's arguments are appended.
     pub(crate) fn start_by(mut command: Command, listen: &str, secret: &Path, more: &[&str]) -> Agent {
         command.args(["bench", "agent", "--listen", listen, "--secret-file"]).arg(secret).args(more);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("an agent");
@@ -40,19 +40,19 @@ impl Agent {
         let first =
             lines.by_ref().find(|line| line.starts_with("listens on ")).expect("an agent that listens");
         let address = first["listens on ".len()..].split(';').next().expect("an address").to_owned();
-        std::thread::spawn(move || lines.for_each(drop)); // so that it never blocks on a full pipe
+        std::thread::spawn(move || lines.for_each(drop)); // so that the process never blocks on a full pipe
         Agent { child, address }
     }
 }
 
 impl Drop for Agent {
     fn drop(&mut self) {
-        let _ = self.child.kill(); // it may have ended already
+        let _ = self.child.kill(); // fails if it has already ended
         let _ = self.child.wait();
     }
 }
 
-/// A directory with a secret in it.
+/// A directory with a file that contains a secret.
 pub(crate) fn folder() -> (TempDir, PathBuf) {
     let folder = TempDir::new().expect("a temporary folder");
     let secret = written(&folder, "secret", &format!("{SECRET}\r\n"));
@@ -66,7 +66,7 @@ fn written(folder: &TempDir, name: &str, secret: &str) -> PathBuf {
     path
 }
 
-/// `linerate bench` with these agents.
+/// Runs `linerate bench` with these agents.
 pub(crate) fn bench(
     mut command: Command,
     place: &str,
@@ -90,7 +90,7 @@ pub(crate) fn record(folder: &Path) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// Each client of the only run.
+/// The clients of the only run.
 pub(crate) fn clients(record: &Value) -> Vec<&Value> {
     record["runs"][0]["clients"].as_array().expect("clients").iter().collect()
 }
@@ -99,7 +99,7 @@ pub(crate) fn number(value: &Value, path: &str) -> u64 {
     value.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {path} in {value}"))
 }
 
-/// A rejected coordinator: one sentence, and this exit code.
+/// Checks that the coordinator was rejected, with one sentence and this exit code.
 fn refused(ended: &Ended, code: i32, words: &[&str]) {
     assert_eq!(ended.status.code(), Some(code), "{}", ended.said);
     let sentences: Vec<&str> = ended.said.lines().filter(|line| line.starts_with("linerate: ")).collect();
@@ -199,7 +199,8 @@ fn an_agent_works_for_one_coordinator_at_a_time() {
     let mut first = begin();
     let second = (0..100).find_map(|_| {
         let ended = benched("ram:1MiB", &[&agent.address], &secret, &["--seconds", "0.5"]);
-        // The first to connect is served: if that was the second one, the first was rejected.
+        // The agent serves the coordinator that connects first. If that was the second one, the first was
+        // rejected.
         if let Ok(Some(_)) = first.try_wait() {
             first = begin();
         }

@@ -33,7 +33,7 @@ struct Lan {
 }
 
 impl Lan {
-    /// `None`, with a message, if it cannot be created.
+    /// Creates the network. Returns `None`, and prints the reason, if this is not possible.
     fn new() -> Option<Lan> {
         if !installed(&["ip"]) {
             return None;
@@ -56,8 +56,8 @@ impl Lan {
         Some(lan)
     }
 
-    /// A host with this address, connected to the bridge. Uses cubic, because bbr paces, and pacing is not
-    /// under test.
+    /// Adds a host with this address, connected to the bridge. The host uses cubic, because bbr paces, and
+    /// pacing is not under test.
     fn plug_in(&mut self, address: &'static str, host: &str, port: &str) {
         run("ip", &["netns", "add", host]).expect_success();
         self.hosts.push((address, host.to_owned()));
@@ -113,7 +113,7 @@ impl Target {
         let mut child = command.spawn().expect("a target");
         let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
         assert!(said.by_ref().any(|line| line == "ready"), "a target that is ready");
-        std::thread::spawn(move || said.for_each(drop)); // so that it never blocks on a full pipe
+        std::thread::spawn(move || said.for_each(drop)); // so that the process never blocks on a full pipe
         Target { child, log, state }
     }
 

@@ -15,7 +15,7 @@ use crate::program::{end_of, installed, run, run_command, signal, until};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
-/// Random reads and writes; the data of each read is compared with the last write.
+/// Options for random reads and writes, in which the data of each read is compared with the last write.
 const VERIFY: &[&str] = &[
     "--rw",
     "randrw",
@@ -32,7 +32,7 @@ const VERIFY: &[&str] = &[
     "--yes",
 ];
 
-/// Two hosts on one Ethernet: the interface of the server is `san0`, that of the client `eth0`.
+/// Two hosts on one Ethernet. The server's interface is `san0`, and the client's is `eth0`.
 pub(crate) struct Site {
     pub(crate) server: Namespace,
     pub(crate) client: Namespace,
@@ -50,7 +50,7 @@ impl Drop for Running {
 }
 
 impl Site {
-    /// `None` if there are no namespaces.
+    /// Creates the hosts; `None` if namespaces cannot be created.
     pub(crate) fn new(mtu: u32) -> Option<Site> {
         let made = Namespace::new().and_then(|server| Ok((server, Namespace::new()?)));
         let (server, client) = match made {
@@ -82,7 +82,7 @@ impl Site {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// Linerate's server with these options, once it serves.
+    /// Starts Linerate's server with these options, and waits until it serves.
     pub(crate) fn serve(&self, options: &[&str]) -> Running {
         let mut command = self.server.command(LINERATE);
         command.args(["--log", "error", "serve", "--state", &self.path("state")]).args(options);
@@ -197,7 +197,7 @@ fn tshark_decodes_a_session_as_we_do() {
     }
 }
 
-/// The lines that are not about tshark itself.
+/// The lines of tshark's output that are not about tshark itself.
 pub(crate) fn complaints(said: &str) -> Vec<String> {
     said.lines()
         .filter(|line| !line.is_empty() && !line.starts_with("Running as user"))
@@ -218,7 +218,7 @@ pub(crate) fn frames(path: &Path) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The same fields from our codec.
+/// The same fields, as parsed by Linerate's codec.
 fn our_fields(payload: &[u8]) -> String {
     let frame = ::aoe::Frame::parse(payload).expect("a frame");
     let (command, lba) = match &frame.body {

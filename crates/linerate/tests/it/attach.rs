@@ -199,7 +199,7 @@ fn a_disk_that_grows_is_a_larger_file() {
     file.write_all_at(&[1; 4096], (2 << 20) - 4096).expect("the new blocks are there");
 }
 
-/// Its last byte is in no whole block.
+/// The export's last byte is not in a whole block.
 #[test]
 fn an_export_of_any_length_is_a_file_of_that_length() {
     if !possible() || !installed(&["nbdkit"]) {
@@ -236,7 +236,7 @@ fn holes_are_punched_and_found() {
     file.write_all_at(&vec![7; 4 << 20], 8 << 20).expect("written");
     assert_eq!(seek(&file, SeekFrom::Data(0)), Ok(8 << 20));
     assert_eq!(seek(&file, SeekFrom::Hole(8 << 20)), Ok(12 << 20));
-    // The view of programs: cp looks for holes only if the file has fewer blocks than its size.
+    // cp looks for holes only if the file has fewer blocks than its size requires.
     let copy = attached.path().with_file_name("copy");
     run("cp", &["--sparse=auto", text(&attached.path()), text(&copy)]).expect_success();
     assert!(fs::metadata(&copy).expect("a copy").blocks() * 512 < 8 << 20, "holes were copied as zeros");
@@ -377,7 +377,7 @@ fn detaching_in_another_mount_namespace_says_where_it_is_mounted() {
     let (path, pid) = (attached.path(), attached.pid());
     let entered = format!("nsenter --target {pid} --mount linerate detach {}", path.display());
     let detach = format!("{} detach {}", env!("CARGO_BIN_EXE_linerate"), path.display());
-    // With the mount, which a new namespace copies, and without it.
+    // Test both with the mount, which a new namespace copies, and without it.
     for unmounted in ["", "umount \"$1\" && "] {
         let shell = format!("{unmounted}exec {detach}");
         let said = run("unshare", &["--mount", "sh", "-c", &shell, "sh", text(&path)]).expect_failure();
@@ -397,7 +397,7 @@ fn a_killed_process_leaves_nothing_that_cannot_be_cleared_away() {
     let kill_it = || {
         let (pid, path) = (attached.pid(), attached.path());
         kill("-KILL", &pid);
-        // While the kernel takes it down, it returns ECONNABORTED.
+        // While the kernel removes the mount, it returns ECONNABORTED.
         until("a dead mount", || {
             fs::metadata(&path).is_err_and(|error| error.raw_os_error() == Some(ENOTCONN))
         });
@@ -442,7 +442,7 @@ fn a_target_that_is_away_for_too_long_is_an_error_until_it_is_back() {
     file.sync_all().expect("flushed");
     server.kill();
     assert_eq!(errno(file.read_at(&mut [0; 4096], 0)), EIO);
-    drop(open(&attached.path())); // closing a file without new writes uses no device, and is no success
+    drop(open(&attached.path())); // without new writes, this does not use the device
     assert!(attached.record()["error"].is_string(), "{}", attached.record());
     assert!(!attached.log().contains("requests succeed again"), "{}", attached.log());
     assert_eq!(errno(file.write_at(&[2; 4096], 0)), EIO);

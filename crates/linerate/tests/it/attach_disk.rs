@@ -12,7 +12,7 @@ use crate::attach::{Attached, possible};
 use crate::program::{end_of, installed, run, run_command, until};
 use crate::server::Server;
 
-/// Whether a file can become a mounted disk here.
+/// Whether a file can be used as a mounted disk here.
 pub(crate) fn loops_possible(programs: &[&str]) -> bool {
     if !Path::new("/dev/loop-control").exists() {
         eprintln!("skipped: there are no loop devices");
@@ -27,8 +27,9 @@ pub(crate) struct Loop {
     _alone: MutexGuard<'static, ()>,
 }
 
-/// `losetup --find` briefly claims the device that it tries, even one that another process has just taken,
-/// which then cannot be opened (EBUSY): only one test at a time uses loop devices.
+/// A lock for loop devices, which only one test at a time may use. `losetup --find` briefly claims each
+/// device that it tries, even one that another process has just taken, and that process then cannot open the
+/// device (EBUSY).
 fn loop_devices() -> MutexGuard<'static, ()> {
     static LOOP_DEVICES: Mutex<()> = Mutex::new(());
     LOOP_DEVICES.lock().unwrap_or_else(PoisonError::into_inner)
@@ -42,7 +43,7 @@ impl Loop {
         Loop { device: run_command(&mut command).expect_success().trim().to_owned(), _alone: alone }
     }
 
-    /// `/dev/loop0`.
+    /// The device's path, such as `/dev/loop0`.
     pub(crate) fn name(&self) -> &str {
         &self.device
     }
@@ -88,7 +89,7 @@ impl Drop for Mounted {
     }
 }
 
-/// fio, which writes a file at random and then reads and verifies every block.
+/// Starts fio, which writes random blocks of a file, and then reads and verifies every block.
 fn fio(folder: &Path) -> Child {
     let mut command = Command::new("fio");
     command
@@ -113,7 +114,8 @@ fn bonnie(folder: &Path) {
     run("bonnie++", &arguments).expect_success();
 }
 
-/// The file system of `mkfs` continues, and fio's data is intact, while the target is killed and restarted.
+/// Checks that a file system created by `mkfs` continues, and that fio's data is intact, while the target is
+/// killed and restarted.
 fn a_file_system_outlives_its_target(volume: &str, loop_options: &[&str], mkfs: &[&str]) {
     let Some((program, arguments)) = mkfs.split_first() else { return };
     if !loops_possible(&[program, "fio", "bonnie++"]) {

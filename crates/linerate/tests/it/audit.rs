@@ -42,7 +42,7 @@ hidden = false
 lun = [{ lun = 0, volume = "disk" }]
 "#;
 
-/// Waits for a line with all of these in the log.
+/// Waits for a log line that contains all of these parts.
 fn await_line(server: &Server, parts: &[&str]) {
     let has = |line: &str| parts.iter().all(|part| line.contains(part));
     until(&format!("a line with {parts:?}"), || server.log().lines().any(has));
@@ -137,7 +137,7 @@ fn a_filter_that_names_nothing_is_refused_with_what_there_is() {
     }
 }
 
-/// A name may be as long as an iSCSI name: the line contains all of it, is cut after it, and stays short.
+/// A user name may be as long as an iSCSI name. The log line must contain the whole name, and little more.
 #[test]
 fn a_line_has_the_whole_name_of_a_stranger_and_little_more() {
     let Some(server) = Server::configured(TEXT) else { return };
@@ -194,7 +194,7 @@ fn a_start_that_fails_leaves_no_files_behind() {
         assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
         assert_eq!(left(), [] as [&str; 0], "{}", ended.said);
     }
-    // Existing content is kept.
+    // The existing content of the file must be kept.
     std::fs::write(&image, vec![7; 1 << 20]).expect("a file");
     std::fs::create_dir_all(state.join("volumes/disk")).expect("a folder");
     let ended = run_command(&mut serve(other.port(), &volume("1MiB"), &state));

@@ -15,7 +15,7 @@ fn statistics_tell_where_the_time_of_the_commands_went() {
     }
 }
 
-/// No request completes while it counts, and requests wait longer than usual.
+/// No request completes during the counted time, and requests wait longer than usual.
 #[test]
 fn a_run_in_which_nothing_completes_has_failed_and_says_that_requests_wait() {
     let ended = run(LINERATE, &["bench", "delay:6s:[ram:16MiB]", "--seconds", "0.5", "--json"]);

@@ -1,4 +1,4 @@
-//! `blocking` with a server: requests of other runtimes, and a LUN as a tokio file.
+//! Tests of the crate `blocking` with a server: requests from other runtimes, and a LUN as a tokio file.
 
 use std::future::Future;
 use std::io::{ErrorKind, SeekFrom};
@@ -26,7 +26,8 @@ fn opened(server: &Server, keys: &str) -> Lun {
     Lun::open(&url(server, keys)).wait().expect("a login")
 }
 
-/// On two tokio threads, without a driver for I/O or time: futures of `blocking` need neither.
+/// Runs a future on two tokio threads, without a driver for I/O or time, because futures of `blocking` need
+/// neither.
 fn in_tokio<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build();
     runtime.expect("threads").block_on(work)

@@ -1,5 +1,5 @@
-//! The wire traffic, decoded by tshark: no malformed frame, and no errors or warnings from its iSCSI and SCSI
-//! dissectors.
+//! Decodes the wire traffic with tshark. There must be no malformed frame, and no errors or warnings from
+//! tshark's iSCSI and SCSI dissectors.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpStream};
@@ -16,9 +16,9 @@ use crate::sharkd;
 
 /// A false complaint of Wireshark.
 struct Artefact {
-    /// In its message.
+    /// A part of the complaint's message.
     message: &'static str,
-    /// A part of its description of the frame.
+    /// A part of Wireshark's description of the frame.
     frame: &'static str,
     /// The length of the frame's data segment, if the artefact depends on it.
     data_bytes: Option<&'static str>,
@@ -31,7 +31,7 @@ const ARTEFACTS: &[Artefact] = &[
     // A mode page in the sub_page format, such as Control Extension, has two more bytes in front (SPC-4
     // 7.5.7). The dissector (4.0) takes the last two of these for the next page, with number 0 and length 0.
     Artefact { message: "Unknown Page", frame: "Mode Sense(10)", data_bytes: None },
-    // It uses this name for MAINTENANCE IN, and supports few of its service actions.
+    // The dissector uses this message for MAINTENANCE IN, of which it supports few service actions.
     Artefact {
         message: "No dissection for this service action",
         frame: "Mgmt Protocol In",
@@ -39,7 +39,8 @@ const ARTEFACTS: &[Artefact] = &[
     },
 ];
 
-/// TCP's own analysis, such as full windows, is about the loopback and not about the tested code.
+/// The group of TCP's own analysis, such as full windows. It is about the loopback, and not about the tested
+/// code.
 const GROUP_SEQUENCE: &str = "33554432";
 
 /// The number of attempts if a capture has gaps, which a busy machine causes.
@@ -51,7 +52,7 @@ pub(crate) fn watched<T>(server: &Server, what: impl Fn() -> T) -> T {
     watched_port(server.port(), what)
 }
 
-/// The same with any service on a port.
+/// Like [`watched`], with any service on a port.
 pub(crate) fn watched_port<T>(port: u16, what: impl Fn() -> T) -> T {
     for _ in 1..ATTEMPTS {
         let Some(capture) = Capture::begin(port) else { return what() };
@@ -67,7 +68,7 @@ pub(crate) fn watched_port<T>(port: u16, what: impl Fn() -> T) -> T {
     what()
 }
 
-/// A capture under way.
+/// A running capture.
 struct Capture {
     dumpcap: Child,
     port: u16,
@@ -82,8 +83,8 @@ impl Capture {
         }
         let file = NamedTempFile::new().expect("a temporary file");
         let mut command = Command::new("dumpcap");
-        // A large kernel buffer, and a limit before a fast run fills the disk: the beginning has every kind
-        // of PDU.
+        // Use a large kernel buffer, and a limit so that a fast run does not fill the disk. The start of a
+        // run has every kind of PDU.
         command.args([
             "-q",
             "-i",
@@ -119,14 +120,15 @@ impl Capture {
         Captured { port: self.port, file: self.file }
     }
 
-    /// Connects to the port until the file has grown by that and no longer changes: dumpcap reports that it
-    /// captures slightly before it does, and writes captured frames slightly later.
+    /// Connects to the port until the file has grown by the frames of this connection and no longer changes.
+    /// This is necessary because dumpcap reports that it captures slightly before it does, and writes
+    /// captured frames slightly later.
     fn until_a_probe_is_in_it(&mut self) {
         let before = self.length();
         let mut seen = before;
         for _ in 0..100 {
             drop(TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)));
-            std::thread::sleep(Duration::from_millis(100)); // there is no event when another process has captured data
+            std::thread::sleep(Duration::from_millis(100)); // there is no event to wait for
             let length = self.length();
             if !matches!(self.dumpcap.try_wait(), Ok(None))
                 || (length > before && length.abs_diff(seen) < A_PROBE)
@@ -142,7 +144,7 @@ impl Capture {
     }
 }
 
-/// More bytes than opening and closing a connection adds to a capture, and fewer than any login.
+/// A size that is larger than what a connection without data adds to a capture, and smaller than any login.
 const A_PROBE: u64 = 2000;
 
 /// A capture that has ended.
@@ -193,9 +195,10 @@ pub(crate) fn tell(file: &Path, ports: &str, what: &[&str]) -> String {
     run("tshark", &arguments).expect_success()
 }
 
-/// The heuristic dissectors, which guess the protocol of a TCP segment from its bytes. In the middle of a
-/// PDU's data, where the iSCSI dissector does not start, a segment is random here. Now and then it resembles
-/// one of their protocols (Ultra Messaging, once), which then complains.
+/// The heuristic dissectors, which guess the protocol of a TCP segment from its bytes. A segment in the
+/// middle of a PDU's data, where the iSCSI dissector does not start, contains random data in these tests.
+/// Occasionally it resembles one of their protocols, such as Ultra Messaging, and that dissector then
+/// complains.
 pub(crate) fn guessers() -> &'static [String] {
     static NAMES: OnceLock<Vec<String>> = OnceLock::new();
     NAMES.get_or_init(|| {
@@ -211,8 +214,7 @@ pub(crate) fn guessers() -> &'static [String] {
 /// Every frame with a complaint.
 pub(crate) const COMPLAINTS: &str = "_ws.malformed || _ws.expert.severity >= \"Warning\"";
 
-/// [`COMPLAINTS`], except frames whose only complaint is TCP's, or that the dissector does not know a service
-/// action.
+/// [`COMPLAINTS`], except frames whose only complaint is about TCP, or about an unsupported service action.
 pub(crate) const SUSPICIOUS: &str = "(_ws.malformed || _ws.expert.severity >= \"Warning\") && !(count(_ws.expert.message) == 1 \
      && (_ws.expert.group == 33554432 || _ws.expert.message contains \"No dissection for this service action\"))";
 
@@ -239,7 +241,7 @@ const FIELDS: &[&str] = &[
 /// Expert information from "warning" upwards, in Wireshark's numbers.
 const WARNING: u32 = 0x0060_0000;
 
-/// A line of complaints, if one of them counts.
+/// The description of a frame, if one of its complaints is relevant.
 fn fault(line: &str) -> Option<String> {
     let fields: Vec<&str> = line.split('\t').collect();
     let [_, severities, groups, messages, data_bytes, frame] = fields[..] else { return None }; // tshark's own remarks

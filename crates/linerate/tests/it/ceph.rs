@@ -1,5 +1,6 @@
 //! A Ceph cluster of one node on the loopback: a monitor, a manager and an object server, whose data is in
-//! one directory. They are children of the test, end with it, and need no user, no key and no other machine.
+//! one directory. The daemons are children of the test and end with it. They need no user, no key and no
+//! other machine.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ use crate::server::free_port;
 const PROGRAMS: &[&str] =
     &["ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "rbd", "rados", "monmaptool", "setpriv"];
 
-/// Minimal sizes, and only 127.0.0.1.
+/// The configuration, with minimal sizes, for 127.0.0.1 only.
 const CONFIGURATION: &str = "\
 [global]
 fsid = FSID
@@ -118,7 +119,7 @@ impl Ceph {
         Some(ceph)
     }
 
-    /// Whether to run tests that take minutes on a busy machine; prints why they are skipped.
+    /// Whether to run tests that take minutes on a busy machine. If not, prints why they are skipped.
     pub(crate) fn is_asked_for_all() -> bool {
         let is_asked = std::env::var_os("LINERATE_CEPH_LONG").is_some();
         if !is_asked {
@@ -127,7 +128,7 @@ impl Ceph {
         is_asked
     }
 
-    /// The specification of a volume on it: an image of the pool `rbd`, and options.
+    /// The specification of a volume in the cluster: an image of the pool `rbd`, with options.
     pub(crate) fn volume(&self, image: &str, options: &str) -> String {
         format!("rbd:rbd/{image}?conf={}{options}", self.configuration().display())
     }
@@ -141,7 +142,7 @@ impl Ceph {
         run_command(Command::new(program).args(arguments).env("CEPH_CONF", self.configuration()))
     }
 
-    /// The same in the background.
+    /// Like [`Ceph::run`], in the background.
     pub(crate) fn start_program(&self, program: &str, arguments: &[&str]) -> Child {
         let mut command = Command::new(program);
         command.args(arguments).env("CEPH_CONF", self.configuration()).stdin(Stdio::null());
@@ -153,21 +154,21 @@ impl Ceph {
         self.run("rbd", arguments).expect_success()
     }
 
-    /// Kills the object server. The monitor is notified, as by other object servers.
+    /// Kills the object server, and notifies the monitor, as other object servers would do.
     pub(crate) fn kill_osd(&mut self) {
         end(&mut self.osd);
         self.until_told(&["osd", "down", "0"]);
         until("the object server is down", || self.osd_is("0 up"));
     }
 
-    /// Restarts it with its existing data.
+    /// Restarts the object server with its existing data.
     pub(crate) fn restart_osd(&mut self) {
         self.osd = daemon(self.folder.path(), "ceph-osd", "0");
         self.until_up();
     }
 
-    /// If it starts before it has the cluster's number, the monitor rejects it (`wrong fsid`) and it exits:
-    /// another one is started.
+    /// Waits until the object server is up. If it starts before it has the cluster's ID, the monitor rejects
+    /// it (`wrong fsid`) and it exits, so another one is started.
     fn until_up(&mut self) {
         until("the object server is up", || {
             if matches!(self.osd.try_wait(), Ok(Some(_))) {
@@ -177,7 +178,8 @@ impl Ceph {
         });
     }
 
-    /// Sends a command to the monitor, which rejects a client without the cluster's number.
+    /// Repeats a command to the monitor until it succeeds, because the monitor rejects a client without the
+    /// cluster's ID.
     fn until_told(&self, arguments: &[&str]) {
         until(arguments[1], || self.run("ceph", arguments).status.success());
     }
@@ -201,14 +203,14 @@ impl Drop for Ceph {
     }
 }
 
-/// By its process identifier.
+/// Kills a child process.
 fn end(child: &mut Child) {
     let _ = child.kill(); // it may have ended already
     let _ = child.wait();
 }
 
-/// A daemon in the foreground. The kernel kills it with the thread that started it, which lives as long as
-/// the process: nothing remains of a killed test.
+/// Starts a daemon in the foreground. The kernel kills the daemon together with the thread that has started
+/// it. That thread lives as long as the test's process, so no daemon remains after a killed test.
 fn daemon(folder: &Path, program: &str, name: &str) -> Child {
     static STARTER: OnceLock<Sender<(Command, Sender<Child>)>> = OnceLock::new();
     let output = || File::options().create(true).append(true).open(folder.join("output"));

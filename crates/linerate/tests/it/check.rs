@@ -1,4 +1,4 @@
-//! `serve --check`: all errors are reported together, and nothing is modified.
+//! Tests of `serve --check`, which reports all errors together, and modifies nothing.
 
 use std::fs;
 use std::net::TcpListener;
@@ -91,7 +91,7 @@ fn what_a_start_would_make_is_no_mistake_and_not_made() {
     assert_eq!(names(folder.path()), ["linerate.toml"]);
 }
 
-/// As before a reload: the server's resources are in use.
+/// The check must succeed while the server's resources are in use, as before a reload.
 #[test]
 fn the_configuration_of_a_running_server_is_good() {
     let text = format!(

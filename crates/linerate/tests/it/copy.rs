@@ -30,8 +30,8 @@ fn program(arguments: &[&str]) -> Command {
     command
 }
 
-/// A server with these volumes; `None` if these tests run with another server, for which [`crate::foreign`]
-/// has scenes.
+/// Linerate's server with these volumes; `None` if the tests run with another server, for which
+/// [`crate::foreign`] has scenes.
 pub(crate) fn ours(volumes: &[&str]) -> Option<Server> {
     Some(Server::serving(volumes)).filter(Server::is_ours)
 }
@@ -61,7 +61,7 @@ impl Scene {
         command
     }
 
-    /// Its result.
+    /// Runs a copy, and returns its result.
     pub(crate) fn copied(&self, from: &str, to: &str, more: &[&str]) -> serde_json::Value {
         let said = run_command(&mut self.copy(from, to, &[more, &["--json", "--quiet"]].concat()));
         let said = said.expect_success();
@@ -73,7 +73,7 @@ impl Scene {
         (ended.status.code(), ended.said)
     }
 
-    /// An image of this length with data in these parts, no two blocks alike.
+    /// Creates an image of this length with data in these parts. All blocks of data differ.
     pub(crate) fn image(
         &self,
         name: &str,
@@ -211,17 +211,18 @@ fn begun(scene: &Scene, from: &str, to: &str) -> Child {
     child
 }
 
-/// What the journal says.
+/// The position in the journal.
 fn done_bytes(scene: &Scene) -> u64 {
     let journal = std::fs::read(scene.path("journal/copy.json")).expect("a journal");
     let journal: serde_json::Value = serde_json::from_slice(&journal).expect("JSON");
     journal["done_bytes"].as_u64().expect("a number")
 }
 
-/// Each request takes so long that a copy can be interrupted in the middle.
+/// A volume whose requests take so long that a copy can be interrupted in the middle.
 const SLOW: &str = "disk=delay:40ms:[file:{state}/disk.img?size=128MiB]";
 
-/// Starts a copy, kills it and resumes it: returns where it resumed, and the report of the rest.
+/// Starts a copy, kills it and resumes it. Returns the position at which it resumed, and the report of the
+/// resumed copy.
 fn killed_and_resumed(scene: &Scene, image: &str, url: &str) -> (u64, serde_json::Value) {
     let mut child = begun(scene, image, url);
     child.kill().and_then(|()| child.wait()).expect("a running copy");
@@ -420,7 +421,7 @@ fn a_disk_image_in_a_container_is_no_disk() {
     assert_eq!(status.code(), Some(2), "{said}");
     assert!(said.contains("is a QCOW2 image") && said.contains("--raw"), "{said}");
     copy("ram:2MiB", &["--raw"]).expect_success();
-    // As a file, it is copied unchanged.
+    // To a file, the image is copied unchanged.
     copy(&scene.text("backup.qcow2"), &[]).expect_success();
     assert!(std::fs::read(scene.path("backup.qcow2")).expect("a file") == image);
 }

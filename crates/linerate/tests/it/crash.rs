@@ -1,5 +1,5 @@
-//! Acknowledged writes survive: a server is killed under a verified write load (SIGKILL), restarted, and its
-//! data read back. Writers log in again after each restart of the server.
+//! Tests that acknowledged writes survive: a server under a verified write load is killed (SIGKILL) and
+//! restarted, and its data is read back. Writers log in again after each restart of the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::server::Server;
 
 const FILE: &str = "disk=file:{state}/disk.img?size=64MiB";
 
-/// The size and number of a writer's slots, in a separate ring that is written over and over.
+/// The size of a slot. Each writer writes its own ring of slots repeatedly.
 const SLOT_BYTES: usize = 4096;
 const SLOTS: u64 = 1024;
 
@@ -26,19 +26,19 @@ pub(crate) enum Promise {
     Synchronize(u64),
 }
 
-/// A thread that writes numbered slots until its server is gone.
+/// A thread that writes numbered slots until its server is killed.
 pub(crate) struct Writer {
     ring: u64,
-    /// The number of writes, from the first, that are guaranteed.
+    /// The number of guaranteed writes. These are the first ones.
     kept: Arc<AtomicU64>,
-    /// Ends with the number of writes sent.
+    /// The thread, which returns the number of writes sent.
     thread: JoinHandle<u64>,
 }
 
 impl Writer {
     pub(crate) fn start(server: &Server, ring: u64, promise: Promise) -> Writer {
-        // A session that waited for its target to return would wait for this test: the target is restarted
-        // after the writers have ended, and until then another process may use its port.
+        // The session must not wait for the target to return: the target is restarted only after the writers
+        // have ended, and until then another process may use its port.
         let url = format!("{}?reconnect-time=0", server.url("disk"));
         let kept = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&kept);
@@ -54,7 +54,8 @@ impl Writer {
         self.thread.is_finished()
     }
 
-    /// Its ring, after its server has gone, with the number of guaranteed writes and of sent writes.
+    /// Waits for the end of the writer. Returns its ring, the number of guaranteed writes, and the number of
+    /// sent writes.
     pub(crate) fn end(self) -> (u64, u64, u64) {
         let sent = self.thread.join().expect("a writer that saw its server go");
         (self.ring, self.kept.load(Ordering::Acquire), sent)
@@ -93,7 +94,7 @@ fn lba(ring: u64, serial: u64) -> u64 {
     (ring * SLOTS + serial % SLOTS) * (SLOT_BYTES as u64 / 512)
 }
 
-/// Every eight bytes of a slot contain its number, so that a torn slot is detected.
+/// The content of a slot. Every eight bytes contain its number, so that a torn slot is detected.
 fn slot(ring: u64, serial: u64) -> Vec<u8> {
     let word = (ring << 48 | serial) + 1; // never zero, like a slot that was never written
     word.to_be_bytes().repeat(SLOT_BYTES / 8)
@@ -106,7 +107,7 @@ fn serial_of(ring: u64, bytes: &[u8]) -> Option<u64> {
     (slot(ring, serial) == bytes).then_some(serial)
 }
 
-/// Every slot must contain the last guaranteed write to it, or a later one.
+/// Checks that every slot contains the last guaranteed write to it, or a later one.
 pub(crate) async fn check(lun: &RemoteLun, ring: u64, kept: u64, sent: u64) {
     for newest in kept.saturating_sub(SLOTS)..kept {
         let bytes = read(lun, lba(ring, newest), SLOT_BYTES).await;
@@ -144,7 +145,8 @@ fn acknowledged_writes_survive_a_kill() {
     }
 }
 
-/// Write Exclusive (SPC-4 table 62): all may read, only the holder may write.
+/// The reservation type Write Exclusive (SPC-4 table 62): all initiators may read, but only the holder may
+/// write.
 const WRITE_EXCLUSIVE: u8 = 1;
 const KEY: u64 = 0x6c69_6e65_7261_7465;
 

@@ -28,7 +28,7 @@ fn iscsiadm_finds_the_target() {
     assert!(said.contains(&format!("{},1 {}", server.portal(), server.target_name("disk"))), "{said}");
 }
 
-/// Mounting needs root.
+/// Whether this process may mount, which requires root.
 fn may_mount() -> bool {
     let may = run_command(Command::new("unshare").args(["--mount", "true"])).status.success();
     if !may {
@@ -37,7 +37,7 @@ fn may_mount() -> bool {
     may
 }
 
-/// The transport `tcp` as the module would show it, and a private database of nodes.
+/// Sets up the transport `tcp` as the kernel module would show it, and a private database of nodes.
 const SCRIPT: &str = r#"
 set -e
 mount --make-rprivate /
@@ -59,16 +59,16 @@ const ISCSID: &str = "ISCSIADM_ABSTRACT_NAMESPACE";
 const REQUEST_BYTES: usize = 16104;
 const RESPONSE_BYTES: usize = 2464;
 
-/// Answers iscsiadm instead of iscsid, as long as this process lives. If the name is in use, there is a real
-/// daemon.
+/// Answers iscsiadm in place of iscsid, as long as this process lives. If the name is in use, a real daemon
+/// is running.
 fn stand_in_for_iscsid() {
     let name = SocketAddr::from_abstract_name(ISCSID).expect("a valid name");
     let Ok(listener) = UnixListener::bind_addr(&name) else { return };
     std::thread::spawn(move || listener.incoming().filter_map(Result::ok).for_each(answer));
 }
 
-/// A request starts with the number of the requested value; so does the response, followed by 0 for success
-/// and the value.
+/// Answers a request, which starts with the number of the requested value. The response starts with the same
+/// number, followed by 0 for success, and the value.
 fn answer(mut stream: UnixStream) {
     let mut request = vec![0; REQUEST_BYTES];
     if stream.read_exact(&mut request).is_err() {
@@ -77,7 +77,7 @@ fn answer(mut stream: UnixStream) {
     let value: &[u8] = match request[0] {
         8 => b"iqn.2026-01.io.linerate:interop", // the initiator's name
         10 => b"/etc/iscsi/iscsid.conf",         // the configuration file
-        _ => b"",                                // its alias
+        _ => b"",                                // the initiator's alias
     };
     let mut response = vec![0; RESPONSE_BYTES];
     response[..4].copy_from_slice(&request[..4]);

@@ -1,4 +1,5 @@
-//! Each kind of failure has a separate exit code and one sentence, with the target's cause.
+//! Tests that each kind of failure has a separate exit code and one sentence, which contains the target's
+//! reason.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -21,7 +22,7 @@ const NOT_FOUND: i32 = 6;
 const RESERVED: i32 = 7;
 const WRITE_PROTECTED: i32 = 8;
 
-/// Nobody's.
+/// The name of a target that no server has.
 const TARGET: &str = "iqn.2026-01.com.example:disk";
 
 /// Queries the readiness of a LUN, which needs no rights, with these secrets in the environment.
@@ -36,7 +37,7 @@ fn ready(url: &str) -> Ended {
     ready_with(url, &[])
 }
 
-/// One sentence, this exit code, and these words in the sentence.
+/// Checks that a command ended with this exit code and one sentence, which contains these words.
 fn expect(ended: Ended, code: i32, words: &str) {
     let Ended { status, said } = ended;
     assert_eq!(status.code(), Some(code), "{said}");
@@ -133,8 +134,8 @@ fn a_run_in_which_the_target_went_is_made_again_by_who_goes_on() {
     assert_eq!(record["runs"][0]["ended"], "interrupted");
 }
 
-/// The result of this command on a LUN that responds after an hour, and whose server ends when this number of
-/// commands is outstanding.
+/// Runs a command on a LUN that responds after an hour. The server ends when this number of commands is
+/// outstanding.
 fn lost_meanwhile(words: &[&str], commands: u64) -> Ended {
     let mut server = Server::serving(&["disk=delay:1h:[ram:1MiB]"]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
@@ -148,7 +149,7 @@ fn lost_meanwhile(words: &[&str], commands: u64) -> Ended {
     lost.join().expect("an end")
 }
 
-/// Responds to one login with this status.
+/// A portal that responds to one login with this status.
 fn refusing(status: LoginStatus) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -248,7 +249,7 @@ fn no_mistake_beside_a_secret_has_it_printed() {
             &["serve", "--check", "--volume", &format!("disk={url}")],
             &["bench", "ram:1MiB", "--agents", url],
         ] {
-            // There is no connection, and therefore nothing to record.
+            // The command has no connection, so there is nothing to record.
             let output = Command::new(env!("CARGO_BIN_EXE_linerate")).args(command).output();
             let output = output.expect("the linerate binary");
             let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();

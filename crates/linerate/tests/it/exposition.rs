@@ -1,5 +1,5 @@
-//! A strict parser of Prometheus' text format 0.0.4, written from its description and not from our writer:
-//! Prometheus accepts everything that it accepts.
+//! A strict parser of Prometheus' text format 0.0.4, written from the description of the format and not from
+//! Linerate's writer. Prometheus accepts every text that this parser accepts.
 //!
 //! In addition to the grammar, it checks promtool's rules. HELP and TYPE precede all samples of a family,
 //! each once. Families are contiguous, and no sample occurs twice. Histograms are cumulative, complete and
@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A family.
+/// A metric family.
 #[derive(Clone, Debug)]
 pub(crate) struct Family {
     pub(crate) kind: String,
@@ -46,7 +46,7 @@ impl Exposition {
         Ok(exposition)
     }
 
-    /// The value of the only sample with these labels, and no others.
+    /// The value of the sample with exactly these labels.
     pub(crate) fn value(&self, name: &str, labels: &[(&str, &str)]) -> Option<f64> {
         let family = name.trim_end_matches("_count").trim_end_matches("_sum");
         let family = self.0.get(name).or_else(|| self.0.get(family))?;

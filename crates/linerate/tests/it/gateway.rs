@@ -9,8 +9,8 @@ use crate::program::{installed, run, run_command, write_patterned_file};
 use crate::remote::{attached, in_a_world};
 use crate::server::{Server, free_port, serve};
 
-/// A server with a file in its state directory, and a gateway to that with this layer over it (`{}` is the
-/// LUN).
+/// A server of a file in its state directory, and a gateway to that server, with this layer over the LUN
+/// (`{}` is the LUN).
 fn behind(layer: &str) -> Option<(Server, Server)> {
     let back = Server::serving(&["disk=file:{state}/disk?size=8MiB"]);
     let front = Server::serving(&[&format!("disk={}", layer.replace("{}", &back.url("disk")))]);

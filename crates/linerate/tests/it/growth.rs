@@ -1,4 +1,4 @@
-//! A file that grows while a server serves it.
+//! Tests of a file that grows while a server serves it.
 
 use std::path::Path;
 use std::time::Duration;

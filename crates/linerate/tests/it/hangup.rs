@@ -12,10 +12,10 @@ use crate::server::{Server, free_port, serve};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
-/// A process that others depend on, once it has reported that it is ready.
+/// A process on which other programs depend. It has reported that it is ready.
 struct Service {
     child: Child,
-    /// What it logs.
+    /// The process's log lines.
     lines: Box<dyn Iterator<Item = String>>,
 }
 
@@ -57,7 +57,7 @@ fn a_server_survives_its_terminal_and_ends_in_good_order_later() {
     let volumes = [format!("disk=file:{}/disk.img?size=1MiB", state.path().display())];
     let server = Service::start(serve(port, &volumes, state.path()));
     let url = format!("iscsi://127.0.0.1:{port}/iqn.2026-01.io.linerate:disk/0");
-    // `reload` tests its effect.
+    // The tests of `reload` check the effect.
     signal(&server.child, "HUP");
     signal(&server.child, "HUP");
     let sector = state.path().join("sector");
@@ -108,7 +108,7 @@ fn waiting_for_its_reader(server: &Server, before: &str) -> Child {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{before} \"$0\" read \"$1\""), LINERATE, &server.url("disk")]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a shell");
-    // Its first byte shows that it handles signals.
+    // The first byte of the output shows that the process handles signals.
     let mut first = [0];
     child.stdout.as_mut().expect("a pipe").read_exact(&mut first).expect("a byte");
     child

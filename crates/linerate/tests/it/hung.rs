@@ -1,4 +1,5 @@
-//! A volume that hangs: its commands end in bounded time, and others are not affected.
+//! Tests of an unresponsive volume: its commands must end in bounded time, and other volumes must not be
+//! affected.
 //!
 //! The volume is a `fault:` layer over memory, which `linerate server fault` makes hang. Until the fault
 //! ends, its device completes nothing, like a disk behind a failed controller: aborted requests are fenced,
@@ -70,8 +71,8 @@ fn await_ready(peer: &mut Peer) {
     until("a unit that is ready, as its device is", || peer.test_ready().is_good());
 }
 
-/// An aborted write, a fence, the device's recovery, and the old data: the same for each function that ends
-/// commands.
+/// Checks a function that ends commands: it aborts a write, the volume is fenced, the device recovers, and
+/// the old data is still there.
 fn ends_what_hangs(end: impl Fn(&mut Peer, iscsi::initiator::TaskId) -> TaskManagementResult) {
     let Some(ward) = Ward::open(TWO_VOLUMES) else { return };
     let (mut peer, mut other) = (ward.sick(1), ward.sick(2));
@@ -92,7 +93,7 @@ fn ends_what_hangs(end: impl Fn(&mut Peer, iscsi::initiator::TaskId) -> TaskMana
     assert_eq!(peer.read(8, 8), old, "and the volume works again");
 }
 
-/// A volume's response to TEST UNIT READY after its unit attentions.
+/// The response to TEST UNIT READY after all pending unit attentions.
 fn other_than_attention(peer: &mut Peer) -> crate::peer::Answer {
     const UNIT_ATTENTION: u8 = 6;
     (0..4).map(|_| peer.test_ready()).find(|told| told.sense_key() != UNIT_ATTENTION).expect("few attentions")
@@ -108,8 +109,8 @@ fn a_reset_ends_what_hangs() {
     ends_what_hangs(|peer, _| peer.manage(TaskManagementFunction::LogicalUnitReset));
 }
 
-/// A session once kept each volume open, until the session ended, in which it had ever had a command aborted:
-/// a forced change then removed the volume from every host.
+/// Regression: if a command of a session was aborted, the session kept the command's volume open until the
+/// session ended. A forced change then removed the volume from every host.
 #[test]
 fn a_volume_is_replaced_while_a_session_lives_whose_command_was_aborted() {
     for end in [
@@ -132,8 +133,8 @@ fn a_volume_is_replaced_while_a_session_lives_whose_command_was_aborted() {
     }
 }
 
-/// Otherwise its initiator would wait for it until a timeout. Once, the status was not sent, and a session
-/// whose commands had all been ended stalled for 30 s.
+/// Without a status, the command's initiator would wait until a timeout. Regression: the status was not sent,
+/// and a session whose commands had all been ended stalled for 30 s.
 #[test]
 fn a_command_that_another_initiators_reset_ends_is_told_so() {
     const TASK_ABORTED: u8 = 0x40;
@@ -213,7 +214,7 @@ fn a_server_ends_in_time_while_a_volume_hangs() {
     peer.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![0x22; BLOCK]));
     peer.ping(); // the response follows once the write is at the device
     let status = ward.server.end();
-    // Writes acknowledged by the volume may not be on its disk, which is not a success.
+    // Writes that the volume has acknowledged may not be on its disk, so the exit code must not be 0.
     assert_eq!(status.code(), Some(1));
 }
 
@@ -269,7 +270,7 @@ impl Load {
         Load { done, over, thread }
     }
 
-    /// Waits until many more have completed.
+    /// Waits until many more requests have completed.
     fn goes_on(&self) {
         let before = self.done.load(Ordering::Relaxed);
         until("a thousand reads", || self.done.load(Ordering::Relaxed) > before + 1000);

@@ -1,6 +1,6 @@
-//! HyperSCSI with a separate client, which drives the initiator's state machine over UDP on the loopback and
-//! over raw Ethernet between two network namespaces. The scenes cover commands, keys, reservations, restarts
-//! and hostile frames, and tshark decodes the traffic.
+//! Tests of HyperSCSI with a test client, which drives the initiator's state machine over UDP on the loopback
+//! and over raw Ethernet between two network namespaces. The scenes cover commands, keys, reservations,
+//! restarts and hostile frames. tshark decodes the traffic.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -61,7 +61,7 @@ pub(crate) struct Client {
     config: Config,
     datagrams: Box<dyn Datagrams>,
     to: DatagramAddress,
-    /// Each frame is joined with a preceding one of the same length that belongs to no session.
+    /// Whether each frame is joined with a preceding frame of the same length that belongs to no session.
     pub(crate) joins: bool,
     batch: DatagramBatch,
     pub(crate) answers: BTreeMap<RequestId, Response>,
@@ -72,7 +72,7 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    /// Over UDP on the loopback.
+    /// Creates a client over UDP on the loopback.
     pub(crate) fn udp(port: u16, config: Config) -> Client {
         let here = DatagramEndpoint::Udp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         let there = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -112,7 +112,7 @@ impl Client {
         self
     }
 
-    /// The result of a login that fails.
+    /// Waits for the failure of a login, and returns it.
     async fn refused(mut self) -> Event {
         self.until("a refusal", |client| !client.events.is_empty()).await;
         self.events.remove(0)
@@ -211,7 +211,7 @@ impl Client {
     }
 }
 
-/// Key, additional sense code and qualifier.
+/// The sense key, and the additional sense code with its qualifier.
 fn sense(response: &Response) -> (u8, u16) {
     match response.sense[0] & 0x7f {
         0x72 | 0x73 => (response.sense[1] & 0xf, u16::from_be_bytes([response.sense[2], response.sense[3]])),
@@ -292,7 +292,7 @@ fn commands_reach_the_disk_in_clear_and_sealed() {
             assert_eq!((past_the_end.status, sense(&past_the_end)), (2, (5, 0x2100)));
             let absent = client.command(9, &[0; 6], 0, &[]).await;
             assert_eq!((absent.status, sense(&absent)), (2, (5, 0x2500)));
-            // 36 bytes of longer INQUIRY data: the rest is missing.
+            // Only 36 bytes of the longer INQUIRY data are requested.
             let inquiry = client.command(0, &[0x12, 0, 0, 0, 255, 0], 36, &[]).await;
             assert!(inquiry.data.len() == 36 && &inquiry.data[8..16] == b"LINERATE" && inquiry.residual > 0);
             let luns: &[u8] = if target == "disks" { &[0, 1] } else { &[0] };
@@ -364,7 +364,7 @@ fn functions_end_commands_and_each_has_its_answer() {
         assert_eq!(client.function(Function::LogicalUnitReset, 7, None).await, FunctionResult::IncorrectLun);
         assert_eq!(client.function(Function::Other(77), 0, None).await, FunctionResult::Rejected);
     });
-    server.kill(); // its last flush would take as long
+    server.kill(); // a clean shutdown would wait for the last flush
 }
 
 #[test]
@@ -388,7 +388,7 @@ fn a_reservation_holds_against_iscsi_and_the_other_way_round() {
             let denied = other.command(0, &cdb(WRITE, 0, 1), 0, &[2; 512]).await;
             assert_eq!(denied.status, RESERVATION_CONFLICT);
         }
-        // It outlives the session.
+        // The registration survives the session.
         client.machine.disconnect(reactor::now());
         client.until("the end", |client| !client.events.is_empty()).await;
         assert_eq!(write().await.expect("an answer").status, RESERVATION_CONFLICT);
@@ -403,9 +403,9 @@ fn a_reservation_holds_against_iscsi_and_the_other_way_round() {
     server.stop();
 }
 
-/// Blocks that are written repeatedly, each by one command at a time.
+/// A load of blocks that are written repeatedly. Each block is written by one command at a time.
 pub(crate) struct Load {
-    /// The first of them.
+    /// The first block.
     pub(crate) start: u32,
     /// The number of confirmed writes of each block; the version being written is one more.
     versions: Vec<u32>,
@@ -440,7 +440,8 @@ impl Load {
         }
     }
 
-    /// The session has ended: commands with a response were executed, and lost ones may have been.
+    /// Records the end of the session: commands with a response were executed, and lost commands may have
+    /// been executed.
     pub(crate) fn end_of_session(&mut self, client: &Client) {
         assert_eq!(
             client.lost.len() + client.answers.len(),
@@ -453,7 +454,7 @@ impl Load {
         }
     }
 
-    /// Continues in another session, once there is one.
+    /// Continues the load in another session.
     pub(crate) fn begin_again(&mut self, client: &mut Client) {
         client.lost.clear();
         client.answers.clear();
@@ -471,7 +472,8 @@ impl Load {
         }
     }
 
-    /// Each block contains the last acknowledged write, or the one outstanding then.
+    /// Checks that each block contains the last acknowledged write, or the write that was outstanding at the
+    /// end of the session.
     pub(crate) async fn verify(&self, client: &mut Client) {
         for block in 0..Load::BLOCKS {
             let read = client.command(0, &cdb(READ, self.start + block, 1), 512, &[]).await;
@@ -491,7 +493,7 @@ fn a_server_that_ends_or_dies_under_load_loses_nothing_that_it_acknowledged() {
         let mut client = Client::udp(port, config("host1", "kept", Some(SECRET))).logged_in().await;
         load.begin_again(&mut client);
         load.until(&mut client, 20).await;
-        // Asked to end, it closes the session.
+        // When the server is asked to shut down, it closes the session.
         server.signal("TERM");
         let end = reactor::now() + PATIENCE;
         while client.events.is_empty() {
@@ -511,7 +513,7 @@ fn a_server_that_ends_or_dies_under_load_loses_nothing_that_it_acknowledged() {
         load.verify(&mut client).await;
         load.begin_again(&mut client);
         load.until(&mut client, 20).await;
-        // After a kill and a restart, it has no state of the session.
+        // After a kill and a restart, the server has no state of the session.
         server.kill();
         server.restart();
         client
@@ -602,7 +604,7 @@ fn hostile_frames_end_no_session_and_take_no_memory() {
             let mut frame = Vec::new();
             while machine.poll_transmit(reactor::now(), &mut frame).is_some() {
                 client.send(&frame);
-                // The same, truncated and with other bytes.
+                // Send the same frame truncated, and with other bytes.
                 for length in [0, 1, 4, 27, 28, 31, 60, frame.len() - 1] {
                     client.send(&frame[..length]);
                 }
@@ -685,7 +687,7 @@ fn tshark_decodes_a_session_over_raw_ethernet() {
     }
 }
 
-/// tshark's decoding of each frame matches ours, without complaints.
+/// Checks that tshark decodes each frame in the same way as Linerate, without complaints.
 fn decoded_alike(capture: &str) {
     let complaint = "_ws.malformed || _ws.expert.severity >= 6291456";
     let malformed = complaints(&run("tshark", &["-r", capture, "-Y", complaint]).expect_success());

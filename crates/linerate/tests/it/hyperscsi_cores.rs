@@ -1,5 +1,5 @@
-//! HyperSCSI on servers with two and three cores: sessions run on all of them, over UDP and raw Ethernet, and
-//! all events work on any core.
+//! Tests of HyperSCSI on servers with two and three cores: sessions run on all cores, over UDP and raw
+//! Ethernet, and every event is handled on any core.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
@@ -35,7 +35,7 @@ name = "disks"
 lun = [{ lun = 0, volume = "disk" }]
 "#;
 
-/// Sessions in `server sessions`: the core and our number of each, by the initiator's port.
+/// The sessions that `server sessions` shows, with their cores and numbers, by the initiator's port.
 fn shown(control: &str) -> BTreeMap<u32, (u64, u64)> {
     let said = run(LINERATE, &["server", "sessions", "--json", "--control", control]).expect_success();
     let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
@@ -91,7 +91,7 @@ fn sessions_over_udp_live_on_all_cores() {
             server.log().lines().filter(|line| line.contains("why=\"reinstated\"")).count() == 3
         });
 
-        // One is ended by its number, on any core, and no other.
+        // A session is ended by its number, on any core, and no other session is ended.
         for number in [3, 4, 5] {
             let handle = after[&number].1.to_string();
             let words = ["server", "drop", handle.as_str(), "--control", &control];
@@ -118,7 +118,8 @@ fn sessions_over_udp_live_on_all_cores() {
             write_and_read(client, 256, 64).await;
         }
 
-        // Asked to end, each core closes its sessions; after a kill and a restart, none has any state.
+        // When the server is asked to shut down, each core closes its sessions. After a kill and a restart,
+        // no core has any state.
         server.signal("TERM");
         for client in &mut clients {
             client.until("the end", |client| !client.events.is_empty()).await;
@@ -300,8 +301,8 @@ fn sessions_over_raw_ethernet_live_on_all_cores_and_survive_their_interface() {
     }
 }
 
-/// With Linerate's client, as in normal use: each session opens separate sockets, and several share one
-/// interface.
+/// Uses Linerate's client, as in normal use: each session opens its own sockets, and several sessions share
+/// one interface.
 #[test]
 fn a_verified_load_of_many_sessions_uses_both_cores() {
     let Some(site) = Site::new(1500) else { return };

@@ -1,5 +1,5 @@
-//! HyperSCSI in normal use: `serve` and every command that takes a URL, over UDP and over raw Ethernet, and a
-//! gateway to iSCSI.
+//! Tests of HyperSCSI in normal use: `serve` and every command that accepts a URL, over UDP and over raw
+//! Ethernet, and a gateway to iSCSI.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -34,7 +34,7 @@ lun = [{ lun = 0, volume = "disk" }]
 key = [{ initiator = "host1", secret = "a secret of many letters" }]
 "#;
 
-/// Random reads and writes; the data of each read is compared with the last write.
+/// Options for random reads and writes, in which the data of each read is compared with the last write.
 const VERIFY: &[&str] =
     &["--read", "50", "--block", "16KiB", "--depth", "8", "--verify", "--allow-write", "--yes"];
 
@@ -67,7 +67,7 @@ fn every_command_takes_the_url_in_clear_and_sealed() {
         run(LINERATE, &["copy", &image, &url, "--yes"]).expect_success();
         run(LINERATE, &["copy", &url, &copy]).expect_success();
         assert!(fs::read(&image).expect("there") == fs::read(&copy).expect("there"), "{target}");
-        // It is the disk exported over iSCSI.
+        // The LUN is the same disk that is exported over iSCSI.
         let iscsi = at(&format!("iscsi{number}"));
         run(LINERATE, &["copy", &server.url("disk"), &iscsi]).expect_success();
         assert!(fs::read(&image).expect("there") == fs::read(&iscsi).expect("there"), "{target}");
@@ -123,7 +123,8 @@ fn raw_frames_carry_a_verified_load_of_each_size() {
     }
 }
 
-/// Whether by one name or two: a server rejects it, and a client has one path.
+/// An interface is specified twice, by one or two names. A server rejects this, and a client has only one
+/// path.
 #[test]
 fn an_interface_is_used_once() {
     if !installed(&["ip"]) {
@@ -155,13 +156,14 @@ fn an_interface_is_used_once() {
     let _server = site.serve(&options);
     let words = ["bench", "hyperscsi://eth0+eth0+enx0/disk/0", "--seconds", "1", "--statistics", "--json"];
     let said = run_command(site.client.command(LINERATE).args(words)).expect_success();
-    // After a note that the volume was never written.
+    // The output starts with a note that the volume was never written.
     let told = json(said.lines().find(|line| line.starts_with('{')).expect("the result"));
     let paths = told["sessions"].as_array().and_then(|all| all.first()).map(|first| &first["paths"]);
     assert_eq!(paths.and_then(Value::as_array).map(Vec::len), Some(1), "{told}");
 }
 
-/// The same logical unit behind any protocol: conditions of libiscsi's suite, through a gateway.
+/// The same logical unit is used for any protocol, so tests of libiscsi's suite must succeed through a
+/// gateway.
 #[test]
 fn conditions_of_libiscsis_suite_hold_through_a_gateway() {
     if !installed(&["iscsi-test-cu"]) {

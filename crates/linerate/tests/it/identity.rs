@@ -64,7 +64,7 @@ fn others_read_the_names_that_a_volume_was_given() {
     served.stop();
 }
 
-/// Another identity is another disk, and a reload removes none in use.
+/// A disk with another identity is another disk, and a reload does not remove a disk in use.
 #[test]
 fn a_volume_in_use_keeps_its_names_and_one_that_is_added_gets_them() {
     let Some(mut served) = Server::configured(BASE) else { return };

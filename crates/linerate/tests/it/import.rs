@@ -17,7 +17,7 @@ const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 /// The paths behind the LUNs of each target.
 type Luns = BTreeMap<(String, u16), String>;
 
-/// Runs the command, whose exit code must be this, and reads what it wrote.
+/// Runs the command, checks its exit code, and reads its output file.
 fn imported(foreign: &Path, code: i32) -> (Config, String) {
     let out = foreign.with_extension("toml");
     let ended =
@@ -118,7 +118,7 @@ fn a_file_is_made_once_and_for_its_owner_and_checks() {
     let again = run(LINERATE, &["import", &path.display().to_string(), "--out", &out]);
     assert_eq!(again.status.code(), Some(2));
     assert!(again.said.contains("already exists"), "{}", again.said);
-    // To a pipe: the same text, and a note about its secret on standard error.
+    // Written to a pipe, the output is the same text, and standard error contains a note about its secret.
     let mut command = Command::new(LINERATE);
     let piped = command.args(["import", &path.display().to_string()]).output().expect("its output");
     assert_eq!(piped.stdout, fs::read(&out).expect("readable"));

@@ -1,6 +1,7 @@
-//! Isolation of initiators: commands ended by one really have ended, and a slow one only slows itself down.
+//! Tests of the isolation of initiators: commands that one initiator ends really have ended, and a slow
+//! initiator slows down only itself.
 //!
-//! An adversarial review found each scene, which failed at the time.
+//! Each scene is a regression test for a bug that a review found.
 
 use std::process::Command;
 use std::time::Duration;
@@ -17,7 +18,7 @@ const UNIT_ATTENTION: u8 = 6;
 const TASK_ABORTED: u8 = 0x40;
 const DESTINATION: Lun = Lun(1 << 48);
 
-/// LUN 0 is memory; `linerate server fault` controls LUN 1.
+/// LUN 0 is a RAM volume; `linerate server fault` controls LUN 1.
 const TWO_LUNS: &str = r#"
 reactors = 2
 [volume.source]
@@ -35,7 +36,7 @@ fn fault(server: &Server, mode: &str) {
     run_command(command.args(["server", "fault", "sick", mode, "--control"]).arg(control)).expect_success();
 }
 
-/// One command to a LUN, after its pending unit attentions.
+/// Runs one command on a LUN, after its pending unit attentions.
 fn run_at(peer: &mut Peer, lun: Lun, cdb: &[u8], moves: &Moves) -> crate::peer::Answer {
     loop {
         let task = peer.begin_at(0, lun, cdb, moves.clone());
@@ -90,8 +91,8 @@ fn reserve_out(peer: &mut Peer, lun: Lun, action: u8, kind: u8, key: u8, second:
     run_at(peer, lun, &cdb, &Moves::Out(list)).expect_good();
 }
 
-/// A copies to a LUN from which B removes it by PREEMPT AND ABORT. The copy belonged to no task there: it
-/// continued and overwrote B's later data.
+/// A copies to a LUN from which B removes A by PREEMPT AND ABORT. Regression: the copy was not a task of the
+/// destination, so it continued and overwrote B's later data.
 #[test]
 fn a_copy_ends_with_a_preemption_at_its_destination() {
     const WRITE_EXCLUSIVE_REGISTRANTS_ONLY: u8 = 5;
@@ -107,7 +108,7 @@ fn a_copy_ends_with_a_preemption_at_its_destination() {
     let before = commands(&server, &a);
     let copy = a.begin(0, &cdb, Moves::Out(list));
     await_commands(&server, &a, before, 1);
-    a.ping(); // and runnable tasks have run
+    a.ping(); // all runnable tasks have run
     assert_eq!(a.end_within(copy, Duration::from_millis(300)), None, "it hangs at its destination");
     reserve_out(&mut b, DESTINATION, 5, WRITE_EXCLUSIVE_REGISTRANTS_ONLY, 2, 1);
     fault(&server, "pass");
@@ -118,14 +119,14 @@ fn a_copy_ends_with_a_preemption_at_its_destination() {
     assert!(blocks.iter().all(|byte| *byte == 0), "A's data is there");
 }
 
-/// The same with a reset of the destination.
+/// Like the previous test, with a reset of the destination.
 #[test]
 fn a_copy_ends_with_a_reset_of_its_destination() {
     resets_the_destination(|_, b| b.manage_at(TaskManagementFunction::LogicalUnitReset, DESTINATION));
 }
 
-/// A reset of the destination by the copying initiator itself does not end commands at the source, so it
-/// waits for the copy's response.
+/// A reset of the destination by the copying initiator itself does not end commands at the source, so the
+/// initiator waits for the copy's response.
 #[test]
 fn a_copy_that_ends_with_a_reset_of_its_destination_is_answered_whoever_asked_for_that() {
     resets_the_destination(|a, _| a.manage_at(TaskManagementFunction::LogicalUnitReset, DESTINATION));
@@ -141,7 +142,7 @@ fn resets_the_destination(reset: impl FnOnce(&mut Peer, &mut Peer) -> TaskManage
     let before = commands(&server, &a);
     let copy = a.begin(0, &cdb, Moves::Out(list));
     await_commands(&server, &a, before, 1);
-    a.ping(); // and runnable tasks have run
+    a.ping(); // all runnable tasks have run
     assert_eq!(a.end_within(copy, Duration::from_millis(300)), None, "it hangs at its destination");
     assert_eq!(reset(&mut a, &mut b), TaskManagementResult::FunctionComplete);
     fault(&server, "pass");
@@ -175,8 +176,8 @@ name = "iqn.2026-01.io.linerate:file"
 lun = [{ lun = 0, volume = "file" }]
 "#;
 
-/// A's WRITE SAME waited for memory behind a READ. B's LUN RESET completed, and when memory became available,
-/// the WRITE SAME ran and overwrote B's data.
+/// A's WRITE SAME waits for memory that a READ occupies, and B resets the LUN. Regression: the reset
+/// completed, and when memory became available, the WRITE SAME ran and overwrote B's data.
 #[test]
 fn a_command_that_waits_for_memory_ends_with_a_reset_of_another_initiator() {
     let text = FILE.replace("\nstaging = \"16MiB\"", "\nstaging = \"32MiB\"");
@@ -186,8 +187,8 @@ fn a_command_that_waits_for_memory_ends_with_a_reset_of_another_initiator() {
     let blocks = 32_767;
     let mut zeroes = [0; 16];
     (zeroes[0], zeroes[1], zeroes[13]) = (0x93, 1, 8); // WRITE SAME(16), NDOB
-    // In one piece: the server does not read from a peer that does not read. The first read occupies all
-    // memory until it is sent.
+    // Send both commands in one piece, because the server does not read from a peer that does not read. The
+    // first read occupies all memory until its data is sent.
     a.hold(0);
     let first = a.begin(0, &read_10(0, blocks), Moves::In((blocks * BLOCK) as u32));
     let second = a.begin(0, &read_10(0, 128), Moves::In(128 * BLOCK as u32));
@@ -202,7 +203,7 @@ fn a_command_that_waits_for_memory_ends_with_a_reset_of_another_initiator() {
         assert_eq!((answer.status, answer.data.len()), (TASK_ABORTED, 0));
     }
     drop(a.end(first));
-    // Memory is granted in the order of the requests: this one comes after the other two.
+    // Memory is granted in the order of the requests, so this request is granted after the other two.
     run_at(&mut a, Lun(0), &read_10(512, 128), &Moves::In(128 * BLOCK as u32)).expect_good();
     assert_eq!(b.read(0, 8), [0xbb; 8 * BLOCK]);
 }
@@ -216,7 +217,7 @@ name = "iqn.2026-01.io.linerate:memory"
 lun = [{ lun = 0, volume = "memory" }]
 "#;
 
-/// Memory for one command of half a megabyte.
+/// A server with memory for one command of half a megabyte.
 const MEMORY_AND_FILE: &str = r#"
 reactors = 1
 [limits]
@@ -243,14 +244,15 @@ fn compare_and_write(lba: u32, before: u8, after: u8) -> ([u8; 16], Vec<u8>) {
     (cdb, [[before; BLOCK], [after; BLOCK]].concat())
 }
 
-/// A requests much data and reads none of it. The blocks stayed locked while its connection lived: B's
-/// COMPARE AND WRITE failed after 30 s, and briefly made the unit unavailable to everyone.
+/// A requests much data reads none of the data. Regression: the blocks stayed locked while A's connection
+/// lived, so B's COMPARE AND WRITE failed after 30 s, and briefly made the unit unavailable to all
+/// initiators.
 #[test]
 fn a_reader_that_does_not_read_keeps_no_blocks_from_others() {
     let Some(server) = Server::configured(MEMORY) else { return };
     let (mut a, mut b) = (Peer::attach(&server, "memory", 1), Peer::attach(&server, "memory", 2));
     let before = commands(&server, &a);
-    let blocks = 65_535; // 32 MiB: more than any socket takes
+    let blocks = 65_535; // 32 MiB: more than a socket can buffer
     let read = a.begin(0, &read_10(0, blocks), Moves::In((blocks * BLOCK) as u32));
     await_commands(&server, &a, before, 1);
     for lba in [0, 65_534] {
@@ -262,21 +264,22 @@ fn a_reader_that_does_not_read_keeps_no_blocks_from_others() {
     assert!(data.iter().all(|byte| *byte == 0), "A reads the blocks as they were");
 }
 
-/// A announces a write to memory and sends none of it. This may cost A its connection, but never B the unit.
+/// A announces a write to a RAM volume and sends none of its data. A may lose its connection, but B must not
+/// lose access to the unit.
 #[test]
 fn a_writer_that_does_not_write_keeps_no_blocks_from_others() {
     let Some(server) = Server::configured(MEMORY) else { return };
     let (mut a, mut b) = (Peer::attach(&server, "memory", 1), Peer::attach(&server, "memory", 2));
     let before = commands(&server, &a);
-    a.begin(0, &write_10(0, 2048 * BLOCK, false), Moves::Out(vec![0xaa; 2048 * BLOCK])); // and answers no R2T
+    a.begin(0, &write_10(0, 2048 * BLOCK, false), Moves::Out(vec![0xaa; 2048 * BLOCK])); // does not respond to the R2T
     await_commands(&server, &a, before, 1);
     let (cdb, data) = compare_and_write(2047, 0, 0xbb);
     b.run(&cdb, Moves::Out(data)).expect_good();
     b.test_ready().expect_good();
 }
 
-/// A sends the data of a write late, and the device is slow. The deadline counted from the command's arrival:
-/// the device was blamed for the initiator's delay, and the unit was fenced.
+/// A sends the data of a write late, and the device is slow. Regression: the deadline counted from the
+/// command's arrival, so the initiator's delay was attributed to the device, and the unit was fenced.
 #[test]
 fn a_device_has_its_whole_time_however_late_the_data_come() {
     let text = FILE.replace("file:{state}/disk?size=64MiB\"", "delay:500ms:[ram:16MiB]\"\ndeadline = \"2s\"");
@@ -285,7 +288,7 @@ fn a_device_has_its_whole_time_however_late_the_data_come() {
     let before = commands(&server, &a);
     let write = a.begin(0, &write_10(0, 2048 * BLOCK, false), Moves::Out(vec![0xaa; 2048 * BLOCK]));
     await_commands(&server, &a, before, 1);
-    std::thread::sleep(Duration::from_millis(2200)); // longer than the deadline: this is the scene
+    std::thread::sleep(Duration::from_millis(2200)); // longer than the deadline
     a.answer(write).expect_good();
     a.test_ready().expect_good();
 }
@@ -302,20 +305,20 @@ fn memory_that_a_slow_reader_holds_is_taken_back_when_others_need_it() {
     assert_eq!(b.read(4096, 1024), [0; 1024 * BLOCK]);
 }
 
-/// The same with data to write.
+/// Like the previous test, with data to write.
 #[test]
 fn memory_that_a_slow_writer_holds_is_taken_back_when_others_need_it() {
     let Some(server) = Server::configured(FILE) else { return };
     let (mut a, mut b) = (Peer::attach(&server, "file", 1), Peer::attach(&server, "file", 2));
     let before = commands(&server, &a);
     let blocks = 32_767;
-    a.begin(0, &write_10(0, blocks * BLOCK, false), Moves::Out(vec![0xaa; blocks * BLOCK])); // and answers no R2T
+    a.begin(0, &write_10(0, blocks * BLOCK, false), Moves::Out(vec![0xaa; blocks * BLOCK])); // does not respond to the R2T
     await_commands(&server, &a, before, 1);
     assert_eq!(b.read(40_000, 1024), [0; 1024 * BLOCK]);
 }
 
-/// A's data to read is in memory itself. B writes there, so the server copies the data that A has not read
-/// yet, and keeps the copies for A: they occupy all the memory that C needs.
+/// A reads from a RAM volume, and B writes to the same blocks. The server therefore copies the data that A
+/// has not read yet. The copies occupy all the memory that C needs.
 #[test]
 fn memory_for_copies_that_a_slow_reader_holds_is_taken_back_when_others_need_it() {
     let Some(server) = Server::configured(MEMORY_AND_FILE) else { return };
@@ -336,7 +339,8 @@ fn memory_for_copies_that_a_slow_reader_holds_is_taken_back_when_others_need_it(
     panic!("A's socket takes 64 MiB");
 }
 
-/// A session with out-of-order data, because this number of commands on another connection is missing.
+/// Starts a session with out-of-order data: this number of earlier commands, on another connection, is
+/// missing.
 fn data_before_their_turn(server: &Server, missing: usize) -> Peer {
     let mut peer = Peer::attach(server, "file", 1);
     peer.join(server, 1).expect("a connection");
@@ -352,7 +356,7 @@ fn data_before_their_turn(server: &Server, missing: usize) -> Peer {
     peer
 }
 
-/// The same with out-of-order data, because a command on another connection never arrives.
+/// Like the previous test, with out-of-order data: an earlier command, on another connection, never arrives.
 #[test]
 fn memory_for_data_that_came_too_early_is_taken_back_when_others_need_it() {
     let Some(server) = Server::configured(FILE) else { return };
@@ -361,8 +365,8 @@ fn memory_for_data_that_came_too_early_is_taken_back_when_others_need_it() {
     assert_eq!(b.read(40_000, 1024), [0; 1024 * BLOCK]);
 }
 
-/// The same while commands arrive one by one. Each of them restarted the timeout of the data, which was kept
-/// for as long as commands were missing.
+/// Like the previous test, while missing commands arrive one by one. Regression: each of them restarted the
+/// timeout of the data, which was therefore kept as long as any command was missing.
 #[test]
 fn memory_for_data_that_came_too_early_is_taken_back_even_if_other_commands_have_their_turn() {
     let Some(server) = Server::configured(FILE) else { return };
@@ -379,8 +383,7 @@ fn memory_for_data_that_came_too_early_is_taken_back_even_if_other_commands_have
     assert_eq!(answer.expect_good(), [0; 1024 * BLOCK]);
 }
 
-/// A peer that is alive, but never sends the data it owes, must not keep its command or its connection
-/// forever.
+/// A peer that is alive, but never sends solicited data, must not keep its command or its connection forever.
 #[test]
 fn a_writer_that_owes_data_for_too_long_loses_its_connection() {
     let usual = FILE.replace("[limits]", "[limits]\nnop-interval = \"1h\"");
@@ -390,14 +393,14 @@ fn a_writer_that_owes_data_for_too_long_loses_its_connection() {
     let owes = |server: &Server| {
         let mut a = Peer::attach(server, "file", 1);
         a.begin(0, &write_10(0, 2048 * BLOCK, false), Moves::Out(vec![0xaa; 2048 * BLOCK]));
-        a.hold(0); // answers no R2T
+        a.hold(0); // does not respond to the R2T
         a
     };
     ends_earlier(&[limited, usual], owes, |_, a| a.hear_the_end(Duration::from_millis(1)));
 }
 
-/// Working buffers of VERIFY, WRITE SAME and others were not counted: 1,000 of them took 1 GiB with a budget
-/// of 32 MiB.
+/// Regression: working buffers of commands such as VERIFY and WRITE SAME were not counted. 1,000 commands
+/// took 1 GiB with a budget of 32 MiB.
 #[test]
 fn commands_take_no_more_memory_than_the_budget_allows() {
     let text = r#"

@@ -1,6 +1,6 @@
-//! Journal files with real processes: a gateway is killed with acknowledged, unflushed writes, and so is the
-//! server behind it, which loses them. The next gateway replays them, unless another client has written in
-//! the meantime.
+//! Tests of journal files with real processes. A gateway with acknowledged, unflushed writes is killed, and
+//! so is the server behind it, which loses these writes. The next gateway must replay them, unless another
+//! client has written in the meantime.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ struct Scene {
     front: Server,
     /// The volume on the server, as used by other clients.
     direct: String,
-    /// The same with the gateway's journal file.
+    /// The volume with the gateway's journal file.
     kept: String,
     _folder: TempDir,
 }
@@ -46,7 +46,7 @@ impl Scene {
         Some(Scene { back, front, direct, kept, _folder: folder })
     }
 
-    /// Writes all pages and flushes them, then those with even numbers again, without a flush.
+    /// Writes all pages and flushes them. Then writes the pages with even numbers again, without a flush.
     fn write(&self) {
         in_a_world(async {
             let lun: Arc<dyn BlockDevice> = Arc::new(attached(&self.front.url("disk")).await);
@@ -66,12 +66,12 @@ impl Scene {
         self.back.restart();
     }
 
-    /// The data that another client reads on the server.
+    /// The data that another client reads from the server.
     fn at_the_server(&self) -> Vec<u8> {
         in_a_world(async { versions(&opened(&self.direct).await).await })
     }
 
-    /// The error when opening the volume with its file.
+    /// The error of opening the volume with its journal file.
     fn refusal(&self) -> String {
         in_a_world(async {
             let spec = backends::parse(&self.kept).expect("a URL");
@@ -83,7 +83,7 @@ impl Scene {
     }
 }
 
-/// What was acknowledged.
+/// The acknowledged content.
 fn written() -> Vec<u8> {
     (0..PAGES).map(|number| if number % 2 == 0 { 2 } else { 1 }).collect()
 }
@@ -101,7 +101,7 @@ fn what_a_killed_gateway_has_acknowledged_is_written_again() {
             assert_eq!(versions(&lun).await, written());
         });
         assert_eq!(scene.at_the_server(), written());
-        // They are durable, and flushed data is not replayed.
+        // The replayed writes are durable, and flushed data is not replayed.
         scene.kill_both();
         assert_eq!(scene.at_the_server(), written());
         in_a_world(async {
@@ -148,7 +148,7 @@ fn what_another_client_has_written_meanwhile_is_kept() {
             "{refusal}"
         );
         assert_eq!(scene.at_the_server(), all(4));
-        // Only if forced.
+        // The changes are replayed only if this is forced.
         let forced = format!("{}&journal-replay=force", scene.kept);
         in_a_world(async { drop(opened(&forced).await) });
         let expected: Vec<u8> =
@@ -157,7 +157,7 @@ fn what_another_client_has_written_meanwhile_is_kept() {
     }
 }
 
-/// A server that was not restarted has lost nothing.
+/// A server that was not restarted has lost no writes.
 #[test]
 fn the_death_of_the_gateway_alone_loses_nothing() {
     let Some(mut scene) = Scene::new(true) else { return };
@@ -179,7 +179,7 @@ fn the_death_of_the_gateway_alone_loses_nothing() {
     assert_eq!(scene.at_the_server()[..3], [5, 1, 2]);
 }
 
-/// Another server, which does not report its restart.
+/// Uses nbdkit, which does not report a restart.
 #[test]
 fn a_file_has_one_user_and_one_export() {
     if !installed(&["nbdkit"]) {
@@ -205,7 +205,7 @@ fn a_file_has_one_user_and_one_export() {
     });
     let told = why(with_file(&server)).expect("the gateway has it");
     assert!(told.contains("in use by another process"), "{told}");
-    // A reader needs no file.
+    // A command that only reads needs no journal file.
     let read = run(env!("CARGO_BIN_EXE_linerate"), &["info", &with_file(&server)]).expect_success();
     assert!(read.contains("8MiB"), "{read}");
     front.kill();

@@ -1,8 +1,8 @@
-//! Persistent state of a server: identities across restarts and renames, reservations with and without APTPL,
-//! and data that is on the disk, not only in the kernel, when its command completes.
+//! Tests of a server's persistent state: identities across restarts and renames, reservations with and
+//! without APTPL, and data that must be on the disk, not only in the kernel, when its command completes.
 //!
-//! A kill (SIGKILL) does not lose the page cache, so `crash` only tests the program. Here, the system calls
-//! themselves show the effects of a flush and FUA.
+//! A kill (SIGKILL) does not lose the page cache, so `crash` tests only the program. The tests here check the
+//! system calls that a flush and a write with FUA cause.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -20,7 +20,7 @@ fn configuration(volume: &str, more: &str) -> String {
     )
 }
 
-/// VPD pages 80h (unit serial number) and 83h (device identification).
+/// The VPD pages 80h (unit serial number) and 83h (device identification).
 fn identifiers(server: &Server) -> [Vec<u8>; 2] {
     let mut peer = Peer::attach(server, "disk", 1);
     [0x80, 0x83].map(|page| peer.run(&[0x12, 1, page, 2, 0, 0], Moves::In(512)).expect_good())
@@ -140,7 +140,7 @@ fn attached(strace: &mut Child, pid: u32) -> bool {
         if all_traced() {
             return true;
         }
-        std::thread::sleep(Duration::from_millis(5)); // strace has no event for this
+        std::thread::sleep(Duration::from_millis(5)); // there is no event to wait for
     }
     let _ = strace.kill().and_then(|()| strace.wait()); // it may have ended already
     false

@@ -1,4 +1,5 @@
-//! `linerate lab run`: a command in a lab, and its effects outside. Skipped where no lab can be built.
+//! Tests of `linerate lab run`: a command in a lab, and its effects outside of the lab. Skipped if no lab can
+//! be built.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
@@ -12,7 +13,7 @@ use crate::program::{Ended, PATIENCE, run_command};
 
 const PAIR: &str = "[host.client]\n[host.server]\n[link.wire]\nbetween = [\"client\", \"server\"]\n";
 
-/// `linerate lab run` with this plan.
+/// The command `linerate lab run` with this plan.
 fn lab_run(plan: &str, arguments: &[&str]) -> (tempfile::TempDir, Command) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("plan.toml");
@@ -27,7 +28,7 @@ fn ended(plan: &str, arguments: &[&str]) -> Ended {
     run_command(&mut command)
 }
 
-/// Whether labs can be built here; prints the reason if not.
+/// Whether labs can be built here. If not, prints the reason.
 pub(crate) fn can_build() -> bool {
     let trial = ended("[host.only]", &["--", "true"]);
     if !trial.status.success() {
@@ -87,19 +88,19 @@ fn the_command_does_not_outlive_a_lab_that_is_killed() {
     assert_eq!(said.next().expect("a line").expect("text"), "ready");
     child.kill().expect("runs");
     assert_eq!(child.wait().expect("ends").signal(), Some(9));
-    // The command held the other end of the pipe.
+    // The command was the last holder of the other end of the pipe.
     assert!(said.next().is_none());
 }
 
-/// A daemon as started by a shell: in a new session, with its starter's outputs.
+/// A shell command that starts a daemon in a new session, with the outputs of its parent.
 const DAEMON: &str = "setsid sleep 1000 & echo started >&2;";
 
-/// Reports the end of a pipe, which comes when the last process that holds its other end has ended.
+/// Reports the end of a pipe, which occurs when the last process that holds its other end has ended.
 fn end_of(pipe: impl Read + Send + 'static) -> Receiver<()> {
     let (sender, ended) = mpsc::channel();
     std::thread::spawn(move || {
         BufReader::new(pipe).lines().map_while(Result::ok).for_each(drop);
-        let _ = sender.send(()); // the receiver may have gone
+        let _ = sender.send(()); // fails if the receiver was dropped
     });
     ended
 }
@@ -135,7 +136,7 @@ fn what_a_plans_program_has_started_ends_with_the_lab() {
     }
     let run = format!("[host.server]\nrun = [\"sh\", \"-c\", \"{DAEMON} exec sleep 1000\"]\n");
     let plan = PAIR.replace("[host.server]\n", &run);
-    // The command waits for a signal to end: by then, the daemon is running.
+    // The command waits for input before it ends. By then, the daemon is running.
     let (_folder, mut command) = lab_run(&plan, &["--", "sh", "-c", "read line; exit 3"]);
     let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
     let gone = after(&mut child, "started");
@@ -165,7 +166,7 @@ fn a_labs_processes_find_themselves_in_proc() {
     }
     let own_number = "read number rest < /proc/self/stat && test $number = $$";
     assert_eq!(ended(PAIR, &["--", "sh", "-c", own_number]).expect_success(), "");
-    // Only its own processes: the first is the one that ends them.
+    // The lab contains only its own processes. The first process is the one that ends them.
     let first = ended(PAIR, &["--", "cat", "/proc/1/cmdline"]).expect_success();
     assert!(first.contains("lab\0run\0"), "{first:?}");
 }

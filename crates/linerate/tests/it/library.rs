@@ -1,4 +1,4 @@
-//! The examples of docs/library.md: built, and run against a server.
+//! Tests that run the examples of docs/library.md with a server.
 
 use std::path::Path;
 
@@ -53,7 +53,7 @@ fn a_program_on_tokio_copies_a_file_to_a_lun_and_reads_it_back() {
     let server = Server::serving(&["disk=ram:16MiB"]);
     let url = server.url("disk");
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
-    // Not a whole number of blocks, and more than one request.
+    // The length is not a whole number of blocks, and needs more than one request.
     let content: Vec<u8> = (0..3_000_001u32).map(|at| (at / 512) as u8).collect();
     std::fs::write(file.path(), &content).expect("room");
     let said = run(&program, &[&url, &file.path().display().to_string()]).expect_success();

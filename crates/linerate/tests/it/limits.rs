@@ -9,7 +9,7 @@ fn limits(arguments: &[&str]) -> Ended {
     run(env!("CARGO_BIN_EXE_linerate"), &[&["diagnose", "limits"], arguments].concat())
 }
 
-/// A cell of one of its tables: in the row with this prefix, under the heading with this name.
+/// A cell of a table in the output: in the row with this prefix, in the column with this heading.
 fn cell(page: &str, table: &str, row: &str, column: &str) -> String {
     let lines: Vec<&str> = page.lines().collect();
     let head =
@@ -113,7 +113,7 @@ fn a_status_of_its_own_costs_short_reads_most() {
     };
     let (together, apart) = (iops(&[]), iops(&["--status-apart"]));
     assert_eq!(together.1, apart.1);
-    // 48 more bytes for each 560.
+    // A separate response takes 48 more bytes for each 560.
     assert!((together.0 / apart.0 - 608.0 / 560.0).abs() < 1e-9, "{together:?} {apart:?}");
 }
 

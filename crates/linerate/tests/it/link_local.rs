@@ -1,4 +1,4 @@
-//! A server on a link-local IPv6 address, and hosts on the same link. Needs root and `ip`; skipped without.
+//! Tests of a server on a link-local IPv6 address, and hosts on the same link. Skipped without root or `ip`.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -65,7 +65,7 @@ impl Drop for Link {
     }
 }
 
-/// A server, until it is dropped.
+/// A server, which is terminated when this is dropped.
 struct Serving {
     child: Child,
     state: TempDir,

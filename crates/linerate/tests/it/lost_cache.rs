@@ -1,5 +1,5 @@
-//! Targets that are killed with acknowledged writes in a volatile cache: unflushed data is lost, and the
-//! command that wrote it must write it again or fail.
+//! Tests with targets that are killed with acknowledged writes in a volatile cache. The unflushed data is
+//! lost, and the command that has written it must write it again or fail.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -22,7 +22,8 @@ use crate::server::Server;
 /// A write-back volume: at any time, some acknowledged data is only in memory.
 const WRITE_BACK: &str = "disk=buffered:4MiB:[delay:2ms:[file:{state}/disk.img?size=48MiB]]";
 const SIZE: u64 = 48 * MIB;
-/// A target that is killed before the command has logged in is unreachable, which is an immediate error.
+/// More bytes than a login transfers. If the target were killed before the command has logged in, the command
+/// would immediately fail because the target is unreachable.
 const LOGIN_BYTES_MAX: u64 = 64 << 10;
 
 /// A copy that runs while its target is killed.
@@ -68,13 +69,13 @@ impl Copying {
         Ended { status, said }
     }
 
-    /// The number of bytes that it reports as written.
+    /// The number of bytes that the copy reports as written.
     fn written_bytes(&self) -> serde_json::Value {
         let report = std::fs::read(self.folder.path().join("report")).expect("a report");
         serde_json::from_slice::<serde_json::Value>(&report).expect("JSON")["written_bytes"].take()
     }
 
-    /// Pieces of 64 KiB on the medium with wrong content.
+    /// The number of pieces of 64 KiB with wrong content on the medium.
     fn wrong_pieces(&mut self) -> usize {
         self.server.stop();
         let [expected, found] = [self.folder.path().join("image"), self.server.state().join("disk.img")]
@@ -84,7 +85,8 @@ impl Copying {
     }
 }
 
-/// Once, with `--checkpoint 3600`, it ended with exit code 0 and 270 of 2,048 pieces wrong.
+/// Regression: with `--checkpoint 3600`, a copy ended with exit code 0 although 270 of 2,048 pieces were
+/// wrong.
 #[test]
 fn a_copy_whose_target_loses_its_cache_is_right_in_the_end() {
     let mut random = Random::of_variable("LINERATE_SEED", Random::fresh_seed());
@@ -119,8 +121,8 @@ fn a_pipe_into_a_target_that_loses_its_cache_is_no_success() {
     command.args(["write", &server.url("disk"), "--yes"]).stdin(Stdio::piped()).stderr(output);
     let mut child = command.spawn().expect("the linerate binary");
     let mut input = child.stdin.take().expect("a pipe");
-    // Requests of 1 MiB: up to 16 are outstanding and 4 read ahead, so that others were acknowledged when
-    // this has been read.
+    // Up to 16 requests of 1 MiB are outstanding, and 4 are read ahead. So when all of this was read, some
+    // requests have been acknowledged.
     input.write_all(&vec![7; 32 << 20]).expect("taken");
     server.kill();
     server.restart();
@@ -169,7 +171,7 @@ fn nothing_is_lost_where_nothing_was_in_a_volatile_cache() {
         // Data acknowledged by a file volume is in the kernel, and survives the server's process.
         let with_kernel = attached(&server.url("file")).await;
         write(&with_kernel, Durability::Cached).await.expect("written");
-        // Memory reports that it has no cache.
+        // A RAM volume reports that it has no cache.
         let write_through = attached(&server.url("memory")).await;
         write(&write_through, Durability::Cached).await.expect("written");
         server.kill();

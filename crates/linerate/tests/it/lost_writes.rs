@@ -1,4 +1,5 @@
-//! Acknowledged writes that a volume could not pass on: each initiator's next flush fails, once.
+//! Tests of acknowledged writes that a volume could not write to its device: the next flush of each initiator
+//! must fail, once.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -61,15 +62,15 @@ fn an_initiator_hears_of_lost_writes_although_its_connection_broke_with_the_answ
     writer.write(0, &[7; BLOCK]);
     fault(&server, "fail");
     assert_eq!(flush(&mut writer), MEDIUM_ERROR_WRITE_ERROR);
-    drop(writer); // it has acknowledged nothing since
+    drop(writer); // it has not acknowledged the response
     fault(&server, "pass");
     let mut again = Peer::attach(&server, "disk", 1);
     assert_eq!(flush(&mut again), MEDIUM_ERROR_WRITE_ERROR);
     assert_eq!(flush(&mut again), None);
 }
 
-/// Another initiator's flush received the error, or was killed with the server before it did; the kernel does
-/// not report it again.
+/// Another initiator's flush has received the error, or would have received it when the server was killed.
+/// The kernel does not report the error again.
 #[test]
 fn an_initiator_hears_of_lost_writes_although_the_server_started_again() {
     let volume =
@@ -93,8 +94,8 @@ fn an_initiator_hears_of_lost_writes_although_the_server_started_again() {
     });
 }
 
-/// One user of a session writes, another writes with FUA: if the latter reported the loss, the first one's
-/// flush would succeed.
+/// One user of a session writes, and another writes with FUA. If the write with FUA reported the loss, the
+/// flush of the first user would succeed.
 #[test]
 fn a_write_with_fua_leaves_lost_writes_to_the_next_flush() {
     let Some(server) = Server::configured(VOLUME) else { return };

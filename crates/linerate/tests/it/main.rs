@@ -1,4 +1,4 @@
-//! Other programs with the real binary: the final check of an initiator's view.
+//! Tests of the real binary with other programs, which check it from the view of an initiator.
 //!
 //! Each test starts a separate server on a free loopback port, with its own state directory, runs a program
 //! and checks its output. tshark decodes the traffic, which must not cause a complaint. Tests whose program

@@ -1,4 +1,4 @@
-//! The metrics of a server under real clients.
+//! Tests of the metrics of a server with real clients.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -52,7 +52,7 @@ fn monitored() -> Option<Monitored> {
 /// A header for the last request of a connection.
 const CLOSE: &str = "Host: test\r\nConnection: close";
 
-/// The response on a connection until its end.
+/// Sends bytes, and returns the response until the connection ends.
 fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).expect("a server of metrics");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time");
@@ -83,7 +83,7 @@ impl Monitored {
         Exposition::read(&text).unwrap_or_else(|mistake| panic!("{mistake}\n{text}"))
     }
 
-    /// The same without the limits of HTTP.
+    /// Like [`Monitored::scrape`], but through the control socket, without the limits of HTTP.
     fn scrape_by_socket(&self) -> Exposition {
         let text = self.linerate(&["server", "metrics"]);
         Exposition::read(&text).unwrap_or_else(|mistake| panic!("{mistake}\n{text}"))
@@ -147,7 +147,8 @@ fn counters_are_those_of_the_client_to_the_unit() {
     monitored.server.stop();
 }
 
-/// The same over both paths, and checked by Prometheus' own tool.
+/// The metrics must be the same through HTTP and the control socket, and Prometheus' own tool must accept
+/// them.
 #[test]
 fn under_load_the_text_is_what_prometheus_takes() {
     let Some(mut monitored) = monitored() else { return };
@@ -173,7 +174,7 @@ fn under_load_the_text_is_what_prometheus_takes() {
         let sessions = monitored.scrape();
         sessions.0["linerate_sessions"].samples.iter().all(|sample| sample.value == 0.0)
     });
-    // So many scrapes were answered from a page that may be some hundred milliseconds old.
+    // After this many scrapes, a page may be some hundred milliseconds old.
     let by_socket = monitored.scrape_by_socket();
     let name = "linerate_volume_commands_total";
     until("the same by both ways", || monitored.scrape().0[name].samples == by_socket.0[name].samples);
@@ -187,8 +188,8 @@ fn under_load_the_text_is_what_prometheus_takes() {
     monitored.server.stop();
 }
 
-/// A documented family that is never written would be a nonexistent metric. Without samples, its TYPE is
-/// written.
+/// A documented family that is never written would be a nonexistent metric. The TYPE of a family is written
+/// even if the family has no samples.
 #[test]
 fn all_families_are_written_in_their_order_and_no_others() {
     let Some(mut monitored) = monitored() else { return };
@@ -247,7 +248,7 @@ fn ten_thousand_scrapes_leave_memory_and_descriptors_as_they_were() {
         };
         let request = format!("GET /metrics HTTP/{version}\r\nHost: x\r\n{header}\r\n\r\n");
         let (head, text) = if number.is_multiple_of(3) {
-            // Some a connection.
+            // Reuse each connection for several scrapes.
             let stream = match number % 90 {
                 0 => kept.insert(connected()),
                 _ => kept.get_or_insert_with(connected),
@@ -293,7 +294,7 @@ fn ten_thousand_scrapes_leave_memory_and_descriptors_as_they_were() {
     monitored.server.stop();
 }
 
-/// The device's share of a command's time, a file's share of its file system, and a full window.
+/// Tests the device's share of a command's time, a file's share of its file system, and a full window.
 #[test]
 fn the_shares_of_device_and_file_system_are_told() {
     let port = free_port();
@@ -339,7 +340,7 @@ fn the_shares_of_device_and_file_system_are_told() {
 #[test]
 fn names_of_initiators_make_a_bounded_number_of_series() {
     let Some(mut monitored) = monitored() else { return };
-    // Without a recording of each session, which would take longer than the sessions.
+    // Do not record the sessions, because that would take longer than the sessions themselves.
     let login = |number: usize| {
         let url = format!("{}?initiator-name=iqn.2026-01.com.example:x{number}", monitored.url(0));
         let url = Url::parse(&url).unwrap_or_else(|error| panic!("{url}: {error}"));
@@ -352,7 +353,8 @@ fn names_of_initiators_make_a_bounded_number_of_series() {
     let before = monitored.scrape().series();
     (256..300).for_each(login);
     let after = monitored.scrape();
-    // Sessions, connections, commands, full windows, and bytes in two directions.
+    // There are at most six series: sessions, connections, commands, full windows, and bytes in two
+    // directions.
     assert!(after.series() <= before + 6, "{} after {before}", after.series());
     let others = [("protocol", "iscsi"), ("target", TARGET), ("initiator", "(others)")];
     assert!(after.value("linerate_session_commands_total", &others).is_some());
@@ -418,7 +420,7 @@ fn the_section_is_reloaded() {
     assert_eq!(scrape.value("linerate_reloads_total", &[("result", "success")]), Some(1.0));
     assert_eq!(scrape.value("linerate_config_generation", &[]), Some(2.0));
 
-    // An address in use changes nothing.
+    // A configuration with an address that is in use changes nothing.
     let taken =
         moved.replace(&format!("127.0.0.1:{port}\"\n"), &format!("{}\"\n", monitored.server.portal()));
     monitored.server.reconfigure(&taken);
@@ -494,7 +496,7 @@ fn the_dashboard_asks_for_what_there_is() {
     for query in queries {
         shown.extend(asked_for(query));
     }
-    // Metrics that are not shown are not worth their series: only these are for alerts and other tools.
+    // All metrics must be shown on the dashboard, except these, which are for alerts and other tools.
     let elsewhere = [
         "linerate_config_generation",
         "linerate_config_last_reload_success_timestamp_seconds",

@@ -1,5 +1,5 @@
-//! A LUN over several sessions, through two portals of its target: sessions that are cut, held up and
-//! delivered late, targets that are restarted, and portals that lead to another LUN.
+//! Tests of a LUN over several sessions, through two portals of its target: sessions that are cut, delayed
+//! and delivered late, targets that are restarted, and portals that lead to another LUN.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -30,7 +30,7 @@ struct San {
 }
 
 impl San {
-    /// With portals in these groups.
+    /// Starts a target with portals in these groups.
     fn new(groups: [u16; 2], spec: &str) -> Option<San> {
         let [first, second] = groups;
         let other_port = free_port();
@@ -44,7 +44,7 @@ impl San {
         Some(San { server, other: format!("127.0.0.2:{other_port}"), proxies })
     }
 
-    /// One session through each proxy.
+    /// The URL with one session through each proxy.
     fn by_proxies(&self, options: &str) -> String {
         let [one, other] = self.proxies.each_ref().map(Proxy::port);
         format!(
@@ -52,7 +52,7 @@ impl San {
         )
     }
 
-    /// One or more sessions through each portal.
+    /// The URL with one or more sessions through each portal.
     fn direct(&self, options: &str) -> String {
         format!("iscsi://{}/{NAME}/0?address={}&{options}", self.server.portal(), self.other)
     }
@@ -84,9 +84,8 @@ fn sessions_that_are_cut_cost_nothing_but_time() {
     }
 }
 
-/// A write that a proxy holds from a lost session arrives after a newer one has been acknowledged, or would
-/// have been. A login at the same target port ends that session, and none of its commands is executed
-/// afterwards.
+/// A proxy holds a write of a lost session, and delivers it after a newer write. A login at the same target
+/// port has ended the lost session, so none of its commands may be executed afterwards.
 #[test]
 fn a_ghost_write_destroys_nothing() {
     let Some(san) = San::new([1, 1], "ram:8MiB") else { return };
@@ -130,7 +129,7 @@ fn newer_writes_wait_for_the_end_of_a_session_in_another_group() {
     });
 }
 
-/// The same late writes, without a delay of newer writes.
+/// Like the previous test, but newer writes are not delayed, so the late write must be visible.
 #[test]
 fn without_a_quarantine_a_ghost_write_is_found() {
     let Some(san) = San::new([1, 2], "ram:8MiB") else { return };
@@ -149,8 +148,8 @@ fn without_a_quarantine_a_ghost_write_is_found() {
     });
 }
 
-/// A buffered volume reports its lost cache. A RAM volume has none and reports nothing, so its journal is
-/// replayed only with `writers=one`.
+/// A buffered volume reports the loss of its cache. A RAM volume has no cache and reports nothing, so the
+/// journal is replayed only with `writers=one`.
 #[test]
 fn what_a_restarted_target_has_lost_is_written_again() {
     for (spec, sessions, writers) in [
@@ -292,7 +291,8 @@ fn a_verified_load_goes_on_while_sessions_are_dropped() {
     });
     let control = san.server.state().join("control").display().to_string();
     while !bench.is_finished() {
-        // There may be no session at this moment. Names are compared without regard to case, as at a login.
+        // Ignore an error, because there may be no session at this moment. Names are compared without regard
+        // to case, as at a login.
         let name = "iqn.2026-01.IO.Linerate:INITIATOR";
         let _ = run(LINERATE, &["server", "drop", name, "--control", &control]);
         std::thread::sleep(std::time::Duration::from_millis(200));
@@ -329,7 +329,7 @@ fn a_target_that_no_path_leads_to_any_more_is_unreachable() {
     });
 }
 
-/// Two paths to the LUN, one without a server, and one to another LUN.
+/// The URL has two paths to the LUN, one path without a server, and one path to another LUN.
 #[test]
 fn info_shows_each_path() {
     let Some(san) = San::new([1, 2], "ram:8MiB") else { return };

@@ -1,4 +1,5 @@
-//! The results compared with independent counters: the kernel's, the target's, and arithmetic.
+//! Tests that compare results with independent values: the kernel's counters, the target's counters, and
+//! arithmetic.
 
 use std::fs;
 use std::path::Path;
@@ -26,9 +27,9 @@ fn counted(run: &Value) -> [u64; 4] {
     [sum("reads", "ios"), sum("reads", "bytes"), sum("writes", "ios"), sum("writes", "bytes")]
 }
 
-/// The kernel also counts requests that had not completed when the time was over: at most the queue depth.
-/// Programs that inspect a written device (udev), or one about to be written (Linerate itself), read from it,
-/// so reads are counted on a read-only device.
+/// The kernel also counts requests that had not completed at the end of the time: at most the queue depth.
+/// udev reads from a device that was written, and Linerate reads from a device before it writes. Reads are
+/// therefore counted on a read-only device.
 #[test]
 fn a_block_device_has_seen_the_requests_that_are_told() {
     const DEPTH: u64 = 4;
@@ -56,9 +57,10 @@ fn a_block_device_has_seen_the_requests_that_are_told() {
     }
 }
 
-/// Requests per second times seconds per request is the number of outstanding requests. This includes the
-/// requests outstanding at the end of the time, whose latency is unknown. If the machine stalls just then,
-/// the difference is the length of the stall, which four seconds make small.
+/// The rate times the latency is the number of outstanding requests (Little's law). This number includes the
+/// requests outstanding at the end of the time, whose latency is unknown. If the machine stalls at that
+/// moment, the result is wrong by the length of the stall, which is short compared with the four seconds of
+/// the test.
 #[test]
 fn littles_law_holds_and_no_more_is_under_way_than_asked_for() {
     let server = Server::serving(&["disk=ram:64MiB"]);

@@ -1,11 +1,11 @@
-//! A killed run keeps its results, and resumes.
+//! Tests that a killed run keeps its results, and can be resumed.
 
 use std::time::{Duration, Instant};
 
 use super::{REFUSED, Scene, begun, bench, cells_run, expect, record, runs};
 use crate::program::{ended_within, until};
 
-/// Eight cells of a tenth of a second, twice each.
+/// Options for eight cells of a fraction of a second, each measured twice.
 const SWEEP: [&str; 8] =
     ["--block", "4KiB,8KiB,16KiB,64KiB", "--depth", "1,8", "--seconds", "0.2", "--repeats", "2"];
 
@@ -27,12 +27,13 @@ fn a_run_killed_at_any_moment_goes_on_to_the_same_cells() {
         let early = ended_within_or_killed(&mut child, takes * (2 * moment + 1) / 20);
         if !folder.join("result.json").exists() {
             assert!(!early, "it ended by itself without a result");
-            // Killed before anything was measured: there is nothing to resume, which is reported.
+            // The run was killed before anything was measured. There is nothing to resume, and this is
+            // reported.
             expect(bench(&[&image, "--resume", &scene.text(&out)]), REFUSED, &["result.json"]);
             continue;
         }
-        let partial = record(&folder); // readable, at any moment
-        // It may be killed between its last record, which is marked complete, and its own end.
+        let partial = record(&folder); // the file is readable at any time
+        // The process may be killed after its last record, which is marked complete, and before it exits.
         assert!(
             !early || partial["ended"].is_string(),
             "moment {moment}: it ended by itself before its time"
@@ -54,7 +55,7 @@ fn a_run_killed_at_any_moment_goes_on_to_the_same_cells() {
     }
 }
 
-/// Kills it (SIGKILL) when its time is up; returns whether it had ended before.
+/// Kills a process (SIGKILL) after some time. Returns true if it had already ended.
 fn ended_within_or_killed(child: &mut std::process::Child, time: Duration) -> bool {
     ended_within(child, time).is_some()
 }

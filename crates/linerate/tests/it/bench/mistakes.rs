@@ -9,7 +9,7 @@ fn what_does_not_go_together_is_refused() {
         (&["--rate", "0"], &["rate"]),
         (&["--read", "101"], &["101"]),
         (&["--block", "4KiB:70,64KiB:20"], &["100"]),
-        (&["--block", "1000"], &["512"]), // the storage's block size, of which it is not a multiple
+        (&["--block", "1000"], &["512"]), // not a multiple of the storage's block size
         (&["--depth", "0"], &["0"]),
         (&["--seconds", "0"], &["0"]),
         (&["--seconds", "NaN"], &["NaN"]),

@@ -44,7 +44,7 @@ fn begun(arguments: &[&str]) -> Child {
         .expect("the linerate binary")
 }
 
-/// One sentence, this exit code, and all of these words in the sentence.
+/// Checks that a command ended with this exit code and one sentence, which contains all of these words.
 fn expect(ended: Ended, code: i32, words: &[&str]) -> String {
     let Ended { status, said } = ended;
     assert_eq!(status.code(), Some(code), "{said}");
@@ -87,7 +87,7 @@ impl Scene {
     }
 }
 
-/// What `--out` keeps.
+/// The record that `--out` has saved.
 fn record(folder: &Path) -> Value {
     let path = folder.join("result.json");
     let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -98,7 +98,7 @@ fn runs(record: &Value) -> &[Value] {
     record["runs"].as_array().expect("a list of runs")
 }
 
-/// The cells that were run, each with its round, in that order.
+/// The cells in the order in which they were run, each with its round.
 fn cells_run(record: &Value) -> Vec<(String, u64)> {
     let named = |run: &Value| {
         let (cell, round) = (run["cell"].as_str(), run["round"].as_u64());

@@ -1,4 +1,5 @@
-//! The guarantees of storage to a run that was killed, or whose storage was killed, checked afterwards.
+//! Tests of `linerate bench verify`: after a run or its storage was killed, the storage must have kept its
+//! guarantees.
 
 use std::fs;
 use std::process::Command;
@@ -18,7 +19,7 @@ fn verify_log(log: &str, place: &str, after: &str) -> Ended {
     run_command(command.args(["bench", "verify", log, place, "--after", after]))
 }
 
-/// Whether a flush has already made something durable: the third word of some granule.
+/// Whether a flush has already made a write durable, which sets the third word of a granule.
 fn promises(log: &str) -> bool {
     let bytes = fs::read(log).unwrap_or_default();
     bytes.get(64..).unwrap_or_default().chunks_exact(12).any(|granule| granule[8..] != [0; 4])
@@ -39,7 +40,7 @@ fn a_killed_client_finds_all_that_was_acknowledged() {
     bench(&[&[image.as_str()], &LOAD[..], &["0.2", "--verify-log", &log]].concat()).expect_success();
     verify_log(&log, &image, "client").expect_success();
 
-    // All of the span is now older than the log.
+    // The whole span now has content that is older than the log.
     let mut bytes = fs::read(&image).expect("the image");
     bytes[..4 << 20].fill(0x5a);
     fs::write(&image, bytes).expect("the image");

@@ -8,7 +8,7 @@ fn an_unknown_suite_is_answered_with_the_one_that_was_probably_meant() {
     expect(bench(&["ram:16MiB", "--suite", "bonny"]), REFUSED, &["bonny", "bonnie"]);
 }
 
-/// Four lines are right; the fifth is wrong.
+/// A file whose first four lines are correct, and whose fifth is wrong.
 const ICF: &str = "\
 Version 1.1.0
 'ACCESS SPECIFICATIONS =========

@@ -38,7 +38,7 @@ impl Drop for Tiny {
 const SWEEP: [&str; 6] =
     ["--block", "4KiB,8KiB,16KiB,32KiB,64KiB,128KiB", "--depth", "1,4,16", "--seconds", "0.2"];
 
-/// Whether this number of results has been saved.
+/// Whether at least this number of results has been saved.
 fn has_runs(folder: &Path, least: usize) -> bool {
     folder.join("result.json").exists() && runs(&record(folder)).len() >= least
 }

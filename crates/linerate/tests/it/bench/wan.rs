@@ -1,5 +1,5 @@
-//! The suite with its own network. Where no lab can be created, it names the missing requirement, and so do
-//! these tests.
+//! Tests of the suite with its own network. If no lab can be created, the suite and these tests name the
+//! missing requirement.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn a_matrix_that_was_interrupted_is_gone_on_with() {
         })
         .find(|(runs, ended)| ended.is_some() || runs.is_some_and(|runs| runs > before + 1));
         if let Some((_, Some(status))) = more {
-            // No right to create a lab: exit code 2, before anything was measured.
+            // Without the right to create a lab, the exit code is 2, and nothing is measured.
             assert_eq!((status.code(), kept().unwrap_or(0)), (Some(REFUSED), 0));
             eprintln!("skipped: no lab can be made here");
             return;

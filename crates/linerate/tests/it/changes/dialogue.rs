@@ -7,17 +7,17 @@ use std::thread;
 
 use crate::program::PATIENCE;
 
-/// A running program; it ends with this value.
+/// A running program, which is ended when this value is dropped.
 pub(crate) struct Dialogue {
     child: Child,
     stdin: ChildStdin,
     said: Receiver<Vec<u8>>,
-    /// The end of each result.
+    /// The text that ends each result.
     end: &'static str,
 }
 
 impl Dialogue {
-    /// Starts a program; `None` if it ends before it has printed `end` for the first time.
+    /// Starts a program. Returns `None` if the program ends before it has printed `end` for the first time.
     pub(crate) fn begin(command: &mut Command, end: &'static str) -> Option<Dialogue> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
@@ -26,7 +26,7 @@ impl Dialogue {
         thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(bytes @ 1..) = stdout.read(&mut buffer) {
-                let _ = sender.send(buffer[..bytes].to_vec()); // the receiver has gone at the end of the scene
+                let _ = sender.send(buffer[..bytes].to_vec()); // fails at the end of the scene
             }
         });
         let mut dialogue = Dialogue { child, stdin, said, end };

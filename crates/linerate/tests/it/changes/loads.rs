@@ -29,7 +29,7 @@ pub(super) struct Progress {
     pub(super) started: AtomicUsize,
 }
 
-/// How a load went.
+/// The durations of a load's requests.
 #[derive(Debug, Default)]
 pub(super) struct Timing {
     pub(super) requests: u64,
@@ -56,10 +56,10 @@ impl Timing {
 
 pub(super) type Load = JoinHandle<Timing>;
 
-/// Of 4 KiB each.
+/// The number of slots of a load, of 4 KiB each.
 const SLOTS: u64 = 128;
 const SLOT_BYTES: u64 = 4096;
-/// Between rounds: the changes, not the loads, are to keep the machine busy.
+/// Pause between rounds, so that mainly the changes keep the machine busy, not the loads.
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Linerate's initiator, from the first block on.
@@ -78,7 +78,7 @@ pub(super) fn ours(port: u16, progress: Arc<Progress>) -> Load {
             lun.write(extent(slot), data, Durability::Cached).await.expect("nothing is wrong with LUN 0");
             timing.note(&progress, begun);
             stamps[slot as usize] = stamp;
-            // The data written half a round of slots ago, and that written just now.
+            // Read the data that was written half a round of slots ago, and the data that was just written.
             for slot in [(slot + SLOTS / 2) % SLOTS, slot] {
                 let begun = Instant::now();
                 let read = lun.read(extent(slot), Buffer::zeroed(SLOT_BYTES as usize)).await;
@@ -106,7 +106,8 @@ pub(super) fn ours(port: u16, progress: Arc<Progress>) -> Load {
     })
 }
 
-/// QEMU's initiator, which is libiscsi's, after our blocks; `None` if it is not installed.
+/// QEMU's initiator, which uses libiscsi, on the blocks after those of the other load; `None` if QEMU is not
+/// installed.
 pub(super) fn qemu(port: u16, progress: Arc<Progress>) -> Option<Load> {
     if !installed(&["qemu-io"]) {
         return None;
@@ -134,8 +135,8 @@ pub(super) fn qemu(port: u16, progress: Arc<Progress>) -> Option<Load> {
                 break;
             }
         }
-        // Rejected unless the LUN has this length; a session that does not query it again still has the old
-        // one.
+        // This command is rejected unless the LUN has this length. A session that has not queried the length
+        // again still has the old one.
         let end_bytes = progress.end_bytes.load(Relaxed);
         carry_out(&format!("truncate {end_bytes}"), "");
         carry_out(&format!("write -P 7 {} {SLOT_BYTES}", end_bytes - SLOT_BYTES), "wrote ");
@@ -145,7 +146,8 @@ pub(super) fn qemu(port: u16, progress: Arc<Progress>) -> Option<Load> {
     Some(thread::spawn(work))
 }
 
-/// A thread that runs every millisecond and measures its lateness: no load can be better than the machine.
+/// A thread that wakes up every millisecond and measures its delay. The requests of the loads cannot be
+/// faster than the machine allows.
 pub(super) fn clock(progress: Arc<Progress>) -> Load {
     thread::spawn(move || {
         let mut timing = Timing::default();

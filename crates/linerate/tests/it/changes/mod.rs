@@ -1,6 +1,6 @@
-//! Changes of all kinds, drawn from a seed, while two initiators keep a verified load on a LUN that is never
-//! removed. After each change, the server, its file and the initiators' view are compared with a model of the
-//! wanted configuration.
+//! Tests of configuration changes of all kinds, chosen by a seed, while two initiators keep a verified load
+//! on a LUN that is never removed. After each change, the server, its file and the initiators' view are
+//! compared with a model of the wanted configuration.
 //!
 //! `cargo measure changes` makes 200 of them and prints the longest pauses; the test makes fewer.
 //! `LINERATE_CHANGES` sets their number, and `LINERATE_SEED` the seed.
@@ -38,7 +38,7 @@ const CALM: Duration = Duration::from_millis(5);
 const LUNS_CHANGED: &str = "3f/0e";
 const CAPACITY_CHANGED: &str = "2a/09";
 
-/// A number from the environment.
+/// A number from an environment variable, or the default.
 fn number(variable: &str, usual: u64) -> u64 {
     std::env::var(variable).map_or(usual, |text| text.parse().unwrap_or_else(|_| panic!("{variable}={text}")))
 }
@@ -81,8 +81,8 @@ fn changes_disturb_no_load_and_initiators_see_them_without_another_login() {
     scene.server.stop();
 }
 
-/// At whatever point of a change a server is killed, the next start serves the old configuration or the new
-/// one, as in the file, with the same volumes.
+/// A server may be killed at any point of a change. The next start must then serve the configuration in the
+/// file, which is either the old or the new one, with the same volumes.
 #[test]
 fn a_server_that_is_killed_in_the_middle_of_a_change_serves_the_old_or_the_new_configuration_next() {
     let (kills, seed) = (number("LINERATE_CHANGES", 30), number("LINERATE_SEED", 20_261_125));
@@ -108,7 +108,7 @@ fn a_server_that_is_killed_in_the_middle_of_a_change_serves_the_old_or_the_new_c
             .arg(scene.server.state().join("control"));
         let mut asking =
             asking.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the linerate binary");
-        // At any time: before it, during it, after it.
+        // Kill the server at a random time: before, during or after the change.
         thread::sleep(Duration::from_millis(scene.model.below(40)));
         scene.server.kill();
         end_of(&mut asking);
@@ -223,7 +223,7 @@ impl Scene {
         assert_eq!(same, "no changes\n", "{what}");
     }
 
-    /// All LUNs are visible in sessions that are older than they are.
+    /// Checks that all LUNs are visible in sessions that are older than the LUNs.
     async fn check_luns(&mut self, observer: &RemoteLun, what: &str) {
         let seen = self.model.seen();
         let luns = observer.unit().report_luns(LunSelection::Ordinary).await.expect("REPORT LUNS");
@@ -237,7 +237,7 @@ impl Scene {
         let numbers = libiscsi.ask("luns");
         assert!(numbers.split(' ').eq(seen.keys().map(u16::to_string)), "{what}: libiscsi sees {numbers}");
         for (number, Seen { mib, .. }) in &seen {
-            libiscsi_told(libiscsi, *number); // a new LUN also reports that
+            libiscsi_told(libiscsi, *number); // a new LUN also reports a unit attention
             let blocks = libiscsi.ask(&format!("blocks {number}"));
             assert_eq!(blocks, (mib * 2048).to_string(), "LUN {number} after {what}");
         }
@@ -256,7 +256,7 @@ impl Scene {
         served.expect("names, sizes and LUNs")
     }
 
-    /// The server's own report, and the view of new initiators.
+    /// Checks the server's own report, and the view of new initiators.
     fn check_server(&self, what: &str) {
         assert_eq!(self.served(), self.model.served(), "{what}");
 
@@ -298,7 +298,7 @@ fn attentions(lun: u16, before: &BTreeMap<u16, Seen>, after: &BTreeMap<u16, Seen
     luns.into_iter().chain(capacity).collect()
 }
 
-/// The unit attentions found by TEST UNIT READY, each of which is reported once.
+/// The unit attentions that TEST UNIT READY returns. Each is reported once.
 async fn told(lun: &RemoteLun) -> BTreeSet<&'static str> {
     let mut told = BTreeSet::new();
     loop {
@@ -313,7 +313,7 @@ async fn told(lun: &RemoteLun) -> BTreeSet<&'static str> {
     }
 }
 
-/// The same, from libiscsi's output.
+/// Like [`told`], from libiscsi's output.
 fn libiscsi_told(libiscsi: &mut Dialogue, lun: u16) -> BTreeSet<&'static str> {
     let mut told = BTreeSet::new();
     loop {

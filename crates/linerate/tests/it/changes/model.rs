@@ -13,7 +13,7 @@ use crate::server::free_port;
 pub(super) const TARGET: &str = "iqn.2026-01.com.example:t";
 /// The target whose secret changes.
 pub(super) const SECRET_TARGET: &str = "iqn.2026-01.com.example:s";
-/// The beginning of the names of all initiators of the scene.
+/// The prefix of the names of all initiators of the scene.
 pub(super) const INITIATORS: &str = "iqn.2026-01.com.example:";
 
 /// The configuration.
@@ -23,15 +23,16 @@ pub(super) struct Model {
     port: u16,
     state: PathBuf,
     volumes: BTreeMap<String, Volume>,
-    /// Of [`TARGET`]. LUN 0 is the one under load; LUN 1 is also a file.
+    /// The LUNs of [`TARGET`]. LUN 0 is the one under load; LUN 1 is also a file.
     luns: BTreeMap<u16, Lun>,
     /// Volumes that are LUN 0 of separate targets.
     alone: BTreeSet<String>,
-    /// Names and devices used so far.
+    /// Number of names and devices used so far.
     count: u64,
     second_portal: Option<u16>,
     secret: u64,
-    /// [`TARGET`] is restricted to listed names and networks, which include all initiators of the scene.
+    /// Whether [`TARGET`] is restricted to listed names and networks, which include all initiators of the
+    /// scene.
     has_access_lists: bool,
     limits: u64,
     alias: u64,
@@ -39,7 +40,7 @@ pub(super) struct Model {
 
 #[derive(Clone)]
 struct Volume {
-    /// Another number is another device.
+    /// The number of the device. A different number means a different device.
     device: u64,
     /// The file's name in the state directory; `None` for memory.
     file: Option<String>,
@@ -198,7 +199,7 @@ impl Model {
         [0, 1].map(|lun| self.luns[&lun].volume.as_str())
     }
 
-    /// What discovery finds.
+    /// The targets that discovery must find.
     pub(super) fn targets(&self) -> BTreeSet<String> {
         let fixed = [TARGET.to_owned(), SECRET_TARGET.to_owned()];
         self.alone.iter().map(|name| own_target(name)).chain(fixed).collect()
@@ -222,7 +223,7 @@ impl Model {
         }
     }
 
-    /// Makes a change of this kind; `None`, and no change, if none is possible now.
+    /// Makes a change of this kind. Returns `None`, and changes nothing, if no such change is possible now.
     fn try_to(&mut self, kind: u64) -> Option<Change> {
         let free: Vec<u16> = (2..8).filter(|lun| !self.luns.contains_key(lun)).collect();
         let more: Vec<u16> = self.luns.keys().copied().filter(|lun| (2..8).contains(lun)).collect();
@@ -341,7 +342,7 @@ impl Model {
         let (device, mib) = (self.count, 1 + self.below(4));
         let name = self.luns.get(&lun)?.volume.clone();
         let volume = self.volumes.get_mut(&name)?;
-        // A larger file would be the same device.
+        // Only a RAM volume can be replaced this way, because a larger file would be the same device.
         let is_other = volume.file.is_none() && volume.mib != mib;
         is_other.then(|| (volume.device, volume.mib) = (device, mib))?;
         Change::of_file(format!("LUN {lun} is another device of {mib} MiB"))

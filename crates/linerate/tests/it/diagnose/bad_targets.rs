@@ -1,5 +1,5 @@
-//! Targets that reject, hang, fail or return wrong values: the layer is unknown, the rest is known, and the
-//! diagnosis ends in time.
+//! Tests with targets that reject, hang, fail or return wrong values. The affected layer must be unknown and
+//! the other layers known, and the diagnosis must end in time.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +55,7 @@ fn a_target_that_refuses_reads_leaves_what_is_above_them() {
     assert!(load["errors"].as_u64() > Some(0) && load["first_failure"].is_string(), "{load}");
 }
 
-/// Supports only NOPs without data: others are rejected as unknown.
+/// Supports only NOPs without data, and rejects others as unknown.
 struct NoPingData;
 
 impl Meddle for NoPingData {
@@ -77,7 +77,7 @@ fn a_ping_that_is_rejected_is_one_layer_less() {
     assert!(meddler.connections() > 0);
 }
 
-/// Never responds to a NOP with data, but to everything else.
+/// Responds to everything except a NOP with data.
 struct ForgetsPingData;
 
 impl Meddle for ForgetsPingData {
@@ -169,7 +169,7 @@ fn a_way_on_which_long_answers_never_come_is_told_in_time() {
     assert!(median_us(&found["ladder"]["cached_read"]) > 0.0, "what is short works");
 }
 
-/// Reports a wrong capacity: this is the last block's address.
+/// Reports a wrong capacity. The value is the address of the last block.
 struct Boasts(u64, bool);
 
 impl Meddle for Boasts {

@@ -46,8 +46,8 @@ fn loads_tell_where_their_time_went_and_whose_cpu_it_was() {
     let server = Server::serving(&["disk=ram:64MiB"]);
     let own = ["--block", "128KiB", "--depth", "8", "--write", "--sequential", "--allow-write", "--yes"];
     let url = format!("{}?immediate-data=no&initial-r2t=yes", server.url("disk"));
-    // On a busy machine, a short round can end before its first completion: measure longer until every load
-    // has some.
+    // On a busy machine, a short round can end before its first completion. Measure longer until every load
+    // has completed requests.
     let mut lengths = (0..7).map(|doublings| parsed(diagnose_for(1 << doublings, &url, &own)));
     let found = lengths.find(every_load_has_run).expect("answers in each of the rounds of two seconds");
     let loads = found["loads"].as_array().expect("loads");

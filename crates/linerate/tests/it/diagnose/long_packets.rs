@@ -1,4 +1,4 @@
-//! A path whose ends use jumbo frames, and whose middle silently drops them.
+//! Tests with a path whose hosts use jumbo frames, and on which a link silently drops them.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -19,7 +19,8 @@ impl Drop for Serving {
     }
 }
 
-/// A wire that carries 1500 bytes between interfaces configured for 9000; `None` if no lab can be built.
+/// A lab with a wire that carries 1500 bytes, between interfaces configured for 9000; `None` if no lab can be
+/// built.
 fn jumbo_frames_that_vanish() -> Option<Lab> {
     if !is_root() {
         eprintln!("skipped: only root makes network namespaces");

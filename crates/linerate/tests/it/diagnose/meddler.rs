@@ -1,5 +1,5 @@
-//! A man in the middle that inspects every PDU of a session without digests, and treats it as configured: it
-//! turns a normal target into one that rejects, ignores, misreports or fails.
+//! A proxy that inspects every PDU of a session without digests, and forwards, changes or drops it as
+//! configured. It turns a normal target into one that rejects, ignores, misreports or fails.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -12,9 +12,9 @@ use iscsi::pdu::{BHS_BYTES, Bhs, Opcode};
 /// The fate of a PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It is forwarded, in its current form.
+    /// The PDU is forwarded in its current form.
     Passes,
-    /// It is dropped.
+    /// The PDU is dropped.
     Vanishes,
     /// The connection becomes unresponsive, in both directions.
     Silences,
@@ -44,7 +44,7 @@ impl Pdu {
     }
 }
 
-/// Decides about PDUs to the target, and about those to the initiator.
+/// Decides the fate of PDUs to the target and to the initiator.
 pub(crate) trait Meddle: Send + 'static {
     fn to_target(&mut self, _: &mut Pdu) -> Fate {
         Fate::Passes
@@ -66,7 +66,7 @@ impl Meddler {
         let port = listener.local_addr().expect("an address").port();
         let connections = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&connections);
-        // Ends with the test's process.
+        // The thread ends with the test's process.
         thread::spawn(move || {
             for initiator in listener.incoming().map_while(Result::ok) {
                 counted.fetch_add(1, Relaxed);
@@ -82,7 +82,7 @@ impl Meddler {
         straight.replace(&format!(":{port}/"), &format!(":{}/", self.port))
     }
 
-    /// Its port, on 127.0.0.1.
+    /// The proxy's port, on 127.0.0.1.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
@@ -106,7 +106,7 @@ fn begin(initiator: &TcpStream, target: &TcpStream, meddle: impl Meddle) {
     }
 }
 
-/// Forwards PDUs until the connection ends. The second shared value is whether the connection is
+/// Forwards PDUs until the connection ends. The second shared value is true if the connection is
 /// unresponsive.
 fn pass(
     mut from: &TcpStream,

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::program::{Ended, run_command};
 
-/// Runs it on this URL for about a second, to check the measurements.
+/// Runs a diagnosis of this URL for about a second, to check the measurements.
 fn diagnose(url: &str, options: &[&str]) -> Ended {
     diagnose_for(1, url, options)
 }
@@ -26,19 +26,19 @@ fn diagnose_for(seconds: u32, url: &str, options: &[&str]) -> Ended {
     run_command(command.args(["--seconds", &seconds.to_string()]))
 }
 
-/// What was measured.
+/// The measurements of a diagnosis.
 fn evidence(url: &str, options: &[&str]) -> Value {
     parsed(diagnose(url, options))
 }
 
-/// Its JSON output.
+/// The JSON output of a diagnosis.
 fn parsed(ended: Ended) -> Value {
     let said = ended.expect_success();
     let begin = said.find('{').unwrap_or_else(|| panic!("no JSON: {said}"));
     serde_json::from_str(&said[begin..]).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
-/// The median of a rung of the ladder, or of any other timed value, in microseconds.
+/// The median of a timed value, such as the latency of a layer, in microseconds.
 #[track_caller]
 fn median_us(timed: &Value) -> f64 {
     let median = timed["measured"]["median_us"].as_f64();

@@ -1,4 +1,4 @@
-//! Exports of NBD servers: Linerate's, and nbdkit with faults planted by its filters.
+//! Tests with exports of NBD servers: Linerate's, and nbdkit's with faults that nbdkit's filters cause.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::nbd_client::Foreign;
 use crate::program::installed;
 use crate::server::{Server, free_port};
 
-/// Linerate's server with the export `disk`, and these lines in `[nbd]`; and its port.
+/// Linerate's server with the export `disk` and these lines in `[nbd]`, and the server's port.
 fn serving(lines: &str) -> Option<(Server, u16)> {
     let port = free_port();
     let text = format!(
@@ -105,7 +105,7 @@ fn a_server_of_one_connection_and_simple_replies_has_fewer_layers() {
     assert!(median_us(&found["ladder"]["cached_read"]) > 0.0);
     assert_eq!((&found["nbd"]["replies"], &found["nbd"]["multi_conn"]), (&"simple".into(), &false.into()));
     assert!(beside(&found, &serde_json::json!({ "connections": 4 })).is_empty());
-    told::diagnose(&server.url(), &["--check"]); // it ends, with any verdict
+    told::diagnose(&server.url(), &["--check"]); // it must end, with any verdict
 }
 
 #[test]

@@ -63,10 +63,10 @@ fn a_script_is_told_by_the_exit_code_if_it_asks() {
 
 #[test]
 fn a_finding_that_can_be_tried_is_tried() {
-    // So long that the machine's other load does not matter.
+    // The delay is so long that the machine's other load does not matter.
     let server = Server::serving(&["disk=delay:50ms:[ram:64MiB]"]);
     let url = server.url("disk");
-    // Single requests to storage that takes 50 ms: the rate is proportional to the depth.
+    // With single requests to storage that takes 50 ms, the rate is proportional to the queue depth.
     let own = ["--block", "4KiB", "--depth", "1", "--read", "--confirm", "--json"];
     let told = json(&diagnose(&url, &own).expect_success());
     let findings = told["findings"].as_array().expect("findings");

@@ -8,7 +8,8 @@ use super::san::{SECRET, San, TARGET_SECRET, TARGET_USER, USER};
 use super::{Disk, Make, Needs, open, round_trip, try_open, with_each};
 use crate::remote::random;
 
-/// tgt 1.0.85 selects SHA-1 from our list by a number that now means SHA-256, and fails.
+/// The hash algorithm to request from a target. tgt 1.0.85 selects SHA-1 from the initiator's list by a
+/// number that now means SHA-256, and fails.
 fn hash(san: &San) -> &'static str {
     if san.make() == Make::Tgt { "?chap=md5" } else { "?" }
 }

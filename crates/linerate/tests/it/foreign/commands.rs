@@ -1,4 +1,5 @@
-//! The first commands of a user, with every make: `discover`, `info` and the querying verbs of `scsi`.
+//! Tests of the commands that a user runs first, with every target: `discover`, `info` and the verbs of
+//! `scsi` that query.
 
 use std::process::Command;
 
@@ -11,7 +12,7 @@ fn linerate(arguments: &[&str]) -> Ended {
 }
 
 fn json(said: &str) -> serde_json::Value {
-    // A warning comes first.
+    // The output starts with a warning.
     let begin = said.find('{').unwrap_or_else(|| panic!("no JSON: {said}"));
     let mut values = serde_json::Deserializer::from_str(&said[begin..]).into_iter();
     values.next().and_then(Result::ok).unwrap_or_else(|| panic!("no JSON: {said}"))
@@ -25,7 +26,7 @@ fn portal(san: &San) -> String {
 fn targets_and_luns_are_found() {
     with_each(Needs::Nothing, async |san| {
         let Ended { status, said } = linerate(&["discover", "--luns", "--json", &portal(san)]);
-        // One of them rejects unauthenticated initiators, but is still listed.
+        // One of the targets rejects unauthenticated initiators, but is still listed.
         assert_eq!(status.code(), Some(5), "{said}");
         let found = json(&said);
         let targets = found["targets"].as_array().expect("targets");

@@ -8,7 +8,7 @@ use crate::proxy::Proxy;
 /// Data at both ends and in the middle of an image as long as the disks.
 const PARTS: [(u64, u64); 3] = [(0, MIB), (30 * MIB + 512, 2 * MIB), (BYTES - MIB, MIB)];
 
-/// The maximum number of bytes on the wire if holes are skipped.
+/// The maximum number of bytes that are transferred if holes are skipped.
 const LITTLE: u64 = 8 * MIB;
 
 /// Copies an image to a full disk, and back; returns the bytes sent to the disk and received from it.

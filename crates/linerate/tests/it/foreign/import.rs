@@ -24,7 +24,7 @@ fn what_a_running_tgtd_dumps_is_imported() {
     let mut names: Vec<&str> =
         config.iscsi().targets.iter().filter_map(|target| target.name.as_str().split(':').nth(1)).collect();
     names.sort_unstable();
-    // The secrets of the third are not in a dump, and it must not become open to all.
+    // A dump does not contain the secrets of the third target, which must not become open to all initiators.
     assert_eq!(names, ["disks", "narrow"], "{dump}\n{}", *imported.text);
     assert!(!imported.text.contains("PLEASE_CORRECT"), "{dump}");
     let disks =
@@ -38,7 +38,8 @@ fn what_a_running_tgtd_dumps_is_imported() {
         .expect_success();
 }
 
-/// Vendor, product, revision, serial number and designators are those of the running tgtd, as read by others.
+/// Checks that vendor, product, revision, serial number and designators are those that the running tgtd
+/// reports.
 fn initiators_find_the_same_disks(tgt: &Tgt, text: &str) {
     let ours = text.replace("0.0.0.0:3260", "127.0.0.1:{port}");
     let (Some(mut ours), true) = (Server::configured(&ours), installed(&["iscsi-inq"])) else { return };

@@ -1,4 +1,4 @@
-//! istgt (Debian's package of that name), with a separate configuration in a temporary directory.
+//! Runs istgt (Debian's package `istgt`), with a separate configuration in a temporary directory.
 
 use std::fs;
 use std::net::TcpStream;
@@ -16,7 +16,7 @@ use crate::server::{free_port, has_ipv6};
 pub(super) struct Istgt {
     daemon: Child,
     port: u16,
-    /// The directory of its configuration and its disks.
+    /// The directory with istgt's configuration and disks.
     folder: TempDir,
 }
 
@@ -26,8 +26,8 @@ struct Unit {
     more: &'static str,
 }
 
-/// Block length, protection and limits are properties of a target here, not of a LUN, so each disk with other
-/// values is a separate target.
+/// The targets. In istgt, block length, protection and limits are properties of a target, not of a LUN, so
+/// each disk with other values is a separate target.
 const UNITS: &[Unit] = &[
     Unit { name: "disks", more: "LUN1 Storage {folder}/second 64MB" },
     Unit { name: "fourki", more: "BlockLength 4096" },
@@ -80,7 +80,7 @@ impl Istgt {
         }
     }
 
-    /// istgt announces it only in its log.
+    /// Waits until istgt listens, which it announces only in its log.
     fn until_it_listens(&mut self) {
         until("an istgt that listens", || {
             let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
@@ -96,7 +96,7 @@ impl Drop for Istgt {
     }
 }
 
-/// Runs in the foreground (-D). Its output goes to a file, for the analysis of failures.
+/// Starts istgt in the foreground (-D). Its output is written to a file, for the analysis of failures.
 fn daemon(folder: &Path) -> Child {
     let log = fs::File::create(folder.join("log")).expect("a temporary file");
     Command::new("istgt")
@@ -110,13 +110,13 @@ fn daemon(folder: &Path) -> Child {
         .expect("istgt")
 }
 
-/// istgt reads its configuration only if no other user can.
+/// Writes a file with access for its owner only, because istgt requires this for its configuration.
 fn write(path: &Path, text: &str) {
     fs::write(path, text).expect("a temporary file");
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("a file of our own");
 }
 
-/// istgt requires every part of this configuration, even the control portal.
+/// The configuration. istgt requires every part of it, even the control portal.
 fn configuration(folder: &Path, port: u16, control: u16) -> String {
     let folder = folder.display().to_string();
     let mut text = HEAD

@@ -1,8 +1,8 @@
 //! A load that writes and reads during a scene, and verifies every read.
 //!
-//! Every write to a block has a new generation, and every read is compared with the last acknowledged one:
-//! lost, stale or torn data is found by the next read of its block, and there are few blocks. Scenes wait for
-//! progress of the load, and not for a time, because its speed depends on the machine.
+//! Every write to a block has a new generation, and every read is compared with the last acknowledged write.
+//! The next read of a block detects lost, stale or torn data, and there are few blocks. Scenes wait for
+//! progress of the load instead of a fixed time, because the load's speed depends on the machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,7 +19,7 @@ use super::open;
 use crate::program::PATIENCE;
 use crate::remote::in_a_world;
 
-/// A load on a separate thread, until it is stopped.
+/// A load on a separate thread, which runs until it is stopped.
 pub(super) struct Load {
     thread: JoinHandle<()>,
     outcome: Receiver<Run>,
@@ -28,16 +28,16 @@ pub(super) struct Load {
     is_over: Arc<AtomicBool>,
 }
 
-/// Each wait of a scene may take all of [`PATIENCE`].
+/// Maximum duration of a load. It is long, because each wait of a scene may take up to [`PATIENCE`].
 const LONGER_THAN_ANY_SCENE: Duration = Duration::from_hours(24);
 
-/// Four for each block: this almost certainly writes every block.
+/// A number of requests after which almost certainly every block was written: four for each block.
 const MANY: u64 = 4 * SPAN_BYTES / BLOCK_BYTES as u64;
 const SPAN_BYTES: u64 = 2 << 20;
 const BLOCK_BYTES: u32 = 8192;
 
 impl Load {
-    /// Logs in, and begins.
+    /// Logs in, and starts the load.
     pub(super) fn begin(url: &str) -> Load {
         let url = url.to_owned();
         let (ready, begun) = mpsc::channel();
@@ -53,13 +53,13 @@ impl Load {
                 let device: Arc<dyn BlockDevice> = lun;
                 let orders = Orders { patience: PATIENCE, ..Orders::for_time(LONGER_THAN_ANY_SCENE) };
                 let each = &mut |sample: &bench::record::Sample| {
-                    let _ = tell.send(sample.reads + sample.writes); // unless the scene has already failed
+                    let _ = tell.send(sample.reads + sample.writes); // fails if the scene has already failed
                     if over.load(Relaxed) { Go::Stop } else { Go::On }
                 };
                 let measured = bench::run(&[device], &workload(), &orders, each).await;
                 let measured = measured.expect("it fits the disk");
                 target.close().await;
-                let _ = report.send(measured); // unless the scene has already failed
+                let _ = report.send(measured); // fails if the scene has already failed
             });
         });
         begun.recv().expect("a login");
@@ -96,7 +96,7 @@ impl Load {
         }
     }
 
-    /// Stops the load; nothing may have been lost, stale or rejected.
+    /// Stops the load, and checks that no data was lost or stale and no request was rejected.
     pub(super) fn end(self) -> Run {
         self.is_over.store(true, Relaxed);
         let measured = self.outcome.recv_timeout(PATIENCE).expect("an end of the load");

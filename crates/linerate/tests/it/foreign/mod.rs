@@ -30,7 +30,7 @@ use crate::recorder;
 use crate::remote::{in_a_world, random};
 use san::{Disk, San};
 
-/// Whose target.
+/// The make of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Make {
     Linerate,
@@ -43,7 +43,7 @@ const MAKES: [Make; 3] = [Make::Linerate, Make::Tgt, Make::Istgt];
 /// A requirement of a scene that not all targets meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
-    /// Nothing in particular.
+    /// The scene has no special requirement.
     Nothing,
     /// A second connection in a session.
     Connections,
@@ -65,7 +65,7 @@ enum Needs {
     LbaStatus,
 }
 
-/// Unsupported features, and the observations that prove it.
+/// The features that a make does not support, with the observations that prove this.
 const CANNOT: &[(Make, Needs, &str)] = &[
     (Make::Tgt, Needs::Connections, "tgt 1.0.85 answers MaxConnections=1, whatever is offered"),
     (Make::Tgt, Needs::StrongHash, "tgt 1.0.85 knows MD5, and SHA-1 by the number that became SHA-256's"),
@@ -86,14 +86,15 @@ const CANNOT: &[(Make, Needs, &str)] = &[
     (Make::Istgt, Needs::LbaStatus, "istgt 20111008 has no GET LBA STATUS"),
 ];
 
-/// Runs a scene, in a separate world, with every make of target that is installed here and meets its needs.
+/// Runs a scene, in its own runtime environment, with every make of target that is installed here and meets
+/// the scene's needs.
 fn with_each(needs: Needs, mut scene: impl AsyncFnMut(&San)) {
     for_each(needs, |san| {
         in_a_world(async { reactor::timeout(PATIENCE, scene(san)).await }).expect("an end of the scene");
     });
 }
 
-/// The same for scenes with more than one thread.
+/// Like [`with_each`], for scenes with more than one thread.
 fn for_each(needs: Needs, mut scene: impl FnMut(&mut San)) {
     for make in MAKES {
         if can(make, needs)

@@ -1,5 +1,5 @@
-//! Other initiators of the same disk, which reset and reserve it, and targets that change: the notifications
-//! that all must get, and the effects on Linerate's requests.
+//! Tests with other initiators that reset and reserve the same disk, and with targets that change. They check
+//! the notifications that all initiators must get, and the effects on Linerate's requests.
 
 use block::{BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent};
 use iscsi_client::verbs::{PersistentReserve, ReservationType};
@@ -11,7 +11,7 @@ use super::{Disk, Make, Needs, San, for_each, open, round_trip, stamped, with_ea
 use crate::remote::in_a_world;
 use crate::server::Server;
 
-/// Sense key, code and qualifier with which TEST UNIT READY is rejected, if it is.
+/// The sense key, code and qualifier with which TEST UNIT READY is rejected; `None` if it succeeds.
 async fn attention(lun: &RemoteLun) -> Option<(u8, u8, u8)> {
     let answer = lun.command(cdb::test_unit_ready(), Transfer::None).await.expect("an answer");
     answer.sense.map(|Sense { key, code, qualifier, .. }| (key, code, qualifier))
@@ -25,7 +25,7 @@ fn another_session_hears_of_a_reset_and_goes_on() {
         let reset = Management::LogicalUnitReset(one.unit().lun());
         assert_eq!(one.target().manage(reset).await, Ok(TaskManagementResult::FunctionComplete));
         if san.make() != Make::Istgt {
-            // istgt closes the other sessions instead, and commands that must not be repeated are lost.
+            // istgt closes the other sessions instead, so commands that must not be repeated are lost.
             let heard = attention(&other).await;
             assert!(matches!(heard, Some((6, 0x29, _))), "RESET OCCURRED, and not {heard:?}");
         }

@@ -17,27 +17,28 @@ use crate::proxy::{Proxy, Towards};
 use crate::remote::in_a_world;
 use crate::server::Server;
 
-/// Nothing times out because the machine is slow.
+/// Settings with which nothing times out because the machine is slow.
 const NEVER: &str =
     "&congestion=cubic&nop-interval=3600&login-time=3600&command-time=3600&reconnect-time=3600";
-/// An unresponsive connection is detected early. On a slow machine, that may be another connection than the
-/// scene's. A command is sent again after a minute: istgt sometimes never completes one that was outstanding
-/// when a connection was replaced.
+/// Settings with which an unresponsive connection is detected early. On a slow machine, this may be a
+/// different connection from the scene's. A command is sent again after a minute, because istgt sometimes
+/// never completes a command that was outstanding when a connection was replaced.
 const SOON: &str =
     "&congestion=cubic&nop-interval=1&login-time=3600&command-time=60&command-tries=10&reconnect-time=3600";
 
-/// A session with this number of connections and these settings, through the proxy.
+/// Starts a load in a session with this number of connections and these settings, through the proxy.
 fn begin(san: &San, proxy: &Proxy, connections: u16, terms: &str) -> Load {
     Load::begin(&san.url_by(proxy, Disk::Plain, &format!("?connections={connections}{terms}")))
 }
 
-/// Waits until there have been at least this number of connections: a target that cannot replace one
-/// reinstates the whole session.
+/// Waits until there have been at least this number of connections. There can be more, because the whole
+/// session is reinstated if a target cannot replace a single connection.
 fn until_replaced(proxy: &Proxy, connections: usize) {
     until("another connection", || proxy.connections() >= connections);
 }
 
-/// Exactly this number of connections, if lost ones are replaced individually.
+/// Checks that there have been exactly this number of connections, if lost connections are replaced
+/// individually.
 fn replaced(san: &San, proxy: &Proxy, connections: usize) {
     if can(san.make(), Needs::LogoutOfAnother) {
         assert_eq!(proxy.connections(), connections);
@@ -84,8 +85,8 @@ fn one_connection_of_four_is_late_and_is_waited_for() {
         let proxy = Proxy::to(san.port());
         let load = begin(san, &proxy, 4, NEVER);
         load.goes_on();
-        // Responses continue: otherwise every command would have arrived, and the others could continue
-        // forever.
+        // Responses continue. Otherwise every command would have arrived, and the other connections could
+        // continue forever.
         proxy.hold_towards_target(1);
         until("something that is late", || proxy.held(1, Towards::Target) > 0);
         load.stands_still(); // commands are executed in order
@@ -247,7 +248,7 @@ async fn read(lun: &RemoteLun) -> Result<Buffer, DeviceError> {
     reactor::timeout(PATIENCE, read).await.expect("an answer, whatever it is")
 }
 
-/// Reads until that succeeds, like a user who does not give up.
+/// Repeats a read until it succeeds.
 async fn until_it_is_back(lun: &RemoteLun) {
     let begun = reactor::now();
     while read(lun).await.is_err() {

@@ -27,7 +27,7 @@ pub(super) enum Disk {
     Second,
     /// Blocks of 4096 bytes.
     FourKi,
-    /// May not be written.
+    /// A write-protected disk.
     Protected,
     /// A disk of a target that requires CHAP, and responds to it.
     Locked,
@@ -50,7 +50,8 @@ enum Daemon {
 }
 
 impl San {
-    /// `None`, with the reason on standard error, if this make is not installed.
+    /// Starts a target. If this make is not installed, returns `None` and prints the reason on standard
+    /// error.
     pub(super) fn start(make: Make) -> Option<San> {
         let daemon = match make {
             Make::Linerate => {
@@ -68,7 +69,7 @@ impl San {
         self.make
     }
 
-    /// Its port on 127.0.0.1.
+    /// The target's port on 127.0.0.1.
     pub(super) fn port(&self) -> u16 {
         match &self.daemon {
             Daemon::Linerate { server, .. } => server.port(),
@@ -92,19 +93,19 @@ impl San {
         self.url_as("", disk, query)
     }
 
-    /// The same with an account, such as `user%secret@`.
+    /// Like [`San::url`], with an account such as `user%secret@`.
     pub(super) fn url_as(&self, account: &str, disk: Disk, query: &str) -> String {
         let (target, lun) = self.place(disk);
         format!("iscsi://{account}127.0.0.1:{}/{target}/{lun}{query}", self.port())
     }
 
-    /// The same through a proxy.
+    /// Like [`San::url`], through a proxy.
     pub(super) fn url_by(&self, proxy: &Proxy, disk: Disk, query: &str) -> String {
         let (target, lun) = self.place(disk);
         format!("iscsi://127.0.0.1:{}/{target}/{lun}{query}", proxy.port())
     }
 
-    /// Kills it (SIGKILL).
+    /// Kills the target (SIGKILL).
     pub(super) fn kill(&mut self) {
         match &mut self.daemon {
             Daemon::Linerate { server, .. } => server.kill(),
@@ -113,7 +114,7 @@ impl San {
         }
     }
 
-    /// Restarts it: same port, same disks with their content.
+    /// Restarts the target with the same port, and the same disks with their content.
     pub(super) fn restart(&mut self) {
         match &mut self.daemon {
             Daemon::Linerate { server, .. } => server.restart(),
@@ -122,7 +123,7 @@ impl San {
         }
     }
 
-    /// Sends it a signal by its name.
+    /// Sends a signal, given by its name, to the target.
     pub(super) fn signal(&self, name: &str) {
         match &self.daemon {
             Daemon::Linerate { server, .. } => server.signal(name),
@@ -147,7 +148,7 @@ impl San {
         }
     }
 
-    /// Allows these digests from now on: tgt needs a setting, and then requires them.
+    /// Allows these digests. tgt needs a setting for this, and then requires them.
     pub(super) fn allow_digests(&self, header: &str, data: &str) {
         if let Daemon::Tgt(tgt) = &self.daemon {
             tgt.set("HeaderDigest", header);

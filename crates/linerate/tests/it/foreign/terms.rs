@@ -8,7 +8,7 @@ use iscsi_client::RemoteLun;
 use super::san::BYTES;
 use super::{Disk, Make, Needs, open, round_trip, with_each};
 
-/// What a login offers.
+/// The offers of a login.
 #[derive(Clone, Copy, Debug)]
 struct Terms {
     immediate_data: bool,
@@ -20,7 +20,7 @@ struct Terms {
 }
 
 impl Terms {
-    /// All valid combinations: a first burst is not longer than any other (RFC 7143 section 13.14).
+    /// All valid combinations: a first burst must not be longer than any burst (RFC 7143 section 13.14).
     fn all() -> impl Iterator<Item = Terms> {
         (0..96u8).filter_map(|number| {
             let bit = |at: u8| number >> at & 1 == 1;
@@ -65,7 +65,7 @@ impl Terms {
     }
 }
 
-/// Writes and reads pieces of all these lengths concurrently, in adjacent extents from a block on.
+/// Writes and reads pieces of all these lengths concurrently, in adjacent extents that start at block `lba`.
 async fn pieces_at_once(lun: &Arc<RemoteLun>, mut lba: u64, lengths: &[u64], generation: u64) {
     let mut pieces = Vec::new();
     for blocks in lengths.iter().copied() {
@@ -89,8 +89,9 @@ async fn moved(url: &str, lba: u64, lengths: &[u64], generation: u64) {
 /// Concurrent sessions.
 const SESSIONS: usize = 8;
 
-/// istgt accepts one session per second: with it, every third combination. Three is coprime to the powers of
-/// two in the numbering, so any two settings still meet in all ways.
+/// The step through the combinations. istgt accepts only one session per second, so every third combination
+/// is tested with it. Three is coprime to the powers of two in the numbering, so all combinations of any two
+/// settings are still tested.
 fn step(make: Make) -> usize {
     if make == Make::Istgt { 3 } else { 1 }
 }

@@ -1,4 +1,4 @@
-//! tgt (Debian's package of that name), with its own control socket and port.
+//! Runs tgt (Debian's package `tgt`), with its own control socket and port.
 
 use std::process::{Child, Command, Stdio};
 
@@ -15,7 +15,7 @@ pub(super) struct Tgt {
     images: TempDir,
 }
 
-/// The numbers of its targets.
+/// The number of the target with the plain disks.
 const DISKS: &str = "1";
 const LOCKED: &str = "2";
 const NARROW: &str = "3";
@@ -46,7 +46,7 @@ impl Tgt {
         self.set_up();
     }
 
-    /// Its configuration, from its own tool.
+    /// The configuration of tgtd, as tgt's own tool dumps it.
     pub(super) fn dump(&self) -> String {
         run("tgt-admin", &["--control-port", &control_port(self.port).to_string(), "--dump"]).expect_success()
     }
@@ -59,7 +59,8 @@ impl Tgt {
         self.port
     }
 
-    /// tgt reserves LUN 0 of every target for its controller.
+    /// The number of a disk's target, and the disk's LUN. tgt reserves LUN 0 of every target for its
+    /// controller.
     pub(super) fn place(disk: Disk) -> (&'static str, u16) {
         match disk {
             Disk::Plain => ("disks", 1),
@@ -154,7 +155,7 @@ fn daemon(port: u16) -> Child {
         .expect("tgtd")
 }
 
-/// The port is unique, so this number hardly collides; tgtd uses 15 bits of it.
+/// The control port. The TCP port is unique, so this number rarely collides; tgtd uses 15 bits of it.
 fn control_port(port: u16) -> u16 {
     port & 0x7fff
 }

@@ -43,7 +43,7 @@ fn a_login_follows_where_it_is_sent() {
     });
 }
 
-/// A little of everything.
+/// Runs a few operations of every kind.
 async fn everything(san: &San) {
     let (portal, settings) = Portal::parse(&format!("iscsi://127.0.0.1:{}", san.port())).expect("a portal");
     discover(&portal, &settings, random).await.expect("targets");

@@ -87,7 +87,8 @@ fn a_login_text_without_end_is_refused() {
 #[test]
 fn a_login_that_announces_sixteen_megabytes_is_refused() {
     let Some(siege) = Siege::begin("") else { return };
-    // The first request; then, in another login, the second: it was once accepted as one without text.
+    // Send it as the first request and, in another login, as the second one. Regression: the second request
+    // was accepted as one without text.
     for begun in [false, true] {
         let mut wire = siege.wire();
         if begun {

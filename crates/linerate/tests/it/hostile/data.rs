@@ -1,4 +1,4 @@
-//! Unsolicited or wrong data.
+//! Attacks with unsolicited or wrong data.
 
 use iscsi::negotiate::Offers;
 use iscsi::pdu::{DataOut, Itt, Opcode, R2t, ScsiCommand, Ttt};
@@ -6,7 +6,7 @@ use iscsi::pdu::{DataOut, Itt, Opcode, R2t, ScsiCommand, Ttt};
 use super::{Siege, data_out, solicited_only};
 use crate::peer::BLOCK;
 
-/// A write that gets an R2T, and this Data-Out for it.
+/// Starts a write that gets an R2T, and sends this Data-Out for it.
 fn answers_its_r2t(answer: impl Fn(Itt, &R2t) -> DataOut) {
     let Some(siege) = Siege::begin("") else { return };
     let mut rogue = siege.peer(solicited_only);
@@ -18,7 +18,7 @@ fn answers_its_r2t(answer: impl Fn(Itt, &R2t) -> DataOut) {
     if pdu.ttt == Some(r2t.ttt) {
         rogue.expect_check_condition();
     } else {
-        // For a transfer that was not solicited; the solicited data is still due.
+        // The Data-Out is for a transfer that was not solicited, so the solicited data is still due.
         let whole = data_out(write.itt, Some(r2t.ttt), 0, 0, r2t.desired_data_transfer_length.get());
         rogue.say(&whole.emit(), &vec![1; whole.data_segment_length as usize]);
         rogue.expect_check_condition();

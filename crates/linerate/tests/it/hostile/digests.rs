@@ -1,4 +1,4 @@
-//! Digests.
+//! Attacks with wrong digests.
 
 use iscsi::pdu::{Itt, Opcode, R2t, RejectReason};
 
@@ -16,8 +16,8 @@ fn a_bad_header_digest_ends_the_connection() {
     siege.holds();
 }
 
-/// A write over the witness's data, in one segment that is corrupted in transit and arrives in two parts, the
-/// first with `cut` bytes: none of it may be visible afterwards.
+/// Writes over the witness's data, in one segment that is corrupted in transit and arrives in two parts, the
+/// first with `cut` bytes. None of the corrupted data may be visible afterwards.
 fn writes_bent_data(blocks: usize, cut: usize) {
     let Some(mut siege) = Siege::begin("") else { return };
     let mut rogue = siege.peer(with_digests);

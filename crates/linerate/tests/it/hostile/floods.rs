@@ -1,4 +1,5 @@
-//! Peers that send endlessly, do not read, or never leave: their cost for others.
+//! Attacks by peers that send endlessly, do not read, or never disconnect. The tests check the cost for
+//! others.
 
 use std::thread;
 use std::time::Duration;
@@ -18,7 +19,7 @@ use crate::server::Server;
 use crate::sessions::sessions;
 use crate::wire::{Heard, NoLogin, PATIENCE, Wire};
 
-/// Sends the same without reading until the server stops reading, or closes the connection.
+/// Sends the same PDU repeatedly, without reading, until the server stops reading or closes the connection.
 fn flood(rogue: &mut Rogue, pdu: impl Fn(u32) -> Vec<u8>) {
     for round in 0..2000 {
         if rogue.wire.send_bytes(&pdu(round)).is_err() {
@@ -76,7 +77,8 @@ fn data_that_nobody_takes_cost_little() {
         assert_eq!(sieges[0].witness.read(0, 64), [0x5a; 64 * BLOCK]);
     }
     until("an end of its session", || sessions(&sieges[0].server).len() == 1);
-    // The Data-In PDUs sent before the peer was given up can still be read; then the connection ends.
+    // The Data-In PDUs that were sent before the server gave up on the peer can still be read. Then the
+    // connection ends.
     rogue.wire.hear_the_end();
     ends_earlier(&sieges, deaf, |siege, _| sessions(&siege.server).len() == 1);
     sieges.into_iter().for_each(Siege::holds);
@@ -96,7 +98,8 @@ fn immediate_commands_beyond_what_is_bearable_are_rejected() {
     siege.holds();
 }
 
-/// Alive in TCP, unresponsive in iSCSI: its reserved resources are released after eight intervals.
+/// An initiator whose TCP is alive, but which does not respond in iSCSI. Its resources must be released after
+/// eight intervals.
 #[test]
 fn an_initiator_that_answers_no_nop_in_loses_its_session_in_time() {
     let text = "[limits]\nnop-interval = \"250ms\"\n[volume.disk]\nspec = \"ram:64MiB\"\n[[target]]\n\
@@ -129,7 +132,7 @@ fn a_discovery_session_has_no_commands() {
     siege.holds();
 }
 
-/// Out-of-order pings of the maximum length: the first of the window never arrives.
+/// Out-of-order pings of the maximum length. The first ping of the window never arrives.
 fn early_pings(attached: &Attached) -> impl Iterator<Item = (Bhs, Vec<u8>)> {
     let length = attached.parameters.peer_max_recv_data_segment_length;
     let (first, last) = (attached.exp_cmd_sn.next(), attached.max_cmd_sn);
@@ -144,7 +147,7 @@ fn early_pings(attached: &Attached) -> impl Iterator<Item = (Bhs, Vec<u8>)> {
     })
 }
 
-/// 20 of them once took 300 MiB, before any authentication.
+/// Regression: 20 such sessions took 300 MiB, before any authentication.
 #[test]
 fn discovery_sessions_keep_no_data_that_come_before_their_turn() {
     let Some(siege) = Siege::begin("") else { return };
@@ -154,7 +157,7 @@ fn discovery_sessions_keep_no_data_that_come_before_their_turn() {
         let attached = wire.log_in(initiator(None, 3)).expect("a discovery session");
         for (bhs, data) in early_pings(&attached) {
             if wire.send(&bhs, &data).is_err() {
-                break; // closed, which is as good
+                break; // the connection is closed, which is also allowed
             }
         }
         open.push(wire);
@@ -168,7 +171,7 @@ fn data_that_come_before_their_turn_count_as_memory_of_their_session() {
     let open: Vec<Rogue> = (10..30)
         .map(|number| {
             let mut rogue = siege.peer(|config| config.isid.0[5] = number);
-            let first = rogue.write(64 * BLOCK); // whose data does not arrive
+            let first = rogue.write(64 * BLOCK); // its data does not arrive
             for _ in 0..250 {
                 let write = ScsiCommand { data_segment_length: 64 * BLOCK as u32, ..rogue.write(64 * BLOCK) };
                 rogue.say(&write.emit(), &[1; 64 * BLOCK]);
@@ -181,7 +184,7 @@ fn data_that_come_before_their_turn_count_as_memory_of_their_session() {
     drop(open);
 }
 
-/// Each connection used its longest PDU in addition to all counted memory.
+/// Regression: each connection used memory for its longest PDU in addition to all counted memory.
 #[test]
 fn pings_that_never_end_count_as_memory_of_their_session() {
     let Some(siege) = Siege::begin("staging = \"24MiB\"\nsession-staging = \"12MiB\"") else { return };
@@ -239,9 +242,9 @@ fn discovery_sessions_take_no_place_of_others() {
     siege.holds();
 }
 
-/// Each unknown key gets the response "NotUnderstood": the response to the last request has two pieces, and
-/// the second is never requested. Such logins once occupied all slots for discovery sessions until they timed
-/// out.
+/// Each unknown key gets the response "NotUnderstood", so the response to the last request has two pieces.
+/// The peer never requests the second piece. Regression: such logins occupied all slots for discovery
+/// sessions until they timed out.
 #[test]
 fn logins_that_do_not_take_all_of_their_answer_leave_discovery_to_others() {
     let Some(siege) = Siege::begin("login-time = \"60s\"") else { return };

@@ -1,6 +1,6 @@
-//! Malicious peers of the running server: each gets the response required by RFC 7143, a Reject, a status or
-//! the end of its connection. Meanwhile another session continues undisturbed, and the server's memory does
-//! not grow.
+//! Attacks on a running server by malicious peers. Each peer must get the response that RFC 7143 requires: a
+//! Reject, a status, or the end of its connection. Meanwhile, another session must continue undisturbed, and
+//! the server's memory must not grow.
 
 mod before_login;
 mod data;
@@ -24,15 +24,15 @@ use crate::wire::{Heard, PATIENCE, Wire};
 
 const SHORT_LOGIN: &str = "login-time = \"1s\"";
 
-/// How a login begins.
+/// The text of the first login request.
 const INTRODUCTION: &[u8] =
     b"InitiatorName=iqn.2026-01.com.example:peer\0SessionType=Discovery\0AuthMethod=None\0";
 
-/// The limits for idle peers. Unless a scene sets them, they are longer than the scene, whose events must
-/// then have another reason.
+/// The time limits for peers. Unless a scene sets a limit, it is longer than the scene, so that it cannot be
+/// the cause of an event in the scene.
 const TIMES: [&str; 4] = ["login-time", "discovery-time", "send-stall", "nop-interval"];
 
-/// For actions of two seconds, on a busy machine; a fixed two minutes are too long.
+/// Time limit for actions that take two seconds, on a busy machine.
 const LONG_ENOUGH: Duration = Duration::from_secs(60);
 
 /// The maximum growth of the server's memory by a peer, including its own caches and the allocator's
@@ -47,12 +47,12 @@ struct Siege {
 }
 
 impl Siege {
-    /// `limits` are lines of `[limits]`.
+    /// Starts a server. `limits` are lines of `[limits]`, in addition to long time limits.
     fn begin(limits: &str) -> Option<Siege> {
         Siege::with(&format!("{limits}\n{}", long_times_beside(limits)))
     }
 
-    /// With only these lines of `[limits]`.
+    /// Starts a server with only these lines of `[limits]`.
     fn with(limits: &str) -> Option<Siege> {
         let text = format!(
             "[limits]\n{limits}\n[volume.disk]\nspec = \"ram:64MiB\"\n[[target]]\n\
@@ -77,14 +77,14 @@ impl Siege {
         Rogue { wire, cmd_sn: attached.exp_cmd_sn, max_cmd_sn: attached.max_cmd_sn, tag: 1000 }.at_ease()
     }
 
-    /// The server is running, serves others and has not grown.
+    /// Checks that the server is running and serves others, and that its memory has not grown.
     fn holds(mut self) {
         self.witness.ping();
         assert_eq!(self.witness.read(0, 64), [0x5a; 64 * BLOCK], "and has its data");
         let grown = resident_bytes(&self.server).saturating_sub(self.memory_bytes);
         println!("the server has grown by {} KiB", grown >> 10);
         assert!(grown < MEMORY_BYTES_MAX, "by {grown} bytes");
-        Peer::attach(&self.server, "disk", 201); // and new ones are accepted
+        Peer::attach(&self.server, "disk", 201); // new sessions are accepted
     }
 }
 
@@ -98,8 +98,9 @@ fn with_and_without(limit: &str) -> Option<[Siege; 2]> {
     Some([Siege::begin(limit)?, Siege::with(&long_times_beside(limit))?])
 }
 
-/// An event that starts on both servers ends on the one with the limit while it continues on the other, whose
-/// default is longer. On a machine so busy that both have ended, it is repeated.
+/// Checks that a limit is effective. A state that starts on both servers must end on the server with the
+/// limit, while it continues on the other one, whose default is longer. If the machine is so busy that it has
+/// ended on both, this is repeated.
 pub(crate) fn ends_earlier<S, T>(
     [limited, other]: &[S; 2],
     begin: impl Fn(&S) -> T,
@@ -112,7 +113,7 @@ pub(crate) fn ends_earlier<S, T>(
     });
 }
 
-/// VmRSS of proc(5).
+/// The resident memory of a server (VmRSS of proc(5)).
 pub(crate) fn resident_bytes(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("a running server");
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("a size");
@@ -148,7 +149,7 @@ impl Rogue {
         }
     }
 
-    /// The next PDU of this kind; others before it are skipped.
+    /// Receives the next PDU of this kind, and skips others before it.
     fn hear_a(&mut self, opcode: Opcode) -> (Bhs, Vec<u8>) {
         loop {
             let (bhs, data) = self.hear();
@@ -174,7 +175,7 @@ impl Rogue {
         assert_eq!(self.response().status, 2);
     }
 
-    /// The session continues normally.
+    /// Checks that the session continues normally.
     fn expect_alive(&mut self) {
         let tag = self.next_tag();
         self.say(&ping(Some(tag)).emit(), &[]);

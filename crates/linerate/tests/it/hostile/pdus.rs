@@ -1,4 +1,4 @@
-//! PDUs in the wrong place.
+//! Attacks with PDUs in the wrong place.
 
 use iscsi::pdu::{
     Bhs, Cid, Itt, LogoutReason, LogoutRequest, NopOut, Opcode, Reject, RejectReason, Residual, ScsiCommand,
@@ -74,7 +74,7 @@ fn additional_headers_that_make_no_sense_are_rejected() {
     let mut rogue = siege.peer(|_| {});
     for ahs in [vec![0xff; 1020], vec![0; 4], vec![0, 200, 1, 0]] {
         let command = ScsiCommand { total_ahs_length: ahs.len(), ..rogue.read(1) };
-        rogue.cmd_sn = command.cmd_sn; // a command that is rejected does not count as received (section 7.3)
+        rogue.cmd_sn = command.cmd_sn; // a rejected command does not count as received (section 7.3)
         rogue.wire.send_with(&command.emit(), &ahs, &[]).expect("a connection that is open");
         let (bhs, _) = rogue.hear_a(Opcode::Reject);
         println!("AHS {:02x?}…: {:?}", &ahs[..4], Reject::parse(&bhs).expect("a Reject").reason);
@@ -83,8 +83,8 @@ fn additional_headers_that_make_no_sense_are_rejected() {
     siege.holds();
 }
 
-/// R and W do not match the CDB (RFC 7143 11.3.1): no data is transferred, and the command must not end with
-/// GOOD.
+/// If R and W do not match the CDB (RFC 7143 11.3.1), no data may be transferred, and the command must not
+/// end with GOOD.
 #[test]
 fn a_command_whose_data_are_declared_the_wrong_way_is_refused() {
     let Some(siege) = Siege::begin("") else { return };

@@ -1,4 +1,4 @@
-//! A client that only implements the standard's message layouts, and sends arbitrary messages.
+//! A test client that only implements the standard's message layouts, and can send arbitrary messages.
 
 use std::io::{Read, Result, Write};
 use std::net::TcpStream;
@@ -41,14 +41,14 @@ pub(super) struct Answer {
 }
 
 impl Client {
-    /// After the greeting and the client's flags.
+    /// Connects, and exchanges the greeting and the client's flags.
     pub(super) fn connect(port: u16) -> Client {
         let stream = TcpStream::connect(("127.0.0.1", port)).expect("a server that listens");
         stream.set_nodelay(true).expect("a socket");
         Client::greeted(stream)
     }
 
-    /// With an export, on a Unix socket, which this type reads and writes like any other.
+    /// Opens an export through a Unix socket, which is used like a TCP socket.
     pub(super) fn local(socket: &Path, export: &str) -> Client {
         let stream = UnixStream::connect(socket).expect("a server that listens");
         Client::greeted(OwnedFd::from(stream).into()).go(export)
@@ -62,12 +62,12 @@ impl Client {
         client
     }
 
-    /// With an export, and simple replies.
+    /// Opens an export, with simple replies.
     pub(super) fn attach(port: u16, export: &str) -> Client {
         Client::connect(port).go(export)
     }
 
-    /// With an export, extended headers and `base:allocation`.
+    /// Opens an export, with extended headers and `base:allocation`.
     pub(super) fn extended(port: u16, export: &str) -> Client {
         let mut client = Client::connect(port);
         assert_eq!(client.option(OPT_EXTENDED_HEADERS, &[]), 1);
@@ -82,7 +82,7 @@ impl Client {
         self
     }
 
-    /// The last reply to an option; earlier replies to it are skipped.
+    /// Sends an option, and returns the last reply to it. Earlier replies are skipped.
     pub(super) fn option(&mut self, option: u32, data: &[u8]) -> u32 {
         self.say(&an_option(option, data));
         loop {
@@ -111,7 +111,7 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Whether the server has closed it, after any pending replies.
+    /// Whether the server has closed the connection, after any pending replies.
     pub(super) fn is_closed(&mut self) -> bool {
         let mut bytes = [0; 4096];
         loop {
@@ -142,7 +142,7 @@ impl Client {
         self.say(data);
     }
 
-    /// The next reply; one to a read has this number of bytes, unless it is an error.
+    /// Receives the next reply. The reply to a read has this number of bytes, unless it is an error.
     pub(super) fn answer(&mut self, read: usize) -> Result<Answer> {
         if !self.extended {
             let header = self.hear(16)?;
@@ -164,7 +164,7 @@ impl Client {
         Ok(Answer { error, cookie: eight(&header, 8), data })
     }
 
-    /// A request and its reply: its data, or its error.
+    /// Sends a request, and returns the data or the error in its reply.
     pub(super) fn ask(
         &mut self,
         kind: u16,

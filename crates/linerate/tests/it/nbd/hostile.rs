@@ -1,4 +1,5 @@
-//! Malicious clients: memory and descriptors stay bounded and are released, and others are not affected.
+//! Attacks by malicious clients. Memory and descriptors must stay bounded and be released, and other clients
+//! must not be affected.
 
 use super::Both;
 use super::client::{BLOCK_STATUS, CACHE, Client, FLUSH, OPT_LIST, READ, WRITE, an_option};
@@ -21,8 +22,8 @@ impl Siege {
         let both = Both::serving(&[volume], STAGING)?;
         let mut witness = Client::attach(both.port, "disk");
         witness.write(0, &[0x5a; 65_536]).expect("written");
-        // Each core opens its file resources at its first file request: enough clients at the same time to
-        // reach all cores.
+        // Each core opens its file resources at its first file request. Connect enough clients at the same
+        // time to reach all cores.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut all: Vec<Client> = (0..2 * cores).map(|_| Client::attach(both.port, "disk")).collect();
         for client in &mut all {
@@ -34,7 +35,7 @@ impl Siege {
         Some(Siege { both, witness, memory_bytes, descriptors })
     }
 
-    /// The server serves others and has not grown.
+    /// Checks that the server serves others, and that its memory has not grown.
     fn holds(&mut self) {
         assert_eq!(self.witness.read(0, 65_536), Ok(vec![0x5a; 65_536]));
         let grown = resident_bytes(&self.both.server).saturating_sub(self.memory_bytes);
@@ -43,7 +44,8 @@ impl Siege {
         Client::attach(self.both.port, "disk").read(0, 512).expect("and new ones are let in");
     }
 
-    /// The same after all of them have gone, and nothing of them is kept.
+    /// Like [`Self::holds`], after all clients have disconnected. Also checks that no resource of them is
+    /// kept.
     fn expect_over(mut self) {
         self.holds();
         until("all descriptors are given back", || descriptors(&self.both) <= self.descriptors);
@@ -90,7 +92,7 @@ fn a_crowd_in_the_middle_of_its_handshake_leaves_room() {
 fn options_without_end_cost_little() {
     let Some(mut siege) = Siege::begin("disk=ram:64MiB") else { return };
     let port = siege.both.port;
-    // Their answers are read.
+    // The client reads the replies to its options.
     let mut client = Client::connect(port);
     for option in [0, 3, 6, 7, 9, 10, 4096] {
         assert_eq!(client.option(option, &vec![0xff; 2 << 20]), 0x8000_0009, "TOO_BIG");
@@ -99,7 +101,7 @@ fn options_without_end_cost_little() {
         assert_eq!(client.option(OPT_LIST, &[]), 1);
     }
     siege.holds();
-    // And are not read: as many as the sockets hold.
+    // The clients do not read the replies, so the server sends only as many as the sockets can buffer.
     let open: Vec<Client> = (0..20)
         .map(|_| {
             let mut client = Client::connect(port);
@@ -141,7 +143,7 @@ fn four_gibibytes_that_are_announced_take_no_memory() {
             client
         })
         .collect();
-    // These have the maximum length, and do not arrive.
+    // These options have the maximum length, and their data does not arrive.
     let more: Vec<Client> = (0..20)
         .map(|_| {
             let mut client = Client::attach(siege.both.port, "protected");
@@ -154,7 +156,7 @@ fn four_gibibytes_that_are_announced_take_no_memory() {
     siege.expect_over();
 }
 
-/// They occupy all memory, and lose it when others need it.
+/// Incomplete writes occupy all memory, and must lose it when other clients need it.
 #[test]
 fn writes_whose_data_do_not_come_give_way() {
     let Some(mut siege) = Siege::begin("disk=file:{state}/disk.img?size=64MiB") else { return };
@@ -189,7 +191,7 @@ fn reads_that_nobody_takes_are_bounded() {
     }
 }
 
-/// Replies to BLOCK_STATUS were once not counted: 16 MiB for each connection.
+/// Regression: the memory of replies to BLOCK_STATUS, 16 MiB for each connection, was not counted.
 #[test]
 fn extents_that_nobody_takes_are_bounded() {
     let Some(mut siege) = Siege::begin("disk=ram:64MiB") else { return };
@@ -232,11 +234,11 @@ fn thousands_of_reads_are_all_answered_in_their_own_name() {
     siege.expect_over();
 }
 
-/// CACHE reads in pieces, between which other tasks get their turns. The server receives both requests together, and
+/// CACHE reads in pieces, between which other tasks run. The server receives both requests together, and
 /// begins with the first.
 #[test]
 fn a_read_overtakes_a_long_cache_request() {
-    // It has no memory to show, and completes every read immediately.
+    // This volume cannot expose its memory, and completes every read immediately.
     let Some(both) = Both::serving(&["disk=fault:[ram:256MiB]"], "") else { return };
     let mut client = Client::attach(both.port, "disk");
     let requests = [client.header(CACHE, 0, 256 << 20), client.header(READ, 0, 512)];

@@ -1,4 +1,4 @@
-//! Long writes to a volume in memory: split arbitrarily, and with any events in between.
+//! Tests of long writes to a RAM volume, which are split arbitrarily, with any events in between.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const LENGTH: usize = 256 << 10;
 const AREA: u64 = 5 << 19;
 const VOLUME: &str = "disk=ram:16MiB";
 
-/// Usually long enough for the server to read; the result must not depend on it.
+/// A pause in which the server usually reads the data. The result must not depend on it.
 const MOMENT: Duration = Duration::from_millis(1);
 
 fn data(seed: u64, length: usize) -> Vec<u8> {
@@ -42,7 +42,7 @@ fn what_was_written_is_read_wherever_it_was_cut() {
         let around = [header, header + LENGTH, 2 * header + LENGTH, 2 * (header + LENGTH)];
         let near = |at: usize| (at - header..=at + header).step_by(3);
         for (turn, cut) in (1..header).chain(around.into_iter().flat_map(near)).enumerate() {
-            // One of them lies in two huge pages.
+            // One of the writes spans two huge pages.
             let offsets = [(2 << 20) - 512 * (1 + turn), (4 << 20) + 512 * turn];
             let written: Vec<_> = offsets.iter().map(|at| data((turn + at) as u64, LENGTH)).collect();
             let mut said = Vec::new();

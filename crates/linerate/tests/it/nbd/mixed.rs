@@ -1,5 +1,6 @@
-//! Clients of both protocols on one volume write and read back data, while a host takes, preempts and
-//! releases reservations. Every read returns the last acknowledged write, and excluded clients get no access.
+//! Tests in which clients of both protocols write and read back data on one volume, while a host takes,
+//! preempts and releases reservations. Every read must return the last acknowledged write, and excluded
+//! clients must get no access.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -15,16 +16,17 @@ use crate::program::{installed, until};
 
 /// Each client has a separate region.
 const REGION: usize = 64 << 10;
-/// After a write that was ended while outstanding, each page of this size is either changed or not.
+/// The unit of atomicity: after a write that was ended while outstanding, each page of this size has either
+/// completely changed or not changed.
 const PAGE: usize = 4096;
 const RESERVATION_CONFLICT: u8 = 0x18;
 const ROUNDS: u64 = 20;
 
-/// A client for a load; each uses its own region.
+/// A client for a load. Each client uses its own region.
 trait Writer {
-    /// Whether it had access.
+    /// Writes the value. Returns false if the client had no access.
     fn write(&mut self, offset: usize, value: u8) -> bool;
-    /// Whether these bytes have that value.
+    /// Whether these bytes have this value.
     fn has(&mut self, offset: usize, length: usize, value: u8) -> bool;
 }
 
@@ -101,14 +103,14 @@ fn load(
         let seen = Arc::clone(&seen);
         std::thread::spawn(move || {
             let (offset, mut next, mut was_refused) = (region * REGION, 1, false);
-            // Unknown after a write that was ended halfway.
+            // The current value; `None` after a write that was ended halfway.
             let mut is = Some(0);
             while !over.load(Relaxed) {
                 let written = writer.write(offset, next);
                 if written {
                     is = Some(next);
                 } else if let Some(before) = is.filter(|_| !was_refused) {
-                    // A preemption also ends outstanding writes; later ones have no effect.
+                    // A preemption also ends outstanding writes. Later writes have no effect.
                     is = [before, next].into_iter().find(|value| writer.has(offset, REGION, *value));
                     let mut either = |at| writer.has(at, PAGE, before) || writer.has(at, PAGE, next);
                     let is_legal = is.is_some() || (offset..offset + REGION).step_by(PAGE).all(&mut either);

@@ -1,4 +1,5 @@
-//! NBD: other clients, a test client that sends arbitrary messages, and SCSI on the same volumes.
+//! Tests of NBD: with other clients, with a test client that sends arbitrary messages, and with SCSI on the
+//! same volumes.
 
 mod cern;
 mod client;
@@ -20,13 +21,13 @@ use crate::server::{Server, free_port};
 pub(crate) struct Both {
     server: Server,
     port: u16,
-    /// What its file says.
+    /// The content of the server's configuration file.
     text: String,
 }
 
 impl Both {
-    /// Serves volumes, `NAME=SPEC`, each with an export and a target of its name; `protected` is the first of
-    /// them, read-only. `more` is at the start of the file.
+    /// Serves volumes, given as `NAME=SPEC`. Each has an export and a target with its name. The export
+    /// `protected` is the first volume, read-only. `more` is put at the start of the configuration file.
     pub(crate) fn serving(volumes: &[&str], more: &str) -> Option<Both> {
         let port = free_port();
         let mut text = format!("{more}\n[nbd]\nlisten = [\"127.0.0.1:{port}\"]\n");

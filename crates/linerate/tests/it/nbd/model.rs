@@ -9,7 +9,7 @@ use crate::peer::{BLOCK, Moves, Peer, read_10, write_10};
 const SIZE: u64 = 8 << 20;
 const SEED: u64 = 0x6e62_6420;
 
-/// A range: of blocks, of parts of blocks, short and long.
+/// A random range: of blocks or parts of blocks, short or long.
 fn random_range(random: &mut Random) -> (u64, u64) {
     let unit = *random.pick(&[1, 1, 512, 4096]);
     let most = *random.pick(&[16, 700, 9000, 300_000]);
@@ -58,7 +58,7 @@ fn play(volume: &str, block: usize) {
             }
             7 => {
                 client.ask(TRIM, offset, length, &[]).expect("trimmed");
-                // Its content was undefined; from now on it does not change.
+                // The content was undefined. From now on, it must not change.
                 model[at.clone()].copy_from_slice(&client.read(offset, length as usize).expect("read"));
             }
             8 => drop(client.ask(FLUSH, 0, 0, &[]).expect("flushed")),

@@ -1,4 +1,4 @@
-//! Other clients: libnbd with its programs, QEMU and fio.
+//! Tests with other clients: libnbd with its programs, QEMU and fio.
 
 use super::Both;
 use crate::program::{installed, run, write_patterned_file};
@@ -18,7 +18,7 @@ fn has_libnbd() -> bool {
     has
 }
 
-/// Illegal requests, and the limits of legal ones: see the script.
+/// Tests illegal requests, and the limits of legal requests: see the script.
 #[test]
 fn the_rules_of_the_standard_hold() {
     if !has_libnbd() {
@@ -161,14 +161,14 @@ fn fio_reads_what_it_has_written() {
         "--iodepth=8",
         "--verify=crc32c",
         "--verify_fatal=1",
-        "--verify_state_save=0", // or it leaves files where the test runs
+        "--verify_state_save=0", // otherwise fio leaves files in the working directory
         "--group_reporting",
     ];
     let said = run("fio", &[&arguments[..], &[&uri]].concat()).expect_success();
     assert!(said.contains("err= 0"), "{said}");
 }
 
-/// A kernel disk over our server, without nbd.ko.
+/// Uses an export as a block device of the kernel, without nbd.ko.
 #[test]
 fn a_file_system_lives_on_an_export() {
     if !installed(&["nbdfuse", "losetup", "mkfs.ext4", "umount"])

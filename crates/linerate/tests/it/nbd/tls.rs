@@ -1,4 +1,4 @@
-//! TLS: other clients with certificates, the checks on both ends, and clients without TLS.
+//! Tests of TLS: other clients with certificates, the checks of server and client, and clients without TLS.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -49,7 +49,7 @@ impl Pki {
         fs::copy(self.file(from), self.file(to)).expect("copied");
     }
 
-    /// Another directory without a client certificate, and with this CA.
+    /// Creates another directory without a client certificate, and with this CA.
     fn without_own(&self, ca: &str) -> TempDir {
         let folder = tempfile::tempdir().expect("a temporary folder");
         fs::copy(self.file(ca), folder.path().join("ca-cert.pem")).expect("copied");
@@ -122,7 +122,7 @@ fn other_peoples_clients_use_certificates() {
     }
 }
 
-/// FORCEDTLS: the server reveals nothing and admits no client.
+/// FORCEDTLS: in clear text, the server reveals nothing and admits no client.
 #[test]
 fn clear_text_gets_nothing_where_tls_is_required() {
     let pki = Pki::new();
@@ -156,7 +156,7 @@ fn an_export_is_for_the_clients_that_are_listed() {
     assert!(listed(&own).contains("secret") && listed(&own).contains("disk"), "{}", listed(&own));
     let listed = linerate(&["discover", &both.url("")]).expect_success();
     assert!(listed.contains("disk") && !listed.contains("secret"), "{listed}");
-    // With a certificate for another name.
+    // The client uses a certificate for another name.
     pki.copy("elsewhere-cert.pem", "client-cert.pem");
     pki.copy("elsewhere-key.pem", "client-key.pem");
     let wrong = linerate(&["info", &both.secure("secret", &own)]).expect_failure();
@@ -194,7 +194,7 @@ fn the_check_of_a_certificate_that_failed_is_named() {
         "expired: the peer rejects our certificate",
         "expired: the peer's certificate has expired",
     );
-    // libnbd's message differs; ours is in the log.
+    // libnbd's message differs; Linerate's message is in the log.
     if installed(&["nbdinfo"]) {
         let folder = pki.without_own("ca-cert.pem");
         let query = format!("tls-certificates={}", folder.path().display());
@@ -278,12 +278,12 @@ fn nothing_is_taken_from_between_clear_text_and_tls() {
     let pki = Pki::new();
     let Some(both) = serving(&pki, "") else { return };
     let go = an_option(OPT_GO, &[&string("disk")[..], &[0, 0]].concat());
-    // In one segment with it.
+    // The options arrive in one segment with STARTTLS.
     let mut client = Client::connect(both.port);
     client.say(&[an_option(OPT_STARTTLS, &[]), go.clone()].concat());
     assert!(client.is_closed());
     until("it is logged", || both.server.log().contains("clear text between STARTTLS and TLS"));
-    // After its answer.
+    // The data arrives after the reply to STARTTLS.
     for said in [&go[..], &[0; 64], &[0x16, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc], &[0x17, 3, 3, 0xff, 0xff]] {
         let mut client = Client::connect(both.port);
         assert_eq!(client.option(OPT_STARTTLS, &[]), 1);
@@ -295,7 +295,8 @@ fn nothing_is_taken_from_between_clear_text_and_tls() {
         .expect_success();
 }
 
-/// A TLS handshake has the timeout of a login, whatever its progress; others are served in the meantime.
+/// A TLS handshake has the timeout of a login, whatever its progress. The server serves others in the
+/// meantime.
 #[test]
 fn a_client_that_is_silent_in_its_handshake_is_given_up() {
     let pki = Pki::new();
@@ -304,7 +305,7 @@ fn a_client_that_is_silent_in_its_handshake_is_given_up() {
         .map(|index| {
             let mut client = Client::connect(both.port);
             assert_eq!(client.option(OPT_STARTTLS, &[]), 1);
-            // An announced record, of which only a part arrives.
+            // Send only a part of a record whose length was announced.
             client.say(&[0x16, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3][..index % 12]);
             client
         })

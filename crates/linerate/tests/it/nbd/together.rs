@@ -1,4 +1,4 @@
-//! SCSI and NBD on one volume, and the effects of administrators on both.
+//! Tests of SCSI and NBD on one volume, and of the effects of administration on both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -83,8 +83,8 @@ fn until_outstanding(both: &Both) {
     });
 }
 
-/// Found by `cargo measure soak`: a client takes the error of a write with FUA as that write's alone, so a
-/// loss that it reported was not noticed: the next flush succeeded.
+/// Regression, found by `cargo measure soak`: a client relates the error of a write with FUA only to that
+/// write. If the error reported a loss, the client did not notice the loss, because the next flush succeeded.
 #[test]
 fn changes_with_fua_leave_lost_writes_to_the_next_flush() {
     const CHUNK: usize = 128 << 10;
@@ -202,11 +202,11 @@ fn a_request_past_its_deadline_fails_and_fences_the_volume_until_it_answers() {
     client.write(0, &[1; 4096]).expect("written");
     both.command(&["fault", "sick", "hang"]).expect_success();
     client.begin(WRITE, 0, 4096, &[2; 4096]);
-    client.begin(WRITE, 100, 5, &[2; 5]); // it waits for the blocks of the first
+    client.begin(WRITE, 100, 5, &[2; 5]); // this write waits for the blocks of the first one
     for _ in 0..2 {
         assert_eq!(client.answer(0).expect("an answer").error, EIO);
     }
-    // These once waited for their blocks as long as the device hung.
+    // Regression: these requests waited for their blocks until the device responded.
     assert_eq!(client.read(8192, 512), Err(EIO), "fenced");
     assert_eq!(client.write(0, &[2; 4096]), Err(EIO), "fenced");
     assert_eq!(client.write(100, &[2; 5]), Err(EIO), "fenced");
@@ -270,7 +270,7 @@ fn exports_come_and_go_beside_others() {
         more.write(0, &[5; 512]).expect("written");
         assert_eq!(client.read(0, 512), Ok(vec![5; 512]), "it is the same volume, and undisturbed");
         both.server.reconfigure(&without);
-        // It would disturb clients, and reports that.
+        // The reload would disturb clients, so it fails and reports this.
         both.command(&["reload"]).expect_failure();
         assert!(client.ask(READ, 0, 512, &[]).is_ok(), "nothing has changed");
         both.command(&["reload", "--force"]).expect_success();
