@@ -1,7 +1,8 @@
-//! The cost of unauthenticated peers: the memory of a server, counted by its allocator, for each connection
+//! Tests of the cost of unauthenticated peers. The allocator counts the server's memory for each connection
 //! that has not logged in, and for each discovery session, which is open to all by default.
 //!
-//! The server runs in this process, in which the peers only hold descriptors.
+//! The server runs in this process. The peers take no other memory in the process, because they are only open
+//! sockets.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -22,7 +23,7 @@ use iscsi_server::{
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
-/// The allocator counts for all threads: one scene at a time.
+/// A lock that allows one scene at a time, because the allocator counts the memory of all threads.
 static ALONE: Mutex<()> = Mutex::new(());
 
 const NAME: &str = "iqn.2026-01.io.linerate:disk";
@@ -31,7 +32,7 @@ const NAMES: &str =
 const PATIENCE: Duration = Duration::from_secs(240);
 const STRANGERS: usize = 100;
 
-/// A server with a target that requires CHAP, for a thousand users, and discovery that does not.
+/// A server with a target that requires CHAP, for a thousand users. Discovery does not require CHAP.
 fn server() -> (Arc<Server>, Arc<Iscsi>, SocketAddr, Vec<JoinHandle<()>>) {
     let user = |number: usize| Credentials {
         name: format!("user {number}"),
@@ -94,11 +95,11 @@ struct Scene {
 enum Then {
     Connection,
     Session,
-    /// The server may have closed it.
+    /// The server may have closed the connection.
     Anything,
 }
 
-/// The memory that each of several peers takes with this behaviour.
+/// Measures the memory that each of several peers with this behaviour takes.
 fn cost(scene: &Scene) -> usize {
     let (server, iscsi, address, threads) = server();
     let mut strangers: Vec<TcpStream> = Vec::with_capacity(STRANGERS);
@@ -124,7 +125,7 @@ fn cost(scene: &Scene) -> usize {
     let kept = count * scene.kept_bytes * 9 / 10;
     let begin = dhat::HeapStats::get().curr_bytes;
     come(count);
-    let before = settled(&iscsi, &server, begin + kept); // one-time allocations have been made
+    let before = settled(&iscsi, &server, begin + kept); // includes one-time allocations
     come(count);
     let grown = settled(&iscsi, &server, before + kept).saturating_sub(before);
     println!("{}: {} bytes for each", scene.name, grown / count);
@@ -134,12 +135,13 @@ fn cost(scene: &Scene) -> usize {
     grown / count
 }
 
-/// The memory in use when all sent bytes have been processed: at least `least`, and stable for some time.
+/// The memory in use when the server has processed all sent bytes: at least `least`, and stable for some
+/// time.
 fn settled(iscsi: &Iscsi, server: &Server, least: usize) -> usize {
     let mut bytes = None;
     until("memory for all that was sent, and no more", || {
-        thread::sleep(Duration::from_millis(300)); // there is no event when the server has read the data
-        iscsi.sessions(server); // its core has run in the meantime
+        thread::sleep(Duration::from_millis(300)); // there is no event to wait for
+        iscsi.sessions(server); // the core has run in the meantime
         let now = dhat::HeapStats::get().curr_bytes;
         now >= least && bytes.replace(now) == Some(now)
     });
@@ -186,7 +188,7 @@ fn framed(bhs: &Bhs, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Sends this, and receives one PDU.
+/// Sends bytes, and receives one PDU.
 fn say(stream: &mut TcpStream, bytes: &[u8]) -> Bhs {
     stream.write_all(bytes).expect("a connection that is open");
     let mut bhs = Bhs([0; BHS_BYTES]);
@@ -278,7 +280,7 @@ fn a_connection_that_has_not_logged_in_takes_little_memory() {
     }
 }
 
-/// A ping with the longest data that a discovery session accepts.
+/// A NOP-Out with the longest data that a discovery session accepts.
 fn ping(immediate: bool, cmd_sn: u32) -> Vec<u8> {
     let data = [7; LOGIN_DATA_BYTES_MAX];
     let nop = NopOut {
@@ -298,7 +300,7 @@ fn log_in(stream: &mut TcpStream) {
     say(stream, &login(false, Stage::OperationalNegotiation, Some(Stage::FullFeature), text.as_bytes()));
 }
 
-/// Sends pings until the server takes no more.
+/// Sends pings until the server stops reading.
 fn flood(stream: &mut TcpStream) {
     log_in(stream);
     let pings = ping(true, 1).repeat(32);

@@ -271,7 +271,7 @@ fn a_writer_that_does_not_write_keeps_no_blocks_from_others() {
     let Some(server) = Server::configured(MEMORY) else { return };
     let (mut a, mut b) = (Peer::attach(&server, "memory", 1), Peer::attach(&server, "memory", 2));
     let before = commands(&server, &a);
-    a.begin(0, &write_10(0, 2048 * BLOCK, false), Moves::Out(vec![0xaa; 2048 * BLOCK])); // does not respond to the R2T
+    a.begin(0, &write_10(0, 2048 * BLOCK, false), Moves::Out(vec![0xaa; 2048 * BLOCK])); // ignores the R2T
     await_commands(&server, &a, before, 1);
     let (cdb, data) = compare_and_write(2047, 0, 0xbb);
     b.run(&cdb, Moves::Out(data)).expect_good();
@@ -312,7 +312,7 @@ fn memory_that_a_slow_writer_holds_is_taken_back_when_others_need_it() {
     let (mut a, mut b) = (Peer::attach(&server, "file", 1), Peer::attach(&server, "file", 2));
     let before = commands(&server, &a);
     let blocks = 32_767;
-    a.begin(0, &write_10(0, blocks * BLOCK, false), Moves::Out(vec![0xaa; blocks * BLOCK])); // does not respond to the R2T
+    a.begin(0, &write_10(0, blocks * BLOCK, false), Moves::Out(vec![0xaa; blocks * BLOCK])); // ignores the R2T
     await_commands(&server, &a, before, 1);
     assert_eq!(b.read(40_000, 1024), [0; 1024 * BLOCK]);
 }
@@ -393,7 +393,7 @@ fn a_writer_that_owes_data_for_too_long_loses_its_connection() {
     let owes = |server: &Server| {
         let mut a = Peer::attach(server, "file", 1);
         a.begin(0, &write_10(0, 2048 * BLOCK, false), Moves::Out(vec![0xaa; 2048 * BLOCK]));
-        a.hold(0); // does not respond to the R2T
+        a.hold(0); // ignores the R2T
         a
     };
     ends_earlier(&[limited, usual], owes, |_, a| a.hear_the_end(Duration::from_millis(1)));

@@ -1,5 +1,5 @@
-//! Channels of the NBD client on real sockets: connections that are cut, held up and delivered late, servers
-//! that are restarted, and a path of a lab that is cut.
+//! Tests of the NBD client's channels on real sockets: connections that are cut, delayed and delivered late,
+//! servers that are restarted, and a path of a lab that is cut.
 
 use std::io::Read as _;
 use std::process::Command;
@@ -104,7 +104,7 @@ impl Either {
         }
     }
 
-    /// A device with one connection through each of two proxies, and a timeout for both.
+    /// The URL of a device with one connection through each of two proxies.
     fn by(&self, proxies: &[Proxy; 2], options: &str) -> String {
         let [one, other] = proxies.each_ref().map(Proxy::port);
         format!(
@@ -114,8 +114,8 @@ impl Either {
     }
 }
 
-/// Only with Linerate's server: nbdkit 1.32 aborts when a connection is reset while several of its threads
-/// send on it (elsewhere here it has one).
+/// This test uses only Linerate's server: nbdkit 1.32 aborts when a connection is reset while several of its
+/// threads send on it. In the other tests, nbdkit has one thread.
 #[test]
 fn connections_that_are_cut_cost_nothing_but_time() {
     let Some((server, port)) = ours("ram:8MiB") else { return };
@@ -134,14 +134,16 @@ fn connections_that_are_cut_cost_nothing_but_time() {
     });
 }
 
-/// Writes version after version until the proxy holds some pages of one: the balancing determines the share
-/// of each channel. By then, all pages have been written over the other connection. Returns the next version.
+/// Writes one version after the other until the proxy holds some pages of a version, because the balancing
+/// determines the share of each channel. By then, all pages have been written over the other connection.
+/// Returns the next version.
 pub(crate) async fn ghosts(device: &Arc<dyn BlockDevice>, proxy: &Proxy) -> u8 {
     proxy.hold_towards_target(0);
     for version in 2..u8::MAX {
         let writer = Arc::clone(device);
         let written = reactor::spawn(async move { write_all(&writer, version).await });
-        // Before the client gives up the connection, which would discard data that the proxy has not read.
+        // Wait for this before the client gives up the connection, which would discard data that the proxy
+        // has not read.
         while !written.is_finished() {
             if proxy.held(0, Towards::Target) > PAGE {
                 written.await;
@@ -153,8 +155,8 @@ pub(crate) async fn ghosts(device: &Arc<dyn BlockDevice>, proxy: &Proxy) -> u8 {
     panic!("a channel that is never used");
 }
 
-/// A write that a proxy holds from a lost connection arrives after a newer one has been acknowledged, or
-/// would have been.
+/// A proxy holds a write of a lost connection, and delivers it after a newer write was acknowledged, or
+/// should have been.
 #[test]
 fn a_ghost_write_destroys_nothing() {
     for server in Either::both() {
@@ -172,7 +174,7 @@ fn a_ghost_write_destroys_nothing() {
                     });
                 }
                 Either::Nbdkit(_) => {
-                    // Only the replies to the held requests show that it has arrived.
+                    // Only the replies to the held requests show that the held write has arrived.
                     let newer = Arc::clone(&device);
                     let newer = reactor::spawn(async move { write_all(&newer, newest).await });
                     reactor::yield_now().await;
@@ -188,7 +190,7 @@ fn a_ghost_write_destroys_nothing() {
     }
 }
 
-/// The same late writes, without a delay of newer writes.
+/// Like the previous test, but newer writes are not delayed, so the late write must be visible.
 #[test]
 fn without_a_quarantine_a_ghost_write_is_found() {
     if !installed(&["nbdkit"]) {
@@ -240,8 +242,8 @@ fn what_a_restarted_server_has_lost_is_written_again() {
     }
 }
 
-/// Servers sync after a write with FUA, and the error of a sync, which also concerns earlier writes, is
-/// reported once.
+/// Servers sync after a write with FUA. The error of the sync, which also concerns earlier writes, is
+/// reported only once.
 #[test]
 fn a_write_with_fua_that_fails_fails_the_next_flush() {
     if !installed(&["nbdkit"]) {
@@ -262,8 +264,8 @@ fn a_write_with_fua_that_fails_fails_the_next_flush() {
     });
 }
 
-/// A killed server has not lost data in the page cache: the client neither overwrites data that another host
-/// has written and flushed since, nor reports a loss, if the server reports its cache.
+/// A killed server does not lose data in the page cache. If the server reports its cache, the client must
+/// neither overwrite data that another host has since written and flushed, nor report a loss.
 #[test]
 fn a_restart_that_has_lost_nothing_leaves_what_another_host_has_written() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -284,12 +286,12 @@ fn a_restart_that_has_lost_nothing_leaves_what_another_host_has_written() {
             server.kill();
             server = Foreign::nbdkit_at(port, &["file", &image]);
         };
-        // It does not report its cache: any difference could be a loss.
+        // nbdkit does not report its cache, so any difference could be a loss.
         two_hosts_around(&url, restart, Err(DeviceError::WritesLost));
     }
 }
 
-/// One host writes, another one overwrites that and flushes, the server is restarted, and the first one
+/// One host writes, another host overwrites the data and flushes, the server is restarted, and the first host
 /// continues.
 fn two_hosts_around(url: &str, restart: impl FnOnce(), flushed: Result<(), DeviceError>) {
     in_a_world(async {
@@ -348,7 +350,7 @@ fn a_restart_of_our_server_costs_nothing_but_time() {
     });
 }
 
-/// Reloads the configuration by force: clients may be disconnected.
+/// Reloads the configuration with `--force`, so that clients may be disconnected.
 fn reload(server: &mut Server, text: &str) {
     server.reconfigure(text);
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
@@ -363,8 +365,8 @@ fn two_volumes(port: u16, disk: &str, exported: &str) -> String {
     )
 }
 
-/// The server continues. Data that was not durable when the volume was closed is lost, and no flush has
-/// reported that.
+/// The server keeps running, but reopens the volume. Data that was not durable when the volume was closed is
+/// lost, and no flush has reported this.
 #[test]
 fn what_a_volume_that_was_opened_anew_has_lost_is_written_again() {
     let port = free_port();
@@ -378,7 +380,7 @@ fn what_a_volume_that_was_opened_anew_has_lost_is_written_again() {
     });
 }
 
-/// With the same size and flags.
+/// The new volume has the same size and flags.
 #[test]
 fn an_export_that_has_become_another_volume_is_refused() {
     let port = free_port();

@@ -1,4 +1,4 @@
-//! Linerate's NBD client with other servers: nbdkit with its filters, and QEMU's.
+//! Tests of Linerate's NBD client with other servers: nbdkit with its filters, and QEMU's server.
 
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -17,14 +17,14 @@ use crate::server::{Server, free_port};
 
 const BYTES: usize = 8 << 20;
 
-/// Another server, until it is dropped.
+/// Another server, which is terminated when this is dropped.
 pub(crate) struct Foreign {
     child: Child,
     pub(crate) port: u16,
 }
 
 impl Foreign {
-    /// `arguments`, with `PORT` replaced by the port.
+    /// Starts a server. `PORT` in `arguments` is replaced by the port.
     fn begin(program: &str, arguments: &[&str]) -> Foreign {
         Foreign::begin_at(free_port(), program, arguments)
     }
@@ -56,7 +56,7 @@ impl Foreign {
         Foreign::begin_at(port, "nbdkit", &[&["-f", "-p", "PORT", "-i", "127.0.0.1"], arguments].concat())
     }
 
-    /// On a Unix socket, without a port.
+    /// Starts nbdkit on a Unix socket, without a port.
     pub(crate) fn nbdkit_on(socket: &str, arguments: &[&str]) -> Foreign {
         let arguments: Vec<_> =
             [&["-f", "-U", socket], arguments].concat().into_iter().map(str::to_owned).collect();
@@ -196,7 +196,8 @@ fn random_requests_find_what_a_model_says() {
     });
 }
 
-/// Lengths were once rounded to whole blocks silently: down first, then up with zeros.
+/// Regression: lengths were silently rounded to whole blocks, in one version down, in a later one up with
+/// zeros.
 #[test]
 fn an_export_of_any_length_is_used_to_its_last_byte() {
     if !installed(&["nbdkit"]) {
@@ -226,7 +227,7 @@ fn an_export_of_any_length_is_used_to_its_last_byte() {
     let told = run(env!("CARGO_BIN_EXE_linerate"), &["info", &server.url(), "--json"]).expect_success();
     let told: serde_json::Value = serde_json::from_str(&told).expect("JSON");
     assert_eq!(told["bytes"], 1_000_003);
-    // Users of whole blocks would cut its end off.
+    // A user of whole blocks could not reach the end of the export.
     let (volume, set) = (format!("v={}", server.url()), format!("raid1:[{}, ram:64MiB]", server.url()));
     let (state, control) = (path("state"), path("state/control"));
     let listen = format!("127.0.0.1:{}", free_port());
@@ -261,8 +262,8 @@ fn errors_of_a_server_are_those_of_the_device() {
             let written = device.write(Extent::new(8, 8), data(), Durability::Cached).await;
             assert_eq!(written, Err(expected), "{error}");
             let mut read = device.read(Extent::new(8, 8), Buffer::zeroed(4096)).await;
-            // It was lost repeatedly, so the next connection waits for nearly a second, and on a busy machine
-            // longer than a request's timeout.
+            // The connection was lost repeatedly, so the next attempt waits for nearly a second, and on a
+            // busy machine longer than a request's timeout.
             for _ in 0..60 {
                 if error != "ESHUTDOWN" || !matches!(read, Err(DeviceError::NotReady)) {
                     break;
@@ -315,7 +316,7 @@ fn what_is_refused_is_told_with_its_exit_code() {
     let binary = env!("CARGO_BIN_EXE_linerate");
     for (url, code, says) in [
         (format!("nbd://127.0.0.1:{}/x", free_port()), 3, "refused"),
-        (format!("nbd://{}/x", server.portal()), 3, ""), // it waits for a login, and sends nothing
+        (format!("nbd://{}/x", server.portal()), 3, ""), // it waits for a login
         (foreign.url() + "?conections=2", 2, "unknown key `conections`"),
     ] {
         let url = url.replace("/x", "/x?timeout=1");
@@ -329,7 +330,7 @@ fn what_is_refused_is_told_with_its_exit_code() {
     assert_eq!((&info["bytes"], &info["replies"]), (&(8 << 20).into(), &"structured".into()));
 }
 
-/// A gateway: QEMU's initiator finds nbdkit's data over iSCSI.
+/// A gateway serves an export of nbdkit, and QEMU's initiator reads nbdkit's data over iSCSI.
 #[test]
 fn an_export_of_others_is_served_again() {
     if !installed(&["nbdkit", "qemu-img"]) {
@@ -347,7 +348,7 @@ fn an_export_of_others_is_served_again() {
     run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &image, &foreign.url()]).expect_success();
 }
 
-/// Over TLS, with and without a client certificate.
+/// Uses TLS, with and without a client certificate.
 #[test]
 fn servers_of_others_encrypt() {
     if !installed(&["nbdkit", "qemu-nbd"]) {

@@ -52,9 +52,9 @@ struct Data {
 /// How a command ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// With a status.
+    /// The command ended with a status.
     With(Answer),
-    /// Without one.
+    /// The command ended without a status.
     Without(Failure),
 }
 
@@ -70,12 +70,12 @@ pub(crate) struct Answer {
 /// The data transfer of a command.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Moves {
-    /// Nothing.
+    /// The command transfers no data.
     #[default]
     Nothing,
     /// This number of bytes from the target.
     In(u32),
-    /// These to it.
+    /// These bytes to the target.
     Out(Vec<u8>),
 }
 
@@ -90,7 +90,7 @@ pub(crate) fn initiator(target: Option<&str>, number: u8) -> InitiatorConfig {
         initiator_name: name("iqn.2026-01.com.example:peer"),
         target_name: target.map(name),
         session_type: if target.is_some() { SessionType::Normal } else { SessionType::Discovery },
-        isid: Isid([0x80, 0x12, 0x34, 0, 0, number]), // "random" format: ours to choose
+        isid: Isid([0x80, 0x12, 0x34, 0, 0, number]), // the "random" format
         tsih: Tsih::NEW,
         cid: Cid(0),
         itt: Itt::new(7).expect("a tag"),
@@ -112,7 +112,7 @@ impl Peer {
         Peer::log_in_at(&server.portal(), config)
     }
 
-    /// The same at any address, `host:port`.
+    /// Like [`Peer::log_in`], at any address, `host:port`.
     pub(crate) fn log_in_at(portal: &str, config: InitiatorConfig) -> Result<Peer, NoLogin> {
         let mut wire = Wire::connect(portal);
         let attached = *wire.log_in(config.clone())?;
@@ -200,7 +200,7 @@ impl Peer {
         self.begin_at(line, Lun(0), cdb, moves)
     }
 
-    /// The same for any LUN.
+    /// Like [`Peer::begin`], for any LUN.
     pub(crate) fn begin_at(&mut self, line: usize, lun: Lun, cdb: &[u8], moves: Moves) -> TaskId {
         let data = match moves {
             Moves::Nothing => Data::default(),
@@ -226,12 +226,12 @@ impl Peer {
         task
     }
 
-    /// The end of a command; `None` if it does not end within that time.
+    /// Waits for the end of a command; `None` if it does not end within this time.
     pub(crate) fn end_within(&mut self, task: TaskId, within: Duration) -> Option<Ended> {
         self.until(within, |peer| peer.ended.remove(&task))
     }
 
-    /// The end of a command, which must come.
+    /// Waits for the end of a command. Fails if it does not end.
     pub(crate) fn end(&mut self, task: TaskId) -> Ended {
         self.end_within(task, PATIENCE).expect("a command that ends")
     }
@@ -272,7 +272,7 @@ impl Peer {
         self.until(PATIENCE, |peer| (peer.pongs > before).then_some(())).expect("a pong");
     }
 
-    /// Has a command aborted.
+    /// Aborts a command, and returns the target's response.
     pub(crate) fn abort(&mut self, task: TaskId) -> TaskManagementResult {
         let tmf = self.session.abort_task(Instant::now(), task).expect("a task to abort");
         self.managed(tmf)
@@ -283,7 +283,7 @@ impl Peer {
         self.manage_at(function, Lun(0))
     }
 
-    /// The same for any LUN.
+    /// Like [`Peer::manage`], for any LUN.
     pub(crate) fn manage_at(&mut self, function: TaskManagementFunction, lun: Lun) -> TaskManagementResult {
         let id = self.lines[0].id;
         let tmf = self.session.manage(Instant::now(), id, function, lun).expect("room for a function");

@@ -64,7 +64,7 @@ fn strangers_neither_stop_a_peer_nor_take_more_than_their_places() {
     assert!(peer.ends_after(&[]).expect("a connection"), "the house is full");
     drop(guests);
     let question = Question { direction: Direction::Read, block_bytes: 4096, depth: 4 };
-    // It detects the end of 64 connections with some delay.
+    // The peer detects the end of 64 connections with some delay.
     until("a free place", || peer.asked(question).is_ok_and(|requests| requests > 0));
 }
 

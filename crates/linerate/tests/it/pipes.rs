@@ -1,4 +1,4 @@
-//! `linerate read` and `linerate write`: a LUN and both ends of a pipe.
+//! Tests of `linerate read` and `linerate write` with a LUN and a pipe.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,7 +10,7 @@ use crate::program::{Ended, run_command, write_patterned_file};
 
 const MIB: usize = 1 << 20;
 
-/// Writes these bytes to a volume with further arguments.
+/// Writes these bytes to a volume with `linerate write`, with further arguments.
 fn write(url: &str, bytes: &[u8], arguments: &[&str]) -> (Option<i32>, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_linerate"))
         .args(["write", url])
@@ -19,7 +19,7 @@ fn write(url: &str, bytes: &[u8], arguments: &[&str]) -> (Option<i32>, String) {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the linerate binary");
-    // A program that has refused does not read.
+    // Ignore an error: a command that has been refused does not read.
     let _ = child.stdin.take().expect("a pipe").write_all(bytes);
     let ended = child.wait_with_output().expect("an end");
     (ended.status.code(), String::from_utf8_lossy(&ended.stderr).into_owned())
@@ -144,7 +144,7 @@ fn a_layer_that_is_read_only_keeps_what_is_below_it_as_it_is() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let image = folder.path().join("image");
     let shown = image.display();
-    // Reading creates no file, under any number of layers.
+    // A read does not create a missing file, even under layers.
     let missing = linerate(&["read", &format!("delay:1us:[file:{shown}?size=1MiB]")]);
     assert_eq!(missing.status.code(), Some(2), "{}", missing.said);
     assert!(!image.exists(), "made by a reader");

@@ -1,5 +1,6 @@
-//! Sessions that are lost and reconnect to another portal group of their target. That is another I_T nexus:
-//! the old one keeps its tasks until it is reinstated itself (RFC 7143 4.4.2, 6.3.5).
+//! Tests of sessions that are lost and reconnect to another portal group of their target. This creates
+//! another I_T nexus, and the old nexus keeps its tasks until it is reinstated itself (RFC 7143 4.4.2,
+//! 6.3.5).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ struct San {
 }
 
 impl San {
-    /// With portals in these groups.
+    /// Starts a target with portals in these groups.
     fn with_groups(groups: [u16; 2]) -> Option<San> {
         let [first, second] = groups;
         let other_port = free_port();
@@ -47,7 +48,7 @@ impl San {
         self.url(self.proxy.port(), query)
     }
 
-    /// What anybody else reads.
+    /// The data that another initiator reads.
     async fn found(&self) -> u8 {
         let lun = attached(&self.url(self.other_port, "")).await;
         let read = lun.read(EXTENT, Buffer::zeroed(4096)).await.expect("read");
@@ -86,7 +87,8 @@ async fn until_bytes(san: &San, towards: Towards, bytes: u64) {
     }
 }
 
-/// Once, the write was sent again to the other group, a newer one followed, and then the first one arrived.
+/// Regression: the write was sent again to the other group, a newer write followed, and then the first copy
+/// arrived.
 #[test]
 fn a_write_that_was_held_up_never_lands_on_a_newer_one() {
     let Some(san) = San::with_groups([1, 2]) else { return };
@@ -132,8 +134,8 @@ fn other_blocks_go_on_in_the_other_group_and_these_once_the_old_nexus_has_ended(
     });
 }
 
-/// Its caller had an error before the session was back: once, the newer write was executed, and then the
-/// first one.
+/// The write's caller got an error before the session was restored. Regression: a newer write was executed,
+/// and then the first one.
 #[test]
 fn a_write_that_failed_while_the_session_was_lost_never_lands_on_a_newer_one() {
     let Some(san) = San::with_groups([1, 2]) else { return };
@@ -184,7 +186,7 @@ fn reads_are_asked_again_in_the_other_group() {
     });
 }
 
-/// The first portal is still reachable, so the old nexus can be ended: the write waits for that.
+/// The first portal is still reachable, so the old nexus can be ended, and the write waits for this.
 #[test]
 fn a_write_is_sent_again_once_a_login_at_the_old_portal_has_ended_the_first_one() {
     let Some(san) = San::with_groups([1, 2]) else { return };
@@ -209,8 +211,8 @@ fn a_write_is_sent_again_once_a_login_at_the_old_portal_has_ended_the_first_one(
     });
 }
 
-/// A connection that never succeeded was retried forever, and the old nexus never ended: writes waited
-/// without a limit.
+/// Regression: a connection that never succeeded was retried forever, so the old nexus was never ended, and
+/// writes waited without a limit.
 #[test]
 fn the_old_nexus_is_ended_although_the_session_lacks_a_connection() {
     let Some(san) = San::with_groups([1, 2]) else { return };

@@ -1,4 +1,4 @@
-//! Files with content of a disk are readable only by their owner, whatever the umask.
+//! Tests that files with user data are readable only by their owner, whatever the umask.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -58,7 +58,7 @@ fn a_file_that_is_copied_over_keeps_its_mode() {
     assert_eq!(format!("{:o}", mode(&to)), "640");
 }
 
-/// The names are not secret, and the directory may be public.
+/// The names of recordings are predictable, and their directory may be public.
 #[test]
 fn a_recording_of_a_lost_connection_is_for_its_owner_and_follows_no_link() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -68,11 +68,11 @@ fn a_recording_of_a_lost_connection_is_for_its_owner_and_follows_no_link() {
     if !server.is_ours() {
         return;
     }
-    // The shell becomes the program, with the number of its process.
+    // The shell executes the program in its own process, so the PID is known in advance.
     let script = "umask 0; ln -s precious \"$1/linerate-$$-0.pcapng\"; export LINERATE_RECORD_DIR=\"$1\"; shift; exec \"$@\"";
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh"]).arg(folder.path()).arg(env!("CARGO_BIN_EXE_linerate"));
-    // Its input does not end, so that it waits while its target ends.
+    // The command's input does not end, so the command waits while its target ends.
     command.args(["write", &format!("{}?reconnect-time=0", server.url("disk")), "--yes"]);
     let mut writer =
         command.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the linerate binary");

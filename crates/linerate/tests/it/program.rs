@@ -49,7 +49,8 @@ impl Ended {
     }
 }
 
-/// More than any wait of these tests takes, even on a busy machine: a longer wait means a hang.
+/// Time limit of all waits of these tests. No wait takes this long, even on a busy machine, unless something
+/// hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Runs a program with these arguments.
@@ -96,12 +97,12 @@ pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for a child's end, which must come.
+/// Waits for the end of a child. Fails if it does not end.
 pub(crate) fn end_of(child: &mut Child) -> ExitStatus {
     ended_within(child, PATIENCE).expect("an end")
 }
 
-/// Waits for a child's end; kills it and returns `None` when its time is up.
+/// Waits for the end of a child. After the time limit, kills it and returns `None`.
 pub(crate) fn ended_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let deadline = Instant::now() + limit;
     loop {

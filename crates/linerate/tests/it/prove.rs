@@ -17,7 +17,8 @@ fn the_proof_verifies_measures_and_leaves_a_report() {
     let cells: Vec<&str> =
         measured.lines().filter(|line| line.contains("iB ") && line.contains(", depth ")).collect();
     assert_eq!(cells.len(), 15, "{told}");
-    // A share of the ceiling, unless a busy machine measured a ceiling below the rate.
+    // The output shows a share of the ceiling, unless the ceiling was measured on a busy machine and is below
+    // the rate.
     let shares = [" %   ", "exceeded   "];
     let is_compared = |line: &&&str| line.contains("(00") && shares.iter().any(|share| line.contains(share));
     assert_eq!(cells.iter().filter(is_compared).count(), 14, "all cells but the mixed one: {told}");

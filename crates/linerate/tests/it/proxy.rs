@@ -1,8 +1,9 @@
-//! A bad network: a TCP proxy whose connections can be individually cut, held up, swallowed and slowed down.
+//! A TCP proxy that simulates a bad network. Its connections can be individually cut, delayed and slowed
+//! down, and their data can be dropped.
 //!
-//! Every connection to it is one connection to the target. Data from either side is read immediately and kept
-//! until it may be forwarded. Data that a sender considers sent therefore arrives, however late, and even if
-//! the sender has gone.
+//! For every connection to the proxy, there is one connection to the target. Data from either side is read
+//! immediately, and kept until it may be forwarded. Data that a sender considers sent therefore arrives
+//! later, even if the sender has ended.
 //!
 //! ```text
 //!   initiator ──► reader ──► queue ──► gate ──► writer ──► target
@@ -39,9 +40,9 @@ enum Door {
     Open,
     /// The first one is accepted, and later ones are reset.
     OpenOnce,
-    /// Reset immediately.
+    /// New connections are reset immediately.
     Closed,
-    /// The connection is from the proxy itself, which ends its listener this way.
+    /// The proxy is being dropped. It connects to its own listener to end it.
     Gone,
 }
 
@@ -60,7 +61,7 @@ struct Link {
 #[derive(Debug, Default)]
 struct Queue {
     received: AtomicU64,
-    /// Those not yet forwarded.
+    /// The bytes that were not forwarded yet.
     waiting: AtomicU64,
 }
 
@@ -68,7 +69,7 @@ struct Queue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gate {
     Open,
-    /// It is kept.
+    /// Data is kept.
     Held,
     /// Data to the target is held. Data from the target is forwarded.
     HeldTowardsTarget,
@@ -107,7 +108,7 @@ impl Proxy {
         Proxy { port, shared }
     }
 
-    /// Its port on 127.0.0.1.
+    /// The proxy's port on 127.0.0.1.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
@@ -148,8 +149,8 @@ impl Proxy {
         self.link(number).cut();
     }
 
-    /// The same after this number of further bytes has reached the target: in the middle of a PDU, at an
-    /// arbitrary position.
+    /// Resets a connection after this number of further bytes to the target, so that it ends at an arbitrary
+    /// position within a PDU.
     pub(crate) fn cut_after(&self, number: usize, bytes: usize) {
         self.link(number).set(Gate::CutAfter(bytes));
     }
@@ -260,7 +261,7 @@ impl Link {
     fn begin(initiator: TcpStream, target: TcpStream) -> Arc<Link> {
         for stream in [&initiator, &target] {
             stream.set_nodelay(true).expect("a socket option");
-            // A target that has stopped reading must not block one of our threads forever.
+            // A target that has stopped reading must not block a thread of the proxy forever.
             stream.set_write_timeout(Some(Duration::from_secs(60))).expect("a socket option");
         }
         let link = Arc::new(Link {
@@ -330,7 +331,7 @@ impl Link {
                     return self.cut();
                 }
                 rest = &rest[passed..];
-                thread::sleep(pause); // as on a slow line
+                thread::sleep(pause); // simulates a slow link
             }
             self.queue(towards).waiting.fetch_sub(length, Relaxed);
         }
@@ -364,7 +365,7 @@ impl Link {
         }
     }
 
-    /// A cut connection remains cut.
+    /// Sets the gate of a connection. A cut connection remains cut.
     fn set(&self, gate: Gate) {
         let mut now = self.gate.lock().expect("no panic while locked");
         if *now != Gate::Cut {
@@ -380,9 +381,9 @@ impl Link {
     }
 }
 
-/// Ends a connection with RST, like a crash or a router: connecting a socket to nowhere has this effect, even
-/// for threads waiting on it. Linux 6.4 and 6.5 refuse that while a thread waits; there, the connection ends
-/// normally.
+/// Ends a connection with RST, as after a crash. Connecting a socket to an unspecified address has this
+/// effect, even for threads that wait on the socket. Linux 6.4 and 6.5 reject this while a thread waits, so
+/// the connection then ends normally.
 fn reset(stream: &TcpStream) {
     if rustix::net::connect_unspec(stream).is_err() {
         let _ = stream.shutdown(Shutdown::Both); // it may be gone already

@@ -1,4 +1,4 @@
-//! RAID sets over servers on other "machines": separate processes, which are killed.
+//! Tests of RAID sets over several servers, which are separate processes and are killed.
 
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
@@ -40,14 +40,14 @@ impl Machine {
         Server::configured(&text).map(|server| Machine { server, nbd })
     }
 
-    /// Its disk as a member that is given up after ten seconds: with builds on the same disk, one second may
-    /// not be enough for a working member.
+    /// The server's disk as a member of a set, with a timeout of ten seconds. If builds use the same disk,
+    /// one second may not be enough for a working member.
     fn member(&self) -> String {
         format!("nbd://127.0.0.1:{}/disk?timeout=10", self.nbd)
     }
 }
 
-/// The allocated blocks of its file, of 512 bytes.
+/// The number of allocated blocks of the server's file, of 512 bytes each.
 fn blocks(machine: &Machine) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::metadata(machine.server.state().join("disk")).map_or(0, |disk| disk.blocks())
@@ -126,7 +126,7 @@ fn a_set_over_three_machines_outlives_each_of_them_under_a_verified_load() {
     machines[0].server.kill();
     let copied = front.state().join("copied").display().to_string();
     match installed(&["qemu-img"]) {
-        // It queries the allocation first.
+        // QEMU queries the allocation first.
         true => drop(
             run("qemu-img", &["convert", "-f", "raw", "-O", "raw", &front.url("vol"), &copied])
                 .expect_success(),
@@ -173,7 +173,7 @@ fn a_member_that_was_away_for_a_write_is_rebuilt_in_the_regions_that_it_missed()
             false => front.restart(),
         }
         until("it is in sync", || vol(&front, "status").said.contains(": healthy"));
-        // One region of 64 MiB, and some records.
+        // The rebuild has written one region of 64 MiB, and some records.
         let written = (blocks(&machines[1]) - before) / 2048;
         assert!(written < 80, "{written} MiB were written");
     }
@@ -185,8 +185,8 @@ fn a_member_that_was_away_for_a_write_is_rebuilt_in_the_regions_that_it_missed()
     machines[1].server.stop();
 }
 
-/// Regression: initiators noticed at their next flush that a server had lost its cache. Until then a set read old
-/// blocks from it, and wrote what it had computed from them to its other members.
+/// Regression: initiators detected only at their next flush that a server had lost its cache. Until then, a
+/// set read old blocks from that server, and wrote data computed from them to its other members.
 fn a_set_takes_no_old_blocks_from_a_server_that_lost_its_cache(member: impl Fn(&Machine) -> String) {
     // A mirror reads from its fastest member.
     let levels: [(&str, &[&str], &[&str]); 2] =
@@ -209,7 +209,8 @@ fn a_set_takes_no_old_blocks_from_a_server_that_lost_its_cache(member: impl Fn(&
                 let flushed = lun.command(cdb::synchronize_cache(), Transfer::None).await;
                 assert_eq!(flushed.expect("an answer").status, GOOD);
             };
-            // Parts of the chunks in which the cache writes back: it keeps them until a flush.
+            // Write only parts of the chunks in which the cache writes back, so that the cache keeps them
+            // until a flush.
             let places = || (0..32).map(|number| 128 * number);
             for byte in [1, 2] {
                 flush().await;
@@ -253,7 +254,7 @@ fn a_set_takes_no_old_blocks_from_an_nbd_server_that_lost_its_cache() {
     });
 }
 
-/// Scripts act on the exit code.
+/// Scripts rely on the exit code.
 #[test]
 fn a_set_that_is_not_synchronised_and_a_scrub_of_a_part_have_exit_code_10() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -303,7 +304,7 @@ struct Local {
 }
 
 impl Local {
-    /// The configuration has a comment, which is kept.
+    /// Starts a server of a new set. Its configuration has a comment, which must be kept.
     fn new(level: &str, members: &[&str]) -> Option<Local> {
         let disks = TempDir::new().expect("a folder");
         let files: Vec<_> = members.iter().map(|name| file_in(disks.path(), name)).collect();
@@ -334,7 +335,7 @@ impl Local {
         run(LINERATE, &self.with_control(words)).expect_failure()
     }
 
-    /// The set, and whether the exit code reports a healthy set.
+    /// The status of the set, and whether the exit code reports a healthy set.
     fn status(&self) -> (Value, bool) {
         let words = self.with_control(&["disk"]);
         let (status, is_well) = status(&words.iter().map(String::as_str).collect::<Vec<_>>());
@@ -352,7 +353,7 @@ impl Local {
         until("all members are in sync", || self.status().1);
     }
 
-    /// The specification in its configuration file.
+    /// The specification in the server's configuration file.
     fn specification(&self) -> String {
         let text = std::fs::read_to_string(self.server.state().join("linerate.toml")).expect("its file");
         assert!(text.contains("# of mine\n") && text.contains(" # here\n"), "{text}");
@@ -525,7 +526,7 @@ fn a_scrub_survives_its_server() {
     let mut asking = Command::new(LINERATE).args(&words).stderr(Stdio::null()).spawn().expect("a command");
     let stripes = |local: &Local| local.status().0["scrub"]["found"]["stripes"].as_u64();
     until("it is under way", || stripes(&local).is_some_and(|stripes| stripes > 2));
-    // The waiting client may go.
+    // The client that waits for the outcome may exit.
     asking.kill().expect("killed");
     asking.wait().expect("its end");
     let metric = |local: &Local, name: &str| local.tell(&["server", "metrics"]).contains(name);
@@ -536,7 +537,7 @@ fn a_scrub_survives_its_server() {
     local.server.restart();
     assert!(stripes(&local).is_some_and(|now| now >= before), "{:?} {before}", stripes(&local));
     assert!(local.refused(&["raid", "scrub", "disk"]).contains("already"));
-    // After a kill, it resumes after the recorded position.
+    // After a kill, the operation resumes at the recorded position.
     local.server.kill();
     local.server.restart();
     until("it has resumed", || stripes(&local).is_some_and(|now| now >= before));
@@ -574,8 +575,8 @@ fn with_journal_of_its_own(level: &str, members: &[&str]) -> Option<Local> {
     Server::configured(&text).map(|server| Local { server, disks })
 }
 
-/// Writes until `during` has ended and more was acknowledged, is killed and restarted, and must have the
-/// acknowledged data.
+/// Writes to a server until `during` has ended and more was acknowledged. Then kills and restarts the server,
+/// which must have the acknowledged data.
 fn written_and_killed(local: &mut Local, during: impl FnOnce(&Local), before_restart: impl FnOnce(&Local)) {
     let promises = [Promise::Fua, Promise::Synchronize(16)];
     let writers: Vec<Writer> =
@@ -603,11 +604,11 @@ fn written_and_killed(local: &mut Local, during: impl FnOnce(&Local), before_res
 
 #[test]
 fn a_journal_on_a_volume_of_its_own_survives_kills_a_lost_member_and_its_own_failure() {
-    // So many members that the set could not have continued without the lost ones.
+    // The remaining members are too few for the set to have continued without the lost ones.
     for (level, members, lost) in [("raid5:64KiB", 4, 1), ("raid6:16KiB", 5, 2)] {
         let names = &["a", "b", "c", "d", "e"][..members];
         let Some(mut local) = with_journal_of_its_own(level, names) else { return };
-        // Killed, and without the maximum number of members.
+        // The server is killed, and the maximum number of members is lost.
         written_and_killed(
             &mut local,
             |_| {},
@@ -669,7 +670,7 @@ fn a_set_whose_journal_is_lost_starts_when_that_is_accepted_and_with_a_journal_o
     let with_journal = format!("fault:[file:{}]", local.disks.path().join("journal").display());
     let said = discarded(&["--yes", &with_journal]).expect_failure();
     assert!(said.contains("can be replayed"), "{said}");
-    // Without the journal; with an older copy; with another file.
+    // Try to start without the journal, with an older copy of it, and with another file.
     let journal = local.disks.path().join("journal");
     let there = std::fs::read(&journal).expect("a journal");
     linerate(&["copy", &image.display().to_string(), &set, "--yes"]);
@@ -695,7 +696,7 @@ fn a_set_whose_journal_is_lost_starts_when_that_is_accepted_and_with_a_journal_o
     linerate(&["read", &set, "--output", &copied.display().to_string()]);
     let (data, copied) = (std::fs::read(&image).expect("data"), std::fs::read(&copied).expect("data"));
     assert!(data == copied[..data.len()]);
-    // It is protected against the write hole as before.
+    // The set is still protected against the write hole.
     local.server.restart();
     written_and_killed(
         &mut local,
@@ -745,7 +746,8 @@ fn what_was_acknowledged_survives_failures_replacements_and_kills_in_any_order()
                 }
                 3 => {
                     let scrubbed = run(LINERATE, &local.with_control(&["raid", "scrub", "disk", "--repair"]));
-                    // 10: stripes could not be compared, because a member was missing at the time.
+                    // Exit code 10 means that stripes could not be compared, because a member was missing at
+                    // the time.
                     let expected = if scrubbed.said.contains("could not be compared") { 10 } else { 0 };
                     assert_eq!(scrubbed.status.code(), Some(expected), "{}", scrubbed.said);
                 }

@@ -36,7 +36,8 @@ impl Network {
         Some((0..others).fold(network, Network::with_another))
     }
 
-    /// 10.89.N.1 on this side, and 10.89.N.2 on the other.
+    /// Adds a host. Its link has the addresses 10.89.N.1 on the host in the middle, and 10.89.N.2 on the new
+    /// host.
     fn with_another(mut self, number: u8) -> Network {
         let (other, link) = (self.host(number), format!("link{number}"));
         run("ip", &["netns", "add", &other]).expect_success();
@@ -54,14 +55,14 @@ impl Network {
         format!("{}-{number}", self.name)
     }
 
-    /// The binary under test on a host, with the mounts of this one.
+    /// The command that runs the binary under test on a host, with the mounts of this process.
     fn linerate(host: &str) -> Command {
         let mut command = Command::new("nsenter");
         command.args([&format!("--net=/run/netns/{host}"), "--", LINERATE]);
         command
     }
 
-    /// Where the set is.
+    /// Runs a command on the host in the middle, which has the set.
     fn here(&self, arguments: &[&str]) -> Ended {
         run_command(Network::linerate(&self.name).args(arguments))
     }
@@ -106,7 +107,7 @@ impl Host {
         server
     }
 
-    /// Two disks, over iSCSI, over NBD and over HyperSCSI.
+    /// Starts a server of two disks, over iSCSI, NBD and HyperSCSI.
     fn of_disks(network: &Network, number: u8, disks: &Path) -> Host {
         let address = format!("10.89.{number}.2");
         let disk = |name: &str| {
@@ -152,7 +153,8 @@ enum Protocol {
 }
 
 impl Protocol {
-    /// A disk of a host, which is given up after five seconds: a busy machine takes one or two now and then.
+    /// A disk of a host as a member, with a timeout of five seconds. On a busy machine, a request
+    /// occasionally takes one or two.
     fn member(self, number: u8, disk: &str) -> String {
         match self {
             Protocol::Nbd => format!("nbd://10.89.{number}.2/{disk}?timeout=5"),
@@ -213,7 +215,7 @@ impl FileSystem {
         assert!(status.success() && said.contains("err= 0"), "{status}: {said}");
     }
 
-    /// The content is a consistent file system.
+    /// Unmounts the file system, and checks that it is consistent.
     fn end(mut self) {
         self.mounted = None;
         let device = self.device.take().expect("a loop device");
@@ -262,7 +264,7 @@ fn a_host_dies_and_is_replaced_under_a_file_system(protocol: Protocol) {
     assert_eq!(state_of(&control)["state"], "degraded");
     run(LINERATE, &["raid", "replace", "vol", "1", &protocol.member(3, "a"), "--control", &control])
         .expect_success();
-    // It is rebuilt under load.
+    // The member is rebuilt under load.
     until("it is rebuilt", || {
         if let Ok(Some(_)) = load.try_wait() {
             runs += 1;

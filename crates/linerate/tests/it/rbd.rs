@@ -1,4 +1,5 @@
-//! Images of a Ceph cluster of one node, served by Linerate, and checked with Ceph's own commands.
+//! Tests with images of a Ceph cluster of one node, which Linerate serves, and which are checked with Ceph's
+//! own commands.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,7 +23,7 @@ fn serving(image: &str) -> Option<(Arc<Ceph>, Server)> {
     server.is_ours().then_some((ceph, server))
 }
 
-/// A specification is rejected with this code and these words.
+/// Checks that a specification is rejected with this exit code and these words.
 fn refused(volume: &str, code: i32, words: &str) -> String {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let ended = run_command(&mut serve(free_port(), &[format!("disk={volume}")], folder.path()));
@@ -66,7 +67,7 @@ fn what_hosts_write_is_in_the_image() {
             ],
         );
         server.stop();
-        // QEMU's own image driver, concurrently with ours.
+        // Read with QEMU's own RBD driver, while Linerate serves the image.
         let image = format!("rbd:rbd/hosts:conf={}", ceph.configuration().display());
         run("qemu-io", &["-r", "-f", "raw", "-c", "read -P 0xa5 8M 1M", "-c", "read -P 0 9M 64k", &image])
             .expect_success();
@@ -110,7 +111,7 @@ fn an_image_that_is_resized_is_a_larger_disk() {
         while lun.geometry().blocks != Blocks(12 * MIB / 512) {
             assert!(reactor::now() - begun < crate::program::PATIENCE, "never larger");
             reactor::sleep(std::time::Duration::from_millis(50)).await;
-            // Consumes the unit attention for it.
+            // Consume the unit attention.
             let _ = lun.refresh().await;
         }
         let last = Extent::new(12 * MIB / 512 - 8, 8);
@@ -161,9 +162,9 @@ fn a_second_gateway_is_refused_and_told_who_has_the_image() {
     assert!(!ceph.rbd(&["status", "one"]).contains("watcher="), "it is closed");
 }
 
-/// Two gateways of one image. The first is stopped with outstanding writes, the cluster declares it dead, and
-/// the second takes its lock and writes. When the first resumes, none of its writes reach the image, and its
-/// hosts get an error that retrying does not fix.
+/// Two gateways serve one image. The first is stopped with outstanding writes, the cluster declares it dead,
+/// and the second takes over its lock and writes. When the first resumes, none of its writes may reach the
+/// image, and its hosts must get an error that is permanent.
 #[test]
 fn a_gateway_that_was_stopped_writes_nothing_after_another_one_took_over() {
     let Some(ceph) = Ceph::shared() else { return };
@@ -183,7 +184,7 @@ fn a_gateway_that_was_stopped_writes_nothing_after_another_one_took_over() {
         std::fs::read(&log).is_ok_and(|bytes| bytes.len() > 64 && bytes[64..].iter().any(|byte| *byte != 0))
     });
     first.signal("STOP");
-    // It waits until the cluster has declared the first one dead.
+    // The second gateway waits until the cluster has declared the first one dead.
     let mut second = Server::serving(&volumes);
     let written = second.state().join("written");
     write_patterned_file(&written, 16 << 20);
@@ -211,8 +212,8 @@ fn a_gateway_that_was_stopped_writes_nothing_after_another_one_took_over() {
     second.stop();
 }
 
-/// The object server compares and writes in one step: a cluster client that does not use our locks cannot
-/// interfere.
+/// The object server compares and writes in one step, so that a cluster client without Linerate's locks
+/// cannot interfere.
 #[test]
 fn compare_and_write_is_one_step_for_every_client_of_the_cluster() {
     const LBA: u64 = 9;
@@ -238,7 +239,7 @@ fn compare_and_write_is_one_step_for_every_client_of_the_cluster() {
         half[100..].fill(0x55);
         let differs = lun.unit().compare_and_write(LBA, 1, &half, &found).await.expect("an answer");
         assert_eq!(differs, Compared::Differs { offset_bytes: Some(100) });
-        // Longer ones are compared under our own lock.
+        // A longer COMPARE AND WRITE uses Linerate's own lock.
         let long = Buffer::zeroed(2 * 512);
         let written = lun.unit().compare_and_write(LBA + 1, 2, &long, &long).await.expect("an answer");
         assert_eq!(written, Compared::Written);
@@ -330,8 +331,8 @@ fn the_conformance_suite_passes_as_over_memory() {
     server.stop();
 }
 
-/// A stall without errors: the requests wait for the object server, and the data acknowledged before it was
-/// killed is intact.
+/// Requests must wait for the object server without errors, and data acknowledged before it was killed must
+/// be intact.
 #[test]
 fn a_verified_load_goes_on_when_the_object_server_was_killed() {
     if !Ceph::is_asked_for_all() {

@@ -1,4 +1,5 @@
-//! The flight recorder's files, decoded by tshark: every PDU is recognized, and nothing is malformed.
+//! Tests that decode the flight recorder's files with tshark: every PDU must be recognised, and nothing
+//! malformed.
 //!
 //! The other scenes with Linerate's initiator pass their recordings to [`keep`] and have them checked at the
 //! end. An independent dissector therefore checks everything that the initiator does in these tests.
@@ -17,7 +18,7 @@ use crate::server::{Server, has_ipv6};
 use crate::sessions::sessions;
 use crate::sharkd;
 
-/// Any port: a recording contains only iSCSI.
+/// The ports to decode as iSCSI: all of them, because a recording contains only iSCSI.
 const ANY_PORT: &str = "1-65535";
 
 /// Packets with bytes that belong to no PDU. Continuations of a PDU of several packets have no captured
@@ -33,7 +34,7 @@ pub(crate) fn keep(settings: &Settings) {
     KEPT.with_borrow_mut(|kept| kept.push(settings.recorder.clone()));
 }
 
-/// Has tshark decode the recordings of this thread's sessions since the last time.
+/// Decodes the recordings of this thread's sessions since the last call with tshark.
 pub(crate) fn look_at_all() {
     let kept = KEPT.take();
     if !kept.is_empty() {
@@ -58,8 +59,8 @@ pub(crate) fn begin(command: &mut Command) -> Option<NamedTempFile> {
     Some(file)
 }
 
-/// Has a file decoded, unless it has no packets: then the command was rejected before it connected. tshark is
-/// only started for a file with suspicious packets.
+/// Decodes a file, unless it has no packets because the command was rejected before it connected. tshark is
+/// started only for a file with suspicious packets.
 pub(crate) fn look_at(file: &Path) {
     if !installed(&["tshark"]) || !has_packets(file) {
         return;
@@ -275,7 +276,7 @@ fn a_connection_that_is_lost_leaves_a_file_where_it_is_wanted() {
     let url = format!("{}?reconnect-time=0", server.url("disk"));
     command.args(["bench", &url, "--seconds", "60"]).env("LINERATE_RECORD_DIR", folder.path());
     let bench = thread::spawn(move || run_command(&mut command));
-    // The measuring session, and not the one before it that queries the LUN and logs out.
+    // Wait for the session that measures, not for the earlier one that queries the LUN and logs out.
     until("a busy session", || {
         sessions(&server).iter().any(|session| session["commands"].as_u64() > Some(1000))
     });

@@ -1,5 +1,5 @@
-//! Reasons for which a server refuses to start: one clear sentence on standard error, exit code 2, nothing
-//! served.
+//! Tests of reasons for which a server refuses to start: it must print one clear sentence on standard error,
+//! exit with code 2, and serve nothing.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -75,7 +75,7 @@ fn a_configuration_with_a_mistake() {
     assert!(said.contains("linerate.toml:"), "{said}");
 }
 
-/// `serve --check` of this file, with this mode.
+/// Runs `serve --check` with this configuration file, whose mode is `mode`.
 fn checked(text: &str, mode: u32) -> Ended {
     let state = tempfile::tempdir().expect("a temporary folder");
     let file = state.path().join("linerate.toml");
@@ -112,7 +112,7 @@ fn a_configuration_with_secrets_that_others_may_read_is_refused() {
     }
     checked(WITH_SECRET, 0o600).expect_success();
     let open = WITH_SECRET.split("[[target.chap").next().expect("the part before it");
-    checked(open, 0o644).expect_success(); // nothing to hide
+    checked(open, 0o644).expect_success(); // the file has no secrets
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn a_secret_s_own_file_is_looked_at_instead_of_the_configuration() {
     checked(&text, 0o644).expect_success();
 }
 
-/// The same rule as a server's: the initiator does not even connect.
+/// The initiator has the same rule as a server, and does not even connect.
 #[test]
 fn an_initiator_s_secret_that_others_may_read_is_refused() {
     let secret = tempfile::NamedTempFile::new().expect("a temporary file");

@@ -1,4 +1,4 @@
-//! Changes of a running server, by `linerate server reload` and by SIGHUP.
+//! Tests of changes of a running server, by `linerate server reload` and by SIGHUP.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -104,8 +104,8 @@ fn what_is_in_use_is_taken_away_by_force_alone() {
     server.stop();
 }
 
-/// A command that its device does not complete ends with its LUN, and delays neither the reload nor the other
-/// LUN.
+/// A command that its device does not complete must end when its LUN is removed, and must delay neither the
+/// reload nor the other LUN.
 #[test]
 fn a_lun_whose_device_hangs_can_be_taken_away() {
     let text = BASE.replace("ram:4MiB", "fault:[ram:4MiB]");
@@ -134,11 +134,11 @@ fn a_lun_whose_device_hangs_can_be_taken_away() {
         assert_eq!(numbers(&lun).await, [0]);
         lun.close().await;
     });
-    server.signal("KILL"); // its device hangs permanently
+    server.signal("KILL"); // its device is permanently unresponsive
     server.ended();
 }
 
-/// The peer determines the duration of a login, and once a login kept the volumes open that existed at its
+/// The peer determines the duration of a login. Regression: a login kept the volumes open that existed at its
 /// start.
 #[test]
 fn a_volume_is_replaced_while_logins_are_in_progress() {
@@ -171,7 +171,7 @@ fn a_volume_is_replaced_while_logins_are_in_progress() {
     server.stop();
 }
 
-/// A volume under two LUNs: the commands of the LUN that stays continue.
+/// A volume has two LUNs. When one is removed, the commands of the other continue.
 #[test]
 fn a_second_lun_of_a_volume_can_be_taken_away_while_the_first_is_at_work() {
     let text = BASE.replace("ram:8MiB", "fault:[ram:8MiB]").replace("volume = \"b\"", "volume = \"a\"");
@@ -345,7 +345,7 @@ fn a_volume_that_gets_another_name_is_the_same_after_a_restart() {
     server.stop();
 }
 
-/// Another volume's reservations are already stored under the name.
+/// The reservations of another volume are already stored under the new name.
 #[test]
 fn no_volume_takes_over_what_is_kept_under_the_name_of_another() {
     let Some(mut server) = served(|text| {
@@ -366,7 +366,7 @@ fn no_volume_takes_over_what_is_kept_under_the_name_of_another() {
     server.stop();
 }
 
-/// A volume that cannot be changed keeps its old state, and the next reload tries again.
+/// A volume that cannot be changed keeps its old configuration, and the next reload retries the change.
 #[test]
 fn what_cannot_be_opened_again_stays_what_it_was() {
     let Some(mut server) = Server::configured(BASE) else { return };
@@ -391,7 +391,7 @@ fn what_cannot_be_opened_again_stays_what_it_was() {
     server.stop();
 }
 
-/// The set held the locks of all volumes opened with it.
+/// Regression: the set held the locks of all volumes that were opened together with it.
 #[test]
 fn a_volume_that_was_first_served_beside_a_raid_set_can_be_opened_again() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -411,8 +411,8 @@ fn a_volume_that_was_first_served_beside_a_raid_set_can_be_opened_again() {
     server.stop();
 }
 
-/// At whatever point of a reload a server is killed, the next start serves the file's configuration, and a
-/// renamed volume is still the same volume.
+/// A server may be killed at any point of a reload. The next start must serve the file's configuration, and a
+/// renamed volume must still be the same volume.
 #[test]
 fn a_server_that_is_killed_in_the_middle_of_a_reload_serves_the_new_configuration_next() {
     let Some(mut server) = Server::configured(BASE) else { return };
@@ -432,7 +432,7 @@ fn a_server_that_is_killed_in_the_middle_of_a_reload_serves_the_new_configuratio
         asking.args(["server", "reload", "--force", "--control", &control]);
         asking.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         let mut asking = asking.spawn().expect("the linerate binary");
-        thread::sleep(Duration::from_millis(7 * round)); // at any time: before it, during it, after it
+        thread::sleep(Duration::from_millis(7 * round)); // before, during or after the reload
         server.kill();
         asking.wait().expect("its end");
         server.restart();

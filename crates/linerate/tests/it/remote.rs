@@ -1,4 +1,5 @@
-//! A server's volume with Linerate's initiator, for actions that no other program's command line supports.
+//! Access to a server's volume with Linerate's initiator, for actions that no other program supports on its
+//! command line.
 
 use std::future::Future;
 
@@ -8,11 +9,12 @@ use iscsi_client::{CommandError, CommandResult, RemoteLun, Transfer, Url, cdb};
 
 use crate::recorder;
 
-/// SAM-5 table 45.
+/// SCSI status codes (SAM-5 table 45).
 pub(crate) const GOOD: u8 = 0x00;
 pub(crate) const RESERVATION_CONFLICT: u8 = 0x18;
 
-/// Runs a future to completion in a separate world. The traffic of its sessions must be decoded by tshark.
+/// Runs a future to completion in its own runtime environment. tshark must be able to decode the traffic of
+/// its sessions.
 pub(crate) fn in_a_world<T>(what: impl Future<Output = T>) -> T {
     let world = Epoll::shared(EpollOptions::default()).expect("an epoll instance");
     let outcome = reactor::block_on(world, what);

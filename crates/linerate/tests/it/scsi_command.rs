@@ -1,4 +1,4 @@
-//! `linerate scsi`: the output of its verbs, and the confirmation of destructive ones.
+//! Tests of `linerate scsi`: the output of its verbs, and the confirmation of destructive ones.
 
 use std::process::Command;
 
@@ -60,7 +60,7 @@ fn what_is_written_over_is_named_first() {
         return;
     }
     let url = server.url("disk");
-    // A partition table is written with the verb itself, to an empty disk.
+    // Write a partition table to an empty disk with the verb itself.
     let folder = tempfile::tempdir().expect("a temporary folder");
     let sector = folder.path().join("sector");
     std::fs::write(&sector, boot_sector()).expect("a temporary file");
@@ -171,7 +171,8 @@ fn a_command_by_its_bytes_asks_or_wants_to_be_meant() {
 }
 
 /// REMOVE ELEMENT AND TRUNCATE, RESTORE ELEMENTS AND REBUILD, STREAM CONTROL and BACKGROUND CONTROL share the
-/// operation code of READ CAPACITY(16). XPWRITE(10) has that of READ DISC INFORMATION on an optical drive.
+/// operation code of READ CAPACITY(16). XPWRITE(10) shares the operation code of READ DISC INFORMATION on an
+/// optical drive.
 #[test]
 fn a_command_that_only_looks_like_a_question_wants_to_be_meant() {
     let server = Server::serving(&["disk=ram:1MiB"]);

@@ -25,24 +25,24 @@ pub(crate) struct Server {
     state: TempDir,
 }
 
-/// Whose server.
+/// The make of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Linerate,
-    /// To check these tests themselves.
+    /// tgt, with which these tests themselves can be checked.
     Tgt,
 }
 
-/// In the state directory, if there is one.
+/// The configuration file in the state directory, if there is one.
 const CONFIGURATION: &str = "linerate.toml";
 
-/// Its standard error.
+/// The file with the server's standard error.
 const LOG: &str = "log";
 
 const TGT_NAME: &str = "iqn.2026-01.io.linerate:disk";
 
 impl Server {
-    /// Serves volumes, `NAME=SPEC`; `{state}` in one is the server's state directory.
+    /// Serves volumes, given as `NAME=SPEC`. `{state}` in a specification is the server's state directory.
     pub(crate) fn serving(volumes: &[&str]) -> Server {
         let state = TempDir::new().expect("a temporary folder");
         let port = free_port();
@@ -70,7 +70,7 @@ impl Server {
         Some(Server { kind: Kind::Linerate, child, port, volumes: Vec::new(), state })
     }
 
-    /// Its log so far; empty if it is not Linerate.
+    /// The server's log so far; empty if it is not Linerate.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.state.path().join(LOG)).unwrap_or_default()
     }
@@ -80,12 +80,12 @@ impl Server {
         self.kind == Kind::Linerate
     }
 
-    /// Its port on 127.0.0.1.
+    /// The server's port on 127.0.0.1.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// `host:port`.
+    /// The server's portal, as `host:port`.
     pub(crate) fn portal(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -104,51 +104,51 @@ impl Server {
         format!("iscsi://{}/{}/{lun}", self.portal(), self.target_name(volume))
     }
 
-    /// The directory of its persistent state.
+    /// The directory of the server's persistent state.
     pub(crate) fn state(&self) -> &Path {
         self.state.path()
     }
 
-    /// Asks it to end (SIGTERM), and checks that it does so in time, with success.
+    /// Shuts the server down (SIGTERM), and checks that it ends in time, with success.
     pub(crate) fn stop(&mut self) {
         let status = self.end();
         assert!(status.success(), "after SIGTERM: {status}");
     }
 
-    /// Asks it to end (SIGTERM), and returns its exit status, in time.
+    /// Shuts the server down (SIGTERM), and returns its exit status. Fails if it does not end in time.
     pub(crate) fn end(&mut self) -> ExitStatus {
         self.signal("TERM");
         self.ended()
     }
 
-    /// Sends it a signal by its name.
+    /// Sends a signal, given by its name, to the server.
     pub(crate) fn signal(&self, name: &str) {
         signal(&self.child, name);
     }
 
-    /// Its exit status, in time, after a signal.
+    /// Waits for the exit status after a signal. Fails if the server does not end in time.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         end_of(&mut self.child)
     }
 
-    /// Its process.
+    /// The server's process ID.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Kills it (SIGKILL).
+    /// Kills the server (SIGKILL).
     pub(crate) fn kill(&mut self) {
         self.child.kill().and_then(|()| self.child.wait()).expect("a running server");
     }
 
-    /// Replaces its configuration, for its next start.
+    /// Replaces the server's configuration, for the next start or reload.
     pub(crate) fn reconfigure(&mut self, text: &str) {
         write_configuration(text, self.state.path());
     }
 
-    /// Restarts it: same port, volumes and state. As under a service manager, the start is repeated while its
-    /// volumes are rejected: the kernel finishes a killed process's outstanding file operations (a sync, for
-    /// example) shortly after the process, and keeps the file locked until then.
+    /// Restarts the server with the same port, volumes and state. As under a service manager, the start is
+    /// repeated while its volumes are rejected: the kernel completes outstanding file operations of a killed
+    /// process, such as a sync, shortly after the process has ended, and keeps the file locked until then.
     pub(crate) fn restart(&mut self) {
         self.child = start(self.kind, self.port, &self.volumes, self.state.path());
     }
@@ -191,7 +191,7 @@ pub(crate) fn serve(port: u16, volumes: &[String], state: &Path) -> Command {
     command
 }
 
-/// Whether the loopback has its IPv6 address; in containers it may not.
+/// Whether the loopback has an IPv6 address, which it may not have in containers.
 pub(crate) fn has_ipv6() -> bool {
     TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok()
 }
@@ -209,7 +209,7 @@ pub(crate) fn free_port() -> u16 {
     ports.find(is_free).expect("a free port")
 }
 
-/// The server that these tests run with.
+/// The server with which these tests run.
 fn kind() -> Kind {
     match std::env::var("LINERATE_INTEROP_SERVER").as_deref() {
         Ok("tgt") => Kind::Tgt,
@@ -233,14 +233,14 @@ fn start_linerate(port: u16, volumes: &[String], state: &Path) -> Child {
     started.expect("a server that says `ready`")
 }
 
-/// It may contain secrets, so only its owner can read it.
+/// Writes the configuration file. Only its owner can read it, because it may contain secrets.
 fn write_configuration(text: &str, state: &Path) {
     let path = state.join(CONFIGURATION);
     let private = File::options().create(true).truncate(true).write(true).mode(0o600).open(path);
     private.and_then(|mut file| file.write_all(text.as_bytes())).expect("a temporary file");
 }
 
-/// Starts a server; `None` if it ended before it was ready.
+/// Starts a server. Returns `None` if it ended before it was ready.
 fn try_to_start(port: u16, volumes: &[String], state: &Path) -> Option<Child> {
     let log = File::options().create(true).append(true).open(state.join(LOG)).expect("a temporary file");
     let mut command = serve(port, volumes, state);
@@ -258,7 +258,7 @@ fn becomes_ready(stdout: ChildStdout) -> bool {
     let (sender, said) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            let _ = sender.send(line); // the receiver has gone once it was ready
+            let _ = sender.send(line); // fails once the server was ready
         }
     });
     loop {

@@ -1,4 +1,4 @@
-//! `linerate server`: adding, removing and resizing a volume, and the updated file.
+//! Tests of `linerate server`: adding, removing and resizing a volume, and the updated file.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -96,7 +96,8 @@ fn a_volume_is_added_made_larger_and_removed_and_initiators_and_the_file_know() 
     served.stop();
 }
 
-/// Regression: the target went with its only volume, and another one for any initiator came under its name.
+/// Regression: the target was removed with its only volume, and a target with the same name, open to any
+/// initiator, was created for the next volume.
 #[test]
 fn who_may_not_use_a_target_may_not_use_its_next_volume() {
     let nbd = free_port();
@@ -213,7 +214,8 @@ impl Events {
         command.args(["server", "events", "--control", &control]).stdout(Stdio::piped());
         let mut child = command.spawn().expect("the linerate binary");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        // It receives nothing until it has subscribed: each of these requests is rejected, which is an event.
+        // The command receives no events until it has subscribed. Each of these requests is rejected, which
+        // is an event.
         let refused = || self::server(server, &["remove", "nothing"]).status;
         let (told, is_told) = std::sync::mpsc::channel::<()>();
         let lines = std::thread::scope(|scope| {
@@ -231,7 +233,7 @@ impl Events {
         Events { child, lines }
     }
 
-    /// The next event of a kind; others before it are skipped.
+    /// Returns the next event of a kind, and skips others before it.
     fn next(&mut self, event: &str) -> serde_json::Value {
         let mut lines =
             self.lines.by_ref().map(|line| serde_json::from_str(&line.expect("text")).expect("JSON"));
@@ -318,7 +320,8 @@ fn a_file_that_cannot_be_written_is_told() {
     let elsewhere = tempfile::tempdir().expect("a folder");
     let real = elsewhere.path().join("gone");
     let told = {
-        // A readable link in a directory in which nothing can be created: /proc is one even for root.
+        // Use a readable link in a directory in which nothing can be created. /proc is such a directory, even
+        // for root.
         std::fs::write(&real, text(&served)).expect("written");
         let open = std::fs::File::open(&real).expect("readable");
         use std::os::fd::AsRawFd as _;

@@ -18,7 +18,8 @@ use crate::program::{installed, run, run_command, until};
 use crate::server::{Server, has_ipv6};
 use crate::wire::{NoLogin, PATIENCE};
 
-/// One volume on two cores, with further lines for the start of the file and for its target.
+/// A server of one volume on two cores, with further lines for the start of the configuration file and for
+/// its target.
 fn configured(head: &str, target: &str) -> Option<Server> {
     Server::configured(&format!(
         "reactors = 2\n{head}\n[volume.disk]\nspec = \"ram:64MiB\"\n[[target]]\n\
@@ -35,7 +36,7 @@ pub(crate) fn sessions(server: &Server) -> Vec<serde_json::Value> {
     sessions_at(&server.state().join("control"))
 }
 
-/// The same for the server with this control socket.
+/// Like [`sessions`], for the server with this control socket.
 pub(crate) fn sessions_at(control: &Path) -> Vec<serde_json::Value> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
     let command = command.args(["server", "sessions", "--json", "--control"]).arg(control);
@@ -247,7 +248,8 @@ fn discovery_shows_to_each_what_it_may_use() {
     assert_eq!(stranger.targets("All"), "");
 }
 
-/// Appendix C: such a session "MUST NOT return targets other than the one to which the session is logged in".
+/// By RFC 7143 appendix C, a normal session "MUST NOT return targets other than the one to which the session
+/// is logged in".
 #[test]
 fn a_normal_session_is_told_of_its_own_target_alone() {
     let other = "[[target]]\nname = \"iqn.2026-01.io.linerate:other\"\n\

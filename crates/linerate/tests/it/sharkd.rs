@@ -1,5 +1,5 @@
-//! sharkd, Wireshark's dissectors as a service. It loads a file in milliseconds; each start of tshark takes
-//! half a second of CPU time.
+//! Runs sharkd, which provides Wireshark's dissectors as a service. It loads a file in milliseconds, while
+//! each start of tshark takes half a second of CPU time.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::capture::guessers;
 use crate::program::installed;
 
-/// The process, which ends with this one: its standard input is closed then.
+/// The process. It ends when this process ends, because its standard input is then closed.
 struct Sharkd {
     process: Child,
     requests: ChildStdin,
@@ -22,8 +22,8 @@ struct Sharkd {
 
 static SHARKD: Mutex<Option<Sharkd>> = Mutex::new(None);
 
-/// Whether a packet of the file matches one of these filters, for each; `None` without sharkd. Every port is
-/// decoded as iSCSI.
+/// For each filter, whether a packet of the file matches it; `None` without sharkd. Every port is decoded as
+/// iSCSI.
 pub(crate) fn matches<const N: usize>(file: &Path, filters: [&str; N]) -> Option<[bool; N]> {
     if !installed(&["sharkd"]) {
         return None;

@@ -1,5 +1,5 @@
-//! The server's log lines about storage that fails, hangs or is full: the volume's name, the cause and the
-//! end.
+//! Tests of the server's log lines about storage that fails, hangs or is full. They must contain the volume's
+//! name, the cause, and the recovery.
 
 use std::fs::File;
 use std::process::Command;
@@ -123,7 +123,7 @@ struct Full {
 
 impl Drop for Full {
     fn drop(&mut self) {
-        self.server = None; // has a file there
+        self.server = None; // it has a file in the file system
         let _ = run("umount", &["--lazy", &self.folder.path().display().to_string()]);
     }
 }

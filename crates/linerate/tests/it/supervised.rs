@@ -1,4 +1,4 @@
-//! A server under a service manager: its messages on the notification socket, and the unit file.
+//! Tests of a server under a service manager: its messages on the notification socket, and the unit file.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -13,7 +13,7 @@ use crate::server::{free_port, serve};
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 const UNIT: &str = include_str!("../../../../contrib/linerate.service");
 
-/// A server and its notifications; this test is its service manager.
+/// A server and its notifications. The test acts as its service manager.
 struct Supervised {
     child: Child,
     socket: UnixDatagram,
@@ -34,7 +34,7 @@ fn supervised(watchdog: Option<Duration>) -> Supervised {
 }
 
 impl Supervised {
-    /// The next datagram with this prefix.
+    /// Receives the next datagram with this prefix.
     fn hear(&self, beginning: &str) -> String {
         let mut heard = Vec::new();
         loop {
@@ -87,7 +87,7 @@ fn the_watchdog_hears_of_a_server_that_works() {
     assert!(end_of(&mut supervised.child).success());
 }
 
-/// The unit with this build instead of the installed one.
+/// The unit file, with this build instead of the installed program.
 fn unit(folder: &Path) -> String {
     let path = folder.join("linerate.service");
     assert!(
@@ -107,7 +107,7 @@ fn the_unit_is_one_that_systemd_takes_and_calls_safe() {
     let unit = unit(folder.path());
     let said = run("systemd-analyze", &["verify", "--man=no", &unit]).expect_success();
     assert!(!said.contains("linerate.service"), "{said}");
-    // Requires a version that can rate units without a running systemd.
+    // This requires a version of systemd-analyze that can rate units without a running systemd.
     let rated =
         run("systemd-analyze", &["security", "--offline=true", "--threshold=20", "--no-pager", &unit]);
     if rated.said.contains("unrecognized option") {

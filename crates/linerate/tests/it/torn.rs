@@ -37,7 +37,7 @@ const TASK_SET_FULL: u8 = 0x28;
 const OLD: u8 = 0x0f;
 const NEW: u8 = 0xe1;
 
-/// Blocks of the write.
+/// The number of blocks of the write.
 const BLOCKS: usize = 512;
 
 /// A volume of old data with a page of blocks after the write, and an observer.
@@ -51,7 +51,7 @@ impl Scene {
         Scene::on(Server::serving(&["disk=ram:16MiB"]))
     }
 
-    /// With little memory for commands, which a second volume's commands use.
+    /// Starts a scene with little memory for commands, which the commands of a second volume use.
     fn with_file() -> Option<Scene> {
         Server::configured(WITH_FILE).map(Scene::on)
     }
@@ -71,13 +71,13 @@ impl Scene {
         }
     }
 
-    /// This number of blocks is new, and the others are old.
+    /// Checks that this number of blocks is new, and the others are old.
     #[track_caller]
     fn expect_landed(&mut self, new: usize) {
         assert_eq!(self.landed(), new, "new blocks");
     }
 
-    /// The number of new blocks. The others are old, and none is a mixture.
+    /// The number of new blocks. Checks that the others are old, and that no block is a mixture.
     #[track_caller]
     fn landed(&mut self) -> usize {
         let found = self.witness.read(0, BLOCKS + 8);
@@ -108,7 +108,7 @@ impl Writer {
         writer
     }
 
-    /// A session that has sent no part of it.
+    /// Logs in, but sends no part of the write.
     fn log_in(server: &Server, offers: impl FnOnce(Offers) -> Offers) -> Writer {
         let mut config = initiator(Some(&server.target_name("disk")), 2);
         config.offers = offers(config.offers);
@@ -160,14 +160,14 @@ impl Writer {
         ScsiResponse::parse(&response).expect("a response").status
     }
 
-    /// The write and all its data in one PDU.
+    /// Starts a write with all its data in one PDU.
     fn in_one_pdu(server: &Server) -> Writer {
         let bytes = (BLOCKS * BLOCK) as u32;
         let all_at_once = |offers: Offers| Offers { first_burst_length: bytes, ..offers };
         Writer::begin(server, all_at_once, bytes as usize)
     }
 
-    /// More of the data, up to this byte.
+    /// Sends more of the data, up to this byte.
     fn send_up_to(&mut self, end: usize) {
         self.wire.send_bytes(&vec![NEW; end - self.sent]).expect("a connection");
         self.sent = end;
@@ -204,7 +204,7 @@ fn a_write_that_is_cut_in_the_middle_of_a_block_leaves_whole_blocks() {
         scene.await_landed(last / BLOCK);
         scene.expect_landed(last / BLOCK);
         drop(writer); // the connection is lost
-        Peer::attach(&scene.server, "disk", 2); // the same nexus: its old session has ended
+        Peer::attach(&scene.server, "disk", 2); // the same nexus, so its old session has ended
         scene.expect_landed(last / BLOCK);
     }
 }
@@ -227,8 +227,8 @@ fn a_write_that_is_aborted_in_the_middle_of_a_block_leaves_whole_blocks() {
     scene.expect_landed(7);
 }
 
-/// A PDU ended inside a block while other commands had all the memory. The start of the block was dropped,
-/// its end was written to the medium, and the write completed with GOOD.
+/// Regression: a PDU ended inside a block while other commands had all the memory. The start of the block was
+/// dropped, its end was written to the medium, and the write completed with GOOD.
 #[test]
 fn a_write_that_finds_no_memory_for_an_incomplete_block_is_not_acknowledged_in_part() {
     const BYTES: usize = 64 * BLOCK;
@@ -237,7 +237,7 @@ fn a_write_that_finds_no_memory_for_an_incomplete_block_is_not_acknowledged_in_p
         let mut hog = Peer::attach(&scene.server, "file", 3);
         let before = commands(&scene.server, &hog);
         let bytes = 32_767 * BLOCK; // all memory
-        hog.begin(0, &write_10(0, bytes, false), Moves::Out(vec![0xaa; bytes])); // and answers no R2T
+        hog.begin(0, &write_10(0, bytes, false), Moves::Out(vec![0xaa; bytes])); // ignores the R2T
         await_commands(&scene.server, &hog, before, 1);
         let mut writer = Writer::log_in(&scene.server, |offers| offers);
         writer.wire.hold(); // all of it arrives in one read
@@ -249,7 +249,7 @@ fn a_write_that_finds_no_memory_for_an_incomplete_block_is_not_acknowledged_in_p
         }
         writer.wire.release().expect("a connection");
         match writer.status() {
-            GOOD => scene.expect_landed(BYTES / BLOCK), // a slow machine: the memory was taken back in time
+            GOOD => scene.expect_landed(BYTES / BLOCK), // the memory was reclaimed in time
             TASK_SET_FULL => assert!(scene.landed() <= ends[0] / BLOCK),
             status => panic!("status {status:#04x}"),
         }
@@ -269,7 +269,7 @@ fn blocks_that_are_written_beside_an_unmap_are_allocated() {
     assert_eq!(scene.witness.read(8, BLOCKS - 8), vec![NEW; (BLOCKS - 8) * BLOCK]);
     let status = scene.witness.run(&get_lba_status(8), Moves::In(24)).expect_good();
     assert_eq!(status[20] & 0x0f, 0, "PROVISIONING STATUS: mapped");
-    // One block, which is too short to be deallocated, must still be zero.
+    // A single block is too short to be deallocated, but must still read as zeros.
     scene.witness.run(&unmap(), Moves::Out(unmap_list(9, 1))).expect_good();
     assert_eq!(scene.witness.read(9, 1), [0; BLOCK]);
 }

@@ -1,5 +1,5 @@
-//! Output that cannot be written. Every command in clap's list is run with its standard output on a full
-//! device, so that a new one cannot be forgotten: [`Stage::commands`] must contain it.
+//! Tests of output that cannot be written. Every command in clap's list is run with its standard output on a
+//! full device. A new command cannot be forgotten, because [`Stage::commands`] must contain every command.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -21,13 +21,13 @@ const NO_SPACE: i32 = 11;
 /// The use of standard output by a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Output {
-    /// It answers there.
+    /// The command prints its result.
     Prints,
-    /// Success has no words.
+    /// The command prints nothing on success.
     Nothing,
-    /// It announces there that it is ready, and runs until a signal ends it.
+    /// The command prints that it is ready, and runs until a signal ends it.
     Announces,
-    /// It prints the server's events, until the server ends.
+    /// The command prints the server's events until the server ends.
     Follows,
 }
 
@@ -69,7 +69,7 @@ impl Stage {
         run(LINERATE, &[&promises[..], &["--read", "50", "--verify", "--verify-log", &log]].concat())
             .expect_success();
         let other = stage.server.url("other");
-        run(LINERATE, &["scsi", "register", &other, "--key", "abc"]).expect_success(); // to be cleared
+        run(LINERATE, &["scsi", "register", &other, "--key", "abc"]).expect_success(); // will be cleared
         let set = stage.set_of(&["a", "b", "c"]);
         run(LINERATE, &["raid", "create", &set]).expect_success();
         run(LINERATE, &["copy", &image, &set, "--yes"]).expect_success();
@@ -110,7 +110,7 @@ impl Stage {
         self.path(name).display().to_string()
     }
 
-    /// Every command, arguments with which it succeeds, and its output then.
+    /// Every command, with arguments with which it succeeds, and its kind of output.
     fn commands(&self) -> Vec<(&'static str, Vec<String>, Output)> {
         let (disk, other) = (self.server.url("disk"), self.server.url("other"));
         let (portal, state) = (self.server.portal(), self.server.state().display().to_string());
@@ -255,14 +255,14 @@ fn full() -> Stdio {
     File::options().write(true).open("/dev/full").expect("a device that is always full").into()
 }
 
-/// A pipe whose reader has closed it.
+/// A pipe whose reading end is closed.
 fn closed() -> Stdio {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     writer.into()
 }
 
-/// Its exit code, and its standard error.
+/// Runs a command, and returns its exit code and its standard error.
 fn ended(mut command: Command) -> (Option<i32>, String) {
     let mut child = command.spawn().expect("the linerate binary");
     let mut stderr = child.stderr.take().expect("a pipe");
@@ -271,7 +271,7 @@ fn ended(mut command: Command) -> (Option<i32>, String) {
         stderr.read_to_string(&mut said).map(|_| said).unwrap_or_default()
     });
     let status = end_of(&mut child);
-    // Its background process uses another standard error.
+    // A background process of the command has a different standard error.
     (status.code(), said.join().expect("text"))
 }
 
@@ -319,7 +319,7 @@ fn every_command_is_tried_with_an_output_that_is_full() {
         }
         for arguments in ways {
             let (code, said) = ended(linerate(name, &arguments, full()));
-            // With JSON, it always reports a result, even a failure.
+            // With `--json`, a command always prints a result, even for a failure.
             let answers = expected.1 == 0 && arguments.ends_with(&["--json".to_owned()]);
             let is_told = answers && code.is_some_and(|code| code != 0) && complaints(&said) == 1;
             if (code, complaints(&said)) != expected && !is_told {
@@ -335,7 +335,8 @@ fn offers_json(name: &str) -> bool {
     run(LINERATE, &words).expect_success().contains("--json")
 }
 
-/// It cannot announce that it is ready, reports that, and runs until it is asked to end.
+/// Checks a command that cannot announce that it is ready: it must report this, and run until a signal ends
+/// it.
 fn announces_to_a_full_device(name: &str, arguments: &[String]) -> (Option<i32>, String) {
     let mut child = linerate(name, arguments, full()).spawn().expect("the linerate binary");
     let lines = BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
@@ -353,7 +354,8 @@ fn announces_to_a_full_device(name: &str, arguments: &[String]) -> (Option<i32>,
 }
 
 impl Stage {
-    /// Its subscription starts at an unknown time: sessions are started until one of them is printed.
+    /// Checks the command that prints events. Its subscription starts at an unknown time, so sessions are
+    /// started until one of them is printed.
     fn follows_to_a_full_device(&self, name: &str, arguments: &[String]) -> (Option<i32>, String) {
         let mut child = linerate(name, arguments, full()).spawn().expect("the linerate binary");
         until("an event that cannot be printed", || {
@@ -383,7 +385,7 @@ fn help_and_version_of_every_command_say_when_they_cannot_be_written() {
 fn a_reader_that_has_gone_is_no_failure() {
     let Some(stage) = Stage::set() else { return };
     let prints = stage.commands().into_iter().filter(|(name, _, output)| {
-        // The first takes long, and the second leaves a file in use.
+        // `selftest` takes long, and `attach` leaves a file in use.
         *output == Prints && !["selftest", "attach"].contains(name)
     });
     for (name, arguments, _) in prints.chain([("help", vec![], Prints), ("--version", vec![], Prints)]) {

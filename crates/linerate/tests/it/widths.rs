@@ -1,4 +1,4 @@
-//! Tables on terminals of 80 and 120 columns: no line is wider.
+//! Tests of tables on terminals of 80 and 120 columns: no line may be wider.
 
 use crate::program::{installed, run};
 use crate::remote::{attached, in_a_world};

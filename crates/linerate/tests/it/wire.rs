@@ -1,4 +1,4 @@
-//! One TCP connection to a server, and PDUs on it: sends any bytes, receives whole PDUs, without checks or
+//! A TCP connection to a server, which sends any bytes and receives whole PDUs, without checks or
 //! restrictions. [`crate::peer`] implements a well-behaved initiator.
 
 use std::io::{self, ErrorKind, Read, Write};
@@ -9,7 +9,7 @@ use iscsi::framing::Framing;
 use iscsi::login::{Attached, InitiatorConfig, InitiatorEvent, InitiatorLogin};
 use iscsi::pdu::{BHS_BYTES, Bhs};
 
-/// No server of these tests has a reason to take longer.
+/// The time limit for a server's response.
 pub(crate) use crate::program::PATIENCE;
 
 /// A connection.
@@ -22,23 +22,23 @@ pub(crate) struct Wire {
     held: Option<Vec<u8>>,
 }
 
-/// What came.
+/// The result of a receive.
 #[derive(Debug)]
 pub(crate) enum Heard {
     /// A PDU: its header, and its data without padding.
     Pdu(Box<Bhs>, Vec<u8>),
     /// The end of the connection, orderly or not.
     Closed,
-    /// Nothing, in the time there was.
+    /// Nothing was received in time.
     Nothing,
 }
 
 /// The result of a login that did not reach full feature phase.
 #[derive(Debug)]
 pub(crate) enum NoLogin {
-    /// The target said so.
+    /// The target has reported a failure.
     Told(Box<InitiatorEvent>),
-    /// It closed the connection.
+    /// The target has closed the connection.
     Closed,
 }
 
@@ -111,7 +111,7 @@ impl Wire {
         self.send_with(bhs, &[], data)
     }
 
-    /// The same with additional header segments.
+    /// Like [`Wire::send`], with additional header segments.
     pub(crate) fn send_with(&mut self, bhs: &Bhs, ahs: &[u8], data: &[u8]) -> io::Result<()> {
         let bytes = self.framed(bhs, ahs, data);
         self.send_bytes(&bytes)
@@ -127,7 +127,7 @@ impl Wire {
         bytes
     }
 
-    /// The next PDU, if it comes in time. Digests must match.
+    /// Receives the next PDU, if it arrives in time. Its digests must match.
     pub(crate) fn hear(&mut self, within: Duration) -> Heard {
         let until = Instant::now() + within;
         match self.pdu(until) {
@@ -137,7 +137,8 @@ impl Wire {
         }
     }
 
-    /// Receives everything until the end of the connection, which must come; returns the number of PDUs.
+    /// Receives all PDUs until the connection ends, and returns their number. Fails if the connection does
+    /// not end.
     pub(crate) fn hear_the_end(&mut self) -> usize {
         let until = Instant::now() + PATIENCE;
         let mut count = 0;

@@ -12,7 +12,7 @@ use crate::qemu::qemu_io;
 use crate::server::free_port;
 use crate::sessions::sessions;
 
-/// A server whose exports, `disk` and those of `more`, are on a Unix socket, and also on a port.
+/// A server whose exports, `disk` and those in `more`, are available through a Unix socket and a port.
 fn serving(keys: &str, more: &str) -> Option<Both> {
     let port = free_port();
     let text = format!(
@@ -82,7 +82,7 @@ fn the_socket_is_told_of() {
     assert!(!PathBuf::from(format!("{path}.2")).exists(), "nothing is changed");
 }
 
-/// For `networks`, its address is 127.0.0.1.
+/// For the key `networks`, the address of a client on the socket is 127.0.0.1.
 #[test]
 fn who_uses_the_socket_is_this_machine() {
     let export = |name: &str, networks: &str| {
@@ -117,7 +117,7 @@ fn tls_is_spoken_on_the_socket_too() {
 fn the_socket_comes_and_goes_with_its_portal() {
     let Some(mut both) = serving("", "") else { return };
     let (socket, path) = (both.socket(), both.socket().display().to_string());
-    // A second server does not use it, and reports why.
+    // A second server does not take over the socket, and reports why.
     let other = both.server.state().join("other").display().to_string();
     let listen = format!("--listen=nbd+unix://{path}");
     let serve = ["serve", "--volume=a=ram:1MiB", &listen, "--state", &other];
@@ -139,7 +139,7 @@ fn the_socket_comes_and_goes_with_its_portal() {
     assert!(said.contains(&format!("+ portal nbd+unix://{path}")), "{said}");
     assert!(linerate(&["info", &both.local("disk")]).status.success());
 
-    // The leftover socket of a killed server is replaced, and a server that ends leaves none.
+    // The leftover socket of a killed server is replaced, and a server that shuts down leaves none.
     both.server.kill();
     assert!(socket.exists());
     both.server.restart();

@@ -1,4 +1,4 @@
-//! Reports in a browser: overlapping, clipped and unreadable parts.
+//! Tests of reports in a browser: no part may overlap, be clipped or be unreadable.
 //!
 //! Chromium lays out each page, a script added to the page (`check.js`) checks the boxes, and its results are
 //! read from the page. Screenshots and a printed version remain in the target directory. Look at them
@@ -26,9 +26,9 @@ const CHROMIUM: &str = "chromium";
 /// Views of a page: a name, arguments, width and height of the window.
 const WAYS: [(&str, &[&str], u32, u32); 3] = [
     ("light", &["--blink-settings=preferredColorScheme=1"], 1100, 3000),
-    // A tablet upright.
+    // A tablet in portrait orientation.
     ("dark", &["--blink-settings=preferredColorScheme=0"], 700, 3000),
-    // Where tables are scrolled.
+    // A width at which tables are scrolled.
     ("telephone", &["--blink-settings=preferredColorScheme=1"], 400, 3000),
 ];
 
