@@ -108,7 +108,7 @@ pub(crate) fn build(seconds: u64) -> Command {
 /// How targets are built. Both profiles have assertions and overflow checks.
 struct Build {
     profile: &'static str,
-    /// Its folder in the target directory.
+    /// The profile's folder in the target directory.
     folder: &'static str,
     /// For rustc, in the crates that take the time.
     options: &'static str,

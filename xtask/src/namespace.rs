@@ -7,7 +7,7 @@ use crate::process;
 /// Removed when dropped.
 #[derive(Debug)]
 pub struct Namespace {
-    /// Its name for `ip netns`.
+    /// The namespace's name for `ip netns`.
     pub name: String,
     /// The congestion control of its connections, and how it was set.
     pub congestion: String,

@@ -116,10 +116,10 @@ fn apt_get(arguments: &[&str]) -> Command {
 
 const PATH: &str = "/usr/sbin/policy-rc.d";
 
-/// Its second line identifies the file, in case a run is killed before it restores the previous one.
+/// The policy. Its second line identifies the file, in case a run is killed before it restores the previous one.
 const SCRIPT: &str = "#!/bin/sh\n# Temporary file of `cargo xtask packages`: keeps new packages from starting daemons.\nexit 101\n";
 
-/// In force until dropped, which restores the previous policy.
+/// A guard: the policy is in force until the guard is dropped, which restores the previous policy.
 #[derive(Debug)]
 pub(crate) struct StartNothing {
     path: PathBuf,

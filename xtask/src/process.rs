@@ -71,11 +71,11 @@ pub fn require(programs: &[impl AsRef<str>]) -> Result<()> {
 /// How a program with a time limit ended.
 #[derive(Debug)]
 pub enum Ended {
-    /// It exited.
+    /// The program exited.
     Exited(ExitStatus),
-    /// It was terminated by a signal.
+    /// The program was terminated by a signal.
     Crashed(i32),
-    /// It was killed at its time limit.
+    /// The program was killed at its time limit.
     OutOfTime,
 }
 

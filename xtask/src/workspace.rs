@@ -67,9 +67,9 @@ pub struct Metadata {
 /// A member of the workspace.
 #[derive(Debug, Deserialize)]
 pub struct Package {
-    /// Its name.
+    /// The package's name.
     pub name: String,
-    /// Its `Cargo.toml`.
+    /// The path of the package's `Cargo.toml`.
     pub manifest_path: PathBuf,
     /// The packages that its code and its tests import.
     pub dependencies: Vec<Dependency>,

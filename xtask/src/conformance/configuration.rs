@@ -9,7 +9,7 @@ pub(super) const SIZE_BYTES: u64 = 100 << 20;
 #[derive(Debug)]
 pub(super) struct Configuration {
     pub(super) name: &'static str,
-    /// Its description on the page.
+    /// The configuration's description on the page.
     pub(super) what: &'static str,
     /// Its volume's specification. `{state}` is the server's state directory, `{far}` the URL of the volume in
     /// [`Configuration::far`], and `{rbd}` an image of a Ceph cluster that is started for it.

@@ -29,7 +29,7 @@ pub(super) enum Outcome {
     Passed,
     Failed(String),
     Skipped(String),
-    /// It did not end within its time limit.
+    /// The test did not end within its time limit.
     Hung,
     /// The tool was terminated by a signal.
     Crashed(i32),

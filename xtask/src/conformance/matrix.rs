@@ -38,7 +38,7 @@ pub(super) enum Cell {
 }
 
 impl Cell {
-    /// Its text in the tables.
+    /// The text of the result in the tables.
     pub(super) fn word(self) -> &'static str {
         match self {
             Cell::Pass => "pass",

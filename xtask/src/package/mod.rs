@@ -57,7 +57,7 @@ const FILES: &[(&str, &str, u32)] = &[
     ("contrib/linerate.service", "usr/lib/systemd/system/linerate.service", 0o644),
     ("contrib/linerate-attach@.service", "usr/lib/systemd/system/linerate-attach@.service", 0o644),
     ("contrib/linerate.sysusers", "usr/lib/sysusers.d/linerate.conf", 0o644),
-    // It can contain secrets; postinst changes its owner to the server's user.
+    // The configuration can contain secrets. postinst changes its owner to the server's user.
     ("contrib/debian/linerate.toml", "etc/linerate/linerate.toml", 0o600),
     ("contrib/debian/postinst", "DEBIAN/postinst", 0o755),
     ("contrib/debian/prerm", "DEBIAN/prerm", 0o755),

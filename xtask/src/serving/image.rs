@@ -13,12 +13,12 @@ use crate::workspace;
 pub struct Image(PathBuf);
 
 impl Image {
-    /// In memory (/dev/shm): a device with almost no latency.
+    /// A file in memory (/dev/shm), as a device with almost no latency.
     pub fn in_memory(name: &str) -> Image {
         Image(PathBuf::from(format!("/dev/shm/linerate-xtask-{name}-{}.img", std::process::id())))
     }
 
-    /// On the disk of the target directory.
+    /// A file on the disk of the target directory.
     pub fn on_disk(name: &str) -> Image {
         let folder = workspace::target_directory().join("xtask");
         Image(folder.join(format!("{name}-{}.img", std::process::id())))

@@ -44,7 +44,7 @@ impl Istgt {
         Ok(istgt)
     }
 
-    /// Its version and configuration, for reports.
+    /// The server's version and configuration, for reports.
     pub fn version() -> String {
         let version = process::run("istgt", &["-V"]).unwrap_or_default();
         format!("{}, one file on /dev/shm", version.trim())

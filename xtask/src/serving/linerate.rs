@@ -95,7 +95,7 @@ impl Linerate {
         format!("iscsi://127.0.0.1:{}/iqn.2026-01.io.linerate:{volume}/0", self.ports[listener])
     }
 
-    /// Its control socket.
+    /// The server's control socket.
     pub fn control(&self) -> PathBuf {
         self.state.join("control")
     }

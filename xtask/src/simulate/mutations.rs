@@ -16,7 +16,7 @@ use xtask::workspace;
 #[derive(Debug)]
 pub(super) struct Mutation {
     pub(super) name: &'static str,
-    /// Its effect on the server.
+    /// The bug's effect on the server.
     what: &'static str,
     file: &'static str,
     from: &'static str,

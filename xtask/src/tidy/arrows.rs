@@ -15,7 +15,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("hyperscsi", ""),
     ("scsi", "foreign"),
     ("reactor", "block"),
-    // Only tests may import it, those of every crate; shipped code may not.
+    // The tests of every crate may import it, but shipped code may not.
     (TESTKIT, "block reactor"),
     ("tls", "foreign reactor"),
     ("volume", "block"),
