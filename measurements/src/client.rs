@@ -227,8 +227,9 @@ impl Client {
                 command.args([&format!("--size={VOLUME_BYTES}"), &format!("--{file}={}", target.file)])
             }
         };
-        // As in ours, positions can repeat, and each request changes a little of its data (scramble_buffers, fio's default).
-        // With refill_buffers, generating data would dominate the measurement.
+        // As in `linerate bench`, positions can repeat, and each request changes a little of its data
+        // (scramble_buffers, fio's default). With refill_buffers, generating data would dominate the
+        // measurement.
         command.args(["--norandommap", "--lat_percentiles=1", "--clat_percentiles=0"]);
         command.args((target.engine == "null").then_some("--thread")); // otherwise each request would cross processes
         command.args(&self.options);

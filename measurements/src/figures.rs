@@ -34,7 +34,8 @@ pub(crate) enum Figure {
     OtherIops,
     /// Percentage of time for which the machine withdrew a core.
     Away,
-    /// The figures of document 004 for the same storage and test, and our rate as a multiple.
+    /// The figures of document 004 for the same storage and test, and the measured rate as a multiple of the
+    /// printed one.
     PrintedMbPerS,
     PrintedClientBusy,
     TimesPrinted,
@@ -44,7 +45,7 @@ pub(crate) enum Figure {
 pub(crate) type Figures = BTreeMap<Figure, f64>;
 
 impl Figure {
-    /// Its heading in a table, and the number of decimal places.
+    /// The figure's heading in a table, and its number of decimal places.
     pub(crate) fn column(self) -> (&'static str, usize) {
         match self {
             Figure::Iops => ("IOPS", 0),

@@ -35,7 +35,8 @@ pub(crate) fn cpu_s(pid: u32) -> Result<f64> {
     seconds(&pid.to_string(), OWN).context("the server has terminated")
 }
 
-/// Like [`cpu_s`], for all child processes that have ended. The kernel adds their times when we wait for them.
+/// Like [`cpu_s`], for all child processes that have ended. The kernel adds their times when this process
+/// waits for them.
 pub(crate) fn children_cpu_s() -> Result<f64> {
     seconds("self", CHILDREN)
 }

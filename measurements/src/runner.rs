@@ -103,8 +103,8 @@ impl Options {
     }
 }
 
-/// Measures the tables and other parts of a command, prints them, and writes their sections and the numbers of all rounds.
-/// Holds if every goal is reached.
+/// Measures the tables and other parts of a command, prints them, and writes their sections and the numbers
+/// of all rounds. Passes if every goal is reached.
 pub(crate) fn run(command: &str, options: &Options, parts: &[Part]) -> Result<Verdict> {
     let tables = table::tables(command)?;
     let part = |table: &Table| table.name.split_once('-').map_or(String::new(), |(_, part)| part.to_owned());

@@ -97,7 +97,7 @@ struct Set {
     /// Options of `linerate raid create`.
     #[serde(default)]
     options: Vec<String>,
-    /// Its specification once created, if different.
+    /// The set's specification once it is created, if that differs.
     opened: Option<String>,
     /// Wait until it is in sync.
     #[serde(default)]
@@ -278,7 +278,7 @@ impl World {
         Ok(Placement { namespace, core })
     }
 
-    /// Where clients run.
+    /// The placement of clients.
     pub(crate) fn client(&self, core: Option<usize>) -> Result<Placement> {
         self.place(&self.client, core)
     }

@@ -38,7 +38,7 @@ pub(crate) struct Server {
     /// The daemons of the scene whose CPU time counts as the server's.
     #[serde(default)]
     busy: Vec<String>,
-    /// Its row in document 004, by the end of the system's name.
+    /// The row in document 004 to compare with, by the end of the system's name.
     pub(crate) published: Option<String>,
     /// The backing store of tgt (`tgtadm --bstype`).
     pub(crate) store: Option<String>,
@@ -54,7 +54,7 @@ pub(crate) enum Make {
     Tgt,
     Istgt,
     Linerate,
-    /// Our server over NBD.
+    /// Linerate's server over NBD.
     LinerateNbd,
     Nbdkit,
     QemuNbd,
@@ -104,9 +104,9 @@ enum Storage {
 /// How a client accesses the storage.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// Its specifications for `linerate bench`.
+    /// The storage's specifications for `linerate bench`.
     pub(crate) places: Vec<String>,
-    /// Its name for fio, and fio's engine.
+    /// The storage's name for fio.
     pub(crate) file: String,
     pub(crate) engine: &'static str,
     /// The server's processes.
@@ -184,7 +184,7 @@ impl Server {
         }
     }
 
-    /// The engine of fio for it.
+    /// The fio engine for this storage.
     pub(crate) fn engine(&self) -> &'static str {
         match self.program {
             Make::Null => "null",
@@ -195,7 +195,7 @@ impl Server {
         }
     }
 
-    /// Starts it, and fills its volume.
+    /// Starts the server, and fills its volume.
     pub(crate) fn start(&self, site: &mut Site) -> Result<Started> {
         self.started(site).with_context(|| format!("starting {}", self.name))
     }
@@ -262,7 +262,7 @@ impl Server {
 
 /// A server that uses no CPU time for this period is idle.
 const QUIET: Duration = Duration::from_millis(300);
-/// Limit on waiting for this: a server that polls continuously is never idle.
+/// Time limit for a server to become idle: a server that polls continuously never is.
 const SETTLES_WITHIN: Duration = Duration::from_secs(30);
 
 impl Started {
@@ -310,8 +310,8 @@ impl Started {
         self.settled()
     }
 
-    /// Waits until the server is idle: after writes, our server moves data to huge pages for some time, which would distort the
-    /// measurement.
+    /// Waits until the server is idle. After writes, Linerate's server moves data to huge pages for some
+    /// time, which would distort the measurement.
     fn settled(self) -> Result<Started> {
         let (begin, mut before) = (Instant::now(), self.target.server_cpu_s()?);
         while begin.elapsed() < SETTLES_WITHIN {
@@ -337,7 +337,7 @@ impl Started {
         &self.target
     }
 
-    /// Pauses its server until [`Started::resume`].
+    /// Pauses the server until [`Started::resume`].
     pub(crate) fn pause(&self) {
         self.process().map(Background::pause);
     }

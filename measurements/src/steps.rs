@@ -33,13 +33,13 @@ pub(crate) struct Steps {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Step {
     what: String,
-    /// Its duration, as a multiple of the table's seconds.
+    /// The step's duration, as a multiple of the table's seconds.
     #[serde(default = "once")]
     times: f64,
     /// `link N MBIT`, `link N nothing`, `link N down`, `link N up`, `start NAME`, `kill NAME`, `drop NAME`.
     #[serde(default)]
     events: Vec<String>,
-    /// The limit on pauses does not apply to it.
+    /// Whether the limit on pauses does not apply to this step.
     #[serde(default)]
     unbounded: bool,
 }

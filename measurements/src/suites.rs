@@ -52,7 +52,7 @@ struct Outcome {
     suite: String,
     storage: &'static str,
     wall_s: f64,
-    /// Its record, or the error.
+    /// The record of the run, or the error.
     record: Result<Record, String>,
     /// Inconsistencies in the record.
     doubts: Vec<String>,

@@ -82,7 +82,7 @@ struct Selection {
     servers: Vec<String>,
     clients: Vec<String>,
     cells: Vec<String>,
-    /// Only if one of its clients was selected by name.
+    /// Whether this selection is measured only if one of its clients was selected by name.
     if_named: bool,
 }
 

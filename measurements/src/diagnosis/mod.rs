@@ -283,7 +283,7 @@ fn loads(case: Case, options: &Options, binary: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Holds if 95 % are correct, and there is no false alarm.
+/// Passes if 95 % of the findings are correct, and there is no false alarm.
 fn verdict(outcomes: &[Outcome]) -> Verdict {
     let planted: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.planted.is_some()).collect();
     let right = planted.iter().filter(|outcome| outcome.is_right()).count();

@@ -254,7 +254,7 @@ pub(super) struct Gain {
 pub(super) enum Answer {
     /// Findings, in order.
     Found(Vec<Cause>),
-    /// Nothing is wrong.
+    /// The diagnosis found no problem.
     Fine,
     /// No findings, but not everything is explained.
     NotKnown,
@@ -319,7 +319,7 @@ impl Outcome {
         Outcome { answer, predicted, ..self.clone() }
     }
 
-    /// The name of its files.
+    /// The name of the outcome's files.
     pub(super) fn name(&self) -> String {
         format!("{}-{:02}", crate::diagnosis::plants::named(self.planted, self.nbd), self.repeat)
     }

@@ -82,7 +82,7 @@ const fn nbd_row(cause: Cause, what: &'static str, plant: fn(&mut Random) -> Pla
 }
 
 impl Plant {
-    /// Its name on the command line: that of its cause, with the prefix `nbd-` over NBD.
+    /// The plant's name on the command line, which is that of its cause, with the prefix `nbd-` over NBD.
     pub(super) fn name(&self) -> String {
         named(Some(self.cause), self.nbd)
     }
@@ -348,7 +348,7 @@ fn taken_from(random: &mut Random, core: usize, made: fn(Scene) -> Scene) -> Pla
 
 /// Causes over NBD: those that differ from iSCSI's, and storage behind a third-party server.
 impl Scene {
-    /// The same path with our NBD server.
+    /// The same path with Linerate's NBD server.
     fn over_nbd(mut self) -> Scene {
         self.server.nbd = Some(NbdServer::Linerate { tls: false });
         self

@@ -167,7 +167,8 @@ fn start(lab: &Lab, scene: &Scene, binary: &Path, at: SocketAddr, state: &Path) 
 /// Time limit for nbdkit to listen.
 const READY: Duration = Duration::from_secs(10);
 
-/// The configuration of our NBD server. For TLS, it uses copies of the tests' certificates that only their owner can read.
+/// The configuration of Linerate's NBD server. For TLS, it uses copies of the tests' certificates that only
+/// their owner can read.
 fn exported(server: &Server, listen: SocketAddr, state: &Path) -> Result<String> {
     let volume = server.volume.replace("{state}", &state.display().to_string());
     let mut text = format!("[nbd]\nlisten = [\"{listen}\"]\n");
@@ -275,13 +276,13 @@ pub(super) struct Server {
     pub(super) session: Vec<String>,
     /// The command window.
     pub(super) window: Option<u32>,
-    /// SO_RCVBUF of its portal, in bytes.
+    /// SO_RCVBUF of the server's portal, in bytes.
     pub(super) receive_buffer: Option<u64>,
     /// The server's core, if pinned.
     pub(super) core: Option<usize>,
     /// Serve an NBD export instead of a LUN.
     pub(super) nbd: Option<NbdServer>,
-    /// Kernel settings of its host; only with a link.
+    /// Kernel settings of the server's host. They require a link.
     pub(super) sysctls: Vec<(String, String)>,
 }
 
@@ -298,7 +299,8 @@ pub(super) enum NbdServer {
 /// inefficient target does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Forwarder {
-    /// TCP_NODELAY is not set: the second piece waits until the first is acknowledged (RFC 896).
+    /// Whether TCP_NODELAY is not set, so that the second piece waits until the first is acknowledged (RFC
+    /// 896).
     pub(super) nagle: bool,
 }
 

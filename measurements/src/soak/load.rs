@@ -259,7 +259,7 @@ impl Load for Files {
         let (ended, text) = process::within(ROUND_MAX, command)?;
         let rate = 64.0 * 1.048_576 / begun.elapsed().as_secs_f64();
         if self.pid.is_none() {
-            thread::sleep(Duration::from_secs(20)); // it is for comparison, and must not become a load
+            thread::sleep(Duration::from_secs(20)); // it is only for comparison, not a load
         }
         Ok(match exit_code(&ended) {
             Some(0) => Outcome::Right { mb_per_s: rate, p50_us: None },

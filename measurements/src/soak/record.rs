@@ -67,7 +67,7 @@ impl Usage {
 #[derive(Debug)]
 pub(super) struct Round {
     pub(super) load: String,
-    /// Its start time.
+    /// The round's start time.
     pub(super) at: Duration,
     pub(super) outcome: Outcome,
 }
@@ -87,7 +87,7 @@ pub(super) enum Outcome {
 pub(super) struct Record {
     rounds: Vec<Round>,
     troubles: BTreeMap<Kind, u64>,
-    /// By process.
+    /// The resources used, by process.
     usage: BTreeMap<&'static str, Vec<(Duration, Usage)>>,
     wrong: Vec<String>,
 }
@@ -122,7 +122,7 @@ impl Record {
         self.wrong.push(what);
     }
 
-    /// Holds if nothing was wrong, every load had a correct round, and the end was like the start.
+    /// Passes if nothing was wrong, every load had a correct round, and the end was like the start.
     pub(super) fn verdict(&self) -> Verdict {
         let rows = self.rows();
         let is_whole = rows.iter().all(|row| row.rounds > 0) && rows.iter().all(Row::lasts);
