@@ -8,7 +8,7 @@ use script::{Script, assert_in_text, edited};
 /// A configuration with every section and key.
 const GOOD: &str = include_str!("../../crates/serve/daemon/src/config/reference.toml");
 
-/// The secrets in it.
+/// The secrets in this configuration.
 const SECRETS: [&str; 2] = ["twelve-bytes-and-more", "another-long-secret"];
 
 #[rustfmt::skip]

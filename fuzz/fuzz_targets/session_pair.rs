@@ -48,16 +48,17 @@ struct Scene {
     functions: u32,
     /// Outstanding resets. Until they complete, a well-behaved initiator starts no command that they could end.
     resets: Vec<TmfId>,
-    /// A reset may have been executed without its response reaching the initiator. Commands may then be gone for which the
-    /// initiator waits until its timeout.
+    /// Whether a reset may have been executed without its response reaching the initiator. The initiator may
+    /// then wait for ended commands until its timeout.
     reset_unheard: bool,
     writes: u32,
     steps: usize,
-    /// Digests detect corruption, so the fuzzer may corrupt data.
+    /// Whether digests detect corruption, so that the fuzzer may corrupt data.
     has_digests: bool,
-    /// Commands that overtake others may find the queue full.
+    /// Whether commands that overtake others may find the queue full.
     is_cramped: bool,
-    /// A wire was cut or corrupted, or the initiator logged out: commands may end without a status.
+    /// Whether a wire was cut or corrupted, or the initiator logged out. Commands may then end without a
+    /// status.
     disturbed: bool,
 }
 
@@ -76,7 +77,7 @@ struct Command {
     edtl: u32,
     length: u32,
     status: u8,
-    /// It was aborted or reset.
+    /// Whether the command was aborted or reset.
     may_fail: bool,
 }
 
@@ -216,7 +217,7 @@ impl Scene {
         usize::from(script.byte()) % PLACES
     }
 
-    /// Usually small, sometimes the whole place.
+    /// A length that is usually small, and sometimes that of the whole place.
     fn length(&self, script: &mut Script<'_>) -> u32 {
         let byte = u32::from(script.byte());
         if byte < 128 { byte * 4 } else { (byte - 127) * 32 - u32::from(script.byte() & 7) }
@@ -496,9 +497,10 @@ const PLACES: usize = 32;
 const PLACE_BYTES: usize = 4096;
 /// Number of actions: enough for a window to wrap, and quick to execute.
 const ACTS_MAX: usize = 200;
-/// Enough to transfer all data of a scene in the smallest pieces several times.
+/// Maximum number of steps: enough to transfer all data of a scene in the smallest pieces several times.
 const STEPS_MAX: usize = 1_000_000;
-/// In half minutes: both sides' NOP timeouts and grace periods, followed by a fence of two ticks for each reset.
+/// Maximum number of rounds of half a minute: enough for both sides' NOP timeouts and grace periods, followed
+/// by a fence of two ticks for each reset.
 const ROUNDS_MAX: usize = 200;
 
 const GOOD: u8 = 0;

@@ -23,12 +23,12 @@ impl<'a> Script<'a> {
         self.bytes(1).first().copied().unwrap_or(0)
     }
 
-    /// Yes or no.
+    /// A choice between yes and no.
     pub fn flag(&mut self) -> bool {
         self.byte() & 1 == 1
     }
 
-    /// One of these.
+    /// One of the choices.
     pub fn pick<'b, T: ?Sized>(&mut self, choices: &[&'b T]) -> &'b T {
         choices[usize::from(self.byte()) % choices.len()]
     }

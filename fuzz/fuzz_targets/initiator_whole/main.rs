@@ -57,7 +57,7 @@ async fn use_lun(lun: Arc<RemoteLun>, what: u8) {
     if what & 0x80 != 0 {
         let _ = lun.target().manage(Management::LogicalUnitReset(iscsi_client::Lun(0))).await;
     }
-    // Errors are acceptable.
+    // Ignore errors, which the target may cause.
     let _ = lun.refresh().await;
     if let Some(lun) = Arc::into_inner(lun) {
         lun.close().await;
@@ -90,14 +90,14 @@ async fn read_raw(unit: &Unit, bytes: usize) {
     assert!(answer.data.len() <= bytes);
 }
 
-/// Abandoned while outstanding; late data must be discarded.
+/// Abandons a read while it is outstanding. Late data must be discarded.
 async fn cut_short(lun: &RemoteLun, extent: Extent, bytes: usize) {
     let soon = std::time::Duration::from_micros(3);
     let _ = reactor::timeout(soon, lun.read(extent, Buffer::zeroed(bytes))).await;
     let _ = lun.quiesced().await;
 }
 
-/// All verbs that decode a response.
+/// Calls all verbs that decode a response.
 async fn verbs(unit: &Unit) {
     let _ = unit.inquiry().await;
     let _ = unit.identity().await;
