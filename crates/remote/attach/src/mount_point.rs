@@ -62,7 +62,7 @@ impl MountPoint {
         &self.path
     }
 
-    /// Whether [`MountPoint::mount`] created the file.
+    /// Whether the mount created the file.
     pub fn is_made(&self) -> bool {
         self.made
     }
