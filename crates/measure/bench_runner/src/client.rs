@@ -74,7 +74,7 @@ pub enum Report {
     Ended(Box<Result<RoleResult, Failure>>),
 }
 
-/// The result of a role.
+/// The result of one run of a role.
 pub struct RoleResult {
     /// The result for the record.
     pub run: ClientRun,

@@ -203,7 +203,7 @@ const IP_BYTES_MAX: u32 = 65_521;
 
 pub(crate) fn parse(text: &str) -> Result<Plan, PlanError> {
     if text.len() > TEXT_BYTES_MAX {
-        return Err(PlanError { line: 1, column: 1, what: "the plan is longer than 1 MiB".to_owned() });
+        return Err(PlanError { line: 1, column: 1, what: "the plan is larger than 1 MiB".to_owned() });
     }
     let whole = DeTable::parse(text).map_err(|error| {
         let at = error.span().unwrap_or(0..0);

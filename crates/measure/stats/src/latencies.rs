@@ -72,7 +72,7 @@ impl Latencies {
 /// counter results in exactly this counter.
 const NOTHING: Range<usize> = Range { start: usize::MAX, end: 0 };
 
-/// Returns the index of the counter of a latency.
+/// Returns the index of the counter for a latency in nanoseconds.
 fn index(ns: u64) -> usize {
     let doublings = (ns.max(1).ilog2()).saturating_sub(STEPS_LOG2);
     (u64::from(doublings) * STEPS + (ns >> doublings)) as usize

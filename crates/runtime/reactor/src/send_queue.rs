@@ -93,8 +93,8 @@ impl<K> SendQueue<K> {
         self.queued_bytes == 0
     }
 
-    /// The size of the queued data, or that of the arena if it is larger. The arena counts in full until all
-    /// of it has been sent, because it is only emptied as a whole.
+    /// The size of the queued data or of the arena, whichever is larger. The arena is counted in full until all
+    /// of it has been sent, because it is cleared only as a whole.
     pub fn load(&self) -> usize {
         self.queued_bytes.max(self.arena.len())
     }

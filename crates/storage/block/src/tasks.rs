@@ -1,6 +1,6 @@
-//! Interfaces and helpers for layers that need tasks or time, because this crate contains neither an executor
-//! nor a clock: an executor ([`Spawner`]), a clock ([`Sleeper`]), changes that continue after their requests
-//! were dropped ([`Operations`]), aborted requests ([`Aborted`]), and a limit on outstanding requests
+//! Interfaces and helpers for layers that need tasks or time. This crate contains neither an executor nor a
+//! clock; it defines a trait for each ([`Spawner`], [`Sleeper`]). The helpers handle changes that outlive their
+//! requests ([`Operations`]), aborted requests ([`Aborted`]), and a limit on outstanding requests
 //! ([`Permits`]).
 
 use std::collections::{BTreeSet, VecDeque};

@@ -14,10 +14,10 @@
 //!                          32  a bit for each region, lowest bit first
 //! ```
 //!
-//! If the area is large enough, its second half contains a second bitmap: the regions that members which are
-//! not in sync have missed. It is written while there is such a member, and its block numbers continue those
-//! of the first half. The superblock records whether the second bitmap is complete, and for members of which
-//! generation. If such a member returns, it has missed only these regions.
+//! If the area is large enough, its second half contains a second bitmap, which marks the regions that
+//! out-of-sync members have missed. It is written while there is such a member, and its block numbers continue
+//! those of the first half. The superblock records whether the second bitmap is complete, and the member
+//! generation to which it applies. A member of this generation that returns has missed only these regions.
 //!
 //! ```text
 //!   a member fails ──► tracking: missed = all bits of the first bitmap, and each region written from then on
@@ -25,7 +25,7 @@
 //!   all in sync ─────► the superblock no longer records it ──► no tracking
 //! ```
 //!
-//! If a member is missing at the assembly, the assembly does the same as settle.
+//! The assembly of a set with a missing member performs the same steps as settle.
 //!
 //! Between a failure and the start of tracking, no bits of the first bitmap are cleared, so that no missed
 //! region is forgotten.
@@ -48,8 +48,8 @@ use crate::lost::Ranges;
 const MAGIC: &[u8; 4] = b"LNRB";
 const VERSION: u32 = 1;
 const FIXED_BYTES: usize = 32;
-/// Maximum number of ranges of stripes that are known, in memory, to be synchronised although the rest of
-/// their region is not. Beyond this limit, stripes are compared again at each read.
+/// Maximum number of ranges of synchronised stripes that are tracked in memory, in regions that are not fully
+/// synchronised. Beyond this limit, stripes are compared again at each read.
 const SYNCED_MAX: usize = 64 << 10;
 /// A region's bit is cleared if the region was not written during this number of flushes. A region that is
 /// written more often keeps its bit, because clearing and setting it again costs writes of the bitmap.
@@ -86,7 +86,7 @@ struct State {
 #[derive(Default)]
 struct Missed {
     is_tracking: bool,
-    /// Whether nothing is recorded until all members are in sync, because earlier missed regions are unknown
+    /// Whether recording is suspended until all members are in sync, because earlier missed regions are unknown
     /// or there is no space to record them.
     is_unknown: bool,
     regions: BTreeSet<u64>,
@@ -384,7 +384,7 @@ impl Intent {
             self.state.lock().missed.is_noting = true;
             self.write_all_missed().await?;
         }
-        // First record the failure, because this shows since when the member has missed writes.
+        // Record the failure first: that record shows when the member started to miss writes.
         self.area.members().recorded().await?;
         // Repeat this each time: if all members were in sync in between, the superblock no longer has the
         // record.

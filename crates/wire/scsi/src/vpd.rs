@@ -319,7 +319,7 @@ layout! {
         wacereq: u8 = (7, 5, 2, "WACEREQ", "content after a cryptographic erase"),
         nominal_form_factor: u8 = (7, 3, 4, "NOMINAL_FORM_FACTOR", "form factor"),
         zoned: u8 = (8, 5, 2, "ZONED", "1: host-aware zones; 2: zones that the device manages"),
-        fuab: bool = (8, 1, 1, "FUAB", "flushes follow SYNCHRONIZE CACHE and FUA exactly"),
+        fuab: bool = (8, 1, 1, "FUAB", "SYNCHRONIZE CACHE and FUA conform to the standard"),
         vbuls: bool = (8, 0, 1, "VBULS", "VERIFY checks unmapped blocks"),
         depopulation_time: u32 =
             (12, 7, 32, "DEPOPULATION_TIME", "time to remove a storage element, in seconds"),

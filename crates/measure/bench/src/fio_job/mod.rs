@@ -52,7 +52,7 @@ const DIRECTED: [&str; 7] = ["bs", "ba", "bsrange", "bssplit", "percentage_rando
 pub fn parse(text: &str, without: &[String]) -> Result<Jobs, Vec<Mistake>> {
     let first = |why: String| vec![Mistake { line: 1, column: 1, why }];
     if text.len() > TEXT_BYTES_MAX {
-        return Err(first("the job file is longer than 1 MiB".to_owned()));
+        return Err(first("the job file is larger than 1 MiB".to_owned()));
     }
     if let Some(unknown) = without.iter().find(|name| keys::key(name).is_none()) {
         return Err(first(format!("fio has no option `{unknown}`, so it cannot be ignored")));

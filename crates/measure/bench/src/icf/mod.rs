@@ -41,7 +41,7 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Parses a configuration file.
 pub fn parse(text: &str) -> Result<Setup, IcfError> {
     if text.len() > TEXT_BYTES_MAX {
-        let why = "the Iometer configuration file is longer than 1 MiB".to_owned();
+        let why = "the Iometer configuration file is larger than 1 MiB".to_owned();
         return Err(IcfError { line: 1, column: 1, why });
     }
     let mut lines = Lines::of(text);

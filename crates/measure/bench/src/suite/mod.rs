@@ -54,7 +54,7 @@ pub fn parse(text: &str) -> Result<Suite, SuiteError> {
 
 fn suite(text: &str) -> Result<Suite, Mistake> {
     if text.len() > TEXT_BYTES_MAX {
-        return Err(Mistake::new(0..0, "the suite is longer than 1 MiB"));
+        return Err(Mistake::new(0..0, "the suite is larger than 1 MiB"));
     }
     let table = DeTable::parse(text).map_err(|error| {
         Mistake::new(error.span().unwrap_or(0..0), format!("the file is not valid TOML: {}", error.message()))

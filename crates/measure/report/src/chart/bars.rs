@@ -1,11 +1,11 @@
-//! Charts of bars in groups, one below the other. Each bar starts at the axis or, in a waterfall, where the
-//! previous bar ends.
+//! Grouped horizontal bar charts. Each bar starts at the axis or, in a waterfall chart, where the previous bar
+//! ends.
 
 use crate::chart::plot::{chart, label, line};
 use crate::chart::{Axis, COLOURS, LINE, WIDTH, fitted, stride, width};
 use crate::markup::{Markup, Px};
 
-/// A chart of bars in groups, which extend from an axis to the right.
+/// A grouped horizontal bar chart. Bars extend to the right of a vertical axis.
 #[derive(Clone, Debug)]
 pub(crate) struct Bars {
     /// The title for screen readers.
@@ -132,10 +132,10 @@ fn height(group: &Group) -> f64 {
     heading + group.bars.len() as f64 * ROW + GAP
 }
 
-// Charts of squares over two axes of names, in several panels side by side. Each square contains its number:
-// the shade gives an overview, the number the exact value.
+// Heat maps with two categorical axes, in panels side by side. The shade of a square gives an overview, and the
+// number in it the exact value.
 
-/// A chart of panels with squares. The panels share their axes.
+/// A heat map with several panels, which share their axes.
 #[derive(Clone, Debug)]
 pub(crate) struct Heat {
     /// The title for screen readers.

@@ -237,7 +237,7 @@ pub(super) fn times_section(report: &Report<'_>) -> Option<Section> {
     let runs = times_chosen(report);
     if !runs.is_empty() {
         let says = format!(
-            "{} of the record started at {}, without its warm-up. If several samples share a point, the band \
+            "{} in the measurement started at {}, without its warm-up. If several samples share a point, the band \
              spans their minimum and maximum.",
             shown(report, &runs),
             report.record.begun
@@ -276,7 +276,7 @@ fn shown(report: &Report<'_>, drawn: &[(&str, Vec<Moment>)]) -> String {
     let counts: Vec<usize> = drawn.iter().map(|(name, _)| count(name)).collect();
     match counts.split_first() {
         Some((first, others)) if others.iter().all(|count| count == first) => {
-            format!("Run {first} of {first} of each cell")
+            format!("Run {first} of {first} for each cell")
         }
         _ => {
             let each = drawn.iter().zip(&counts);

@@ -605,7 +605,7 @@ impl Running {
         waiting.into_iter().flatten().for_each(Waker::wake);
     }
 
-    /// The next order to remove a member, as soon as there is one. It overtakes other orders, except those
+    /// Waits for the next order to remove a member, and returns it. The order overtakes others, except those
     /// for the same member.
     pub(super) async fn next_to_take_out(&self) -> Ordered {
         poll_fn(|cx| {

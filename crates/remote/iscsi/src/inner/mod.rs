@@ -301,7 +301,7 @@ pub(crate) struct LiveConnection {
     pub(crate) cid: Cid,
     /// Number of outstanding commands.
     pub(crate) under_way: usize,
-    /// Why its task must close it.
+    /// The reason for which its task must close the connection.
     pub(crate) ending: Option<Ending>,
     /// Wakes the connection's task.
     pub(crate) task: Option<Waker>,

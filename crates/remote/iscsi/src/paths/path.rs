@@ -284,8 +284,8 @@ impl Link for Path {
         drop(inner);
         let asked = request.clone();
         asked.buffer.replace(request.buffer.take());
-        // A separate task executes the request, so that the claim lasts until the target has ended the
-        // request, even if the requester was dropped.
+        // A separate task executes the request, so that the claim is held until the target has completed
+        // or aborted it, even if the caller drops its future.
         let answer = reactor::spawn(Rc::clone(self).carry_out(asked, claim));
         let path = Rc::clone(self);
         let late_commands = move || path.session.inner().meter.incidents.timeouts;

@@ -48,7 +48,7 @@ const EAGER: usize = 8;
 /// initiator has received the first response and sent the next command. So the first response must not wait
 /// until all others are sent.
 const FIRST_BYTES: usize = 4 << 10;
-/// Maximum number of doublings, which results in 1 MiB.
+/// Maximum number of doublings, after which the limit is 1 MiB.
 const DOUBLINGS_MAX: u32 = 8;
 
 /// Maximum number of kernel threads for blocking operations, such as reads from disk into the page cache.

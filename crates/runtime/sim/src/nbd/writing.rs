@@ -40,7 +40,7 @@ struct Session {
     ends: Cell<bool>,
 }
 
-/// Writes whose connection was lost, with unknown result.
+/// Writes whose results are unknown because their connection was lost.
 struct Unknown {
     volume: Rc<Volume>,
     writer: Writer,

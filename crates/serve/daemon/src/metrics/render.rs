@@ -172,7 +172,7 @@ figures! { REACTORS of CoreState:
         => |core, add| core.lag.iter().for_each(|lag| add(&[], &seconds(*lag)));
     Counter "linerate_reactor_cpu_seconds_total" ["reactor"] "CPU time of the thread, including busy polling."
         => |core, add| core.latest.iter().for_each(|core| add(&[], &seconds(core.cpu)));
-    Counter "linerate_reactor_spin_seconds_total" ["reactor"] "Time that the thread busy-polled without finding work. The rest of its CPU time is work."
+    Counter "linerate_reactor_spin_seconds_total" ["reactor"] "Time spent busy-polling without finding work. The rest of the thread's CPU time is work."
         => |core, add| core.latest.iter().for_each(|core| add(&[], &seconds(core.spin)));
     Gauge "linerate_staging_bytes" ["reactor"] "Memory in use by commands."
         => |core, add| core.latest.iter().for_each(|core| add(&[], &core.memory_used));
