@@ -53,10 +53,10 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let one_core = [
         Step("guest", &|failures| guest::measure(&guest::Options::default(), failures)),
         Step("instructions", &|_| instructions::measure()),
+        Step("package", &|_| package::measure()),
     ];
     let other_core = [
         Step("python", &|_| python::measure()),
-        Step("package", &|_| package::measure()),
         Step("book", &|_| book::measure()),
         Step("conformance", &|_| conformance(options.full)),
         Step("licences and advisories", &|_| licences().context("cargo-deny is prepared once")?.check()),
