@@ -404,8 +404,8 @@ async fn open_journal(
     Ok(Arc::new(Journal::begin(area, members, operations, generation, key).await?))
 }
 
-/// Returns the reason in its journal or bitmap why a set that was in use could not be assembled. Writes
-/// nothing.
+/// Checks the journal or bitmap of a set that was in use. Returns the reason why the set could not be
+/// assembled, if there is one. Writes nothing.
 pub async fn obstacle(
     layout: &Layout,
     states: &MemberStates,

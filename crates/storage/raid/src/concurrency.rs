@@ -12,8 +12,8 @@ use std::task::{Context, Poll, Waker};
 
 use block::{DeviceError, Extent, Lock};
 
-/// Locks of extents, which are granted in order of arrival: a lock is granted when it does not conflict with
-/// an earlier lock that is waiting or held.
+/// Locks on extents, granted in order of arrival: a lock is granted once it does not conflict with any
+/// earlier lock, whether that lock is waiting or held.
 #[derive(Default)]
 pub(crate) struct ExtentLocks {
     state: Lock<Entries>,
@@ -39,7 +39,7 @@ impl ExtentLocks {
         self.take(extent, false).await
     }
 
-    /// Locks `extent` together with other sharers. Waits until no other request excludes one of its blocks.
+    /// Locks `extent` in shared mode. Waits until no other request has locked one of its blocks exclusively.
     pub(crate) async fn share(self: &Arc<Self>, extent: Extent) -> Locked {
         self.take(extent, true).await
     }
@@ -92,7 +92,7 @@ impl Entry {
     }
 }
 
-/// A lock of an extent, which is released when this is dropped.
+/// A lock on an extent, which is released when this value is dropped.
 pub(crate) struct Locked {
     locks: Arc<ExtentLocks>,
     ticket: u64,
@@ -125,7 +125,7 @@ pub(crate) async fn all<'a, T>(requests: impl IntoIterator<Item = impl Future<Ou
     results.into_iter().flatten().collect()
 }
 
-/// Like [`all`], but if requests fail, returns the first error after all have ended.
+/// Like [`all`], but if requests fail, returns the first error after all requests have completed.
 pub(crate) async fn try_all<'a, T>(
     requests: impl IntoIterator<Item = impl Future<Output = Result<T, DeviceError>> + 'a>,
 ) -> Result<Vec<T>, DeviceError> {
@@ -133,7 +133,7 @@ pub(crate) async fn try_all<'a, T>(
 }
 
 /// Runs all requests, up to `at_once` of them concurrently. If requests fail, returns the first error after
-/// all started requests have ended.
+/// all started requests have completed.
 pub(crate) async fn windows<'a, I>(requests: I, at_once: usize) -> Result<(), DeviceError>
 where
     I: IntoIterator,

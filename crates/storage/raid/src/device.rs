@@ -196,7 +196,8 @@ impl RaidDevice {
     }
 
     /// Synchronises the next stripe that may be inconsistent after a crash. Returns `None` if there is none.
-    /// `done` is that of the previous progress; it is 0 for the first call and after a region is finished.
+    /// `done` is the value from the previous [`Progress`], or 0 on the first call and after a region is
+    /// finished.
     pub fn synchronise_step(&self, done: u64) -> Pending<'_, Option<Progress>> {
         Box::pin(async move { self.run(|set| set.synchronise_step(done)).await })
     }
@@ -213,9 +214,9 @@ impl RaidDevice {
         self.set.is_unsynced(stripe)
     }
 
-    /// Clears the write-intent bitmap if nothing was written since the call that returned `known`, so that a set that was idle before
-    /// a crash has nothing to synchronise. Returns the `known` of the next call. Also records the regions
-    /// that members not in sync have missed.
+    /// Clears the write-intent bitmap if nothing was written since the call that returned `known`, so that a
+    /// set that was idle before a crash has nothing to synchronise. Returns the value to pass as `known` to
+    /// the next call. Also records the regions that out-of-sync members have missed.
     pub fn settle(&self, known: u64) -> Pending<'_, u64> {
         Box::pin(async move {
             let Protection::Intent(intent) = &self.set.protection else { return Ok(0) };
@@ -410,8 +411,8 @@ impl BlockDevice for RaidDevice {
         })
     }
 
-    /// Losses of members that the set cannot run without. Any other member that loses writes is marked failed
-    /// instead.
+    /// Returns the losses of members that the set cannot run without. Any other member that loses writes is
+    /// marked failed instead.
     fn losses(&self) -> Losses {
         self.set.members.losses()
     }
@@ -444,7 +445,7 @@ impl BlockDevice for RaidDevice {
         Box::pin(async move {
             self.set.operations.quiesced().await;
             for member in self.set.members.all_present() {
-                // An error does not matter here, because the member fails when it is next used.
+                // Ignore an error, because the member fails when it is next used.
                 let _ = member.device.quiesced().await;
             }
             Ok(())

@@ -15,9 +15,10 @@
 //! ```
 //!
 //! If the area is large enough, its second half contains a second bitmap, which marks the regions that
-//! out-of-sync members have missed. It is written while there is such a member, and its block numbers continue
-//! those of the first half. The superblock records whether the second bitmap is complete, and the member
-//! generation to which it applies. A member of this generation that returns has missed only these regions.
+//! out-of-sync members have missed. The second bitmap is written only while a member is out of sync. Its
+//! block numbers continue from the first half. The superblock records whether the second bitmap is complete,
+//! and the oldest generation to which it applies. If a returning member's superblock has this generation or a
+//! newer one, the member has missed only the marked regions.
 //!
 //! ```text
 //!   a member fails ──► tracking: missed = all bits of the first bitmap, and each region written from then on
@@ -25,12 +26,12 @@
 //!   all in sync ─────► the superblock no longer records it ──► no tracking
 //! ```
 //!
-//! The assembly of a set with a missing member performs the same steps as settle.
+//! Assembling a set with a missing member performs the same steps as settle.
 //!
-//! Between a failure and the start of tracking, no bits of the first bitmap are cleared, so that no missed
+//! After a failure, no bit of the first bitmap is cleared until tracking has started, so that no missed
 //! region is forgotten.
 //!
-//! Numbers are little endian. If a block is torn or has a different region size, all of its regions count as
+//! Numbers are little-endian. If a block is torn or has a different region size, all regions in it count as
 //! inconsistent.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -49,7 +50,7 @@ const MAGIC: &[u8; 4] = b"LNRB";
 const VERSION: u32 = 1;
 const FIXED_BYTES: usize = 32;
 /// Maximum number of ranges of synchronised stripes that are tracked in memory, in regions that are not fully
-/// synchronised. Beyond this limit, stripes are compared again at each read.
+/// synchronised. Beyond this limit, a stripe is compared again each time it is read.
 const SYNCED_MAX: usize = 64 << 10;
 /// A region's bit is cleared if the region was not written during this number of flushes. A region that is
 /// written more often keeps its bit, because clearing and setting it again costs writes of the bitmap.
@@ -59,7 +60,7 @@ pub(crate) struct Intent {
     area: Area,
     region_stripes: u64,
     stripes: AtomicU64,
-    /// Locks by block of the bitmap, so that there is one write of a block at a time.
+    /// Locks on blocks of the bitmap, so that only one write to a block is outstanding at a time.
     writing: Arc<ExtentLocks>,
     state: Lock<State>,
 }
@@ -70,7 +71,7 @@ struct State {
     regions: BTreeMap<u64, Region>,
     /// Regions that may have been inconsistent since before the assembly.
     unsynced: BTreeSet<u64>,
-    /// Stripes in these regions that have been synchronised.
+    /// Stripes in the `unsynced` regions that have been synchronised.
     synced: Ranges,
     /// Regions that could not be synchronised completely. They keep their bits, and are retried after a
     /// change of members.
@@ -92,7 +93,8 @@ struct Missed {
     regions: BTreeSet<u64>,
     /// Regions whose bits are on stable storage, even if an outstanding write of their block fails.
     on_disk: BTreeSet<u64>,
-    /// Whether the superblock is about to record, or records, that all bits are on stable storage.
+    /// Whether the superblock records, or is about to record, that the second bitmap is complete. From then
+    /// on, a region's bit must reach stable storage before the region is written.
     is_noting: bool,
     is_noted: bool,
 }
@@ -104,14 +106,14 @@ impl Missed {
     }
 }
 
-/// The lock for changes of the superblock's record of the second bitmap.
+/// Locked while the superblock's record of the second bitmap is changed. It is not an extent of the bitmap.
 const NOTING: Extent = Extent { lba: Lba(u64::MAX - 1), blocks: Blocks(1) };
 
 #[derive(Default)]
 struct Region {
     writes: u64,
     is_on_disk: bool,
-    /// Number of flushes that had started when the last write ended.
+    /// Number of flushes that had started when the last write finished.
     last: u64,
 }
 
@@ -162,7 +164,8 @@ impl Intent {
         bits(self.area.block_bytes())
     }
 
-    /// Writes a new bitmap, in which all regions or no regions may be inconsistent.
+    /// Writes a new bitmap. With `all_differ`, marks all regions as possibly inconsistent; otherwise, marks
+    /// none.
     pub(crate) async fn format(&self, all_differ: bool) -> Result<(), DeviceError> {
         if all_differ {
             self.state.lock().unsynced = (0..self.regions()).collect();
@@ -170,14 +173,14 @@ impl Intent {
         self.write_all().await
     }
 
-    /// Reads the bitmap from before the assembly. Writes nothing.
+    /// Reads the regions that were marked before assembly. Writes nothing.
     pub(crate) async fn load(&self) {
         let (devices, stripes) = (self.area.current_devices(), self.stripes());
         let found = load(&devices, 0, self.region_stripes, stripes).await;
         self.state.lock().unsynced.extend(found);
     }
 
-    /// Writes the bitmap to all copies, including those that do not have it.
+    /// Writes the bitmap to all copies, including copies that do not contain it yet.
     pub(crate) async fn write_all(&self) -> Result<(), DeviceError> {
         for block in 0..self.regions().div_ceil(self.bits()) {
             self.write(block).await?;
@@ -185,7 +188,7 @@ impl Intent {
         self.write_all_missed().await
     }
 
-    /// Adds the copy of a replaced member. Resolves once the copy is equivalent to the others.
+    /// Adds a replaced member's copy of the bitmap. Resolves once it is equivalent to the other copies.
     pub(crate) async fn join(&self, copy: &AreaCopy) -> Result<(), DeviceError> {
         self.area.add(copy);
         for block in 0..self.regions().div_ceil(self.bits()) {
@@ -204,7 +207,7 @@ impl Intent {
         self.state.lock().unsynced.len() as u64
     }
 
-    /// The stripes of the first unsynchronised region that is not stuck.
+    /// Returns the stripes of the first unsynchronised region that is not stuck.
     pub(crate) fn first_unsynced(&self) -> Option<std::ops::Range<u64>> {
         let region = {
             let state = self.state.lock();
@@ -220,7 +223,7 @@ impl Intent {
         state.unsynced.contains(&(stripe / self.region_stripes)) && !state.synced.contains(stripe)
     }
 
-    /// Records that the stripe is synchronised, although others in its region may not be.
+    /// Records that the stripe is synchronised, although other stripes in its region may not be.
     pub(crate) fn synchronised_one(&self, stripe: u64) {
         let mut state = self.state.lock();
         if state.synced.len() < SYNCED_MAX && state.unsynced.contains(&(stripe / self.region_stripes)) {
@@ -240,19 +243,19 @@ impl Intent {
         (entry.is_on_disk, entry.last) = (true, last);
     }
 
-    /// Sets the region that starts at this stripe aside, because one of its stripes cannot be synchronised at
-    /// present.
+    /// Excludes the region that starts at this stripe from synchronisation, because one of its stripes cannot
+    /// be synchronised at present.
     pub(crate) fn set_aside(&self, stripe: u64) {
         debug_assert!(stripe.is_multiple_of(self.region_stripes), "the first of its region");
         self.state.lock().stuck.insert(stripe / self.region_stripes);
     }
 
-    /// Makes stuck regions be retried. Called after a change of members.
+    /// Includes stuck regions in synchronisation again. Called after a change of members.
     pub(crate) fn try_again(&self) {
         self.state.lock().stuck.clear();
     }
 
-    /// Number of stripes from this one to the end of its region.
+    /// Returns the number of stripes from this one to the end of its region.
     pub(crate) fn rest_of_region(&self, stripe: u64) -> u64 {
         self.region_stripes - stripe % self.region_stripes
     }
@@ -302,7 +305,7 @@ impl Intent {
         Ok(marked)
     }
 
-    /// The first block of the second bitmap.
+    /// Returns the first block of the second bitmap.
     fn half(&self) -> u64 {
         self.area.blocks() / 2
     }
@@ -311,8 +314,8 @@ impl Intent {
         self.regions().div_ceil(self.bits()) <= self.half()
     }
 
-    /// Starts to track missed regions if a member has failed since the last call. The first bitmap still
-    /// marks all writes that the member did not have on stable storage.
+    /// Starts to track missed regions if a member has failed since the last call. At that time, the first
+    /// bitmap still marks every region with a write that is not on the member's stable storage.
     fn track(&self, state: &mut State) {
         if !state.missed.is_tracking && self.area.members().is_one_lacking() {
             let regions = state.regions.keys().chain(&state.unsynced).copied().collect();
@@ -320,15 +323,15 @@ impl Intent {
         }
     }
 
-    /// Records that members not in sync may have missed any region.
+    /// Records that out-of-sync members may have missed writes to any region.
     pub(crate) fn miss_all(&self) {
         let regions = (0..self.regions()).collect();
         self.state.lock().missed =
             Missed { is_tracking: true, is_unknown: true, regions, ..Missed::default() };
     }
 
-    /// Reads which regions members had missed before the assembly. Call this after [`Intent::load`]. Returns
-    /// false if there is no second bitmap.
+    /// Reads the regions that members had missed before assembly. Must be called after [`Intent::load`].
+    /// Returns false if there is no second bitmap.
     pub(crate) async fn load_missed(&self) -> bool {
         if !self.has_second() {
             self.miss_all();
@@ -343,22 +346,22 @@ impl Intent {
         true
     }
 
-    /// Number of regions that members not in sync have missed, if the superblocks record that there are no
-    /// others.
+    /// Returns the number of regions that out-of-sync members have missed. Returns `None` unless the
+    /// superblocks record that these members have missed no other regions.
     pub(crate) fn missed_regions(&self) -> Option<u64> {
         let state = self.state.lock();
         state.missed.is_noted.then_some(state.missed.regions.len() as u64)
     }
 
-    /// Whether members that are not in sync may have missed writes to this stripe's region.
+    /// Whether out-of-sync members may have missed writes to this stripe's region.
     pub(crate) fn has_missed(&self, stripe: u64) -> bool {
         let mut state = self.state.lock();
         self.track(&mut state);
         !state.missed.is_tracking || state.missed.regions.contains(&(stripe / self.region_stripes))
     }
 
-    /// While a member is not in sync, makes the superblock record that the second bitmap is complete. Once
-    /// all are in sync, removes this record.
+    /// If a member is out of sync, records in the superblock that the second bitmap is complete. If all
+    /// members are in sync, removes this record.
     pub(crate) async fn secure_missed(&self) -> Result<(), DeviceError> {
         if !self.has_to_record(self.area.members().is_one_lacking()) {
             return Ok(());
@@ -375,7 +378,7 @@ impl Intent {
             let mut state = self.state.lock();
             match self.area.members().is_one_lacking() {
                 false => state.missed = Missed::default(),
-                // A member has failed meanwhile. It has missed only regions that were tracked.
+                // Another member has failed in the meantime. It has missed only tracked regions.
                 true => (state.missed.is_noting, state.missed.is_noted) = (false, false),
             }
             return Ok(());
@@ -386,11 +389,11 @@ impl Intent {
         }
         // Record the failure first: that record shows when the member started to miss writes.
         self.area.members().recorded().await?;
-        // Repeat this each time: if all members were in sync in between, the superblock no longer has the
-        // record.
+        // Repeat this on each call: if all members were in sync in between, the record has been removed from
+        // the superblock.
         let is_noted = self.area.members().record_missed(true).await?;
         let mut state = self.state.lock();
-        // A member may have been replaced meanwhile.
+        // A member may have been replaced in the meantime.
         match is_noted && !state.missed.is_unknown {
             true => state.missed.is_noted = true,
             false => state.missed.cannot_be_recorded(),
@@ -398,7 +401,7 @@ impl Intent {
         Ok(())
     }
 
-    /// Whether the record in the superblock may have to change. `is_lacking` is whether a member is not in
+    /// Whether the record in the superblock may have to change. `is_lacking` means that a member is out of
     /// sync.
     fn has_to_record(&self, is_lacking: bool) -> bool {
         let mut state = self.state.lock();
@@ -407,8 +410,8 @@ impl Intent {
         state.missed.is_tracking && !(is_lacking && cannot_tell)
     }
 
-    /// Discards the missed regions, so that a member that was removed manually is rebuilt completely if it
-    /// returns.
+    /// Discards the record of missed regions, so that a member that was removed manually is rebuilt
+    /// completely if it returns.
     pub(crate) async fn forget_missed(&self) -> Result<(), DeviceError> {
         let _turn = self.writing.exclude(NOTING).await;
         self.area.members().record_missed(false).await?;
@@ -427,8 +430,8 @@ impl Intent {
         Ok(())
     }
 
-    /// Writes a block of the second bitmap. While it is being written, all members may come into sync, and
-    /// another one may fail. So the regions that reach stable storage are tracked for each block, not for
+    /// Writes a block of the second bitmap. During the write, the last out-of-sync member may become in sync,
+    /// and another member may then fail. So the regions on stable storage are tracked for each block, not for
     /// each member.
     async fn write_missed(&self, block: u64) -> Result<(), DeviceError> {
         if !self.has_second() {
@@ -485,8 +488,9 @@ impl Intent {
         (state.begun, state.regions.values().any(|region| region.writes == 0))
     }
 
-    /// Called after this flush of the members. Unless a write has started since `begun`, clears the bits of
-    /// all regions that the flush covers. A flush may not cover writes that ended after it had started.
+    /// Called after the members have completed this flush. Unless a write has started since `begun`, clears
+    /// the bits of all regions that the flush covers. A flush is not guaranteed to cover writes that finished
+    /// after the flush had started.
     pub(crate) async fn settled(&self, begun: u64, flush: u64) {
         for block in 0..self.regions().div_ceil(self.bits()) {
             let _turn = self.writing.exclude(Extent::new(block, 1)).await;
@@ -552,8 +556,8 @@ pub(crate) async fn noted(devices: &[Arc<dyn BlockDevice>], region_stripes: u64,
     load(devices, 0, region_stripes.max(1), stripes).await.len() as u64
 }
 
-/// Returns the regions that are set in the bitmap starting at block `from`. Each block is read from any copy;
-/// if no copy has it, all regions of the block are returned.
+/// Returns the marked regions of the bitmap that starts at block `from`. A region counts as marked if any
+/// valid copy of its block marks it. If a block has no valid copy, all of its regions count as marked.
 async fn load(
     devices: &[Arc<dyn BlockDevice>],
     from: u64,
@@ -593,7 +597,7 @@ fn decode(bytes: &[u8], block: u64, region_stripes: u64) -> Option<Vec<u64>> {
     right.then(|| (0..bits).filter(is_set).collect())
 }
 
-/// Number of regions in a block of the bitmap.
+/// Returns the number of regions that a block of the bitmap covers.
 fn bits(block_bytes: usize) -> u64 {
     (block_bytes - FIXED_BYTES) as u64 * 8
 }

@@ -1,8 +1,8 @@
 //! RAID 0, 1, 5, 6 and 10: a block device over block devices.
 //!
 //! A member can be any [`block::BlockDevice`]: memory, a file, a remote LUN or another RAID set. This crate
-//! does not depend on a network, files or a clock. To wait, it uses a [`block::Sleeper`]; to continue
-//! operations whose requests were dropped, a [`block::Spawner`].
+//! does not depend on a network, files or a clock. It waits through a [`block::Sleeper`], and uses a
+//! [`block::Spawner`] to continue operations whose requests were dropped.
 //!
 //! ```text
 //!   request ──► pieces (Layout) ──► lock ──► plan (reads needed) ──► journal or bitmap ──► members

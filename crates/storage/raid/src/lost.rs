@@ -9,11 +9,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Limit up to which extents are added to the list. A rebuild stops at a block that would exceed it.
+/// Extents are added to the list only up to this number. A rebuild stops at a lost block for which the list
+/// has no space.
 pub const LOST_MAX: usize = 1024;
 
-/// Maximum number of extents in a superblock. It is larger, because a write inside an extent splits the
-/// extent in two.
+/// Maximum number of extents in a superblock. This is more than [`LOST_MAX`], because a write inside an
+/// extent splits the extent in two.
 pub(crate) const LOST_RECORDED_MAX: usize = 2 * LOST_MAX;
 
 /// A set of numbers, as ranges that are neither overlapping nor adjacent.
@@ -91,22 +92,22 @@ impl LostBlocks {
         self.0.is_empty()
     }
 
-    /// Number of extents.
+    /// Returns the number of extents.
     pub fn extents(&self) -> usize {
         self.0.values().map(Ranges::len).sum()
     }
 
-    /// The lost blocks of each member, in order.
+    /// Returns the lost blocks of each member, in order.
     pub fn iter(&self) -> impl Iterator<Item = (usize, Range<u64>)> + '_ {
         self.0.iter().flat_map(|(member, ranges)| ranges.iter().map(|range| (*member, range)))
     }
 
-    /// Number of lost blocks of a member.
+    /// Returns the number of lost blocks of a member.
     pub fn blocks_of(&self, member: usize) -> u64 {
         self.0.get(&member).map_or(0, |ranges| ranges.iter().map(|range| range.end - range.start).sum())
     }
 
-    /// The first lost block of a member within `blocks`.
+    /// Returns the first lost block of a member within `blocks`.
     pub fn first_of(&self, member: usize, blocks: Range<u64>) -> Option<u64> {
         self.0.get(&member)?.within(blocks).next().map(|range| range.start)
     }

@@ -60,7 +60,7 @@ pub(crate) struct Waiting<'a> {
     outcome: Arc<Lock<Outcome>>,
 }
 
-/// Merged writes. Their data does not overlap, and no two are adjacent.
+/// Merged writes, no two of which overlap or are adjacent.
 pub(crate) struct Batch {
     /// The writes, ordered by block.
     pub(crate) writes: Vec<StripeWrite>,
@@ -70,7 +70,7 @@ pub(crate) struct Batch {
 
 impl Waiting<'_> {
     /// Called when the stripe has been locked. Returns this write merged with others, or the result of this
-    /// write if another one has executed it.
+    /// write if another write has executed it.
     pub(crate) fn take(self, block_bytes: usize) -> Result<Batch, Result<(), DeviceError>> {
         match *self.outcome.lock() {
             Outcome::Waiting => {}

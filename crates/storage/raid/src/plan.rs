@@ -11,9 +11,9 @@
 //!           3  xxxxxxx   xxxxxxx               0, 1
 //! ```
 //!
-//! For each segment, the cheapest method is used that is possible with the missing strips: no reads (if all
-//! data is new), reconstruct-write (the other data is read), read-modify-write (the old data and parity are
-//! read), or reconstruction of missing strips from all the others.
+//! For each segment, the plan uses the cheapest method that the missing strips permit: no reads (if all data
+//! is new), reconstruct-write (the other data is read), read-modify-write (the old data and parity are read),
+//! or reconstruction of missing strips from all other strips.
 
 use std::ops::Range;
 
@@ -77,7 +77,7 @@ pub(crate) struct Plan {
 pub(crate) struct Stripe {
     /// Number of data strips.
     pub(crate) data: usize,
-    /// For each strip, whether a member has it, so that it is written.
+    /// For each strip, whether a member has it. Only such strips are written.
     pub(crate) held: Vec<bool>,
     /// For each strip, whether it can be read. Only strips that are held can be readable.
     pub(crate) readable: Vec<bool>,
@@ -164,7 +164,7 @@ pub(crate) fn recover(strips: &mut [Option<Buffer>], data: usize, length: usize)
     }
 }
 
-/// Computes P, and Q if there are two parity strips, of a stripe's data.
+/// Computes P of a stripe's data, and Q if there are two parity strips.
 pub(crate) fn parity_of(data: &[&[u8]], parity: usize, length: usize) -> Vec<Buffer> {
     debug_assert!((1..=2).contains(&parity), "P, or P and Q");
     debug_assert!(data.iter().all(|strip| strip.len() == length), "strips have one length");

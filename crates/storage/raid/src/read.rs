@@ -1,4 +1,4 @@
-//! Reads of a set.
+//! Reads from a set.
 
 use std::sync::Arc;
 
@@ -109,8 +109,8 @@ impl Set {
         }
     }
 
-    /// Reads a piece in which several members have unreadable blocks, block by block, so that each is
-    /// reconstructed from the others. The piece begins at block `lba` of the set.
+    /// Reads a piece block by block, because several members have unreadable blocks in it. Each of these
+    /// blocks is then reconstructed separately. The piece begins at block `lba` of the set.
     async fn read_in_parts(self: &Arc<Self>, piece: Piece, lba: u64) -> Result<Buffer, DeviceError> {
         let mut whole = Buffer::recycled(self.bytes(piece.blocks));
         let mut parts = vec![piece.columns()];

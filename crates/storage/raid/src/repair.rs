@@ -19,7 +19,8 @@ use crate::set::{Judged, Protection, Set, graver, halves};
 /// Progress of a rebuild or resync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Number of stripes done: of the set for a rebuild, of the region for a resync.
+    /// Number of stripes done. A rebuild counts from the start of the set, a resync from the start of the
+    /// region.
     pub done: u64,
     /// Total number of stripes.
     pub total: u64,
@@ -54,8 +55,8 @@ enum Synchronised {
     Impossible,
 }
 
-/// A rebuild records its progress after this many bytes of a member, but at the latest after
-/// `STRIPES_PER_RECORD` stripes.
+/// A rebuild records its progress after it has processed this many bytes of a member, or `STRIPES_PER_RECORD`
+/// stripes, whichever comes first.
 const BYTES_PER_RECORD: u64 = 16 << 20;
 const STRIPES_PER_RECORD: u64 = 256;
 /// Maximum number of regions that one step of a rebuild skips.
@@ -118,7 +119,7 @@ impl Set {
         Ok(Some(Progress { done, total, moved_bytes }))
     }
 
-    /// If a re-added member has missed nothing in this stripe's region, counts the region as rebuilt, and
+    /// If a re-added member has missed no write to this stripe's region, counts the region as rebuilt, and
     /// returns its end.
     async fn skip_region(&self, member: &Member, stripe: u64, total: u64) -> Option<u64> {
         let Protection::Intent(intent) = &self.protection else { return None };
@@ -129,8 +130,8 @@ impl Set {
         debug_assert!(stripe < end);
         let (first, last) = (self.layout.stripe_extent(stripe), self.layout.stripe_extent(end - 1));
         let region = Extent::new(first.lba.0, last.lba.0 + last.blocks.0 - first.lba.0);
-        // Outstanding writes may not include this member, but are recorded as missed. Writes that start after
-        // this see the new progress.
+        // Outstanding writes may omit this member, but they are recorded as missed. Writes that start later
+        // see the new progress.
         let _locked = self.locks.exclude(region).await;
         if intent.has_missed(stripe) {
             return None;
@@ -192,8 +193,9 @@ impl Set {
         Ok(())
     }
 
-    /// Reconstructs a strip from the others. Columns that cannot be reconstructed are zeros, and are also
-    /// returned. If the strip's member has it, `own_error` is the error because of which it is unreadable.
+    /// Reconstructs a strip from the other strips of its stripe. Columns that cannot be reconstructed are
+    /// filled with zeros, and are also returned as a list. If the strip's member has the strip but cannot
+    /// read it, `own_error` is the error of that read.
     async fn salvage(
         &self,
         stripe: u64,
@@ -224,8 +226,8 @@ impl Set {
         Ok((content, lost))
     }
 
-    /// Returns the content of some columns of a strip, which is read, or reconstructed from the other strips
-    /// if it is unreadable.
+    /// Returns the content of some columns of a strip. Unreadable columns are reconstructed from the other
+    /// strips.
     async fn content_of(
         &self,
         stripe: u64,
@@ -240,8 +242,8 @@ impl Set {
         self.content_by_others(stripe, strip, columns, own_error).await
     }
 
-    /// Reconstructs some columns of a strip from the others. `own_error` is the error because of which the
-    /// strip is unreadable.
+    /// Reconstructs some columns of a strip from the other strips. `own_error` is the error of the failed
+    /// read of this strip.
     async fn content_by_others(
         &self,
         stripe: u64,
@@ -278,7 +280,8 @@ impl Set {
         parity.into_iter().nth(strip - data).ok_or(DeviceError::NotReady)
     }
 
-    /// Makes regions be retried in which a stripe could not be synchronised.
+    /// Includes regions in synchronisation again that were excluded because a stripe could not be
+    /// synchronised.
     pub(crate) fn synchronise_again(&self) {
         if let Protection::Intent(intent) = &self.protection {
             intent.try_again();
@@ -317,8 +320,8 @@ impl Set {
     }
 
     /// Makes the copies of a stripe equal, or its parity match its data. Returns false if this is impossible.
-    /// Unreadable blocks do not prevent it: they, or their parity, are added to the lost blocks. The caller
-    /// must have locked the stripe.
+    /// Unreadable blocks do not prevent synchronisation: these blocks, or their parity, are added to the list
+    /// of lost blocks. The caller must hold the lock of the stripe.
     pub(crate) async fn synchronise(&self, stripe: u64, durability: Durability) -> Result<bool, DeviceError> {
         let mut is_done = true;
         let whole = 0..self.layout.strip_blocks();
@@ -552,9 +555,9 @@ impl Set {
     }
 
     /// Repairs a stripe of a set whose journal was discarded. In each column, blocks that are missing or do
-    /// not match their checksum are reconstructed if possible. Otherwise data blocks are accepted unchanged,
-    /// and so is parity that stands for missing blocks. Then parity is recomputed, including Q of a degraded
-    /// RAID 6, and all checksums are updated.
+    /// not match their checksum are reconstructed if possible. Otherwise, data blocks are accepted unchanged.
+    /// Parity is also accepted unchanged if it represents missing blocks. Then parity is recomputed,
+    /// including Q of a degraded RAID 6, and all checksums are updated.
     pub(crate) async fn accept_step(self: Arc<Self>, stripe: u64) -> Result<Scrubbed, DeviceError> {
         let found = Arc::clone(&self).scrub_step(stripe, true).await?;
         let is_left = matches!(found, Scrubbed::Degraded | Scrubbed::Unreadable { is_repaired: false });
@@ -583,8 +586,8 @@ impl Set {
         Ok(if found == Scrubbed::Degraded { found } else { Scrubbed::Unreadable { is_repaired: true } })
     }
 
-    /// Rewrites a part of a strip. It is protected like any write: if a strip were changed without the
-    /// journal, the replay of an earlier record would make the stripe inconsistent again.
+    /// Rewrites a part of a strip. The rewrite is protected like any other write: if a strip were changed
+    /// without the journal, the replay of an earlier record would make the stripe inconsistent again.
     async fn rewrite(&self, stripe: u64, strip: usize, column: u64, data: Slice) -> Result<(), DeviceError> {
         let parts = vec![Part { strip, column, data }];
         self.carry_out(Change::Update { stripe, parts, derived: 0 }, Durability::Cached).await

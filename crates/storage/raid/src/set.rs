@@ -29,7 +29,8 @@ pub(crate) struct Set {
     /// Whether blocks have checksums.
     pub(crate) has_sums: bool,
     pub(crate) members: Arc<Members>,
-    /// Locks by blocks of the set. A computation with a whole stripe excludes or shares the stripe.
+    /// Locks on blocks of the set. A computation over a whole stripe locks the stripe exclusively, or shares
+    /// it.
     pub(crate) locks: Arc<ExtentLocks>,
     pub(crate) waiting_writes: WaitingWrites,
     /// Limits the number of operations that have buffers for strips.
@@ -56,7 +57,7 @@ impl Protection {
     }
 }
 
-/// Blocks, and for each whether it matches its checksum.
+/// Blocks, and for each block whether it matches its checksum.
 pub(crate) type Judged = (Buffer, Vec<bool>);
 
 /// A write that is protected until [`Protected::finish`].
@@ -67,8 +68,7 @@ pub(crate) enum Protected {
 }
 
 impl Protected {
-    /// Ends the protection of a write. Each member must have the write, or have failed, and the failure must
-    /// be recorded.
+    /// Ends the protection of a write. Each member must have executed the write or be recorded as failed.
     pub(crate) fn finish(self) {
         match self {
             Protected::Recorded(recorded) => recorded.applied(),
@@ -78,8 +78,8 @@ impl Protected {
     }
 }
 
-/// Chooses among the errors of several members. The result is a medium error only if all are medium errors,
-/// because only then a block counts as lost.
+/// Chooses among the errors of several members. The result is a medium error only if all errors are medium
+/// errors, because only then does a block count as lost.
 pub(crate) fn graver(known: Option<DeviceError>, new: DeviceError) -> DeviceError {
     match known {
         Some(known) if !matches!(known, DeviceError::Unreadable(_)) => known,
@@ -252,8 +252,8 @@ impl Set {
 }
 
 impl Set {
-    /// Returns the number of parts at the end that can be computed from those before them. These are the
-    /// parity parts, if the others are all the data of the stripe.
+    /// Returns the number of parts at the end that can be computed from the parts before them. These are the
+    /// parity parts, if the other parts contain all data of the stripe.
     pub(crate) fn derived(&self, parts: &[Part]) -> usize {
         let length = self.bytes(self.layout.strip_blocks());
         let data = self.layout.data_strips();
@@ -262,8 +262,7 @@ impl Set {
         if are_whole { parts.len() - data } else { 0 }
     }
 
-    /// Completes a change that was read from a journal and checked, with the parity that can be computed from
-    /// it.
+    /// Adds the parity that can be computed to a change that was read from a journal and checked.
     pub(crate) fn with_parity(&self, mut change: Change) -> Change {
         let Change::Update { parts, .. } = &mut change else { return change };
         if parts.iter().any(|part| part.data.is_empty()) {

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Changed checksums are kept in memory, and are written before the member is flushed. So a block is written
-//! before its checksum, and after a crash the two may not match wherever the set was writing. Such blocks are
-//! either rewritten by the replay of the journal, or marked in the bitmap. Everywhere else, block and
-//! checksum are both on stable storage.
+//! before its checksum, and after a crash the two may not match in blocks that were being written. The replay
+//! of the journal rewrites such blocks, or the bitmap marks their regions. For every other block, both block
+//! and checksum are on stable storage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -30,7 +30,7 @@ use crate::concurrency::{ExtentLocks, Locked};
 const SUM_BYTES: usize = 4;
 /// Unit in which checksums are read and written, in bytes. A chunk is at least a block.
 const CHUNK_BYTES: usize = 4096;
-/// Maximum number of chunks in memory: 16 MiB, which are the checksums of 2 GiB in blocks of 512 bytes.
+/// Maximum number of chunks in memory: 16 MiB, enough for the checksums of 2 GiB of 512-byte blocks.
 const CHUNKS_MAX: usize = 4096;
 const DIRTY_MAX: usize = CHUNKS_MAX / 2;
 /// Maximum number of chunks that one request writes.
@@ -44,10 +44,9 @@ pub struct Summed {
     chunk_bytes: usize,
     /// The CRC32C of a block of zeros.
     zero: u32,
-    /// Locks by blocks of the data, so that a block and its checksum are not read while they are being
-    /// written.
+    /// Locks on data blocks, so that a block and its checksum are not read while they are being written.
     blocks: Arc<ExtentLocks>,
-    /// Locks by chunks, for loading them.
+    /// Locks on chunks, held while a chunk is loaded.
     loading: Arc<ExtentLocks>,
     /// The lock for writing chunks. There is one write at a time, so that older content does not overwrite
     /// newer content.
@@ -61,8 +60,8 @@ pub struct Summed {
 struct Places {
     data: Arc<dyn BlockDevice>,
     area: Arc<dyn BlockDevice>,
-    /// A copy of the checksums that is being made, and that will become the area. Checksums that are written
-    /// to the area are also written here.
+    /// The unfinished copy of the checksums that will replace the area, if any. Checksums that are written to
+    /// the area are also written to the copy.
     copy: Option<Arc<dyn BlockDevice>>,
 }
 
@@ -81,7 +80,7 @@ struct Chunk {
 }
 
 impl Summed {
-    /// Size of the checksums of `blocks` blocks in bytes.
+    /// Returns the size, in bytes, of the checksums for `blocks` blocks.
     pub fn area_bytes(blocks: u64) -> u64 {
         // Rounded up to whole chunks for the largest block size.
         (blocks * SUM_BYTES as u64).next_multiple_of(64 << 10)
@@ -118,7 +117,7 @@ impl Summed {
         Arc::clone(&self.places.lock().area)
     }
 
-    /// The area, and the copy of it that is being made, if any.
+    /// Returns the area, and its unfinished copy if there is one.
     fn areas(&self) -> impl Iterator<Item = Arc<dyn BlockDevice>> + use<> {
         let places = self.places.lock();
         std::iter::once(Arc::clone(&places.area)).chain(places.copy.clone())
@@ -137,20 +136,20 @@ impl Summed {
         self.chunk_bytes as u64
     }
 
-    /// Number of chunks for the checksums of all blocks.
+    /// Returns the number of chunks for the checksums of all blocks.
     pub(crate) fn chunks(&self) -> u64 {
         self.geometry().blocks.0.div_ceil(self.chunk_sums())
     }
 
-    /// The unused blocks of an area, after those of all chunks.
+    /// Returns the unused blocks at the end of an area, after the blocks of all chunks.
     pub(crate) fn area_behind(&self, area_blocks: u64) -> Extent {
         let used = self.area_of(0..self.chunks()).blocks.0;
         Extent::new(used, area_blocks.saturating_sub(used))
     }
 
-    /// Copies some chunks, starting with this one, and returns the next chunk to copy. When the result
-    /// reaches [`Summed::chunks`], all have been copied. No chunk is written while this copies, so copied
-    /// chunks match the area from then on.
+    /// Copies some chunks, starting with chunk `from`, and returns the next chunk to copy. When the result
+    /// reaches [`Summed::chunks`], all have been copied. Chunks are not written while this call copies them,
+    /// and later changes are written to both places, so a copied chunk always matches the area.
     pub(crate) async fn copy_chunks(&self, from: u64) -> Result<u64, DeviceError> {
         let _turn = self.turn().await;
         let (area, copy) = {
@@ -188,7 +187,7 @@ impl Summed {
         Ok(end)
     }
 
-    /// Makes the copy the area. The copy must be complete and recorded in the superblock.
+    /// Replaces the area with its copy. The copy must be complete and recorded in the superblock.
     pub(crate) async fn use_copy(&self) {
         let _turn = self.turn().await;
         // Wait for outstanding reads of the old area, which will be zeroed.
@@ -214,7 +213,7 @@ impl Summed {
         self.places.lock().data = data;
     }
 
-    /// Number of checksum mismatches found by reads.
+    /// Returns the number of checksum mismatches that reads have found.
     pub fn wrong(&self) -> u64 {
         self.wrong.load(Ordering::Relaxed)
     }
@@ -335,7 +334,8 @@ impl Summed {
         Extent::new(chunks.start * blocks, (chunks.end - chunks.start) * blocks)
     }
 
-    /// Writes all chunks that are dirty when this starts. Others may be written too.
+    /// Writes all chunks that are dirty at the time of the call. May also write chunks that become dirty
+    /// later.
     async fn write_dirty(&self) -> Result<(), DeviceError> {
         let _turn = self.turn().await;
         self.write_chunks(0..u64::MAX, Durability::Cached).await
@@ -492,7 +492,7 @@ fn check_area(geometry: Geometry, area: &dyn BlockDevice) -> Result<(), DeviceEr
 /// Blocks whose checksums are in one chunk.
 struct PartOfChunk {
     blocks: Range<u64>,
-    /// The positions of their checksums in the chunk.
+    /// The positions of these checksums in the chunk.
     sums: Range<usize>,
 }
 

@@ -380,7 +380,7 @@ impl Set {
         try_all(members).await.map(drop)
     }
 
-    /// Clears one member's strips of some stripes.
+    /// Clears one member's strips in some stripes.
     async fn clear_of(&self, index: usize, stripes: Range<u64>, may_unmap: bool) -> Result<(), DeviceError> {
         let mut run: Option<Extent> = None;
         for stripe in stripes {

@@ -7,11 +7,11 @@
 //!   before the first write that it misses is acknowledged. If a member has an older record but is in sync
 //!   according to the newest one, it has not missed data, unless its record is so old that the disk must be
 //!   an old copy of the member.
-//! - A record is written to so many members that they can run the set without the others. If the missing
-//!   members could have continued without those found, a newer record may exist. The set is then refused,
-//!   unless [`Trust::MembersFound`] is given.
-//! - A set that was run in two places has two histories. Signs of that are two different records with the same
-//!   generation, and two members that each record the other as failed.
+//! - Each record is written to enough members to run the set without the others. If the missing members could
+//!   have continued without the members found, a newer record may exist. The set is then refused, unless
+//!   [`Trust::MembersFound`] is given.
+//! - A set that was run in two places has two histories. They are detected by two different records with the
+//!   same generation, or by two members that each record the other as failed.
 
 #[cfg(test)]
 mod tests;
@@ -214,8 +214,9 @@ fn contradiction(
     None
 }
 
-/// Whether a member that has failed according to the newest record contains a record in which a member has
-/// failed that is in sync according to the newest record.
+/// Whether this superblock was written while its member was used without the rest of the set: the newest
+/// record marks the member failed, and the superblock marks a member failed that is in sync in the newest
+/// record.
 fn was_run_apart(superblock: &Superblock, newest: &SetRecord) -> bool {
     let state = |set: &SetRecord, uuid| {
         set.members.iter().find(|member| member.uuid == uuid).map(|member| member.state)
@@ -437,7 +438,7 @@ pub enum Refusal {
         /// The UUID of the member.
         member: Uuid,
     },
-    /// The set was used in two places, in each without the members in the other place.
+    /// The set was used in two places, each time without the members at the other place.
     TwoHistories {
         /// A disk whose record contradicts the newest one.
         disk: String,
@@ -462,7 +463,7 @@ pub enum Refusal {
         /// The block size of the set.
         needed: u32,
     },
-    /// So many members are missing or outdated that data is missing.
+    /// Too many members are missing or outdated, so data is missing.
     TooManyLacking {
         /// The RAID level.
         level: Level,

@@ -180,8 +180,9 @@ impl Growth {
         Ok(())
     }
 
-    /// Keeps the set at its recorded size. If recording the new areas has failed, some disks may have that
-    /// record. So checksums are also written to the copies until a newer record has been written.
+    /// Cancels the growth, so that the set keeps its recorded size. If recording the new areas has failed,
+    /// some disks may have the new record. So checksums are also written to the copies until a newer record
+    /// has been written.
     pub async fn cancel(self, records: &Records, set: &RaidDevice) {
         if records.repeat().await.is_ok() {
             drop_copies(set);

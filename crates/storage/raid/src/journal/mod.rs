@@ -135,7 +135,7 @@ impl Journal {
         self.area.is_on_device()
     }
 
-    /// Number of copies in use.
+    /// Returns the number of copies in use.
     pub(crate) fn copies(&self) -> usize {
         self.area.copies()
     }
@@ -164,8 +164,8 @@ impl Journal {
         Ok(Recorded { journal: Arc::clone(self), sequence, is_applied: false })
     }
 
-    /// If no record is being written and there is space, takes space for this record, and makes the caller
-    /// the committer. So a record that need not wait needs neither the queue nor a task.
+    /// If no record is being written and there is space, reserves space for this record, and makes the caller
+    /// the committer. So a record that can be written immediately needs neither the queue nor a task.
     fn place_alone(self: &Arc<Self>, change: &Change) -> Result<Option<(Start, Committer)>, DeviceError> {
         let blocks = change.blocks(self.area.block_bytes());
         let mut state = self.state.lock();
@@ -213,8 +213,8 @@ impl Journal {
         Ok(start.sequence)
     }
 
-    /// Resolves once no record from before this call can be replayed. If `copy` is given, which belongs to a
-    /// replaced member, adds it to the journal; it is then equivalent to the other copies.
+    /// Empties the journal: resolves once no record from before this call can be replayed. If `copy` is
+    /// given, adds this copy of a replaced member to the journal. It is then equivalent to the other copies.
     pub(crate) async fn empty(self: &Arc<Self>, copy: Option<AreaCopy>) -> Result<(), DeviceError> {
         let ticket: Arc<Lock<Ticket>> = Arc::default();
         let joining = (copy, Arc::clone(&ticket));
@@ -258,7 +258,8 @@ impl Journal {
         }
     }
 
-    /// Takes the next records to write from the queue, with their locations, which are adjacent in the ring.
+    /// Takes the next records to write from the queue, and returns them with their locations, which are
+    /// adjacent in the ring.
     fn batch(&self) -> Batch {
         let block_bytes = self.area.block_bytes();
         let mut state = self.state.lock();
@@ -290,8 +291,8 @@ impl Journal {
         Batch::Records(batch)
     }
 
-    /// Writes a batch of records. An error contains the first unwritten record; this one and all later ones
-    /// have then been queued again.
+    /// Writes a batch of records. If this fails, the error names the first unwritten record. That record and
+    /// all later ones have then been queued again.
     async fn commit(&self, batch: Vec<(Start, u64, Queued)>) -> Result<(), (Option<u64>, DeviceError)> {
         let block_bytes = self.area.block_bytes();
         let blocks: u64 = batch.iter().map(|(_, blocks, _)| blocks).sum();
@@ -400,8 +401,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes both header blocks, so that no old header is found, neither if the newer one is torn nor on a
-    /// new copy.
+    /// Writes both header blocks. Otherwise, an old header could be found on a new copy, or if the newer
+    /// header is torn.
     async fn write_headers(&self, start: Start) -> Result<(), DeviceError> {
         for _ in 0..HEADERS {
             self.write_header(start).await?;
@@ -437,10 +438,10 @@ impl Journal {
     }
 }
 
-/// Returns the part of a ring of `blocks` that is normally used if a flush of the members is cheap: 8 stripes
-/// of data, so that it stays in the CPU caches, but at least 2 MiB and at most a quarter of the ring. No
-/// memory is allocated for it. With checksums, some of which each flush writes, a larger part would not make
-/// random writes faster, and would make sequential writes slower.
+/// Returns the size of the part of a ring of `blocks` that is normally used if a flush of the members is
+/// cheap. It has space for 8 stripes of data, so that it stays in the CPU caches, but is at least 2 MiB and
+/// at most a quarter of the ring. No memory is allocated for it. With checksums, each flush also writes
+/// checksums; a larger part would not make random writes faster, and would make sequential writes slower.
 fn enough_blocks(layout: &Layout, blocks: u64) -> u64 {
     let least = ENOUGH_BYTES >> layout.block_size().shift();
     least.max(LONGEST_RECORDS * layout.stripe_blocks()).min(blocks / 4)
@@ -478,8 +479,8 @@ enum Batch {
     Records(Vec<(Start, u64, Queued)>),
 }
 
-/// The writer of records: a task, or the request of a record that need not wait. If it is dropped with its
-/// thread, the waiting requests fail.
+/// The writer of records: a task, or the request itself if its record can be written immediately. If the
+/// committer is dropped with its thread, the waiting requests fail.
 struct Committer {
     journal: Arc<Journal>,
     has_ended: bool,
@@ -529,7 +530,7 @@ impl Drop for Recorded {
     }
 }
 
-/// A reader of the records in one copy of a journal, in order.
+/// Reads the records in one copy of a journal, in order.
 pub(crate) struct Log {
     device: Arc<dyn BlockDevice>,
     ring: u64,
@@ -612,7 +613,7 @@ impl Log {
         (self.at, self.sequence, self.blocks_read) = (self.header.start, self.header.sequence, 0);
     }
 
-    /// The generation of the newest header.
+    /// Returns the generation of the newest header.
     pub(crate) fn generation(&self) -> u64 {
         self.header.generation
     }

@@ -39,16 +39,16 @@ pub(crate) struct Part {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// These parts of a stripe get this content. The last `derived` parts are parity that can be computed
-    /// from the others, which are all the data of the stripe. The content of these parts is not recorded, and
-    /// is empty when the record is read.
+    /// Writes these parts of a stripe. The last `derived` parts are parity that can be computed from the
+    /// other parts, which are then all the data of the stripe. The content of the derived parts is not
+    /// recorded, and is empty when the record is read.
     Update { stripe: u64, parts: Vec<Part>, derived: usize },
-    /// All blocks of some stripes on these members become zeros, and are deallocated where possible if
+    /// Zeroes all blocks of some stripes on these members, and deallocates them where possible if
     /// `may_unmap`. The other members do not have current content in these stripes.
     Clear { stripe: u64, stripes: u64, members: Vec<usize>, may_unmap: bool },
 }
 
-/// The start of the journal.
+/// The content of a header: the position of the first record, and the key of all records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) generation: u64,
@@ -118,7 +118,7 @@ impl Change {
         }
     }
 
-    /// The parts of an update whose content is recorded.
+    /// Returns the parts of an update whose content is recorded.
     fn recorded(&self) -> &[Part] {
         match self {
             Change::Update { parts, derived, .. } => &parts[..parts.len() - derived],
@@ -133,7 +133,7 @@ impl Change {
         }
     }
 
-    /// Length of the record in blocks.
+    /// Returns the length of the record in blocks.
     pub(crate) fn blocks(&self, block_bytes: usize) -> u64 {
         let data: usize = self.recorded().iter().map(|part| part.data.len()).sum();
         debug_assert!(data.is_multiple_of(block_bytes), "whole blocks");
@@ -226,7 +226,7 @@ impl Change {
     }
 }
 
-/// Length of the part of a record before its data, rounded up to whole blocks.
+/// Returns the length of the part of a record before its data, rounded up to whole blocks.
 fn head_bytes(parts: usize, block_bytes: usize) -> usize {
     (FIXED_BYTES + parts * PART_BYTES).next_multiple_of(block_bytes)
 }
@@ -250,10 +250,10 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 ///            tail                       head                before the end, it starts at block 0
 /// ```
 ///
-/// The reader of a ring expects the next record where the last one ended, or otherwise at block 0. So no
-/// record may start at the tail or cross it, until the header has moved the start of the ring. A record may
-/// start at block 0 even if there is space for it after the previous record. So only a part of the ring is
-/// used while that is sufficient, and this part stays in the CPU caches.
+/// A reader expects the next record at the end of the last one, or else at block 0. So no record may start at
+/// the tail or cross it until the header has moved the start of the ring. A record may start at block 0 even
+/// if it would fit after the previous record. So only a part of the ring is used as long as that part is
+/// sufficient, and the part stays in the CPU caches.
 #[derive(Debug)]
 pub(super) struct Ring {
     blocks: u64,
@@ -287,8 +287,8 @@ impl Ring {
         Ring { blocks, enough, tail: 0, head: 0, next: sequence, records: VecDeque::new() }
     }
 
-    /// Takes space for a record, and returns its first block and its sequence. Returns `None` if there is no
-    /// space.
+    /// Reserves space for a record, and returns its first block and its sequence. Returns `None` if there is
+    /// no space.
     pub(super) fn take(&mut self, blocks: u64) -> Option<Start> {
         let block = self.place(blocks)?;
         let start = Start { block, sequence: self.next };
@@ -325,7 +325,7 @@ impl Ring {
         }
     }
 
-    /// Restarts without records at block 0 of another area.
+    /// Restarts the empty ring at block 0 of another area.
     pub(super) fn restart(&mut self) -> Start {
         self.records.clear();
         (self.tail, self.head) = (0, 0);
@@ -352,8 +352,8 @@ impl Ring {
         self.records.iter().all(|record| record.is_applied)
     }
 
-    /// Returns where the ring can start once the applied records are on the members' stable storage: at the
-    /// first record that has not been applied.
+    /// Returns the position at which the ring can start once the applied records are on the members' stable
+    /// storage: that of the first record that has not been applied.
     pub(super) fn next_start(&self) -> Start {
         match self.records.iter().find(|record| !record.is_applied) {
             Some(record) => Start { block: record.start, sequence: record.sequence },

@@ -34,7 +34,8 @@ impl Lost {
         self.blocks.is_empty() && self.healed.is_empty() && self.settling.is_empty()
     }
 
-    /// Upper limit on the number of extents in a record, whichever healed blocks are settled first.
+    /// Returns an upper limit on the number of extents in a record, whichever healed blocks are settled
+    /// first.
     pub(super) fn extents_max(&self) -> usize {
         self.blocks.extents() + self.healed.extents() + self.settling.extents()
     }
@@ -50,9 +51,9 @@ impl Members {
         Some(DeviceError::Unreadable(Lba(first)))
     }
 
-    /// Records that a member has all blocks of an extent except `columns`. If the list has no space, returns
-    /// false and changes nothing. The caller must exclude requests for the extent, and must call
-    /// [`Members::recorded`] before anything depends on the list.
+    /// Records that, within an extent, a member has lost `columns` and no other blocks. If the list has no
+    /// space, returns false and changes nothing. The caller must exclude requests for the extent, and must
+    /// call [`Members::recorded`] before anything depends on the list.
     pub(crate) fn lose(&self, index: usize, extent: Extent, columns: &[Range<u64>]) -> bool {
         if columns.is_empty() && !self.has_lost() {
             return true;
@@ -82,14 +83,14 @@ impl Members {
         true
     }
 
-    /// Records that a member does not have any block of an extent.
+    /// Records that a member has lost all blocks of an extent.
     pub(crate) fn lose_all(&self, index: usize, extent: Extent) -> bool {
         let all = 0..extent.blocks.0;
         self.lose(index, extent, std::slice::from_ref(&all))
     }
 
     /// Records that lost blocks of a member were written. If removing them would split an extent and the
-    /// record is full, they stay on the list; the other members must then have the write before it is
+    /// record is full, the blocks stay on the list; the other members must then have the write before it is
     /// acknowledged. The caller must then call [`Members::settle_healed`].
     pub(crate) fn wrote(&self, index: usize, extent: Extent) {
         if !self.has_lost() {
@@ -108,8 +109,8 @@ impl Members {
         healed.into_iter().for_each(|blocks| list.insert(index, blocks));
     }
 
-    /// Resolves once the blocks written so far have been removed from the recorded list. Call this before a
-    /// write is acknowledged, because its data would otherwise be lost in a crash.
+    /// Resolves once the blocks written so far have been removed from the recorded list. Must be called
+    /// before a write is acknowledged: otherwise, a crash would make the written blocks lost again.
     pub(crate) async fn settle_healed(self: &Arc<Self>) -> Result<(), DeviceError> {
         if !self.has_lost() {
             return Ok(());
@@ -141,7 +142,8 @@ impl Members {
         {
             let mut lost = self.lost.lock();
             let settled = std::mem::take(&mut lost.settling);
-            // They stay on the recorded list and would be lost again after a crash, so their writes fail.
+            // The blocks stay on the recorded list and would be lost again after a crash, so their writes
+            // fail.
             if flushed.is_err() {
                 lost.healed.extend(&settled);
                 return flushed;
@@ -170,7 +172,7 @@ impl Members {
         self.has_lost.load(Ordering::Acquire)
     }
 
-    /// Number of lost blocks of each member.
+    /// Returns the number of lost blocks of each member.
     pub(crate) fn lost_blocks(&self) -> Vec<u64> {
         let lost = self.lost.lock();
         (0..self.layout.members()).map(|index| lost.blocks.blocks_of(index)).collect()

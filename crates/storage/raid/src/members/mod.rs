@@ -9,7 +9,7 @@
 //!
 //! A member that another host has taken over ([`DeviceError::Fenced`], [`DeviceError::Reserved`]) is not
 //! marked failed: the other host may be running the set, and continuing without the member would cause split
-//! brain. The whole set leaves service, including reads, and no record is written.
+//! brain. The whole set is taken out of service, even for reads, and no record is written.
 //!
 //! If data would be lost without the member, the member stays in the set, and its error is returned. With
 //! parity, a failed write then takes the set out of service, because the stripe's parity, and data
@@ -45,12 +45,12 @@ pub(crate) struct Members {
     stopped_by: Lock<Option<(usize, DeviceError)>>,
     /// Whether another host has taken over a member.
     is_taken_over: AtomicBool,
-    /// Number of changes of the states, and how many of them have been recorded.
+    /// Number of state changes, and the number of these that have been recorded.
     changed: AtomicU64,
     recorded: AtomicU64,
     recording: Arc<ExtentLocks>,
-    /// Number of losses of members that the set could not run without, up to when the present baselines were
-    /// taken.
+    /// Number of losses of members that the set could not run without, up to the time of the current
+    /// baselines.
     losses: AtomicU64,
     /// Whether `lost` has entries. Each request checks this.
     has_lost: AtomicBool,
@@ -70,8 +70,8 @@ struct Slot {
     secured: u64,
     /// Number of devices that have been in this slot, plus the number of requests to remove a device.
     incarnation: u64,
-    /// The member's loss count when it was last known to be in sync. A member in doubt differs from every
-    /// count.
+    /// The member's loss count when it was last known to be in sync. The losses of a member in doubt differ
+    /// from every count.
     losses: Losses,
     /// Average duration of a read in nanoseconds, and the number of outstanding reads.
     latency_ns: u64,
@@ -171,7 +171,7 @@ impl Members {
         }
     }
 
-    /// The layout at the current size of the set.
+    /// Returns the layout at the current size of the set.
     pub(crate) fn layout(&self) -> Layout {
         self.layout.with_rows(self.rows.load(Ordering::Acquire))
     }
@@ -200,7 +200,7 @@ impl Members {
         Ok(())
     }
 
-    /// The checksums of a member, unless it has failed.
+    /// Returns the checksums of a member, unless it has failed.
     pub(crate) fn summed(&self, index: usize) -> Option<Arc<Summed>> {
         self.present(index).and_then(|member| member.summed)
     }
@@ -211,7 +211,7 @@ impl Members {
         slots.iter().filter_map(|slot| slot.device.as_ref()).any(|device| device.profile().volatile_cache)
     }
 
-    /// The states in memory.
+    /// Returns the states in memory.
     pub(crate) fn states(&self) -> MemberStates {
         let members = self.slots.lock().iter().map(|slot| slot.state).collect();
         MemberStates { members, lost: self.lost.lock().blocks.clone() }
@@ -237,13 +237,13 @@ impl Members {
         self.check_ownership()
     }
 
-    /// The member whose error has stopped the set, or would have stopped it if it had parity.
+    /// Returns the member whose error has stopped the set, or would have stopped it if it had parity.
     pub(crate) fn stopped_by(&self) -> Option<(usize, DeviceError)> {
         *self.stopped_by.lock()
     }
 
     /// Runs a change to completion. If this future is dropped together with its thread, the change may still
-    /// reach the medium later and overwrite newer data, so the set leaves service.
+    /// reach the medium later and overwrite newer data, so the set is taken out of service.
     pub(crate) async fn land<T>(&self, change: impl Future<Output = T>) -> T {
         let mut landing = Landing { members: self, has_landed: false };
         let result = change.await;
@@ -370,8 +370,8 @@ impl Members {
             // It cannot be determined whether the member has lost writes.
             Err(error) => return Err(self.unread(member, Cause::Read(error)).await),
         }
-        // Handle this even if the read failed: blocks of which writes were lost may not match their
-        // checksums.
+        // Handle lost writes even if the read failed: a block whose write was lost may not match its
+        // checksum.
         match self.unread(member, Cause::LostWrites).await {
             Unread::Lacking if self.is_present(member) => result,
             unread => Err(unread),
@@ -437,13 +437,13 @@ impl Members {
         if self.is_present(&member) && after != before { Err(DeviceError::WritesLost) } else { Ok(()) }
     }
 
-    /// Number of checksum mismatches that reads have found on each member.
+    /// Returns the number of checksum mismatches that reads have found on each member.
     pub(crate) fn wrong_blocks(&self) -> Vec<u64> {
         let slots = self.slots.lock();
         slots.iter().map(|slot| slot.summed.as_ref().map_or(0, |summed| summed.wrong())).collect()
     }
 
-    /// The losses of members that the set cannot run without.
+    /// Returns the losses of members that the set cannot run without.
     pub(crate) fn losses(&self) -> Losses {
         let slots = self.slots.lock();
         Losses::counted(self.losses.load(Ordering::Acquire)).and(self.needed_losses(&slots))
@@ -458,7 +458,7 @@ impl Members {
         needed.map(|(_, slot)| lost(slot)).fold(Losses::NONE, Losses::and)
     }
 
-    /// Resolves the doubts about losses of all members. A member that cannot report its losses is marked
+    /// Determines whether members in doubt have lost writes. A member that cannot report its losses is marked
     /// failed.
     pub(crate) async fn resolve_losses(self: &Arc<Self>) -> Result<(), DeviceError> {
         for member in self.all_present() {
@@ -538,9 +538,9 @@ impl Members {
         self.recorded().await.map(|()| true)
     }
 
-    /// Drops the device of a member that is not in sync, marks the member failed, and records this. Otherwise
-    /// the record might contain a device as rebuilding that could not be put in the slot. Returns false if
-    /// the member is in sync.
+    /// Drops the device of a member that is not in sync, marks the member failed, and records the failure.
+    /// Otherwise, the record might still describe the member as rebuilding, although its device could not be
+    /// put in the slot. Returns false if the member is in sync.
     pub(crate) async fn release(self: &Arc<Self>, index: usize) -> Result<bool, DeviceError> {
         {
             let mut slots = self.slots.lock();
@@ -736,7 +736,7 @@ impl Members {
     }
 
     /// Records that the journal is now on the members. If it is uncertain whether the record was written, the
-    /// set leaves service.
+    /// set is taken out of service.
     pub(crate) async fn record_journal_on_members(&self) -> Result<(), DeviceError> {
         let _turn = self.recording.exclude(Extent::new(0, 1)).await;
         self.check_ownership()?;
@@ -779,8 +779,8 @@ impl Member {
     }
 }
 
-/// Returns the known losses, without a doubt. If there is one more loss, the next read or flush of the device
-/// detects it.
+/// Returns the known losses, as if the device were not in doubt. If the device has lost more writes, its next
+/// read or flush detects the loss.
 fn known_losses(device: &Arc<dyn BlockDevice>) -> Losses {
     Losses::counted(device.losses().count())
 }

@@ -155,7 +155,7 @@ pub struct ScrubRecord {
     pub has_ended: bool,
     /// Number of stripes compared, starting with the first.
     pub stripes: u64,
-    /// Number of these stripes without a comparison, because a member does not have its strip.
+    /// Number of these stripes that could not be compared, because a member does not have its strip.
     pub degraded: u64,
     /// Number of stripes with unreadable strips.
     pub unreadable: u64,
@@ -187,12 +187,12 @@ pub struct SetRecord {
     pub areas: Areas,
     /// The UUID of the separate device with the journal, if there is one.
     pub journal_device: Option<Uuid>,
-    /// Number of members, from the first on, with a copy of the journal and of the bitmap. On the other
-    /// members, these areas are unused.
+    /// Number of members that have a copy of the journal and of the bitmap, counted from the first member. On
+    /// the other members, these areas are unused.
     pub area_copies: u16,
     /// Number of stripes per bit of the bitmap.
     pub region_stripes: u64,
-    /// The generation of a record that all members in sync had before the set was last taken into use. A disk
+    /// The generation of a record that all in-sync members had before the set was last put into use. A disk
     /// with an older record is an old copy of a member.
     pub in_use_from: u64,
     /// If a member that is not in sync has a superblock of this generation or a newer one, the second bitmap
