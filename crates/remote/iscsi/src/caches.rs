@@ -1,8 +1,9 @@
 //! Unflushed writes of a session's block devices, for logical units with volatile caches.
 //!
-//! The session's thread records the end of every command, from all senders. An acknowledged WRITE counts as
-//! unflushed before its requester gets the status. A unit attention for a reset counts, whichever command
-//! receives it. Each device has its own [`FlushLedger`], so that a loss is reported to each device.
+//! The session's thread records the result of every command, whoever sent it. An acknowledged WRITE is
+//! recorded as unflushed before its requester receives the status. A unit attention that reports a reset is
+//! recorded, whichever command receives it. Each device has its own [`FlushLedger`], so that a loss is
+//! reported to each device.
 //!
 //! A storage error in the response to a flush, or to a write with FUA, may be the only report of lost writes.
 //! A target reports the loss only once per I_T nexus, in the response to the first such command, even if
@@ -13,7 +14,7 @@
 //! reset. A report or a reinstated session counts as a loss, unless the target reports the generation of its
 //! cache and the generation has not changed. Linerate's target reports it in VPD page C0h. From the report or
 //! the reinstatement until the generation is read, the device is in doubt ([`Losses::is_in_doubt`]): data
-//! read in this period may be without acknowledged writes.
+//! read in this period may not include all acknowledged writes.
 
 use std::sync::Arc;
 
@@ -43,7 +44,7 @@ struct Entry {
     key: u64,
     lun: Lun,
     /// The ledger. It is in doubt if the generation was not read since the session was reinstated, since a
-    /// reset was reported, or since a flush got no response.
+    /// reset was reported, or since a flush received no response.
     ledger: FlushLedger,
     /// Whether the target reports a write-through cache. Writes are recorded even then, because the cache
     /// mode may change.
@@ -67,7 +68,7 @@ pub(crate) struct CachedWrites {
     losses: LossCounter,
 }
 
-/// What the end of a command means for unflushed writes.
+/// The effect of a command's result on unflushed writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CacheEffect {
     None,
@@ -135,7 +136,7 @@ impl Caches {
         self.ledgers.lock().entries.iter().for_each(Entry::doubt);
     }
 
-    /// Records the end of a command.
+    /// Records the result of a command.
     pub(crate) fn note(&self, lun: Lun, effect: Effect, trace: CacheEffect) {
         let makes_durable = matches!(effect, Effect::Flush | Effect::Stable);
         let of_all = match (trace, effect) {
@@ -211,8 +212,8 @@ impl Entry {
         }
     }
 
-    /// Compares the current generation with the last one. It was requested after the doubts `asked_after`. A
-    /// target that reports no generation may have been restarted without a report.
+    /// Compares the current generation, which was requested after the doubts `asked_after`, with the last
+    /// one. A target that reports no generation may have been restarted without reporting the restart.
     fn compare(&mut self, asked_after: Doubts, now: Option<CacheGeneration>) {
         let losses = self.ledger.losses();
         if losses.doubts() != asked_after {
@@ -227,7 +228,7 @@ impl Entry {
 }
 
 impl CachedWrites {
-    /// Whether the generation of the cache must be read.
+    /// Returns whether the generation of the cache must be read.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.losses().is_in_doubt()
     }
@@ -237,7 +238,7 @@ impl CachedWrites {
         self.losses.doubts()
     }
 
-    /// The losses of unflushed writes.
+    /// Returns the losses of unflushed writes.
     pub(crate) fn losses(&self) -> Losses {
         self.losses.get()
     }
@@ -253,12 +254,13 @@ impl CachedWrites {
         self.with(|entry| entry.compare(asked_after, now));
     }
 
-    /// Number of reported changes of mode parameters. Call this before reading the mode parameters.
+    /// Returns the number of reported changes of mode parameters. Call this before reading the mode
+    /// parameters.
     pub(crate) fn mode_changes(&self) -> u64 {
         self.with(|entry| entry.mode_changes)
     }
 
-    /// Whether a change of the mode parameters was reported since they were read.
+    /// Returns whether a change of the mode parameters was reported since they were read.
     pub(crate) fn are_modes_in_doubt(&self) -> bool {
         self.with(|entry| entry.mode_changes != entry.asked_at)
     }
@@ -273,12 +275,12 @@ impl CachedWrites {
         });
     }
 
-    /// The number of reported resets, and of reported losses of writes.
+    /// Returns the number of reported resets, and of reported losses of writes.
     pub(crate) fn events(&self) -> (u64, u64) {
         self.with(|entry| (entry.resets, entry.losses))
     }
 
-    /// The generation that was read last.
+    /// Returns the generation that was read last.
     pub(crate) fn generation(&self) -> Option<CacheGeneration> {
         self.with(|entry| entry.generation)
     }
@@ -288,8 +290,9 @@ impl CachedWrites {
         self.with(|entry| entry.generation = generation);
     }
 
-    /// Records what was read after a reinstatement of the session. Earlier writes are on stable storage if
-    /// the target reported a write-through cache both before and after the reinstatement.
+    /// Records the cache mode and the generation that were read after the session was reinstated. Earlier
+    /// writes are on stable storage if the target reported a write-through cache both before and after the
+    /// reinstatement.
     pub(crate) fn look_again(
         &self,
         (asked_at, asked_after): (u64, Doubts),
@@ -435,8 +438,8 @@ mod tests {
         }
     }
 
-    /// The response with the generation arrived before the session was reinstated, and is compared after
-    /// that.
+    /// The response with the generation arrived before the session was reinstated, and is compared
+    /// afterwards.
     #[test]
     fn a_generation_from_before_a_doubt_does_not_resolve_it() {
         for (before, now, expected) in [(7, 7, Ok(())), (7, 8, LOST), (6, 7, Ok(()))] {
@@ -496,7 +499,7 @@ mod tests {
             scene.done(LOCAL_SESSIONS, Effect::Cached);
             scene.caches.note(LOCAL_SESSIONS, effect, answered(&WRITE_ERROR));
             assert!(scene.device.is_in_doubt());
-            scene.compare(generation_of(8)); // a flush compares the generation before it ends
+            scene.compare(generation_of(8)); // a flush compares the generation before it completes
             assert_eq!((scene.flush(), scene.flush()), (LOST, Ok(())), "{effect:?}");
         }
         let scene = scene(Some(7));

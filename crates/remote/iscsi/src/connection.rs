@@ -150,7 +150,7 @@ impl Connection {
         Ok(false)
     }
 
-    /// Sends queued PDUs, as far as the socket buffer has space.
+    /// Sends as many queued PDUs as fit into the socket buffer.
     fn send(
         &mut self,
         inner: &mut SessionInner,
@@ -266,7 +266,7 @@ impl Receiver {
         }
     }
 
-    /// Whether unprocessed or incomplete bytes remain.
+    /// Returns whether unprocessed or incomplete bytes remain.
     pub(crate) fn has_unread(&self) -> bool {
         !self.unread.is_empty()
     }
@@ -493,7 +493,7 @@ impl Sender {
         }
     }
 
-    /// Whether enough is queued for one write.
+    /// Returns whether enough is queued for one write.
     fn is_full(&self) -> bool {
         self.chunks.len() >= ROUND_CHUNKS || self.summed_bytes >= SUMMED_BYTES
     }
@@ -539,7 +539,8 @@ impl Sender {
         Ok(())
     }
 
-    /// Appends all bytes staged from `begin` on as a chunk, joined with the preceding staged chunk.
+    /// Appends all bytes staged from `begin` on as a chunk. If the preceding chunk is also staged, extends
+    /// that chunk instead.
     fn push_staged(&mut self, begin: usize) {
         let end = self.staged.len();
         debug_assert!(begin <= end);
@@ -646,7 +647,7 @@ pub(crate) struct Round {
 pub(crate) const LONGEST: Duration = Duration::from_micros(400);
 /// Number of iterations without gathering after the delay has exceeded [`LONGEST`].
 const REST: u32 = 256;
-/// The responses to one in `SHARE` outstanding commands are gathered.
+/// One wake-up gathers the responses to one in `SHARE` outstanding commands.
 const SHARE: usize = 4;
 /// Minimum number of outstanding commands for gathering. With fewer commands, each response matters, because
 /// its requester may be the only one with further commands to send.
@@ -678,7 +679,7 @@ impl Gather {
         self.ask(1)
     }
 
-    /// Whether responses are gathered.
+    /// Returns whether responses are gathered.
     pub(crate) fn is_on(&self) -> bool {
         self.asked > 1
     }

@@ -1,6 +1,6 @@
-//! Classification of commands by their operation code: effects, which decide about retries and flushes, and
-//! classes for the statistics. Also the block device's result for a status, and the registrations that
-//! commands make.
+//! Classification of commands by their operation code: effects, which determine how to retry and flush, and
+//! classes for the statistics. This module also converts statuses to results of a block device, and tracks
+//! the registrations that commands make.
 
 use block::{DeviceError, Extent, Lba, Lock};
 use iscsi::pdu::Lun;
@@ -15,13 +15,13 @@ pub(crate) enum Effect {
     Flush,
     /// The command changes blocks of its logical unit, possibly in a volatile cache only.
     Cached,
-    /// The command changes blocks, which are on stable storage when it ends: FUA.
+    /// The command changes blocks, which are on stable storage when it completes: FUA.
     Stable,
     /// The command may change blocks of any logical unit of the target: EXTENDED COPY.
     Anywhere,
     /// The command registers a key for persistent reservations.
     Registers,
-    /// The command ends the registration.
+    /// The command removes the registration.
     Unregisters,
     /// The command changes something else, or is unknown here.
     Other,
@@ -58,14 +58,14 @@ impl Effect {
         }
     }
 
-    /// Whether the command changes something. Such a command must not be executed late, nor twice without
-    /// precautions.
+    /// Returns whether the command changes something. Such a command must not be executed late, nor twice
+    /// without precautions.
     pub(crate) fn changes_something(self) -> bool {
         !matches!(self, Effect::None | Effect::Flush)
     }
 
-    /// The effect of PERSISTENT RESERVE OUT (SPC-4 6.16). REGISTER and REGISTER AND IGNORE EXISTING KEY
-    /// register a key, or end the registration if the key is zero. CLEAR also ends it.
+    /// Returns the effect of PERSISTENT RESERVE OUT (SPC-4 6.16). REGISTER and REGISTER AND IGNORE EXISTING
+    /// KEY register a key, or remove the registration if the key is zero. CLEAR also removes it.
     fn of_reservation(cdb: &[u8], sent: &[u8]) -> Effect {
         match cdb.get(1).map(|byte| byte & 0x1f) {
             Some(0x00 | 0x06) => match sent.get(8..16) {
@@ -78,7 +78,7 @@ impl Effect {
     }
 }
 
-/// Whether a command only reads, and changes neither the logical unit nor its data, according to its
+/// Returns whether a command only reads, and changes neither the logical unit nor its data, according to its
 /// operation code and service action (SPC-4, SBC-4, SSC-4 and MMC-6). Returns false for unknown commands, and
 /// for a code that different device types define differently, because these may change something.
 pub fn only_asks(cdb: &[u8]) -> bool {
@@ -124,7 +124,7 @@ pub fn only_asks(cdb: &[u8]) -> bool {
 /// The FUA bit, in the byte of flags.
 const FUA: u8 = 1 << 3;
 
-/// Properties of an outstanding command that are needed when it has ended.
+/// Properties of an outstanding command that are needed when it completes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
     pub(crate) class: Class,
@@ -191,7 +191,8 @@ impl Registrations {
         present.extend((effect == Effect::Registers).then_some(lun));
     }
 
-    /// Records that the session has another nexus. Returns the units whose registrations are no longer valid.
+    /// Records that the session has moved to another nexus. Returns the units whose registrations are no
+    /// longer valid.
     pub(crate) fn moved(&self) -> Vec<Lun> {
         let Lists { present, orphaned } = &mut *self.0.lock();
         debug_assert!(present.iter().all(|lun| !orphaned.contains(lun)), "a registration is of one nexus");
@@ -199,7 +200,7 @@ impl Registrations {
         std::mem::take(present)
     }
 
-    /// Whether a registration with this unit is no longer valid.
+    /// Returns whether a registration with this unit is no longer valid.
     pub(crate) fn is_orphaned(&self, lun: Lun) -> bool {
         self.0.lock().orphaned.contains(&lun)
     }
@@ -207,7 +208,7 @@ impl Registrations {
 
 // Maps a status and its sense data to a result of a block device.
 
-/// How to proceed after a command has ended.
+/// The next step after a command has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The command succeeded.

@@ -14,7 +14,7 @@ use scsi::{Sense, device_type, status_words};
 
 use crate::url::UrlError;
 
-/// Why a command has no status.
+/// The reason why a command has no status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum CommandError {
     /// The command's connection or session is lost.
@@ -23,10 +23,10 @@ pub enum CommandError {
     /// The target did not respond in time.
     #[display("the target timed out")]
     TimedOut,
-    /// The target rejected the PDU, or ended the command without executing it.
+    /// The target rejected the PDU, or terminated the command without executing it.
     #[display("the target rejected the command's PDU")]
     Rejected,
-    /// A reset of the logical unit or of the target ended the command.
+    /// A reset of the logical unit or of the target aborted the command.
     #[display("a reset terminated the command")]
     Aborted,
     /// The command was not sent. It was meant for a session that has been lost, and the device has not been
@@ -34,7 +34,7 @@ pub enum CommandError {
     #[display("the session was lost and reinstated")]
     Reinstated,
     /// The command's connection is lost, and the session has since moved to another portal group. Earlier
-    /// commands cannot be ended from there, so the target may still execute this command at any time.
+    /// commands cannot be aborted from there, so the target may still execute this command at any time.
     #[display("the session has moved to another portal group, and the command may still be executed")]
     Unsettled,
     /// The data exceeds the limit of a command.
@@ -58,7 +58,7 @@ impl From<CommandError> for DeviceError {
     }
 }
 
-/// Why a LUN could not be attached, or a discovery failed.
+/// The reason why a LUN could not be attached, or why a discovery failed.
 #[derive(Debug, Display)]
 pub enum OpenError {
     /// The journal file cannot be used.
@@ -81,7 +81,7 @@ pub enum OpenError {
     Name {
         /// The name.
         name: String,
-        /// Why it is invalid.
+        /// The reason why the name is invalid.
         why: BadName,
     },
     /// A file with a secret cannot be read.
@@ -103,7 +103,7 @@ pub enum OpenError {
         /// The system's error.
         error: io::Error,
     },
-    /// The connection was lost during the login, or during the inquiry of the LUN.
+    /// The connection was lost during the login, or while the LUN was queried.
     #[display("the connection to {address} was lost: {ending}")]
     Broken {
         /// The address.
@@ -125,7 +125,7 @@ pub enum OpenError {
     /// A login failed at an address that the target's portal had redirected it to.
     #[display("{error}; {from} redirected the login to this address")]
     AfterRedirection {
-        /// The portal that has redirected the login last.
+        /// The portal that redirected the login last.
         from: SocketAddr,
         /// The error.
         error: Box<OpenError>,
@@ -172,7 +172,7 @@ pub enum OpenError {
     Command {
         /// The command.
         name: &'static str,
-        /// Why it has no status.
+        /// The reason why the command has no status.
         error: CommandError,
     },
     /// The target rejected a mandatory command.
@@ -190,7 +190,7 @@ pub enum OpenError {
     Nonsense(&'static str),
 }
 
-/// The text of a status with sense data.
+/// Returns the text for a status with sense data.
 pub(crate) fn refusal(status: u8, sense: Option<Sense>) -> String {
     match sense {
         Some(sense) => sense.to_string(),
@@ -206,7 +206,7 @@ impl From<UrlError> for OpenError {
     }
 }
 
-/// Why a connection ended.
+/// The reason why a connection ended.
 #[derive(Debug, Display)]
 pub enum Ending {
     /// The target has confirmed a logout.
@@ -218,7 +218,7 @@ pub enum Ending {
     /// There was no traffic, and the target did not respond to a ping.
     #[display("the target is unresponsive, even to NOPs")]
     Silent,
-    /// The target has neither ended nor aborted a command in time.
+    /// The target has neither completed nor aborted a command in time.
     #[display("the target neither executes a command nor aborts it")]
     Unresponsive,
     /// A socket error.

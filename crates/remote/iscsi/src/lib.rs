@@ -1,4 +1,4 @@
-//! The iSCSI initiator: a URL in, a block device out.
+//! The iSCSI initiator, which opens a LUN by its URL as a block device.
 //!
 //! [`open`] logs in to a target and returns a [`RemoteLun`], which is a [`block::BlockDevice`] and also
 //! accepts SCSI commands of the caller. [`discover`] lists the targets of a portal. The crate `iscsi`
@@ -7,8 +7,8 @@
 //!
 //! A session outlives its connections. When some connections are lost, the session continues with the others;
 //! when all are lost, it is reinstated. Until then, requests wait for up to [`Settings::reconnect_time`]. A
-//! request is sent again as soon as the target has certainly ended its earlier command (`session_state`,
-//! `open`).
+//! request is resent once the target is certain to have completed or aborted its earlier command
+//! (`session_state`, `open`).
 //!
 //! Reading order: [`Url`] and [`Settings`], [`open`], `login`, [`RemoteLun`], [`RemoteTarget`] (how a LUN
 //! reaches its session), `session` and `inner` (outstanding commands), `connection` (the wire);
@@ -25,14 +25,14 @@
 //!     └── usable ◄── session_state ◄── lost connection ──► recovery ──► login
 //! ```
 //!
-//! Users of a LUN see delays, not session failures. When a connection is lost, its commands end with
+//! Users of a LUN see delays, not session failures. When a connection is lost, its commands fail with
 //! `ConnectionLost`. Callers of idempotent commands retry once `session_state` reports that the loss is
-//! settled: another connection has logged the lost one out, or a reinstatement has ended all its tasks. If a
-//! caller retried earlier, the first copy of the command could still overwrite a newer write.
+//! settled: another connection has logged the lost one out, or a reinstatement has terminated all its tasks.
+//! If a caller retried earlier, the first copy of the command could still overwrite a newer write.
 //!
-//! - A login in another portal group creates another I_T nexus and ends nothing. Outstanding changes of the
-//!   old nexus wait for a login at its portal, or end with `CommandError::Unsettled`, and requests for their
-//!   blocks fail.
+//! - A login in another portal group creates another I_T nexus, and terminates no commands of the old one.
+//!   Outstanding changes on the old nexus wait for a login at its portal, or fail with
+//!   `CommandError::Unsettled`, and requests for their blocks fail.
 //! - Reinstatements are counted, and each request refers to a session by this count. A request is sent in
 //!   another session only after the LUN has been verified as the same device, and its size read again
 //!   (`RemoteLun::look_again`).

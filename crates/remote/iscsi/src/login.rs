@@ -73,8 +73,8 @@ pub(crate) async fn log_in(
     outcome
 }
 
-/// The CHAP account with which the initiator authenticates, and the one that it requires from the target.
-/// Every login has a new challenge, and reads secrets from their files again.
+/// Returns the CHAP account with which the initiator authenticates, and the one that it requires from the
+/// target. Every login has a new challenge, and reads secrets from their files again.
 pub(crate) fn chap(settings: &Settings, random: Random) -> Result<Option<ChapClaim>, OpenError> {
     let Some(initiator) = account(settings.account.as_ref(), settings.secret_file.as_deref())? else {
         return Ok(None);
@@ -84,7 +84,7 @@ pub(crate) fn chap(settings: &Settings, random: Random) -> Result<Option<ChapCla
     Ok(Some(ChapClaim { algorithms: settings.chap.clone(), initiator, target }))
 }
 
-/// An account with its secret, which may be in a file.
+/// Returns an account with its secret, which may be in a file.
 fn account(account: Option<&Credentials>, file: Option<&Path>) -> Result<Option<Credentials>, OpenError> {
     let Some(path) = file else { return Ok(account.cloned()) };
     let account = account.ok_or_else(|| OpenError::SecretWithoutUser(path.to_owned()))?;

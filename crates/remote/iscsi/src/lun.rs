@@ -110,22 +110,22 @@ impl RemoteLun {
         })
     }
 
-    /// The LUN's identity and features.
+    /// Returns the LUN's identity and features.
     pub(crate) fn reference(&self) -> LunReference {
         LunReference { identity: self.identity.clone(), geometry: self.geometry(), profile: self.profile() }
     }
 
-    /// Number of resets and of lost writes that the target has reported.
+    /// Returns the number of resets and of lost writes that the target has reported.
     pub(crate) fn cache_events(&self) -> (u64, u64) {
         self.cached.events()
     }
 
-    /// The generation of the LUN's cache when it was last read, if the target reports it.
+    /// Returns the generation of the LUN's cache when it was last read, if the target reports it.
     pub(crate) fn cache_generation(&self) -> Option<CacheGeneration> {
         self.cached.generation()
     }
 
-    /// Whether the target has reported a change of the port's access state since the last call.
+    /// Returns whether the target has reported a change of the port's access state since the last call.
     pub(crate) fn take_access_changed(&self) -> bool {
         self.access_changed.load(Relaxed) && self.access_changed.swap(false, Relaxed)
     }
@@ -135,17 +135,17 @@ impl RemoteLun {
         self.unit().command(cdb, transfer).await
     }
 
-    /// Whether the target reported a volatile write cache when the LUN was opened.
+    /// Returns whether the target reported a volatile write cache when the LUN was opened.
     pub fn reports_volatile_cache(&self) -> bool {
         self.profile.volatile_cache
     }
 
-    /// The logical unit, for commands that a block device does not provide.
+    /// Returns the logical unit, for commands that a block device does not provide.
     pub fn unit(&self) -> Unit {
         Unit::new(Arc::clone(&self.target), self.lun)
     }
 
-    /// The session of the LUN.
+    /// Returns the session of the LUN.
     pub fn target(&self) -> &Arc<RemoteTarget> {
         &self.target
     }
@@ -157,8 +157,8 @@ impl RemoteLun {
 
     /// Sends a command until it is executed or has failed permanently.
     ///
-    /// Every command passed here must have the same effect when it is executed twice. This does not hold if
-    /// another initiator's command is executed in between; initiators that share a LUN must prevent that.
+    /// Every command passed here must have the same effect when it is executed twice. This is not the case if
+    /// another initiator's command is executed in between; initiators that share a LUN must prevent this.
     fn carry_out(&self, info: RequestInfo, cdb: Cdb, transfer: Transfer) -> CarryOut<'_> {
         let bytes = (transfer.in_bytes(), transfer.out_bytes());
         let epoch = self.epoch.load(Acquire);
@@ -186,7 +186,7 @@ impl RemoteLun {
         self.within_its_time(self.try_again(info, cdb, bytes, epoch, ended)).await
     }
 
-    /// Ends `work` at the request's time limit.
+    /// Cancels `work` at the request's time limit.
     async fn within_its_time<T>(
         &self,
         work: impl Future<Output = Result<T, DeviceError>>,
@@ -251,7 +251,7 @@ impl RemoteLun {
                     sent.may_land = was_sent;
                     retries.once_more(time).await?;
                     // A command that changes nothing may be executed late. A command that changes something
-                    // must have ended before it is sent again.
+                    // must have completed or been aborted before it is sent again.
                     self.target.usable(changes(&cdb).then_some(sent.epoch)).await?;
                     self.target.replayed();
                 }
@@ -261,7 +261,7 @@ impl RemoteLun {
                     self.target.replayed();
                 }
                 Err(error) => {
-                    // A command that has timed out has not ended: it is being aborted.
+                    // A command that has timed out is still outstanding: it is being aborted.
                     sent.may_land = error == CommandError::TimedOut && was_sent;
                     return Err(error.into());
                 }
@@ -281,9 +281,9 @@ impl RemoteLun {
         }
     }
 
-    /// Records that a command sent in the session `epoch` failed or was abandoned, and may not have ended. If
-    /// the command changes anything, its blocks are blocked while it may still be executed, because it could
-    /// overwrite a newer write.
+    /// Records that a command sent in the session `epoch` failed or was abandoned, and may still be
+    /// outstanding. If the command changes anything, its blocks are blocked while it may still be executed,
+    /// because it could overwrite a newer write.
     fn bar(&self, RequestInfo { extent, .. }: RequestInfo, cdb: &Cdb, epoch: u64) {
         // If the session is not recovered, the LUN cannot be used again, and nothing needs to be logged.
         let is_recovered = !self.target.timeouts().reconnect.is_zero();
@@ -299,8 +299,8 @@ impl RemoteLun {
         }
     }
 
-    /// Whether an abandoned change to these blocks is still outstanding in the session. A new change must
-    /// then wait, because targets execute commands with the SIMPLE task attribute in any order (SAM-5).
+    /// Returns whether an abandoned change to these blocks is still outstanding in the session. A new change
+    /// must then wait, because targets execute commands with the SIMPLE task attribute in any order (SAM-5).
     fn has_earlier(&self, extent: Extent) -> bool {
         self.unsettled.has(extent, WriteOutcome::InSession, |epoch| self.target.outcome(epoch))
     }
@@ -321,7 +321,7 @@ impl RemoteLun {
         self.unsettled.has(extent, WriteOutcome::Unsettled, |epoch| self.target.outcome(epoch))
     }
 
-    /// Records that the LUN may map to another device. No further command is sent until the device was
+    /// Records that the LUN may map to another device. No further command is sent until the device has been
     /// checked.
     fn doubt(&self) {
         self.doubts.fetch_add(1, AcqRel);
@@ -608,7 +608,7 @@ impl RemoteLun {
         if self.is_barred(extent) { Err(DeviceError::Unsettled) } else { Ok(()) }
     }
 
-    /// The range of a chunk's bytes within its extent.
+    /// Returns the range of a chunk's bytes within its extent.
     fn bytes_within(&self, extent: Extent, piece: Extent) -> Range<usize> {
         debug_assert!(extent.lba <= piece.lba && piece.blocks <= extent.blocks);
         let start = (self.geometry.offset(piece) - self.geometry.offset(extent)) as usize;
@@ -904,7 +904,7 @@ impl Retries {
     }
 }
 
-/// Whether a command changes anything.
+/// Returns whether a command changes anything.
 fn changes(cdb: &Cdb) -> bool {
     Effect::from_cdb(cdb, &[]).changes_something()
 }

@@ -90,9 +90,9 @@ impl LeadingLogin {
         }
     }
 
-    /// Whether two sessions with one target have the same target port. A SCSI target port is identified by
-    /// the target's name and a portal group tag (RFC 7143 section 4.4.2). Without a tag, the addresses of the
-    /// portals are compared.
+    /// Returns whether two sessions with one target have the same target port. A SCSI target port is
+    /// identified by the target's name and a portal group tag (RFC 7143 section 4.4.2). Without a tag, the
+    /// addresses of the portals are compared.
     pub(crate) fn is_same_port(&self, other: &LeadingLogin) -> bool {
         match (self.target_portal_group_tag, other.target_portal_group_tag) {
             (Some(tag), Some(other)) => tag == other,
@@ -101,12 +101,12 @@ impl LeadingLogin {
         }
     }
 
-    /// The same login, at another portal of the target port.
+    /// Returns the same login, at another portal of the target port.
     pub(crate) fn at(&self, address: SocketAddr) -> LeadingLogin {
         LeadingLogin { address, ..self.clone() }
     }
 
-    /// The portal group tag, for messages.
+    /// Returns the portal group tag, for messages.
     pub(crate) fn group(&self) -> String {
         self.target_portal_group_tag.map_or_else(|| "unknown".to_owned(), |tag| tag.to_string())
     }
@@ -153,7 +153,7 @@ impl Connector {
     }
 
     /// Opens further connections. If the session loses all of its connections in the meantime, it ends, and
-    /// no further one joins.
+    /// no further connection joins.
     async fn join_others(&self, session: &Rc<Session>, leading: &LeadingLogin) -> Result<(), OpenError> {
         for cid in 1..self.connections(leading) {
             let cmd_sn = session.inner().machine.cmd_sn();
@@ -183,7 +183,7 @@ impl Connector {
         });
     }
 
-    /// Number of connections of a session.
+    /// Returns the number of connections of a session.
     pub(crate) fn connections(&self, leading: &LeadingLogin) -> u16 {
         self.settings.offers.max_connections.min(leading.parameters.max_connections)
     }
@@ -196,9 +196,9 @@ impl Connector {
         Ok((leading, machine, first))
     }
 
-    /// Logs in to an abandoned nexus, which ends the old session with all its tasks (RFC 7143 section 6.3.5),
-    /// and logs out. Returns false if the login reached another portal group, which does not affect the
-    /// nexus.
+    /// Logs in to an abandoned nexus, which terminates the old session and all its tasks (RFC 7143 section
+    /// 6.3.5), and logs out. Returns false if the login reached another portal group, which does not affect
+    /// the nexus.
     pub(crate) async fn end_nexus(&self, left: &LeadingLogin) -> Result<bool, OpenError> {
         let Outcome::LoggedIn(first) = log_in(left.address, &self.settings, self.leading_config()?).await?
         else {
@@ -212,7 +212,7 @@ impl Connector {
         Ok(here.is_same_port(left))
     }
 
-    /// The I_T nexus of a login.
+    /// Returns the I_T nexus of a login.
     pub(crate) fn nexus(&self, leading: &LeadingLogin) -> Nexus {
         Nexus {
             initiator: self.initiator_name.to_string(),
@@ -418,7 +418,7 @@ fn targets(text: &[u8]) -> Option<Vec<Discovered>> {
 // A login may reach another portal group, for instance after a redirection or at another address of the host.
 // It then creates a session with another target port, and does not end the old session, whose commands may be
 // executed at any time. The session continues at the new port. Lost commands that change something wait until
-// a login at the old portal has also ended the old nexus, or they fail.
+// a login at the old portal has also terminated the old nexus, or they fail.
 
 /// Recovers a session until it is over.
 pub(crate) async fn recover(session: Rc<Session>, connector: Connector, leading: LeadingLogin) {
@@ -440,7 +440,7 @@ struct Recovery {
     connector: Connector,
     leading: LeadingLogin,
     left: Vec<AbandonedNexus>,
-    /// The attempts of leading logins.
+    /// The attempts at leading logins.
     attempts: Attempts,
     further: FurtherLogins,
 }
@@ -458,13 +458,13 @@ impl FurtherLogins {
     }
 }
 
-/// A nexus that the session left for another portal group with outstanding commands.
+/// A nexus that the session left, with commands outstanding, for another portal group.
 struct AbandonedNexus {
     leading: LeadingLogin,
     /// The session that was lost in this nexus, by number of reinstatements.
     epoch: u64,
-    /// Deadline for terminating the nexus: the time for which requests wait for a lost session. After the
-    /// deadline, the nexus ends only if the session returns to it.
+    /// Deadline for terminating the nexus, derived from the time for which requests wait for a lost session.
+    /// After the deadline, the nexus ends only if the session returns to it.
     until: Option<Instant>,
 }
 
@@ -557,7 +557,7 @@ impl Recovery {
         }
     }
 
-    /// Records that the login has ended any abandoned nexus of its portal group.
+    /// Records that the login has terminated any abandoned nexus of its portal group.
     fn returned(&mut self) {
         let Recovery { session, leading, left, .. } = self;
         left.retain(|left| {

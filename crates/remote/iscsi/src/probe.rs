@@ -111,7 +111,7 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
         durable: true,
         solid_state,
         optimal_transfer: optimal_transfer(block),
-        // No loss of the cache is undetected, because a reinstated session and a reported reset count as
+        // Every loss of the cache is detected, because a reinstated session and a reported reset count as
         // losses.
         loses_unseen: false,
     };
@@ -119,8 +119,8 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
     Ok(Probed { geometry, profile, write_through, cache_generation, limits, identity })
 }
 
-/// The optimal transfer length. A length that is not a multiple of the granularity is an error of the target,
-/// and is ignored.
+/// Returns the optimal transfer length. A length that is not a multiple of the granularity is an error of the
+/// target, and is ignored.
 fn optimal_transfer(limits: BlockLimits) -> Option<OptimalTransfer> {
     let (granularity, length) =
         (u64::from(limits.optimal_granularity.max(1)), u64::from(limits.optimal_transfer));
@@ -200,7 +200,7 @@ async fn page(unit: &Unit, pages: &[u8], code: u8) -> Result<Option<Vpd>, OpenEr
     perhaps("INQUIRY", unit.vpd(code).await)
 }
 
-/// The response to an optional command; `None` if the target rejected the command.
+/// Returns the response to an optional command; `None` if the target rejected the command.
 fn perhaps<T>(name: &'static str, answer: Result<T, VerbError>) -> Result<Option<T>, OpenError> {
     match answer {
         Ok(answer) => Ok(Some(answer)),
@@ -267,7 +267,8 @@ pub(crate) struct LunReference {
 }
 
 impl LunReference {
-    /// Why `now` cannot be the same unit; `None` if it can. A larger capacity is allowed.
+    /// Returns the reason why `now` cannot be the same unit; `None` if it can be. A larger capacity is
+    /// allowed.
     pub(crate) fn difference(&self, now: &LunReference) -> Option<String> {
         if self.identity == Identity::Unknown {
             return Some("it has no identifier".to_owned());

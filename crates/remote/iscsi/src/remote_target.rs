@@ -78,7 +78,8 @@ impl RemoteTarget {
         Arc::new(RemoteTarget { link, caches, timeouts })
     }
 
-    /// The parameters of the last leading login. For a session of another protocol, iSCSI's defaults.
+    /// Returns the parameters of the last leading login. For a session of another protocol, returns iSCSI's
+    /// defaults.
     pub fn parameters(&self) -> Parameters {
         match &self.link {
             Link::Iscsi { shared, .. } => shared.parameters.lock().clone(),
@@ -86,7 +87,7 @@ impl RemoteTarget {
         }
     }
 
-    /// The I_T nexus of the last leading login.
+    /// Returns the I_T nexus of the last leading login.
     pub fn nexus(&self) -> Nexus {
         match &self.link {
             Link::Iscsi { shared, .. } => shared.nexus.lock().clone(),
@@ -94,7 +95,7 @@ impl RemoteTarget {
         }
     }
 
-    /// Number of reinstatements.
+    /// Returns the number of reinstatements.
     pub fn reinstatements(&self) -> u64 {
         match &self.link {
             Link::Iscsi { shared, .. } => shared.epoch(),
@@ -102,7 +103,8 @@ impl RemoteTarget {
         }
     }
 
-    /// The session's statistics; `None` if the session's thread has ended, or this is not an iSCSI session.
+    /// Returns the session's statistics; `None` if the session's thread has ended, or this is not an iSCSI
+    /// session.
     pub async fn statistics(&self) -> Option<Statistics> {
         let Link::Iscsi { session, .. } = &self.link else { return None };
         session.with(async |session| session.statistics()).await
@@ -116,7 +118,7 @@ impl RemoteTarget {
         }
     }
 
-    /// Maximum data length of a command, if the protocol has a specific limit.
+    /// Returns the maximum data length of a command, if the protocol has a specific limit.
     pub(crate) fn data_bytes_max(&self) -> Option<usize> {
         match &self.link {
             Link::Iscsi { .. } => None,
@@ -124,20 +126,20 @@ impl RemoteTarget {
         }
     }
 
-    /// The last PDUs of the session's connections, including ended connections, as a pcapng file; `None` if
-    /// recording is disabled. May be called from any thread, in any state of the session.
+    /// Returns the last PDUs of the session's connections, including ended connections, as a pcapng file;
+    /// `None` if recording is disabled. May be called from any thread, in any state of the session.
     pub fn flight_record(&self) -> Option<Vec<u8>> {
         let Link::Iscsi { recorder, .. } = &self.link else { return None };
         (recorder.pdus() > 0).then(|| recorder.pcapng())
     }
 
-    /// The timeouts.
+    /// Returns the timeouts.
     pub(crate) fn timeouts(&self) -> &Timeouts {
         &self.timeouts
     }
 
-    /// Sends a task management function. The commands that it ends fail with [`CommandError::Aborted`]. Block
-    /// devices resend their commands.
+    /// Sends a task management function. The commands that it aborts fail with [`CommandError::Aborted`].
+    /// Block devices resend their commands.
     pub async fn manage(&self, management: Management) -> Result<TaskManagementResult, CommandError> {
         let session = match &self.link {
             Link::Iscsi { session, .. } => session,
@@ -184,7 +186,7 @@ impl RemoteTarget {
         answer.ok_or(CommandError::ConnectionLost)?
     }
 
-    /// Whether the target may still execute commands lost in a session.
+    /// Returns whether the target may still execute commands lost in a session.
     pub(crate) fn is_unsettled(&self, epoch: u64) -> bool {
         match &self.link {
             Link::Iscsi { shared, .. } => shared.unsettled.contains(epoch),
@@ -192,7 +194,7 @@ impl RemoteTarget {
         }
     }
 
-    /// The outcome of a write that failed in a session and may not have ended.
+    /// Returns the outcome of a write that failed in a session and may not have ended.
     pub(crate) fn outcome(&self, epoch: u64) -> WriteOutcome {
         // Read the number first, because it changes after the list of unsettled sessions.
         let is_present = epoch >= self.reinstatements();
@@ -203,8 +205,8 @@ impl RemoteTarget {
         }
     }
 
-    /// Whether a key was registered with this logical unit in another portal group, before the session moved.
-    /// A registration belongs to one I_T nexus, so reservations now exclude this session.
+    /// Returns whether a key was registered with this logical unit in another portal group, before the
+    /// session moved. A registration belongs to one I_T nexus, so reservations now exclude this session.
     pub fn has_orphaned_registration(&self, lun: Lun) -> bool {
         match &self.link {
             Link::Iscsi { shared, .. } => shared.registrations.is_orphaned(lun),
@@ -266,21 +268,21 @@ pub trait Carrier: Send + Sync {
     fn quiesced(&self) -> Answer<'_, Result<(), CommandError>>;
     /// Ends the session.
     fn close(&self) -> Answer<'_, ()>;
-    /// Number of reinstatements. It changes after `is_lost` does.
+    /// Returns the number of reinstatements. It changes after `is_lost` does.
     fn reinstatements(&self) -> u64;
-    /// Whether the current session is lost, and the next one has not started.
+    /// Returns whether the current session is lost, and the next one has not started.
     fn is_lost(&self) -> bool;
     /// Counts a resent command whose outcome was unknown.
     fn replayed(&self);
-    /// Maximum data length of a command.
+    /// Returns the maximum data length of a command.
     fn data_bytes_max(&self) -> usize;
-    /// The initiator and the target of the session, in iSCSI's terms.
+    /// Returns the initiator and the target of the session, in iSCSI's terms.
     fn nexus(&self) -> Nexus;
 }
 
 /// A session's record of its commands, which determines the writes that a loss of the target's cache would
-/// affect. Each command is recorded when it ends, before the requester gets the result, even if the requester
-/// no longer waits.
+/// affect. Each command is recorded when it completes, before the requester receives the result, and even if
+/// the requester no longer waits.
 #[derive(Clone, Debug, Default)]
 pub struct CommandRecord(pub(crate) Arc<Caches>);
 
@@ -303,7 +305,7 @@ impl CommandRecord {
         self.0.renewed();
     }
 
-    /// Records the end of a command.
+    /// Records the outcome of a command.
     pub fn end(&self, command: Recorded, outcome: &Result<Status, CommandError>) {
         self.0.note(command.lun, command.effect, CacheEffect::from_outcome(outcome));
     }

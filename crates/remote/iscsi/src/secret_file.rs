@@ -50,8 +50,8 @@ pub fn in_environment(variable: &str) -> Option<Zeroizing<Vec<u8>>> {
     env::var_os(variable).map(|value| without_line_end(Zeroizing::new(value.into_vec())))
 }
 
-/// Removes the line end, which editors and `echo` append, and which is not part of the secret. Blanks are
-/// part of it.
+/// Removes the trailing newline, which editors and `echo` append, and which is not part of the secret. Spaces
+/// are part of the secret.
 pub fn without_line_end(mut text: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
     let end = text.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |last| last + 1);
     text.truncate(end);

@@ -88,12 +88,12 @@ impl Session {
         outage
     }
 
-    /// Records that an abandoned nexus was ended, with its commands.
+    /// Records that an abandoned nexus was terminated, together with its commands.
     pub(crate) fn nexus_ended(&self, epoch: u64) {
         self.inner().state().nexus_ended(epoch);
     }
 
-    /// Records that an abandoned nexus will not be ended.
+    /// Records that an abandoned nexus will not be terminated.
     pub(crate) fn nexus_not_ended(&self, epoch: u64) {
         self.inner().state().nexus_not_ended(epoch);
     }
@@ -160,7 +160,7 @@ impl Session {
         poll_fn(|cx| self.inner().state().poll_usable(sent_in, cx.waker())).await
     }
 
-    /// Resolves when the session has a fault, and returns it.
+    /// Resolves when the session has a fault, and returns the fault.
     pub(crate) async fn fault(&self) -> Fault {
         poll_fn(|cx| self.inner().state().poll_fault(cx.waker())).await
     }
@@ -179,7 +179,7 @@ impl Session {
         .await
     }
 
-    /// The statistics.
+    /// Returns the statistics.
     pub(crate) fn statistics(&self) -> Statistics {
         let mut statistics = self.inner().statistics(reactor::now());
         statistics.incidents.replays = self.shared.replays.load(Relaxed);
@@ -203,7 +203,7 @@ impl Session {
 }
 
 impl Shared {
-    /// Number of reinstatements. Requests for an earlier session are not sent.
+    /// Returns the number of reinstatements. Requests for an earlier session are not sent.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Relaxed)
     }
@@ -214,11 +214,11 @@ impl Shared {
     }
 }
 
-/// One command, as a future, from submission to its end. If the future is dropped early, the command is
-/// aborted, and tracked as an orphan until the target has ended it.
+/// A future for one command, from submission to completion. If the future is dropped early, the command is
+/// aborted, and tracked as an orphan until the target has completed or aborted it.
 pub(crate) struct Request {
     session: Rc<Session>,
-    /// The command. It has no data any more once it has been sent.
+    /// The command. Once it has been sent, it no longer contains the data.
     spec: CommandSpec,
     stage: RequestStage,
 }

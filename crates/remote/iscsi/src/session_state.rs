@@ -13,10 +13,11 @@
 //!   Up, Down ── logged out, or recovery has failed for good ──► Over
 //! ```
 //!
-//! A command that was sent over a lost connection may still reach the medium. It must not be resent before
-//! the target has ended it. There are two ways to end it. First, the target logs the connection out, at the
-//! initiator's request over another connection. Second, the session is reinstated: the target "MUST" end all
-//! tasks of the old session first (RFC 7143 section 6.3.5). Until then, the loss is not *settled*.
+//! A command that was sent over a lost connection may still reach the medium. It must not be resent until the
+//! target has terminated it. There are two ways to terminate it. First, the target logs the connection out,
+//! at the initiator's request over another connection. Second, the session is reinstated: the target "MUST"
+//! terminate all tasks of the old session first (RFC 7143 section 6.3.5). Until then, the loss is not
+//! *settled*.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ pub(crate) struct SessionState {
     lost: Vec<Lost>,
     /// Tasks to wake when losses are settled, or cannot be settled.
     settled: Vec<Waker>,
-    /// Nexuses that the session left for another portal group with outstanding commands.
+    /// Nexuses that the session left, with commands outstanding, for another portal group.
     left: Vec<AbandonedNexus>,
     /// The unsettled sessions, published for devices.
     unsettled: Arc<UnsettledSessions>,
@@ -51,7 +52,7 @@ pub(crate) struct SessionState {
 }
 
 /// The sessions, by number of reinstatements, whose lost commands the target may still execute: the sessions
-/// of abandoned nexuses that have not been ended, and the current session while it is lost or has an
+/// of abandoned nexuses that have not been terminated, and the current session while it is lost or has an
 /// unsettled lost connection. Devices on any thread read this.
 #[derive(Debug, Default)]
 pub(crate) struct UnsettledSessions(Lock<Vec<u64>>);
@@ -85,12 +86,12 @@ struct Lost {
     until: Instant,
 }
 
-/// A nexus whose tasks continue until they are ended: a login in another portal group does not end them (RFC
-/// 7143 section 6.3.5 applies to the same target port).
+/// A nexus whose tasks continue until they are terminated: a login in another portal group does not terminate
+/// them (RFC 7143 section 6.3.5 applies to the same target port).
 struct AbandonedNexus {
     /// The session that was lost in this nexus, by number of reinstatements.
     epoch: u64,
-    /// Whether recovery is trying to end the nexus.
+    /// Whether recovery is trying to terminate the nexus.
     is_awaited: bool,
 }
 
@@ -142,7 +143,7 @@ impl SessionState {
         *self.unsettled.0.lock() = self.left.iter().map(|left| left.epoch).chain(present).collect();
     }
 
-    /// Whether the session has connections.
+    /// Returns whether the session has connections.
     pub(crate) fn is_up(&self) -> bool {
         matches!(self.state, Phase::Up { .. })
     }
@@ -151,13 +152,13 @@ impl SessionState {
         matches!(self.state, Phase::Over { .. })
     }
 
-    /// Whether requests wait for the session to be restored.
+    /// Returns whether requests wait for the session to be restored.
     pub(crate) fn is_awaited(&self) -> bool {
         matches!(self.state, Phase::Down { failing_requests: false, .. })
     }
 
-    /// The time for which a request, which has waited since `since`, has waited since the session was last
-    /// restored. Zero while the session is down.
+    /// Returns how long a request that has been waiting since `since` has waited since the session was last
+    /// restored. Returns zero while the session is down.
     pub(crate) fn waited(&self, since: Instant, now: Instant) -> Duration {
         match self.state {
             Phase::Up { since: up } => now.saturating_duration_since(since.max(up)),
@@ -179,8 +180,8 @@ impl SessionState {
         self.publish();
     }
 
-    /// Whether a lost connection was not logged out before its deadline: the target refuses, or does not
-    /// respond.
+    /// Returns whether a lost connection was not logged out before its deadline: the target refuses, or does
+    /// not respond.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
         let overdue = |lost: &Lost| lost.settling != Settling::Settled && lost.until <= now;
         matches!(self.state, Phase::Up { .. }) && self.lost.iter().any(overdue)
@@ -202,8 +203,8 @@ impl SessionState {
         self.wake_recovery();
     }
 
-    /// Records that the session was reinstated, which has ended all earlier commands. Returns the length of
-    /// the outage.
+    /// Records that the session was reinstated, which has terminated all earlier commands. Returns the length
+    /// of the outage.
     pub(crate) fn reinstated(&mut self, now: Instant) -> Duration {
         debug_assert!(!self.is_over(), "a session that is over does not come back");
         let away = match self.state {
@@ -229,14 +230,14 @@ impl SessionState {
         self.reinstated(now)
     }
 
-    /// Records that an abandoned nexus was ended, with all commands of its session.
+    /// Records that an abandoned nexus was terminated, with all commands of its session.
     pub(crate) fn nexus_ended(&mut self, epoch: u64) {
         self.left.retain(|left| left.epoch != epoch);
         self.publish();
         self.settled.drain(..).for_each(Waker::wake);
     }
 
-    /// Records that recovery no longer tries to end an abandoned nexus.
+    /// Records that recovery no longer tries to terminate an abandoned nexus.
     pub(crate) fn nexus_not_ended(&mut self, epoch: u64) {
         let failing_requests = self.left.iter_mut().filter(|left| left.epoch == epoch);
         failing_requests.for_each(|left| left.is_awaited = false);
@@ -298,7 +299,7 @@ impl SessionState {
 
     // --- waiting
 
-    /// Whether no command lost in the current nexus can still reach the medium.
+    /// Returns whether no command lost in the current nexus can still reach the medium.
     pub(crate) fn is_settled(&self) -> bool {
         match self.state {
             Phase::Up { .. } => self.lost.iter().all(|lost| lost.settling == Settling::Settled),
@@ -307,9 +308,9 @@ impl SessionState {
         }
     }
 
-    /// Ready when a command that was lost in the session `sent_in` may be sent again. With `None`, ready when
-    /// a command that is harmless even if executed late may be sent again. Fails if the command must not be
-    /// sent, or there is no session in which to send it.
+    /// Returns `Ready` when a command that was lost in the session `sent_in` may be sent again. With `None`,
+    /// returns `Ready` when a command that is harmless even if executed late may be sent again. Fails if the
+    /// command must not be sent, or there is no session in which to send it.
     pub(crate) fn poll_usable(
         &mut self,
         sent_in: Option<u64>,
@@ -328,7 +329,7 @@ impl SessionState {
         }
     }
 
-    /// Ready when no lost command can still reach the medium. Fails if this cannot be determined.
+    /// Returns `Ready` when no lost command can still reach the medium. Fails if this cannot be determined.
     pub(crate) fn poll_settled(&mut self, waker: &Waker) -> Poll<Result<(), CommandError>> {
         match self.poll_left(|_| true, waker) {
             Poll::Ready(Ok(())) => self.poll_present(waker),
@@ -364,7 +365,7 @@ impl SessionState {
         }
     }
 
-    /// Ready when there is a fault.
+    /// Returns `Ready` when there is a fault.
     pub(crate) fn poll_fault(&mut self, waker: &Waker) -> Poll<Fault> {
         match self.state {
             Phase::Over { .. } => return Poll::Ready(Fault::SessionOver),
@@ -380,7 +381,7 @@ impl SessionState {
         }
     }
 
-    /// Ready when there is a worse fault than `fault`, whose repair is in progress.
+    /// Returns `Ready` when there is a worse fault than `fault`, whose repair is in progress.
     pub(crate) fn poll_worse_fault(&mut self, fault: Fault, waker: &Waker) -> Poll<()> {
         let is_worse = match self.state {
             Phase::Over { .. } => true,
@@ -401,7 +402,7 @@ impl SessionState {
 
 // Blocks that must not be used because an earlier write to them may still be executed.
 
-/// Extents of writes that failed and may not have ended, each with the session in which it was sent.
+/// Extents of writes that failed and may still be outstanding, each with the session in which it was sent.
 #[derive(Debug, Default)]
 pub(crate) struct UnsettledExtents {
     /// Whether there are any extents. Usually there are none, and requests check only this flag.
@@ -471,7 +472,7 @@ impl UnsettledExtents {
         self.is_any.store(!extents.present.is_empty(), Relaxed);
     }
 
-    /// Whether any of these blocks has a write with this outcome.
+    /// Returns whether any of these blocks has a write with this outcome.
     pub(crate) fn has(
         &self,
         extent: Extent,

@@ -41,7 +41,7 @@ impl Transfer {
         Transfer::In { buffer, range }
     }
 
-    /// Number of bytes expected from the target.
+    /// Returns the number of bytes expected from the target.
     pub fn in_bytes(&self) -> usize {
         match self {
             Transfer::In { range, .. } => range.len(),
@@ -49,7 +49,7 @@ impl Transfer {
         }
     }
 
-    /// The data to send.
+    /// Returns the data to send.
     pub fn sent(&self) -> &[u8] {
         match self {
             Transfer::Out(data) => data,
@@ -57,7 +57,7 @@ impl Transfer {
         }
     }
 
-    /// Number of bytes to send.
+    /// Returns the number of bytes to send.
     pub fn out_bytes(&self) -> usize {
         self.sent().len()
     }
@@ -75,12 +75,12 @@ pub struct CommandEnd {
 }
 
 impl CommandEnd {
-    /// The end of a command that was not sent.
+    /// Returns the result for a command that was not sent.
     pub fn unsent(transfer: Transfer, error: CommandError) -> CommandEnd {
         CommandEnd { outcome: Err(error), transfer, was_sent: false }
     }
 
-    /// The result for a command that may not have ended. Its data is not returned.
+    /// Returns the result for a command that may not have ended. Its data is not returned.
     pub fn unfinished(error: CommandError) -> CommandEnd {
         CommandEnd { outcome: Err(error), transfer: Transfer::None, was_sent: true }
     }
@@ -110,7 +110,7 @@ struct Task {
     /// The last escalation step. `until` is the end of its timeout.
     step: EscalationStep,
     until: Instant,
-    /// Set once the command has waited for long.
+    /// Set once the command has waited for a long time.
     patience: Option<Box<Patience>>,
     waits_for_end: bool,
     account: Account,
@@ -135,7 +135,7 @@ pub struct CommandSpec {
     pub transfer: Transfer,
     /// The session for which the command is meant, by number of reinstatements; `None` for any session.
     pub epoch: Option<u64>,
-    /// Whether the requester waits for the end of the command even after a timeout, in order to retry it.
+    /// Whether the requester waits for the command to end even after a timeout, in order to retry it.
     pub waits_for_end: bool,
 }
 
@@ -147,7 +147,7 @@ pub(crate) struct NewTask {
     pub(crate) transfer: Transfer,
     /// The end of the command's timeout.
     pub(crate) until: Instant,
-    /// Whether the requester waits for the end of the command even after a timeout.
+    /// Whether the requester waits for the command to end even after a timeout.
     pub(crate) waits_for_end: bool,
     pub(crate) account: Account,
 }
@@ -238,7 +238,7 @@ impl Tasks {
         Ticket { place, id }
     }
 
-    /// The destination of `length` bytes of a command's incoming data, starting at `offset`.
+    /// Returns the destination of `length` bytes of a command's incoming data, starting at `offset`.
     pub(crate) fn landing(&mut self, id: TaskId, offset: usize, length: usize) -> Option<&mut [u8]> {
         let place = self.place(id)?;
         match &mut self.at(place, id)?.transfer {
@@ -264,8 +264,8 @@ impl Tasks {
         let task = self.at(place, id)?;
         let out_bytes = task.transfer.out_bytes();
         let left = EndedTask { connection: task.connection, lun: task.lun, account: task.account, out_bytes };
-        // The end of a command that is being aborted, or that was ended together with others, does not count
-        // as progress of its connection.
+        // The end of a command that is being aborted, or that was terminated together with others, does not
+        // count as progress of its connection.
         let is_answered = task.step == EscalationStep::Wait && outcome.is_ok();
         let number = task.number;
         match &mut task.state {
@@ -287,7 +287,7 @@ impl Tasks {
         Some(left)
     }
 
-    /// The statistics entry of a command.
+    /// Returns the statistics entry of a command.
     pub(crate) fn account(&mut self, ticket: Ticket) -> Option<&mut Account> {
         Some(&mut self.at(ticket.place, ticket.id)?.account)
     }
@@ -377,7 +377,7 @@ impl Tasks {
     }
 
     /// Escalates commands with expired timeouts, and returns them. At the first escalation, the requester
-    /// gets an error, unless it waits for the end of the command. The command remains outstanding.
+    /// receives an error, unless it waits for the command to end. The command remains outstanding.
     pub(crate) fn escalate(&mut self, now: Instant, timeouts: &Timeouts) -> Vec<Overdue> {
         let mut overdue = Vec::new();
         for task in self.places.iter_mut().flatten().filter(|task| task.until <= now) {
@@ -405,8 +405,8 @@ impl Tasks {
         Orphan(self.orphans)
     }
 
-    /// Whether no orphan from before `mark` is outstanding. If false, `waker` is woken when this may have
-    /// changed.
+    /// Returns whether no orphan from before `mark` is outstanding. If false, `waker` is woken when this may
+    /// have changed.
     pub(crate) fn poll_quiet(&mut self, mark: Orphan, waker: &Waker) -> bool {
         debug_assert!(mark.0 <= self.orphans, "orphans are counted upwards");
         let old = |task: &Task| match task.state {
@@ -420,7 +420,7 @@ impl Tasks {
         quiet
     }
 
-    /// Whether the last command with this index of the state machine has ended.
+    /// Returns whether the last command with this index of the state machine has ended.
     fn is_free(&self, index: usize) -> bool {
         let last = self.by_index.get(index).and_then(|place| self.places.get(*place)?.as_ref());
         last.is_none_or(|task| task.id.index() != index || matches!(task.state, TaskState::Ended(_)))
@@ -430,7 +430,7 @@ impl Tasks {
         self.by_index.get(id.index()).copied()
     }
 
-    /// The command in a slot, if it is the command `id`.
+    /// Returns the command in a slot, if it is the command `id`.
     fn at(&mut self, place: usize, id: TaskId) -> Option<&mut Task> {
         self.places.get_mut(place)?.as_mut().filter(|task| task.id == id)
     }

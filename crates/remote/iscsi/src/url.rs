@@ -1,6 +1,6 @@
 //! The URL of a LUN: `iscsi://[user[%secret]@]host[:port]/target/lun[?key=value&…]`.
 //!
-//! The form is that of libiscsi, so that a URL made for QEMU or `iscsi-ls` works here. The keys after the
+//! The form is the same as libiscsi's, so a URL made for QEMU or `iscsi-ls` works here. The keys after the
 //! question mark set [`Settings`]. In the target's name, in values, and in the secret, `%` with two
 //! hexadecimal digits represents a byte. The first `%` of `user%secret` is the separator. Discovery uses the
 //! URL of a portal, which has no target: `iscsi://[user[%secret]@]host[:port][/][?…]`.
@@ -39,7 +39,7 @@ pub struct Url {
 pub struct Portal {
     /// A name, an IPv4 address, or an IPv6 address with its zone and without brackets.
     pub host: String,
-    /// The port: 3260 if the URL names none.
+    /// The port: 3260 if the URL specifies none.
     pub port: u16,
 }
 
@@ -187,8 +187,8 @@ impl Portal {
     }
 
     /// Parses an address received from a peer, `HOST[:PORT][,TAG]` (RFC 7143 section 13.8). A link-local
-    /// address contains no zone, because zones differ from host to host. It gets the zone of the link over
-    /// which the peer was queried, at `asked`.
+    /// address contains no zone, because zones differ from host to host. The zone of the link over which the
+    /// peer was queried, at `asked`, is added.
     pub(crate) fn from_peer(text: &str, asked: SocketAddr) -> Result<Portal, UrlError> {
         let address = text.split_once(',').map_or(text, |(address, _tag)| address);
         let is_wrong = |(at, character): &(usize, char)| *at >= ADDRESS_MAX || !character.is_ascii_graphic();
@@ -202,12 +202,12 @@ impl Portal {
         portal(UrlPart { at: 0, text: &on_link(address, zone.as_deref()) })
     }
 
-    /// The zone of a link-local address.
+    /// Returns the zone of a link-local address.
     pub(crate) fn zone(&self) -> Option<String> {
         Some(self.host.parse::<Ipv6Host>().ok()?.zone()?.to_owned())
     }
 
-    /// The addresses of the host ([`reactor::resolve`]).
+    /// Returns the addresses of the host ([`reactor::resolve`]).
     pub async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         reactor::resolve(&self.host, self.port).await
     }
@@ -396,8 +396,8 @@ pub struct Settings {
     /// SHA-1, its meaning before IANA assigned the number to SHA-256, so the login fails. Use only MD5 with
     /// tgt.
     pub chap: Vec<Algorithm>,
-    /// The offers of a login to the target. The number of connections is 1 to 8, or fewer if the target
-    /// allows fewer.
+    /// The values that a login offers to the target. The number of connections is 1 to 8, or fewer if the
+    /// target allows fewer.
     pub offers: Offers,
     /// Whether to wake up when a quarter of the responses have arrived, instead of for each response, while
     /// many commands are outstanding. This saves CPU time on both sides. A response may wait up to 400 µs for
@@ -407,19 +407,19 @@ pub struct Settings {
     pub stream: StreamOptions,
     /// Maximum time from connecting to the end of the login.
     pub login_time: Duration,
-    /// How long a command may take before it times out.
+    /// The timeout of a command.
     pub command_time: Duration,
     /// Maximum number of times that a block device sends a command that times out, before the request fails.
     /// With one try, the request fails at the timeout. With more tries, the command is first aborted, however
     /// long this takes, because it must have ended before it is resent. `None` means one try.
     pub command_tries: Option<u32>,
-    /// How long a target may take to abort a command, before the logical unit is reset.
+    /// The timeout of an abort. When it expires, the logical unit is reset.
     pub abort_time: Duration,
-    /// How long a reset of the logical unit may take before the target is reset, and how long a reset of the
-    /// target may take before the session is dropped.
+    /// The timeout of a reset. When it expires, a reset of the logical unit is followed by a reset of the
+    /// target, and after a reset of the target the session is dropped.
     pub reset_time: Duration,
-    /// How long requests wait for a lost session to recover before they fail. If zero, a lost session is not
-    /// recovered.
+    /// The maximum time for which requests wait for a lost session to recover before they fail. If zero, a
+    /// lost session is not recovered.
     pub reconnect_time: Duration,
     /// Idle time after which the target is pinged.
     pub nop_interval: Duration,
@@ -627,7 +627,7 @@ const KEYS: &[Key] = &[
 ];
 
 impl Settings {
-    /// The names of all settings in URLs, with the values that each accepts.
+    /// Returns the names of all settings in URLs, with the values that each accepts.
     pub fn keys() -> impl Iterator<Item = (&'static str, &'static str)> {
         KEYS.iter().map(|key| (key.name, key.takes))
     }
@@ -703,10 +703,10 @@ fn time(value: &str, least: u64, most: u64) -> Option<Duration> {
 
 // Timeouts, and the escalation when they expire.
 //
-// A command that does not end is escalated by one [`EscalationStep`] at a time: its requester gets an error,
-// then the target is asked to abort the task, to reset its logical unit, and to reset itself. Finally the
-// session is dropped and reinstated, which ends all tasks. The settings contain the timeout of each step.
-// SAM-5 leaves the order of the steps to initiators; this order is that of open-iscsi's error handler.
+// A command that does not complete is escalated by one [`EscalationStep`] at a time: its requester gets an
+// error, then the target is asked to abort the task, to reset its logical unit, and to reset itself. Finally
+// the session is dropped and reinstated, which terminates all tasks. The settings contain the timeout of each
+// step. SAM-5 leaves the order of the steps to initiators; open-iscsi's error handler uses the same order.
 
 /// The timeouts of a session.
 #[derive(Clone, Copy, Debug)]
@@ -719,11 +719,11 @@ pub struct Timeouts {
     pub abort: Duration,
     /// The timeout of a reset.
     pub reset: Duration,
-    /// How long requests wait for a lost session.
+    /// The maximum time for which requests wait for a lost session.
     pub reconnect: Duration,
 }
 
-/// Steps of the escalation for a command that does not end.
+/// Steps of the escalation for a command that does not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EscalationStep {
     /// No step: the command's timeout has not expired.
@@ -755,15 +755,15 @@ impl Timeouts {
         }
     }
 
-    /// Total time limit of a request after its first try has failed. It allows for one outage and all tries.
-    /// The limit covers all waits of a request, so a session that is lost repeatedly cannot delay a request
-    /// forever.
+    /// Returns the total time limit of a request after its first try has failed. It allows for one outage and
+    /// all tries. The limit covers all waits of a request, so a session that is lost repeatedly cannot delay
+    /// a request forever.
     pub fn request(&self) -> Duration {
         let escalation = if self.tries > 1 { self.abort + self.reset * 3 } else { Duration::ZERO };
         self.reconnect.saturating_add((self.command + escalation).saturating_mul(self.tries.max(1)))
     }
 
-    /// The timeout of a step.
+    /// Returns the timeout of a step.
     pub fn time_limit(&self, step: EscalationStep) -> Duration {
         match step {
             EscalationStep::Wait => self.command,
@@ -776,8 +776,8 @@ impl Timeouts {
 }
 
 impl EscalationStep {
-    /// The next step. The last step is repeated: a session that does not end when it is dropped is dropped
-    /// again.
+    /// Returns the next step. The last step is repeated: a session that does not end when it is dropped is
+    /// dropped again.
     pub fn next(self) -> EscalationStep {
         match self {
             EscalationStep::Wait => EscalationStep::AbortTask,
@@ -800,16 +800,16 @@ pub struct Multipath {
     /// Local addresses. The first is used for the URL's portal, and the others for the other portals, in
     /// order.
     pub sources: Vec<SocketAddr>,
-    /// How long a write of a lost session delays newer writes to its blocks, if no login can end that
-    /// session.
+    /// The time for which an outstanding write of a lost session delays newer writes to its blocks, if no
+    /// login can terminate that session.
     pub quarantine: Duration,
     /// Memory for acknowledged writes that no flush has covered, in bytes.
     pub journal_bytes: usize,
     /// A file to which the journal is also written, for the next process. With it, even a single session uses
     /// `open_paths`.
     pub journal_file: Option<PathBuf>,
-    /// How to treat unflushed writes of an earlier process in the file; `None` to replay them if that is
-    /// safe.
+    /// The treatment of unflushed writes that an earlier process left in the file; `None` to replay them if
+    /// that is safe.
     pub journal_replay: Option<ReplayRule>,
     /// Which other hosts write to the LUN.
     pub writers: Writers,
@@ -835,7 +835,7 @@ impl Default for Multipath {
 }
 
 impl Multipath {
-    /// Whether the settings require or allow several sessions.
+    /// Returns whether the settings require or allow several sessions.
     pub fn are_several(&self) -> bool {
         self.sessions.is_some_and(|count| count > 1)
             || !self.addresses.is_empty()
@@ -843,7 +843,7 @@ impl Multipath {
             || self.journal_file.is_some()
     }
 
-    /// Whether the settings of the journal are consistent.
+    /// Returns whether the settings of the journal are consistent.
     pub(crate) fn is_journal_whole(&self) -> bool {
         match self.journal_file {
             Some(_) => self.journal_bytes >= JOURNAL_BYTES_LEAST,

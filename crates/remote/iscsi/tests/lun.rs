@@ -34,7 +34,8 @@ struct Scripted {
     script: Mutex<Script>,
     session: AtomicU64,
     is_lost: AtomicBool,
-    /// Whether cancelled commands may still be executed. With `is_unsettled`, their end cannot be determined.
+    /// Whether cancelled commands may still be executed. With `is_unsettled`, it cannot be determined whether
+    /// they have ended.
     is_busy: AtomicBool,
     is_unsettled: AtomicBool,
 }

@@ -63,7 +63,7 @@ pub(crate) struct SessionInner {
     /// Whether lost connections are reset, so that their data is no longer delivered. Set if no session will
     /// replace this one.
     pub(crate) resets_lost: bool,
-    /// Why the session's last connection ended.
+    /// The reason why the session's last connection ended.
     pub(crate) last_ending: Option<String>,
     text: TextExchange,
     functions: Callers<TmfId, TaskManagementResult>,
@@ -108,7 +108,7 @@ impl SessionInner {
         }
     }
 
-    /// The statistics of the session.
+    /// Returns the statistics of the session.
     pub(crate) fn statistics(&self, now: Instant) -> Statistics {
         self.meter.statistics(
             now,
@@ -121,22 +121,22 @@ impl SessionInner {
 // Task management functions requested by a caller (SAM-5 clause 7, RFC 7143 section 11.5).
 //
 // The session also sends functions itself, to abort dropped commands. No task waits for the responses to
-// these functions, because the end of the command is sufficient.
+// these functions, because it is sufficient that the command ends.
 
 /// A task management function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum Management {
-    /// Ends all commands of this session on a logical unit.
+    /// Aborts all commands of this session on a logical unit.
     #[display("ABORT TASK SET")]
     AbortTaskSet(Lun),
-    /// Ends all commands of all sessions on a logical unit.
+    /// Aborts all commands of all sessions on a logical unit.
     #[display("CLEAR TASK SET")]
     ClearTaskSet(Lun),
-    /// Ends an auto contingent allegiance.
+    /// Clears an auto contingent allegiance.
     #[display("CLEAR ACA")]
     ClearAca(Lun),
-    /// Ends all commands on a logical unit and resets it to its power-on state. Persistent reservations
-    /// remain, but reservations by RESERVE(6) do not.
+    /// Aborts all commands on a logical unit, and resets the unit to its power-on state. Persistent
+    /// reservations remain, but reservations by RESERVE(6) do not.
     #[display("LOGICAL UNIT RESET")]
     LogicalUnitReset(Lun),
     /// Resets all logical units.
@@ -151,7 +151,8 @@ pub enum Management {
     /// Queries whether a unit attention is pending on a logical unit (RFC 7144).
     #[display("QUERY ASYNCHRONOUS EVENT")]
     QueryAsynchronousEvent(Lun),
-    /// Ends all commands of this session on a logical unit, and its reservation by RESERVE(6) (RFC 7144).
+    /// Aborts all commands of this session on a logical unit, and releases its reservation by RESERVE(6) (RFC
+    /// 7144).
     #[display("I_T NEXUS RESET")]
     ITNexusReset(Lun),
 }
@@ -171,8 +172,8 @@ impl Management {
         }
     }
 
-    /// The LUN field of the function. It is reserved for functions that concern the whole target (RFC 7143
-    /// section 11.5.3).
+    /// Returns the LUN field of the function. It is reserved for functions that concern the whole target (RFC
+    /// 7143 section 11.5.3).
     pub(crate) fn lun(self) -> Lun {
         match self {
             Management::AbortTaskSet(lun)
@@ -194,7 +195,7 @@ impl Management {
 /// The response to a ping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pong {
-    /// From submission to response.
+    /// The time from submission to response.
     pub time: Duration,
     /// The returned data. A correct target returns the data sent, up to the data segment limits of both
     /// sides.
@@ -242,8 +243,8 @@ pub(crate) enum TextExchange {
 }
 
 impl SessionInner {
-    /// Sends a task management function. The receiver gets the response, and is closed without one if the
-    /// connection is lost.
+    /// Sends a task management function. The receiver yields the response, or is closed if the connection is
+    /// lost.
     pub(crate) fn manage(
         &mut self,
         what: Management,
@@ -256,8 +257,8 @@ impl SessionInner {
         Ok(answer)
     }
 
-    /// Pings the target over one connection or over any. The receiver gets the returned data, and is closed
-    /// without any if the connection is lost.
+    /// Pings the target over the connection `cid`, or over any connection. The receiver yields the returned
+    /// data, or is closed if the connection is lost.
     pub(crate) fn ping(&mut self, cid: Option<Cid>, data: &[u8]) -> Result<Receiver<Vec<u8>>, CommandError> {
         let by = self.connections.iter().find(|connection| cid.is_none_or(|cid| connection.cid == cid));
         let by = by.ok_or(CommandError::ConnectionLost)?.id;
@@ -279,7 +280,7 @@ impl SessionInner {
         Ok(())
     }
 
-    /// The response to SendTargets. Fails if the last connection is lost, or if none was requested.
+    /// Returns the response to SendTargets. Fails if the last connection is lost, or if none was requested.
     pub(crate) fn poll_text(&mut self, waker: &Waker) -> Poll<Result<Vec<u8>, CommandError>> {
         match std::mem::replace(&mut self.text, TextExchange::Idle) {
             TextExchange::Received(text) => Poll::Ready(Ok(text)),
@@ -301,7 +302,7 @@ pub(crate) struct LiveConnection {
     pub(crate) cid: Cid,
     /// Number of outstanding commands.
     pub(crate) under_way: usize,
-    /// The reason for which its task must close the connection.
+    /// The reason why the connection's task must close it; `None` if it stays open.
     pub(crate) ending: Option<Ending>,
     /// Wakes the connection's task.
     pub(crate) task: Option<Waker>,
@@ -321,10 +322,10 @@ impl LiveConnection {
     }
 }
 
-/// How a session was restarted.
+/// The kind of session restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Restart {
-    /// The session was restarted in the same portal group, so the target has ended all earlier commands.
+    /// The session was restarted in the same portal group, so the target has terminated all earlier commands.
     Reinstated,
     /// The session was restarted in another portal group, so earlier commands may still be executed.
     Moved,
@@ -379,12 +380,12 @@ impl SessionInner {
         }
     }
 
-    /// Whether this connection (or, with `None`, any) is alive.
+    /// Returns whether this connection (or, with `None`, any) is alive.
     pub(crate) fn has_connection(&self, cid: Option<Cid>) -> bool {
         self.connections.iter().any(|connection| cid.is_none_or(|cid| connection.cid == cid))
     }
 
-    /// Number of outstanding commands of a connection.
+    /// Returns the number of outstanding commands on a connection.
     pub(crate) fn under_way(&mut self, id: ConnectionId) -> usize {
         self.connection(id).map_or(0, |connection| connection.under_way)
     }
@@ -394,8 +395,8 @@ impl SessionInner {
         self.connection(id)?.ending.take()
     }
 
-    /// Why a connection closed by the target has ended. A target that confirms a logout closes all
-    /// connections of the session, most of them without a PDU.
+    /// Returns the reason for the end of a connection that the target closed. A target that confirms a logout
+    /// closes all connections of the session, most of them without a PDU.
     pub(crate) fn closed_by_target(&mut self, id: ConnectionId) -> Ending {
         let otherwise = if self.is_leaving { Ending::LoggedOut } else { Ending::Closed };
         self.ending_of(id).unwrap_or(otherwise)
@@ -430,7 +431,7 @@ impl SessionInner {
         }
     }
 
-    /// Whether the session is restarted when its last connection is lost.
+    /// Returns whether the session is restarted when its last connection is lost.
     pub(crate) fn will_reconnect(&self) -> bool {
         !self.is_leaving && !self.timeouts.reconnect.is_zero()
     }
@@ -462,7 +463,7 @@ impl SessionInner {
         debug_assert!(self.connections.is_empty(), "a session restarts when all connections are lost");
         self.now = now;
         let before = std::mem::replace(&mut self.machine, machine);
-        // If the target has confirmed a logout, it has ended all commands.
+        // If the target has confirmed a logout, it has terminated all commands.
         let unsettled = if std::mem::take(&mut self.is_logged_out) { 0 } else { self.unsettled };
         self.unsettled = 0;
         let (unsettled, orphaned) = match how {
@@ -483,12 +484,12 @@ impl SessionInner {
         self.state.connection_missing(cid, self.now);
     }
 
-    /// The state of the session.
+    /// Returns the state of the session.
     pub(crate) fn state(&mut self) -> &mut SessionState {
         &mut self.state
     }
 
-    /// Whether the session will not be restored.
+    /// Returns whether the session will not be restored.
     pub(crate) fn is_over(&self) -> bool {
         self.state.is_over()
     }
@@ -620,14 +621,14 @@ impl SessionInner {
         }
     }
 
-    /// The time for which a request, which has waited since `since`, has waited since the session was last
-    /// restored. Zero while the session is down.
+    /// Returns how long a request that has been waiting since `since` has waited since the session was last
+    /// restored. Returns zero while the session is down.
     pub(crate) fn waited(&self, since: Instant) -> Duration {
         self.state.waited(since, self.now)
     }
 
-    /// Aborts a command whose requester was dropped. If the abort does not end the command in time, it is
-    /// escalated.
+    /// Aborts a command whose requester was dropped. If the command is still outstanding at the deadline of
+    /// the abort, it is escalated.
     pub(crate) fn abandon(&mut self, ticket: Ticket) {
         if let Some(task) = self.tasks.orphan(ticket, self.now + self.timeouts.abort) {
             self.abort(task);
@@ -757,9 +758,9 @@ impl SessionInner {
     }
 
     /// Processes the response to the logout of a lost connection. If the target cannot log the connection
-    /// out, all connections are closed, because reinstating the session ends all of its tasks. If `result` is
-    /// `None`, the connection that carried the logout was also lost, and another connection repeats the
-    /// logout.
+    /// out, all connections are closed, because reinstating the session terminates all of its tasks. If
+    /// `result` is `None`, the connection that carried the logout was also lost, and another connection
+    /// repeats the logout.
     pub(crate) fn connection_logged_out(&mut self, cid: Cid, result: Option<LogoutResult>) {
         match result {
             Some(LogoutResult::Success | LogoutResult::CidNotFound) => {

@@ -82,7 +82,7 @@ impl Scene {
         }
     }
 
-    /// The PDUs sent at `seconds` after the start: the operations, and the names of functions.
+    /// Returns the PDUs sent at `seconds` after the start: the operations, and the names of functions.
     fn said_at(&mut self, seconds: u32) -> Vec<String> {
         let now = self.begun + SECOND * seconds;
         self.inner.pass_time(now);

@@ -65,8 +65,7 @@ pub struct MultipathLun {
 /// Logs in over the paths of `url`, and attaches its LUN. Its sessions run on this thread's reactor, which
 /// must keep running while the LUN is in use.
 ///
-/// # Errors
-/// No path could open a session. The error is that of the last failure.
+/// # Errors No path could open a session. The error of the last failure is returned.
 pub async fn open_paths(url: &Url, random: Random) -> Result<MultipathLun, OpenError> {
     let common = Arc::new(Common::default());
     let portals = Portals::new(url, random, Arc::clone(&common));
@@ -294,7 +293,7 @@ struct Made {
     isid: Isid,
     path: usize,
     leading: LeadingLogin,
-    /// Whether a new session is about to end this session.
+    /// Whether a new session is about to terminate this session.
     is_taken: bool,
     /// Whether the target has terminated the session's tasks.
     has_ended: bool,
@@ -340,11 +339,11 @@ impl Url {
 }
 
 impl Portals {
-    /// The portals of a URL, each with its own source address if the URL names source addresses.
+    /// Returns the portals of a URL, each with its own source address if the URL names source addresses.
     pub(crate) fn new(url: &Url, random: Random, common: Arc<Common>) -> Portals {
-        // Sessions are not reinstated: a new session replaces a lost one. A command that does not end is
-        // aborted, with as many attempts as necessary, because it must have ended before it is sent over
-        // another path.
+        // Sessions are not reinstated: a new session replaces a lost one. A command that does not complete is
+        // aborted, with as many attempts as necessary, because it must no longer be outstanding when it is
+        // sent over another path.
         let path = |Url { portal, settings, .. }: Url| {
             (portal, Settings { reconnect_time: Duration::ZERO, command_tries: Some(u32::MAX), ..settings })
         };
@@ -359,12 +358,12 @@ impl Portals {
         }
     }
 
-    /// Number of paths.
+    /// Returns the number of paths.
     pub(crate) fn count(&self) -> usize {
         self.paths.len()
     }
 
-    /// The LUN's properties when it was opened.
+    /// Returns the LUN's properties when it was opened.
     pub(crate) fn reference(&self) -> Option<&LunReference> {
         self.reference.get()
     }
@@ -451,15 +450,15 @@ impl Portals {
     }
 }
 
-/// The unit's own target port group and its rank, if the target reports them.
+/// Returns the unit's own target port group and its rank, if the target reports them.
 async fn access(unit: &Unit) -> Result<Option<(u16, Option<u8>)>, VerbError> {
     let told = unit.own_port_group().await?;
     Ok(told.map(|(group, groups)| (group, rank(&groups, group))))
 }
 
 impl Unit {
-    /// The unit's own target port group, and all groups with their access states, if the target reports them
-    /// (ALUA).
+    /// Returns the unit's own target port group, and all groups with their access states, if the target
+    /// reports them (ALUA).
     ///
     /// # Errors
     /// The session is lost.

@@ -55,7 +55,7 @@ struct Inner {
     is_leaving: bool,
     /// Number of outstanding requests.
     outstanding: usize,
-    /// Claims of changes that may not have ended.
+    /// Claims of changes that may still be outstanding.
     claims: BTreeMap<u64, Claim>,
     next_claim: u64,
     rank: Option<u8>,
@@ -112,9 +112,9 @@ impl Path {
         claim: Option<u64>,
     ) -> Result<Returned, Failed<DeviceError>> {
         let answer = asked.carry_out(&self.lun).await;
-        // The session's commands have no final timeout here: they end only when the target has ended them. So
-        // a request that failed has ended, unless the session or one of its connections is lost and the
-        // target has not ended the requests sent over it.
+        // Here, the session's commands have no final timeout: each stays outstanding until the target has
+        // completed or aborted it. So a failed request is no longer outstanding, unless the session or one of
+        // its connections is lost and the target has not terminated the requests sent over it.
         let has_ended = answer.is_ok() || self.session.inner().state().is_settled();
         let is_over = answer.is_err() && self.session.inner().is_over();
         self.look_for_news();
@@ -185,7 +185,7 @@ impl Inner {
     }
 }
 
-/// The rank of a port in this group; `None` if the LUN is currently not reachable through it (SPC-4
+/// Returns the rank of a port in this group; `None` if the LUN is currently not reachable through it (SPC-4
 /// 5.16.2.4).
 pub(crate) fn rank(groups: &[PortGroup], group: u16) -> Option<u8> {
     match groups.iter().find(|one| one.group == group)?.state {
@@ -226,8 +226,8 @@ async fn in_time<R>(
     }
 }
 
-/// Waits for the end of the session. If the path is to be closed, ends the session once all requests are
-/// answered.
+/// Waits for the session to end. If the path must be closed, ends the session once all requests have received
+/// a response.
 async fn attend(path: Rc<Path>) {
     {
         let mut ended = pin!(path.session.ended());

@@ -88,12 +88,12 @@ impl FlightRecorder {
         self.0.folder.get_or_init(|| folder.to_owned());
     }
 
-    /// The number of PDUs kept per connection.
+    /// Returns the number of PDUs kept per connection.
     pub fn pdus(&self) -> usize {
         self.0.pdus
     }
 
-    /// All recorded PDUs as a pcapng file: see [`pcapng`].
+    /// Returns all recorded PDUs as a pcapng file (see [`pcapng`]).
     pub fn pcapng(&self) -> Vec<u8> {
         pcapng([self])
     }
@@ -212,7 +212,7 @@ impl Recording {
     }
 }
 
-/// Moves the tape to those of ended connections, however the connection has ended.
+/// Moves the tape to the list of ended connections, however the connection ended.
 impl Drop for Recording {
     fn drop(&mut self) {
         let mut tapes = self.recorder.lock_tapes();
@@ -231,8 +231,8 @@ impl Drop for Recording {
     }
 }
 
-/// The index of the tape to drop: the oldest tape with a failed login, because there are many of these while
-/// a target is unavailable. The newest tape is never dropped.
+/// Returns the index of the tape to drop: the oldest tape with a failed login, because there are many of
+/// these while a target is unavailable. The newest tape is never dropped.
 fn least_telling(ended: &VecDeque<Arc<Lock<Tape>>>) -> usize {
     let older = ended.iter().take(ended.len().saturating_sub(1));
     older.map(|tape| tape.lock().has_logged_in()).position(|logged_in| !logged_in).unwrap_or(0)
@@ -256,7 +256,7 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// The wall-clock time in nanoseconds since 1970.
+    /// Returns the wall-clock time in nanoseconds since 1970.
     fn ns(self, at: Instant) -> u64 {
         let wall = match at.checked_duration_since(self.instant) {
             Some(later) => self.wall.saturating_add(later),
@@ -266,7 +266,7 @@ impl Clock {
     }
 }
 
-/// The packets of a tape, in order.
+/// Returns the packets of a tape, in order.
 pub(crate) fn packets(tape: &Tape, clock: Clock, interface: u32) -> Vec<Packet> {
     let mut recorded = tape.recorded().peekable();
     let ending = tape.ending();
@@ -382,7 +382,7 @@ impl Conversation {
         *next = next.wrapping_add(segment.bytes as u32).wrapping_add(takes_a_number);
     }
 
-    /// The TCP header of a segment (RFC 9293 section 3.1).
+    /// Returns the TCP header of a segment (RFC 9293 section 3.1).
     fn tcp(&self, from: usize, to: usize, segment: &Segment<'_>) -> Vec<u8> {
         let acknowledged = if segment.flags & ACK != 0 { self.sequence[to] } else { 0 };
         debug_assert!(segment.options.len().is_multiple_of(4), "a TCP header is whole words");
@@ -399,7 +399,7 @@ impl Conversation {
     }
 }
 
-/// The addresses of both ends. If only one of them is an IPv6 address, which does not occur on a real
+/// Returns the addresses of both ends. If only one of them is an IPv6 address, which does not occur on a real
 /// connection, the other is converted to an IPv4-mapped address.
 fn of_one_family(ends: &Ends) -> [SocketAddr; 2] {
     let (local, peer) = (ends.local, ends.peer);
@@ -416,7 +416,7 @@ fn mapped(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// The IP header for a payload of `bytes` bytes.
+/// Returns the IP header for a payload of `bytes` bytes.
 fn ip(from: SocketAddr, to: SocketAddr, bytes: usize) -> Vec<u8> {
     match (from.ip(), to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => ipv4(from, to, bytes).to_vec(),
@@ -424,7 +424,7 @@ fn ip(from: SocketAddr, to: SocketAddr, bytes: usize) -> Vec<u8> {
     }
 }
 
-/// The IPv4 header (RFC 791 section 3.1), without options, and with the flag "don't fragment".
+/// Returns the IPv4 header (RFC 791 section 3.1), without options, and with the flag "don't fragment".
 fn ipv4(from: Ipv4Addr, to: Ipv4Addr, bytes: usize) -> [u8; IPV4_BYTES] {
     let [high, low] = ((IPV4_BYTES + bytes) as u16).to_be_bytes();
     let ([a, b, c, d], [e, f, g, h]) = (from.octets(), to.octets());
@@ -434,7 +434,7 @@ fn ipv4(from: Ipv4Addr, to: Ipv4Addr, bytes: usize) -> [u8; IPV4_BYTES] {
     header
 }
 
-/// The Internet checksum (RFC 1071) over an even number of bytes.
+/// Returns the Internet checksum (RFC 1071) over an even number of bytes.
 fn internet_checksum(bytes: &[u8]) -> u16 {
     debug_assert!(bytes.len().is_multiple_of(2));
     let words = bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
@@ -443,7 +443,7 @@ fn internet_checksum(bytes: &[u8]) -> u16 {
     !(((sum & 0xffff) + (sum >> 16)) as u16)
 }
 
-/// The IPv6 header (RFC 8200 section 3).
+/// Returns the IPv6 header (RFC 8200 section 3).
 fn ipv6(from: Ipv6Addr, to: Ipv6Addr, bytes: usize) -> Vec<u8> {
     let mut header = Vec::with_capacity(IPV6_BYTES);
     header.extend_from_slice(&[0x60, 0, 0, 0]);

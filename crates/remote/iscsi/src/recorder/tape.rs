@@ -38,7 +38,7 @@ pub(crate) struct Tape {
     capacity: usize,
     login: Vec<LoginPdu>,
     login_bytes: usize,
-    /// The digests used after the login; `None` before it has ended.
+    /// The digests used after the login; `None` until the login has completed.
     framing: Option<Framing>,
     /// The PDUs of the full feature phase. Once full, this is a ring.
     pdus: Vec<Pdu>,
@@ -50,7 +50,7 @@ pub(crate) struct Tape {
     open: Option<Slot>,
     long: ByteRing,
     whole: Whole,
-    /// Why the connection was made, if that is not obvious.
+    /// The reason for the connection, if it is not obvious.
     occasion: Option<String>,
     ending: Option<(Instant, String)>,
 }
@@ -240,12 +240,12 @@ impl Tape {
         self.framing.is_some()
     }
 
-    /// The time and the reason of the connection's end, if it has ended.
+    /// Returns the time and the reason of the connection's end, if it has ended.
     pub(crate) fn ending(&self) -> Option<(Instant, &str)> {
         self.ending.as_ref().map(|(at, why)| (*at, why.as_str()))
     }
 
-    /// All recorded PDUs, oldest first.
+    /// Returns all recorded PDUs, oldest first.
     pub(crate) fn recorded(&self) -> impl Iterator<Item = Recorded> {
         let mut login = self.login.iter().map(LoginPdu::recorded).peekable();
         if let Some(first) = login.peek_mut() {
@@ -261,7 +261,7 @@ impl Tape {
         login.chain(ring)
     }
 
-    /// The recorded bytes of a PDU, up to the first missing byte.
+    /// Returns the recorded bytes of a PDU, up to the first missing byte.
     fn read(&self, pdu: &Pdu) -> Recorded {
         let framing = self.framing.unwrap_or_default();
         let length = pdu.bhs.data_segment_length() as usize;
@@ -299,7 +299,7 @@ impl LoginPdu {
 }
 
 impl Pdu {
-    /// An empty entry.
+    /// Returns an empty entry.
     fn new(at: Instant) -> Pdu {
         let data = Data {
             head: [0; HEAD_BYTES],
@@ -442,13 +442,14 @@ impl Whole {
         }
     }
 
-    /// Whether the data of this PDU is recorded whole.
+    /// Returns whether the data of this PDU is recorded whole.
     pub(crate) fn is_wanted(&self, bhs: &Bhs) -> bool {
         let of_a_command = [Opcode::ScsiCommand, Opcode::DataIn, Opcode::DataOut];
         !of_a_command.iter().any(|opcode| is(bhs, *opcode)) || self.has(bhs.itt_raw())
     }
 
-    /// Whether the tag is recorded. The loop has no early exit, so that the compiler can vectorise it.
+    /// Returns whether the tag is recorded. The loop has no early exit, so that the compiler can vectorise
+    /// it.
     fn has(&self, tag: u32) -> bool {
         self.tags.iter().fold(false, |found, known| found | (*known == tag))
     }
@@ -458,7 +459,7 @@ fn is(bhs: &Bhs, opcode: Opcode) -> bool {
     bhs.u8(0) & 0x3f == opcode as u8
 }
 
-/// Whether a command transfers the medium's data (SBC-3 table 12).
+/// Returns whether a command transfers the medium's data (SBC-3 table 12).
 fn moves_blocks(operation_code: u8) -> bool {
     match operation_code {
         0x08 | 0x28 | 0xa8 | 0x88 => true, // READ (6), (10), (12), (16)

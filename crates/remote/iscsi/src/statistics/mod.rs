@@ -106,7 +106,7 @@ pub struct Incidents {
     pub resets: u64,
     /// Lost connections.
     pub connections_lost: u64,
-    /// How often the session was lost and reinstated.
+    /// Number of times that the session was lost and reinstated.
     pub reconnects: u64,
     /// Total time of these outages.
     pub away: Duration,
@@ -136,8 +136,8 @@ macro_rules! since {
 }
 
 impl Statistics {
-    /// The activity since `earlier`, which must be of the same session. Minimum and maximum cover the whole
-    /// time, because their values for an interval are unknown.
+    /// Returns the activity since `earlier`, which must be of the same session. Minimum and maximum cover the
+    /// whole time, because their values for an interval are unknown.
     pub fn since(&self, earlier: &Statistics) -> Statistics {
         Statistics {
             time: self.time.saturating_sub(earlier.time),
@@ -162,19 +162,19 @@ impl Statistics {
         }
     }
 
-    /// Average number of PDUs received per read that returned data.
+    /// Returns the average number of PDUs received per read that returned data.
     pub fn pdus_per_read(&self) -> Option<f64> {
         self.received.share(self.counters.pdus_in)
     }
 
-    /// Average number of PDUs sent per write that moved data.
+    /// Returns the average number of PDUs sent per write that moved data.
     pub fn pdus_per_write(&self) -> Option<f64> {
         self.sent.share(self.counters.pdus_out)
     }
 }
 
 impl ClassStatistics {
-    /// The time that successful commands spent in a phase.
+    /// Returns the time that successful commands spent in a phase.
     pub fn phase(&self, phase: Phase) -> &Latency {
         &self.phases[phase as usize]
     }
@@ -305,22 +305,23 @@ const HIGHEST_NS: u64 = 1 << 40;
 const DIGITS: u8 = 2;
 
 impl Latency {
-    /// Number of values.
+    /// Returns the number of values.
     pub fn count(&self) -> u64 {
         self.zeros + self.above.as_ref().map_or(0, |above| above.len())
     }
 
-    /// The average; zero if there are no values.
+    /// Returns the average; zero if there are no values.
     pub fn mean(&self) -> Duration {
         nanoseconds(self.sum_ns.checked_div(self.count().into()).unwrap_or(0))
     }
 
-    /// The sum of all values.
+    /// Returns the sum of all values.
     pub fn sum(&self) -> Duration {
         nanoseconds(self.sum_ns)
     }
 
-    /// The percentile: `percent` of all values are at most this. Zero if there are no values.
+    /// Returns the percentile: the value that `percent` of all values do not exceed. Returns zero if there
+    /// are no values.
     pub fn percentile(&self, percent: f64) -> Duration {
         let Some(above) = &self.above else { return Duration::ZERO };
         let rank = (percent / 100.0).clamp(0.0, 1.0) * self.count() as f64;
@@ -331,7 +332,7 @@ impl Latency {
         Duration::from_nanos(above.value_at_quantile(within / above.len() as f64))
     }
 
-    /// The longest duration; zero if there are no values above zero.
+    /// Returns the longest duration; zero if there are no values above zero.
     pub fn max(&self) -> Duration {
         Duration::from_nanos(self.above.as_ref().map_or(0, |above| above.max()))
     }
@@ -349,11 +350,11 @@ impl Latency {
         self.above.get_or_insert_with(|| Box::new(histogram())).saturating_record(ns);
     }
 
-    /// The values recorded after `earlier`, an earlier state of the same distribution.
+    /// Returns the values recorded after `earlier`, an earlier state of the same distribution.
     pub(crate) fn since(&self, earlier: &Latency) -> Latency {
         let above = self.above.clone().map(|mut above| match &earlier.above {
-            // The subtraction fails if `earlier` has values that are missing here, so that it is from another
-            // session.
+            // The subtraction fails if `earlier` has values that are missing here, which means that it
+            // belongs to another session.
             Some(earlier) if above.subtract(&**earlier).is_err() => Box::new(histogram()),
             Some(_) | None => above,
         });
@@ -400,7 +401,7 @@ pub(crate) struct Meter {
     pub(crate) incidents: Incidents,
 }
 
-/// How a command ended, as far as the statistics are concerned.
+/// The outcome of a command, for the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// The command was executed. Contains the number of bytes received, and of outgoing bytes that the target

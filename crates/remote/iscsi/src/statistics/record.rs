@@ -65,7 +65,7 @@ record! {
     }
 }
 
-/// The parts of a latency by name: `waiting`, and the phases. They add up to the whole latency.
+/// Returns the parts of a latency by name: `waiting`, and the phases. They add up to the whole latency.
 fn parts(of: &ClassStatistics) -> BTreeMap<&'static str, LatencyRecord> {
     let phases = Phase::ALL.map(|phase| (phase_name(phase), LatencyRecord::new(of.phase(phase))));
     std::iter::once(("waiting", LatencyRecord::new(&of.waiting))).chain(phases).collect()
@@ -342,7 +342,7 @@ fn write_path(f: &mut fmt::Formatter<'_>, path: &PathInfo) -> fmt::Result {
     writeln!(f)
 }
 
-/// A duration with three digits.
+/// Returns a duration with three digits.
 pub(crate) fn span(time: Duration) -> String {
     let ns = time.as_nanos() as f64;
     let (value, unit) = match ns {
@@ -355,7 +355,7 @@ pub(crate) fn span(time: Duration) -> String {
     format!("{} {unit}", three_digits(value))
 }
 
-/// A number of bytes, with three digits and decimal units.
+/// Returns a number of bytes, with three digits and decimal units.
 pub(crate) fn bytes(count: u64) -> String {
     let bytes = count as f64;
     let (value, unit) = match bytes {

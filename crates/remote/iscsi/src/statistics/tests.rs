@@ -20,7 +20,7 @@ fn answer(status: u8, sense: &[u8]) -> Result<Status, CommandError> {
     Ok(Status { status, sense: sense.into(), in_bytes: 4096, residual: Residual::Underflow(512) })
 }
 
-/// A session with little activity.
+/// Returns a session with little activity.
 fn little() -> Statistics {
     Statistics {
         time: Duration::from_secs(2),

@@ -60,8 +60,8 @@ impl Unit {
         let name = "READ CAPACITY";
         let capacity = match self.ask(name, cdb::read_capacity_16(32), 32).await {
             Ok(data) => Capacity::parse_16(&data),
-            // Try the short form after any rejection. If the reason is another than an unsupported command,
-            // the target rejects the short form as well.
+            // Try the short form after any rejection. If the reason is not an unsupported command, the target
+            // rejects the short form as well.
             Err(VerbError::Refused { .. }) => {
                 Capacity::parse_10(&self.ask(name, cdb::read_capacity_10(), 8).await?)
             }
@@ -170,8 +170,8 @@ fn write_same_cdb(lba: u64, blocks: u32, what: &WriteSame) -> cdb::Cdb {
     cdb
 }
 
-/// The runs of a response, as far as they are consecutive from block `next` on. The last run ends at `end`,
-/// or earlier.
+/// Returns the runs of a response. They start at block `next`, and stop before the first run that does not
+/// follow the previous one. The last run ends at `end`, or earlier.
 pub(crate) fn lba_runs(answer: &[u8], mut next: u64, end: u64) -> Vec<LbaRun> {
     let mut runs = Vec::new();
     for LbaStatusDescriptor { lba, blocks, status } in LbaStatusDescriptor::parse_list(answer) {
@@ -194,7 +194,7 @@ fn append(runs: &mut Vec<LbaRun>, run: LbaRun) {
     }
 }
 
-/// The parameter lists (SBC-3 5.28.2) of the UNMAP commands for these extents.
+/// Returns the parameter lists (SBC-3 5.28.2) of the UNMAP commands for these extents.
 pub(crate) fn unmap_lists(extents: &[Extent], limits: &BlockLimits) -> Vec<Vec<u8>> {
     let unless_zero = |limit: u32| if limit == 0 { u32::MAX } else { limit };
     let (blocks_most, most) = (unless_zero(limits.unmap_blocks), unless_zero(limits.unmap_descriptors));
@@ -235,13 +235,13 @@ pub struct ExtendedCopy {
     block_bytes: u32,
 }
 
-/// Why a target cannot copy.
+/// The reason why a target cannot perform a copy.
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum ExtendedCopyError {
     /// The target does not support copies from block device to block device.
     #[display("the target does not support copying blocks")]
     Unable,
-    /// One of the two units has no name that a copy can use, which is an NAA or EUI-64 designator.
+    /// One of the two units has no name that a copy can use: an NAA or EUI-64 designator is required.
     #[display("a copy needs an NAA or EUI-64 name of both sides")]
     NoName,
     /// The block lengths of the units differ.
@@ -252,8 +252,8 @@ pub enum ExtendedCopyError {
 }
 
 impl ExtendedCopyError {
-    /// Whether the target does not support the copy at all, so that the initiator must read and write the
-    /// data instead.
+    /// Returns whether the target does not support the copy at all, so that the initiator must read and write
+    /// the data instead.
     pub fn is_unsupported(&self) -> bool {
         match self {
             ExtendedCopyError::Unable | ExtendedCopyError::NoName | ExtendedCopyError::BlockLengths(..) => {
@@ -331,7 +331,7 @@ impl ExtendedCopy {
         Ok(ExtendedCopy { destination: destination.clone(), targets, limits, block_bytes: ours })
     }
 
-    /// Maximum number of blocks of one [`ExtendedCopy::copy`].
+    /// Returns the maximum number of blocks of one [`ExtendedCopy::copy`].
     pub fn blocks_max(&self) -> u64 {
         let by_segments = u64::from(self.limits.segments) * u64::from(self.limits.segment_blocks);
         by_segments.min(u64::from(COMMAND_BYTES / self.block_bytes)).max(1)
@@ -540,7 +540,7 @@ impl Unit {
         Ok(registrations)
     }
 
-    /// The relative identifier of the session's target port, if the target reports it.
+    /// Returns the relative identifier of the session's target port, if the target reports it.
     async fn relative_port(&self) -> Result<Option<u16>, VerbError> {
         let VpdContent::Designators(designators) = self.vpd(0x83).await?.content else { return Ok(None) };
         let mut of_port = designators.into_iter().filter(|one| one.association == Association::TargetPort);

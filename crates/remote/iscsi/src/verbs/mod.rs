@@ -5,7 +5,7 @@
 //! [`VerbError::Nonsense`]. Other commands can be sent with [`Unit::command`].
 //!
 //! A command is retried after a unit attention, and for a few seconds while the target is busy. If the
-//! session is lost, a command that changes anything ends with [`VerbError::Lost`], because it may or may not
+//! session is lost, a command that changes anything fails with [`VerbError::Lost`], because it may or may not
 //! have been executed.
 
 mod blocks;
@@ -39,7 +39,7 @@ pub use scsi::{
 
 pub(crate) use blocks::{lba_runs, unmap_lists};
 
-/// Why a command was not executed.
+/// The reason why a command was not executed, or may not have been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerbError {
     /// It is unknown whether the command was executed.
@@ -64,7 +64,7 @@ pub enum VerbError {
 }
 
 impl VerbError {
-    /// Whether the target does not support the command or one of its parameters.
+    /// Returns whether the target does not support the command or one of its parameters.
     pub fn is_unsupported(&self) -> bool {
         // ILLEGAL REQUEST with INVALID COMMAND OPERATION CODE, INVALID FIELD IN CDB, or INVALID FIELD IN
         // PARAMETER LIST.
@@ -99,7 +99,7 @@ impl From<CommandError> for VerbError {
 }
 
 /// Maximum number of tries. Several unit attentions can be pending, one for each event, and a new session
-/// usually gets a few. A busy target is retried for about five seconds.
+/// usually receives a few. A busy target is retried for about five seconds.
 const TRIES: u32 = 12;
 const PAUSE_FIRST: Duration = Duration::from_millis(8);
 const PAUSE_LONGEST: Duration = Duration::from_secs(1);
@@ -227,7 +227,7 @@ fn disposition(answered: u8, sense: Option<Sense>) -> Disposition {
     }
 }
 
-/// The parameters of a command, ready to be sent.
+/// Returns the parameters of a command, ready to be sent.
 pub(crate) fn parameters(bytes: &[u8]) -> Slice {
     let mut buffer = Buffer::zeroed(bytes.len());
     buffer.copy_from_slice(bytes);
@@ -266,12 +266,12 @@ impl Unit {
         Unit { target, lun }
     }
 
-    /// The session through which the unit is reached.
+    /// Returns the session through which the unit is reached.
     pub fn target(&self) -> &Arc<RemoteTarget> {
         &self.target
     }
 
-    /// The unit's address, in the form in which it is sent.
+    /// Returns the unit's address, in the form in which it is sent.
     pub fn lun(&self) -> Lun {
         self.lun
     }
@@ -296,7 +296,7 @@ impl Unit {
 }
 
 impl RemoteTarget {
-    /// The logical unit of this number, of any device type.
+    /// Returns the logical unit of this number, of any device type.
     pub fn unit(self: &Arc<Self>, number: u16) -> Unit {
         Unit::new(Arc::clone(self), Lun(LunAddress::Number(number.into()).write()))
     }
@@ -315,7 +315,7 @@ impl RemoteTarget {
     }
 }
 
-/// The reported address of the logical unit with this number.
+/// Returns the reported address of the logical unit with this number.
 fn reported(luns: &[Lun], number: u16) -> Option<Lun> {
     let wanted = LunAddress::Number(number.into());
     luns.iter().copied().find(|lun| LunAddress::parse(lun.0) == wanted)
@@ -343,7 +343,7 @@ impl Unit {
         Vpd::parse(code, &data).ok_or(VerbError::Nonsense(NAME))
     }
 
-    /// The codes of the supported pages.
+    /// Returns the codes of the supported pages.
     pub async fn vpd_pages(&self) -> Result<Vec<u8>, VerbError> {
         match self.vpd(0).await?.content {
             VpdContent::Pages(pages) => Ok(pages),
@@ -481,8 +481,8 @@ impl Unit {
         SupportedCommand::parse_list(&answer).ok_or(VerbError::Nonsense(OPCODES))
     }
 
-    /// Whether the unit supports a command. A service action must be given for commands that have one, and
-    /// only for these.
+    /// Returns whether the unit supports a command. A service action must be given for commands that have
+    /// one, and only for these.
     pub async fn command_support(
         &self,
         opcode: u8,
@@ -495,7 +495,8 @@ impl Unit {
     }
 }
 
-/// The total length of a response that starts with its length. The length excludes the length field itself.
+/// Returns the total length of a response that starts with its length. The length excludes the length field
+/// itself.
 fn whole(answer: &[u8]) -> u64 {
     4 + u64::from(u32_at(answer, 0))
 }
@@ -593,7 +594,7 @@ impl Unit {
 
 // MODE SENSE and MODE SELECT (SPC-4 6.10 to 6.13).
 
-/// Why a mode field was not changed.
+/// The reason why a mode field was not changed.
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum ModeFieldError {
     /// No known page has a field of this name.

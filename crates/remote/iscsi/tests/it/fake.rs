@@ -58,8 +58,8 @@ fn let_in(mut stream: TcpStream, tag: u16, then: Then) {
     }
 }
 
-/// The response to a login request. It accepts the requested stage and the initiator's values, without
-/// authentication.
+/// Returns the response to a login request. It accepts the requested stage and the initiator's values,
+/// without authentication.
 pub(crate) fn accepted(request: &[u8; 48], text: &[u8], tag: u16, stat_sn: u32) -> Vec<u8> {
     let mut answer = [0; 48];
     (answer[0], answer[1]) = (0x23, request[1]);

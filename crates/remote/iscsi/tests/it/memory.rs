@@ -23,7 +23,7 @@ const PORTAL: &str = "10.0.0.1:3260";
 /// Length of a data segment that every initiator accepts.
 const SEGMENT_BYTES: usize = 8192;
 
-/// When the target closes each of its connections.
+/// The point at which the target closes each of its connections.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Breaks {
     #[default]
@@ -211,7 +211,7 @@ impl Link {
         self.stat_sn.replace(self.stat_sn.get() + 1)
     }
 
-    /// The header of a final response.
+    /// Returns the header of a final response.
     fn answer(&self, operation: u8, pdu: &[u8; 48]) -> [u8; 48] {
         let mut answer = [0; 48];
         (answer[0], answer[1]) = (operation, 0x80);

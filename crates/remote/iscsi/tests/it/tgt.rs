@@ -17,7 +17,7 @@ pub(crate) const OUT: (&str, &str) = ("san", "the san's secret");
 /// Time limit for the start of tgtd, which is longer than it takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// A running tgtd with one target, whose LUN 1 is a file. Dropping the value ends it.
+/// A running tgtd with one target, whose LUN 1 is a file. Dropping the value stops it.
 pub(crate) struct Tgt {
     daemon: Child,
     port: u16,
@@ -84,7 +84,7 @@ impl Tgt {
         self
     }
 
-    /// The URL of a LUN, with a prefix for the host and a suffix for the LUN.
+    /// Returns the URL of a LUN, with a prefix for the host and a suffix for the LUN.
     pub(crate) fn url(&self, account: &str, lun: u16, query: &str) -> String {
         format!("iscsi://{account}127.0.0.1:{}/{NAME}/{lun}{query}", self.port)
     }

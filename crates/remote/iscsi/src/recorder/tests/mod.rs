@@ -48,7 +48,7 @@ impl Scene {
         tape.received_data(data, &trailer);
     }
 
-    /// A header with its additional segments and digest, and the trailer of its data.
+    /// Returns a header with its additional segments and digest, and the trailer of its data.
     fn framed(&mut self, bhs: Bhs, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
         self.now += Duration::from_micros(1);
         let mut header = bhs.0.to_vec();
@@ -59,7 +59,7 @@ impl Scene {
         (header, trailer)
     }
 
-    /// The packets of the file after the three that open a conversation.
+    /// Returns the packets of the file after the three that open a conversation.
     fn packets(&self) -> Vec<Packet> {
         read(&self.recorder.pcapng()).packets.split_off(3)
     }

@@ -57,7 +57,7 @@ pub(super) fn read(file: &[u8]) -> File {
     read
 }
 
-/// The types and bodies of all blocks. Both lengths of each block must be equal.
+/// Returns the types and bodies of all blocks. Both lengths of each block must be equal.
 fn blocks(mut file: &[u8]) -> Vec<(u32, &[u8])> {
     let mut blocks = Vec::new();
     while !file.is_empty() {
