@@ -29,7 +29,7 @@ fn main() {
     show("writes, stamped", &Workload { data: Data::Stamped, span: span(), ..written });
 }
 
-/// The longest span that verification supports.
+/// Returns the longest span that verification supports.
 fn span() -> bench::plan::Span {
     bench::plan::Span { start_bytes: 0, bytes: Some(1 << 30) }
 }

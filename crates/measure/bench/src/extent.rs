@@ -59,7 +59,7 @@ impl Extent {
         Extent { start: self.start.min(other.start), end }
     }
 
-    /// Whether the extent reaches past `device_bytes`.
+    /// Returns whether the extent reaches past `device_bytes`.
     pub fn exceeds(self, device_bytes: u64) -> bool {
         self.end.unwrap_or(self.start) > device_bytes
     }

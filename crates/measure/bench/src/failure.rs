@@ -39,7 +39,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Whether the device reported success, but returned wrong data.
+    /// Returns whether the device reported success, but returned wrong data.
     pub fn is_mismatch(&self) -> bool {
         !matches!(self, Failure::Device(_))
     }

@@ -229,7 +229,7 @@ pub struct ServerMachine {
 }
 
 impl CellRun {
-    /// Whether any requests completed, and no request failed or returned wrong data.
+    /// Returns whether any requests completed, and no request failed or returned wrong data.
     pub fn went_well(&self) -> bool {
         let runs = || self.clients.iter().map(|client| &client.run);
         runs().all(|run| run.first_failure.is_none()) && runs().any(|run| run.ios() > 0)

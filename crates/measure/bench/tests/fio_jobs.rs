@@ -46,7 +46,7 @@ struct Line {
 }
 
 impl Line {
-    /// Whether the lines are equal, except for differences below one percent in the lengths.
+    /// Returns whether the lines are equal, except for differences below one percent in the lengths.
     fn is_about(&self, other: &Line) -> bool {
         let near = |one: u64, other: u64| one.abs_diff(other) * 100 < one;
         let near = |one: (u64, u64), other: (u64, u64)| near(one.0, other.0) && near(one.1, other.1);

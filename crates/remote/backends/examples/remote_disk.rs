@@ -95,8 +95,8 @@ async fn read_block(disk: &dyn BlockDevice, lba: Lba) -> Result<Buffer, Anything
 }
 
 /// The session stays on the thread that opened it; the LUN may be used from any thread with a runtime
-/// environment. Meanwhile this thread must keep running its own, so it awaits the other thread's result
-/// instead of joining it.
+/// environment. Meanwhile, this thread must keep running its own environment, so it awaits the other thread's
+/// result instead of joining it.
 async fn read_from_another_thread(disk: Arc<RemoteLun>) -> Result<(), Anything> {
     let (answer, mut answers) = reactor::mailbox();
     let other = thread::spawn(move || {
@@ -104,7 +104,7 @@ async fn read_from_another_thread(disk: Arc<RemoteLun>) -> Result<(), Anything> 
             .map_err(Anything::from)
             .and_then(|world| reactor::block_on(world, read_block(&*disk, Lba(0))));
         drop(disk);
-        let _ = answer.send(read.map(|block| block.len())); // fails only if this program is ending
+        let _ = answer.send(read.map(|block| block.len())); // fails only if this program is exiting
     });
     let length = answers.recv().await.ok_or("the other thread has no answer")??;
     other.join().map_err(|_| "the other thread failed")?;

@@ -24,7 +24,7 @@ pub(crate) static AOE: Kind = peers::kind(
     },
 );
 
-/// Whether a text is the URL of a device.
+/// Returns whether a text is the URL of a device.
 pub fn is_url(text: &str) -> bool {
     has_scheme(text, &[SCHEME])
 }
@@ -45,8 +45,8 @@ pub async fn discover(interface: &str) -> Result<Vec<Found>, Failure> {
     Ok(aoe_client::discover(interface, LISTEN).await?)
 }
 
-/// How long discovery waits for replies. One second is enough: servers respond immediately, and the query is
-/// repeated in case it is lost.
+/// The time for which discovery waits for replies. One second is enough: servers respond immediately, and the
+/// query is repeated in case it is lost.
 const LISTEN: Duration = Duration::from_secs(1);
 
 impl From<OpenError> for Failure {

@@ -1,7 +1,7 @@
 //! Errors of storage commands: one sentence, and a kind with an exit code.
 //!
-//! The exit codes are stable: `FailureKind::ALL` is their table, which `--help` and `docs/command-line.md` print. If a
-//! target reported an error, that determines the kind, and the sentence quotes it.
+//! The exit codes are stable: `FailureKind::ALL` is their table, which `--help` and `docs/command-line.md`
+//! print. If a target reported an error, the error determines the kind, and the sentence quotes it.
 
 use std::fmt::{self, Display};
 use std::io::{self, ErrorKind};
@@ -37,7 +37,7 @@ pub enum FailureKind {
     LoginRefused,
     /// The secret of the initiator or of the target is wrong or missing.
     Authentication,
-    /// No such target, or no such LUN.
+    /// The target or the LUN does not exist.
     NotFound,
     /// Another initiator has reserved the LUN.
     Reserved,
@@ -55,7 +55,7 @@ pub enum FailureKind {
     HeldBack,
     /// An import omitted something.
     Incomplete,
-    /// The command was ended by a signal or by the caller.
+    /// The command was interrupted by a signal or by the caller.
     Interrupted,
 }
 
@@ -83,7 +83,7 @@ impl FailureKind {
         FailureKind::ALL.into_iter().find(|kind| kind.code().0 == code).unwrap_or(FailureKind::Failed)
     }
 
-    /// The exit code and its meaning.
+    /// Returns the exit code and its meaning.
     const fn code(self) -> (u8, &'static str) {
         match self {
             FailureKind::Failed => (1, "failed during execution"),
@@ -104,13 +104,14 @@ impl FailureKind {
             FailureKind::Worse => (12, "a comparison found a statistically significant regression"),
             FailureKind::HeldBack => (13, "a diagnosis with --check found a bottleneck"),
             FailureKind::Incomplete => (14, "an import was incomplete; its output can be used"),
-            // Shells report a command that was ended by SIGINT with this code: 128 plus the signal number.
+            // Shells report a command that was terminated by SIGINT with this code: 128 plus the signal
+            // number.
             FailureKind::Interrupted => (130, "interrupted"),
         }
     }
 }
 
-/// The table for `--help`.
+/// Returns the table of exit codes for `--help`.
 pub fn exit_codes() -> String {
     let rows = FailureKind::ALL.map(FailureKind::code);
     let rows = rows.iter().map(|(code, meaning)| format!("\n  {code:>3}  {meaning}"));
@@ -175,37 +176,38 @@ impl Failure {
         Failure { kind: reason.kind, ..self.and(reason) }
     }
 
-    /// Whether a device failed, for any reason.
+    /// Returns whether a device failed, for any reason.
     pub fn is_device(&self) -> bool {
         self.kind == FailureKind::Device
     }
 
-    /// The kind of the failure.
+    /// Returns the kind of the failure.
     pub fn kind(&self) -> FailureKind {
         self.kind
     }
 
-    /// The exit code of its kind.
+    /// Returns the exit code of the failure's kind.
     pub fn code(&self) -> u8 {
         self.kind.code().0
     }
 
-    /// Whether another path to the same target is worth trying.
+    /// Returns whether another path to the same target is worth trying.
     pub fn is_unreachable(&self) -> bool {
         self.kind == FailureKind::Unreachable
     }
 
-    /// Whether the failure is a reservation conflict.
+    /// Returns whether the failure is a reservation conflict.
     pub fn is_conflict(&self) -> bool {
         self.kind == FailureKind::Reserved
     }
 
-    /// Whether the object is in use: by another host, which has locked or reserved it, or by a process.
+    /// Returns whether the object is in use: by another host, which has locked or reserved it, or by a
+    /// process.
     pub fn is_in_use(&self) -> bool {
         self.is_in_use
     }
 
-    /// Whether authentication failed.
+    /// Returns whether authentication failed.
     pub fn is_about_secrets(&self) -> bool {
         self.kind == FailureKind::Authentication
     }
@@ -219,8 +221,8 @@ impl Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// The kind of a network interface error. An interface that is down can come up again; every other error is
-/// an error in the arguments.
+/// Returns the kind of a network interface error. An interface that is down can come up again; every other
+/// error is an error in the arguments.
 pub(crate) fn of_interface(error: &io::Error) -> FailureKind {
     match error.kind() {
         ErrorKind::NetworkDown => FailureKind::Unreachable,
@@ -306,7 +308,7 @@ pub(crate) fn of_open(error: &OpenError) -> FailureKind {
     }
 }
 
-/// The kind of a journal file error: the device rejected the replay, or the file cannot be used.
+/// Returns the kind of a journal file error: the device rejected the replay, or the file cannot be used.
 pub(crate) fn of_journal_file(error: &JournalFileError) -> FailureKind {
     match error {
         JournalFileError::Device(_, error, _) => of_device(*error),
@@ -314,7 +316,7 @@ pub(crate) fn of_journal_file(error: &JournalFileError) -> FailureKind {
     }
 }
 
-/// The kind of the reason why a connection ended. A network failure cannot be distinguished from an
+/// Returns the kind for the reason why a connection ended. A network failure cannot be distinguished from an
 /// unavailable peer, so both have the same kind. A protocol error proves that the peer is reachable.
 fn of_ending(ending: &Ending) -> FailureKind {
     match ending {
@@ -355,7 +357,7 @@ fn of_command(error: CommandError) -> FailureKind {
     }
 }
 
-/// The kind of a failure by status and sense data (SPC-4 4.5.6, sense keys).
+/// Returns the kind of a failure, according to its status and sense data (SPC-4 4.5.6, sense keys).
 pub fn of_answer(status: u8, sense: Option<Sense>) -> FailureKind {
     const NOT_READY: u8 = 0x2;
     const MEDIUM_ERROR: u8 = 0x3;

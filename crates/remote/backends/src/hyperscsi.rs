@@ -25,7 +25,7 @@ pub(crate) static HYPERSCSI: Kind = peers::kind(
     &URL,
 );
 
-/// The same over UDP.
+/// A LUN over UDP.
 pub(crate) static HYPERSCSI_UDP: Kind =
     peers::kind(SCHEMES[1], "hyperscsi+udp://HOST[:PORT]/TARGET/LUN", "the same over UDP", &URL);
 
@@ -37,13 +37,13 @@ static URL: UrlKind = UrlKind {
     close: Some(|| Box::pin(hyperscsi_client::closed())),
 };
 
-/// The URL of a volume that consists only of a LUN: it has no layers, and is not read-only.
+/// Returns the URL of a volume that consists only of a LUN: it has no layers, and is not read-only.
 pub fn url_of(spec: &Spec) -> Option<Url> {
     let text = peers::url_of(&*spec.backend, &SCHEMES).filter(|_| !spec.readonly)?;
     Url::parse(&text).ok()
 }
 
-/// Whether a text is the URL of a LUN or a target.
+/// Returns whether a text is the URL of a LUN or a target.
 pub fn is_url(text: &str) -> bool {
     has_scheme(text, &SCHEMES)
 }
@@ -66,8 +66,7 @@ pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
 
 /// Like [`open`], but also returns the session.
 ///
-/// # Errors
-/// As [`open`].
+/// # Errors The same errors as [`open`].
 pub async fn open_with_session(url: &Url) -> Result<(RemoteLun, SessionHandle), Failure> {
     let opened = hyperscsi_client::open_with_session(url, random);
     Ok(peers::announced(url, ("timeout", url.options.timeout), opened).await?)
@@ -75,8 +74,7 @@ pub async fn open_with_session(url: &Url) -> Result<(RemoteLun, SessionHandle), 
 
 /// Logs in to a target, without opening a LUN.
 ///
-/// # Errors
-/// As [`open`].
+/// # Errors The same errors as [`open`].
 pub async fn open_target(url: &Url) -> Result<Target, Failure> {
     let opened = hyperscsi_client::open_target(url, random);
     Ok(peers::announced(url, ("timeout", url.options.timeout), opened).await?)
@@ -98,8 +96,8 @@ pub async fn discover(text: &str) -> Result<(Place, Vec<Found>), Failure> {
     Ok((place, found))
 }
 
-/// How long discovery waits for replies. One second is enough: targets respond immediately, and the query is
-/// repeated in case it is lost.
+/// The time for which discovery waits for replies. One second is enough: targets respond immediately, and the
+/// query is repeated in case it is lost.
 const LISTEN: Duration = Duration::from_secs(1);
 
 impl From<OpenError> for Failure {

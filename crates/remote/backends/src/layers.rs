@@ -42,7 +42,7 @@ macro_rules! layers {
                 [$(paragraphs(&self.$key, volume)),*].concat()
             }
 
-            /// Passes on the figures of all layers.
+            /// Passes the figures of all layers to `tables`.
             pub fn figures(tables: &mut impl Tables) {
                 $(tables.table($figures, |states| &states.$key);)*
             }

@@ -43,10 +43,11 @@
 //! 2. Run the tests here: they write its row of `docs/volumes.md`, from its `usage` and `about`. Add rows for its options there.
 //!    If it writes a magic number to its member, add that to `storage/disk_contents/src/signatures.rs`.
 //! 3. Declare a new dependency in the crate's `Cargo.toml`, below a comment with its reason.
-//! 4. A layer with statistics hands itself to `Opening::layers`. Its state is a row of the table in `layers.rs`, and has a table of
-//!    `volume::figures!` in the layer's file. A test of `daemon` writes its rows of `docs/metrics.md`; others fail until
-//!    `contrib/grafana` has its metrics, and `docs/schemas/volumes.schema.json` its JSON. The test of the schema serves a
-//!    `raid1:` volume only: add one with the layer.
+//! 4. A layer with statistics registers itself with `Opening::layers`. Its state is a row of the table in
+//!    `layers.rs`, and has a table of `volume::figures!` in the layer's file. A test of `daemon` writes its
+//!    rows of `docs/metrics.md`; others fail until `contrib/grafana` has its metrics, and
+//!    `docs/schemas/volumes.schema.json` its JSON. The test of the schema serves a `raid1:` volume only: add
+//!    one with the layer.
 //!
 //! `Kind` has the name, the grammar, the row of the document, and the positions of blocks in the members
 //! (`BlockPlaces`). `volume::spec` parses the nesting and locates errors. `Kind::read` checks the text
@@ -131,8 +132,7 @@ pub async fn open(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenError> {
 
 /// Like [`open`], for a caller that addresses bytes and respects [`BlockDevice::length_bytes`].
 ///
-/// # Errors
-/// As for [`open`].
+/// # Errors The same errors as [`open`].
 pub async fn open_by_bytes(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenError> {
     let opening = Opening { by_bytes: true, ..opening() };
     Ok(Arc::new(SingleUser::new(spec.open(&opening).await?)))
@@ -142,8 +142,8 @@ pub async fn open_by_bytes(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenErro
 /// Servers use it: the device is not restricted to one user, because a logical unit reports lost writes to
 /// each of its users.
 ///
-/// # Errors
-/// As for [`open`]; also if the volume [opens later](backend::Backend::opens_later).
+/// # Errors The same errors as [`open`]. Also fails if the volume [opens
+/// later](backend::Backend::opens_later).
 pub fn open_local(spec: &Spec, opening: &Opening) -> Result<Arc<dyn BlockDevice>, OpenError> {
     match pin!(spec.open(opening)).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(opened) => opened,
@@ -151,7 +151,7 @@ pub fn open_local(spec: &Spec, opening: &Opening) -> Result<Arc<dyn BlockDevice>
     }
 }
 
-/// The context for opening volumes: for writing, with the clock and the tasks of the reactor.
+/// Returns the context for opening volumes: for writing, with the clock and the tasks of the reactor.
 pub fn opening() -> Opening {
     Opening {
         read_only: false,

@@ -84,8 +84,8 @@ impl Location {
         }
     }
 
-    /// Whether the data is lost when this process ends. A path is always persistent, even if no file exists
-    /// there yet.
+    /// Returns whether the data is lost when this process ends. A path is always persistent, even if no file
+    /// exists there yet.
     pub fn is_fleeting(&self) -> bool {
         match self {
             Location::Volume(spec) => !spec.keeps_data(),
@@ -93,7 +93,7 @@ impl Location {
         }
     }
 
-    /// The missing file that opening this volume for writing would create; `None` if there is none.
+    /// Returns the missing file that opening this volume for writing would create; `None` if there is none.
     pub fn new_file(&self) -> Option<&Path> {
         let Location::Volume(spec) = self else { return None };
         spec.store().makes_file()
@@ -110,8 +110,7 @@ impl Location {
     /// Like [`Location::open`], for a caller that addresses bytes and uses [`BlockDevice::length_bytes`]. The
     /// length of an NBD export need not be a multiple of the block size.
     ///
-    /// # Errors
-    /// As [`Location::open`].
+    /// # Errors The same errors as [`Location::open`].
     pub async fn open_by_bytes(&self, read_only: bool) -> Result<Opened, Failure> {
         self.opened(read_only, true).await
     }
@@ -135,8 +134,8 @@ impl Location {
     }
 }
 
-/// Whether a text is the URL of a LUN, and not of a volume. Some URLs are always volumes, for instance the
-/// URL of a LUN over several sessions.
+/// Returns whether a text is the URL of a LUN, and not of a volume. Some URLs are always volumes, for
+/// instance the URL of a LUN over several sessions.
 pub fn is_url(text: &str) -> bool {
     let scheme = text.split_once("://").map(|(scheme, _)| scheme);
     let Some(scheme) = scheme.filter(|scheme| !scheme.contains(['[', ':', '/'])) else { return false };
@@ -146,8 +145,7 @@ pub fn is_url(text: &str) -> bool {
 
 /// Opens a file or block device.
 ///
-/// # Errors
-/// The system's.
+/// The system's error.
 pub fn file(options: FileOptions) -> Result<Opened, Failure> {
     let identity = file_identity(&options.path);
     let device = FileDevice::open(options).map_err(Failure::refused)?;
@@ -172,8 +170,8 @@ async fn serial_number(lun: &RemoteLun) -> String {
     String::from_utf8_lossy(page).trim_matches(['\0', ' ']).to_owned()
 }
 
-/// The identity of a file or block device. A file keeps its identity when it is renamed; another file under
-/// the same name has a different one.
+/// Returns the identity of a file or block device. A file keeps its identity when it is renamed; another file
+/// under the same name has a different one.
 pub fn file_identity(path: &Path) -> Option<String> {
     let metadata = path.metadata().ok()?;
     Some(match metadata.file_type().is_block_device() {
@@ -183,20 +181,19 @@ pub fn file_identity(path: &Path) -> Option<String> {
 }
 
 impl Opened {
-    /// A device of this machine.
+    /// Returns a device of this machine.
     pub fn local(device: Arc<dyn BlockDevice>, identity: Option<String>) -> Opened {
         Opened { device, lun: None, volume: None, channels: None, identity }
     }
 
-    /// The LUN, if the storage is one.
+    /// Returns the LUN, if the storage is one.
     pub fn lun(&self) -> Option<Arc<RemoteLun>> {
         self.lun.clone()
     }
 
     /// Adds the reason to a failure of work on this device, if its target or server can no longer be reached.
     ///
-    /// # Errors
-    /// Errors of the work.
+    /// # Errors The errors of the work.
     pub async fn explained<T>(&self, done: Result<T, Failure>) -> Result<T, Failure> {
         let failure = match done {
             Err(failure) if failure.is_device() => failure,
@@ -223,7 +220,7 @@ impl Opened {
         }
     }
 
-    /// The logical unit and the address of its target, if the storage is a LUN.
+    /// Returns the logical unit and the address of its target, if the storage is a LUN.
     pub fn unit(&self) -> Option<(Unit, SocketAddr)> {
         self.lun.as_ref().map(|lun| (lun.unit(), lun.target().nexus().address))
     }

@@ -23,11 +23,11 @@ pub(crate) static NBD: Kind = peers::kind(
     &URL,
 );
 
-/// The same over TLS.
+/// An export over TLS.
 pub(crate) static NBDS: Kind =
     peers::kind(SCHEMES[1], "nbds://HOST/EXPORT?tls-ca=FILE", "the same over TLS", &URL);
 
-/// The same on a Unix socket.
+/// An export on a Unix socket.
 pub(crate) static NBD_UNIX: Kind = peers::kind(
     SCHEMES[2],
     "nbd+unix:///EXPORT?socket=PATH",
@@ -35,7 +35,7 @@ pub(crate) static NBD_UNIX: Kind = peers::kind(
     &URL,
 );
 
-/// The same on a Unix socket, over TLS.
+/// An export on a Unix socket, over TLS.
 pub(crate) static NBDS_UNIX: Kind =
     peers::kind(SCHEMES[3], "nbds+unix:///EXPORT?socket=PATH&tls-ca=FILE", "the same over TLS", &URL);
 
@@ -58,12 +58,12 @@ static URL: UrlKind = UrlKind {
     close: None,
 };
 
-/// Whether a text is the URL of an export.
+/// Returns whether a text is the URL of an export.
 pub fn is_url(text: &str) -> bool {
     has_scheme(text, &SCHEMES)
 }
 
-/// The URL of the export below all layers of a volume, if there is one.
+/// Returns the URL of the export below all layers of a volume, if there is one.
 pub fn url_of(spec: &Spec) -> Option<Url> {
     Url::parse(&peers::url_of(spec.store(), &SCHEMES)?).ok()
 }
@@ -80,22 +80,21 @@ pub async fn open(url: &Url) -> Result<RemoteExport, Failure> {
 
 /// Connects to an export of a server in this process, with TLS by [`tls::loopback`].
 ///
-/// # Errors
-/// As [`open`].
+/// # Errors The same errors as [`open`].
 pub async fn open_over_loopback_tls(url: &Url) -> Result<RemoteExport, Failure> {
     let credentials = tls::loopback::client().map_err(Failure::failed)?;
     Ok(nbd_client::open(url, Some(&credentials), random).await?)
 }
 
-/// The URL of the same export without its journal file, which another process may be using. Use it only for
-/// connections that write nothing.
+/// Returns the URL of the same export without its journal file, which another process may be using. Use it
+/// only for connections that write nothing.
 pub fn beside(url: &Url) -> Url {
     let mut url = url.clone();
     url.options.journal_file = None;
     url
 }
 
-/// Why the server of an export cannot be reached; `None` if it can.
+/// Returns the reason why the server of an export cannot be reached; `None` if it can be reached.
 pub async fn unreachable(url: &Url) -> Option<Failure> {
     match reactor::timeout(PROBE, open(&beside(url))).await {
         Ok(Ok(_)) => None,
@@ -113,15 +112,14 @@ const PROBE: Duration = Duration::from_secs(3);
 
 /// Queries the names and descriptions of a server's exports.
 ///
-/// # Errors
-/// As [`open`].
+/// # Errors The same errors as [`open`].
 pub async fn list(url: &Url) -> Result<Vec<(String, String)>, Failure> {
     let credentials = url.tls.as_ref().map(credentials).transpose()?;
     let listed = nbd_client::list(url, credentials.as_ref());
     Ok(peers::announced(url, timeout(url), listed).await?)
 }
 
-/// The key that limits the time of a handshake, and its value.
+/// Returns the key that limits the time of a handshake, and its value.
 fn timeout(url: &Url) -> (&'static str, Duration) {
     ("timeout", url.options.timeout)
 }

@@ -89,7 +89,7 @@ impl Backend for RemoteBackend {
     }
 }
 
-/// The argument of a back end, followed by its options with these keys.
+/// Returns the argument of a back end, followed by its options with these keys.
 pub(crate) fn place_with(backend: &dyn Backend, keys: &[&str]) -> String {
     let options = backend.options().into_iter();
     let selecting =
@@ -100,20 +100,20 @@ pub(crate) fn place_with(backend: &dyn Backend, keys: &[&str]) -> String {
     parts.join(" ")
 }
 
-/// The text of a back end without the options common to all volumes. If the back end is written as a URL,
-/// this is the URL.
+/// Returns the text of a back end without the options common to all volumes. If the back end is written as a
+/// URL, this is the URL.
 pub(crate) fn text_of(backend: &dyn Backend) -> String {
     let options = backend.options();
     let mark = if options.is_empty() { "" } else { "?" };
     format!("{}:{}{mark}{}", backend.kind().name, backend.argument(), options.join("&"))
 }
 
-/// The URL of a back end, if it has one of these schemes.
+/// Returns the URL of a back end, if it has one of these schemes.
 pub(crate) fn url_of(backend: &dyn Backend, schemes: &[&str]) -> Option<String> {
     schemes.contains(&backend.kind().name).then(|| text_of(backend))
 }
 
-/// Whether a text begins with one of these schemes.
+/// Returns whether a text begins with one of these schemes.
 pub(crate) fn has_scheme(text: &str, schemes: &[&str]) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| schemes.contains(&scheme))
 }
@@ -137,7 +137,7 @@ pub(crate) fn require_slashes(text: &str, kind: &Kind) -> Result<(), String> {
 /// The devices with channels that this process has opened, by the names of their stores.
 static CHANNELLED: Mutex<Vec<(String, Weak<dyn Channelled>)>> = Mutex::new(Vec::new());
 
-/// The device opened most recently as the store of this volume, if it has channels and is still open.
+/// Returns the device opened most recently as the store of this volume, if it has channels and is still open.
 pub fn channels(spec: &Spec) -> Option<Arc<dyn Channelled>> {
     let (url, opened) = (text_of(spec.store()), CHANNELLED.lock().unwrap_or_else(PoisonError::into_inner));
     opened.iter().rev().filter(|(other, _)| *other == url).find_map(|(_, device)| device.upgrade())
@@ -151,7 +151,7 @@ pub(crate) fn keep_channels(url: String, device: &Arc<impl Channelled + 'static>
     opened.push((url, device));
 }
 
-/// Why a device cannot be reached; `None` if any of its channels is connected.
+/// Returns the reason why a device cannot be reached; `None` if any of its channels is connected.
 pub async fn unreachable(device: &dyn Channelled) -> Option<Failure> {
     let channels = device.status().await?.channels;
     let is_lost = channels.iter().all(|channel| !channel.is_connected);
@@ -159,8 +159,8 @@ pub async fn unreachable(device: &dyn Channelled) -> Option<Failure> {
     Some(Failure::new(FailureKind::Unreachable, format_args!("no path is available: {why}")))
 }
 
-/// Wait before an announcement. Shorter waits are normal, for instance while a server starts or a path fails
-/// over.
+/// The time to wait before an announcement. Shorter waits are normal, for instance while a server starts or a
+/// path fails over.
 const ANNOUNCED_AFTER: Duration = Duration::from_secs(2);
 
 static ANNOUNCE: OnceLock<fn(&str)> = OnceLock::new();
@@ -203,7 +203,7 @@ async fn slow<T>(work: impl Future<Output = T>, announce: impl FnOnce()) -> T {
     }
 }
 
-/// The environment variable with the directory in which each lost connection leaves a file.
+/// The environment variable that names the directory in which a file is written for each lost connection.
 const RECORD_FOLDER: &str = "LINERATE_RECORD_DIR";
 
 static RECORDERS: Mutex<Vec<FlightRecorder>> = Mutex::new(Vec::new());
@@ -216,7 +216,7 @@ pub fn record(settings: &Settings) {
     RECORDERS.lock().unwrap_or_else(PoisonError::into_inner).push(settings.recorder.clone());
 }
 
-/// Everything recorded so far, as a file for Wireshark.
+/// Returns everything recorded so far, as a file for Wireshark.
 pub fn recordings() -> Vec<u8> {
     iscsi_client::pcapng(RECORDERS.lock().unwrap_or_else(PoisonError::into_inner).iter())
 }

@@ -71,8 +71,8 @@ pub fn url(text: &str) -> Result<Url, Failure> {
     Ok(url)
 }
 
-/// Why the session with a LUN's target is permanently lost, if it is. A request to such a LUN only returns
-/// "not ready"; the session has the reason.
+/// Returns the reason why the session with a LUN's target is permanently lost, if it is. A request to such a
+/// LUN only returns "not ready"; the session has the reason.
 pub async fn lost(unit: &Unit) -> Option<Failure> {
     match unit.test_unit_ready().await {
         Err(VerbError::Lost(lost)) => Some(Failure::from(lost)),
@@ -80,7 +80,7 @@ pub async fn lost(unit: &Unit) -> Option<Failure> {
     }
 }
 
-/// Rejects a URL of any kind without its slashes.
+/// Rejects a URL of any kind in which slashes are missing.
 fn require_slashes(text: &str) -> Result<(), Failure> {
     let kind = text.split_once(':').and_then(|(scheme, _)| GRAMMAR.kind(scheme));
     kind.map_or(Ok(()), |kind| peers::require_slashes(text, kind)).map_err(Failure::refused)
@@ -99,8 +99,7 @@ fn check(text: &str) -> Result<(), String> {
 
 /// Parses the URL of a target, with a LUN if it names one; otherwise the LUN in the URL is 0.
 ///
-/// # Errors
-/// As for [`url`].
+/// # Errors The same errors as [`url`].
 pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
     if let Err(UrlError { problem: UrlProblem::NoLun, .. }) = Url::parse(text) {
         let (path, query) = text.split_at(text.find('?').unwrap_or(text.len()));
@@ -111,12 +110,12 @@ pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
     Ok((url, Some(lun)))
 }
 
-/// Whether a text names only a portal, in a form that [`portal`] accepts, and no target.
+/// Returns whether a text names only a portal, in a form that [`portal`] accepts, and no target.
 pub fn is_portal(text: &str) -> bool {
     !text.contains("://") || matches!(Url::parse(text), Err(UrlError { problem: UrlProblem::NoTarget, .. }))
 }
 
-/// Whether a text looks like `HOST:PORT`.
+/// Returns whether a text looks like `HOST:PORT`.
 pub(crate) fn has_port(text: &str) -> bool {
     let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty() && !host.contains('/'));
     port.is_some_and(|(_, port)| port.parse::<u16>().is_ok())
@@ -124,8 +123,7 @@ pub(crate) fn has_port(text: &str) -> bool {
 
 /// Parses a portal and its secrets: `HOST`, `HOST:PORT`, an IPv6 address with or without brackets, or a URL.
 ///
-/// # Errors
-/// As for [`url`].
+/// # Errors The same errors as [`url`].
 pub fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
     if GRAMMAR.is_meant(text) && !text.contains("://") && !has_port(text) {
         require_slashes(text)?;
@@ -159,29 +157,26 @@ pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
 /// Logs in over all paths of a URL with several, and attaches the LUN. The sessions live in the runtime
 /// environment of this thread.
 ///
-/// # Errors
-/// As for [`open`], for the path tried last.
+/// # Errors The same errors as [`open`], for the path tried last.
 pub async fn open_paths(url: &Url) -> Result<MultipathLun, Failure> {
     iscsi_client::open_paths(url, random).await.map_err(|error| refused(error, &url.settings))
 }
 
-/// Whether this is the URL of a LUN over several sessions.
+/// Returns whether this is the URL of a LUN over several sessions.
 pub fn has_paths(text: &str) -> bool {
     Url::parse(text).is_ok_and(|url| url.settings.paths.are_several())
 }
 
 /// Logs in to a target, without attaching a LUN.
 ///
-/// # Errors
-/// As for [`open`].
+/// # Errors The same errors as [`open`].
 pub async fn open_target(url: &Url) -> Result<Arc<RemoteTarget>, Failure> {
     log_in(&url.portal, &url.target, &url.settings).await
 }
 
 /// Like [`open_target`], without a URL.
 ///
-/// # Errors
-/// As for [`open`].
+/// # Errors The same errors as [`open`].
 pub async fn log_in(
     portal: &Portal,
     target: &str,
@@ -194,15 +189,14 @@ pub async fn log_in(
 
 /// Queries the targets that a portal reports.
 ///
-/// # Errors
-/// As for [`open`].
+/// # Errors The same errors as [`open`].
 pub async fn discover(portal: &Portal, settings: &Settings) -> Result<Vec<Discovered>, Failure> {
     let found =
         peers::announced(portal, login_time(settings), iscsi_client::discover(portal, settings, random));
     found.await.map_err(|error| refused(error, settings))
 }
 
-/// The key that limits the duration of a login, and its value.
+/// Returns the key that limits the duration of a login, and its value.
 fn login_time(settings: &Settings) -> (&'static str, Duration) {
     ("login-time", settings.login_time)
 }
@@ -256,7 +250,7 @@ pub fn run<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failu
     })
 }
 
-/// An error in a URL, with a mark at its position.
+/// Returns an error in a URL, with a mark at its position.
 fn pointed_at(text: &str, error: &UrlError) -> Failure {
     let before = text.get(..error.at).map_or(0, |before| before.chars().count());
     Failure::refused(format!(

@@ -1,7 +1,7 @@
 //! Checks before storage is overwritten or used: reservations of other initiators, then its content.
 //!
 //! The session of this command is a new nexus without a registration, so every reservation belongs to another
-//! nexus. A reservation by RESERVE(6) cannot be queried: it is detected when a read ends with RESERVATION
+//! nexus. A reservation by RESERVE(6) cannot be queried: it is detected when a read fails with RESERVATION
 //! CONFLICT.
 
 use std::fmt::Display;
@@ -59,8 +59,8 @@ pub async fn check(lun: &RemoteLun, read_only: bool, instead: &str) -> Result<()
     }
 }
 
-/// The failure "another initiator has reserved the LUN: write-exclusive, key 0x…, held by iqn.…; --read-only
-/// is allowed".
+/// Returns the failure "another initiator has reserved the LUN: write-exclusive, key 0x…, held by iqn.…;
+/// --read-only is allowed".
 fn refusal(held: Reservation, registrations: &[Registration], instead: &str) -> Failure {
     let Reservation { key, kind } = held;
     let holder = registrations.iter().find(|registration| registration.holds.is_some());

@@ -47,8 +47,8 @@ pub fn ask(question: &str) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     Ok(answer.map(|answer| without_line_end(Zeroizing::new(answer.into_bytes()))))
 }
 
-/// Whether a URL contains a secret: `user%secret@`, as in libiscsi's URLs; `user:password@`, as in web URLs;
-/// or the secret of the target.
+/// Returns whether a URL contains a secret: `user%secret@`, as in libiscsi's URLs; `user:password@`, as in
+/// web URLs; or the secret of the target.
 pub fn is_in(url: &str) -> bool {
     let begin = authority(url);
     let end = url[begin..].find(['/', '?']).map_or(url.len(), |length| begin + length);
@@ -115,9 +115,9 @@ fn masked_part(part: &str) -> String {
     part.split_inclusive(char::is_whitespace).map(masked).collect()
 }
 
-/// Whether an account's secret starts in a URL and may continue after a space. It continues up to an `@`, or
-/// even without one if there is a `%`, because a host contains none. A secret that has been masked does not
-/// continue, and neither does a port that is followed by a path.
+/// Returns whether an account's secret starts in a URL and may continue after a space. It continues up to an
+/// `@`, or even without one if there is a `%`, because a host contains none. A secret that has been masked
+/// does not continue, and neither does a port that is followed by a path.
 fn has_open_account(url: &str, rest: &str) -> bool {
     let front = &url[authority(url)..];
     let front = &front[..front.find(['/', '?', '[']).unwrap_or(front.len())];
@@ -134,7 +134,7 @@ fn has_open_account(url: &str, rest: &str) -> bool {
     is_open && !secret.starts_with('*')
 }
 
-/// Whether the target's secret starts in a URL; any later word may belong to it.
+/// Returns whether the target's secret starts in a URL; any later word may belong to it.
 fn has_open_value(url: &str) -> bool {
     query(url).any(|(key, value)| is_secret(key) && !value.is_empty() && !url[value].starts_with('*'))
 }
@@ -142,14 +142,14 @@ fn has_open_value(url: &str) -> bool {
 /// The characters that separate a user name from the secret.
 const SEPARATORS: [char; 2] = ['%', ':'];
 
-/// The start of user, host and port.
+/// Returns the offset of the user name, host and port in a URL.
 fn authority(url: &str) -> usize {
     url.find("://").map_or(0, |at| at + 3)
 }
 
-/// The part of a URL after the user name. A secret may contain any character, so it ends at the last `@`,
-/// wherever that is. If there is no `@` but a `%` outside of brackets, the rest of the text may be a secret,
-/// because a host contains no `%`.
+/// Returns the part of a URL after the user name. A secret may contain any character, so it ends at the last
+/// `@`, wherever that is. If there is no `@` but a `%` outside of brackets, the rest of the text may be a
+/// secret, because a host contains no `%`.
 fn account_secret(url: &str) -> Option<Range<usize>> {
     let begin = authority(url);
     if let Some(end) = url.rfind('@') {
@@ -162,8 +162,8 @@ fn account_secret(url: &str) -> Option<Range<usize>> {
     Some(begin + percent + 1..url.len())
 }
 
-/// The keys after the question mark of a URL, and the positions of their values. If a word contains several
-/// URLs, the keys of each.
+/// Returns the keys after the question mark of a URL, and the positions of their values. If a word contains
+/// several URLs, returns the keys of each.
 fn query(url: &str) -> impl Iterator<Item = (&str, Range<usize>)> {
     let mark = url.find('?').filter(|_| url.contains("://"));
     let mut at = mark.map_or(url.len(), |mark| mark + 1);

@@ -10,7 +10,7 @@ fn spec(text: &str) -> Spec {
     parse(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The error message for `text`, and the part of `text` that it marks.
+/// Returns the error message for `text`, and the part of `text` that it marks.
 fn refusal(text: &str) -> (String, String) {
     let error = parse(text).expect_err(text);
     (error.sentence().to_owned(), text[error.at()].to_owned())

@@ -25,7 +25,7 @@ impl Nbdkit {
 
 impl Drop for Nbdkit {
     fn drop(&mut self) {
-        let _ = self.0.kill(); // fails if it has ended
+        let _ = self.0.kill(); // fails if the process has exited
         let _ = self.0.wait();
     }
 }

@@ -7,7 +7,7 @@ use derive_more::{Display, Error};
 
 use crate::plan::{Access, Align, Data, Distribution, Pace, Percent, Span, Workload};
 
-/// Why a workload cannot be run on a device.
+/// The reason why a workload cannot be run on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Display, Error)]
 pub enum WorkloadError {
     /// The list of devices is empty.
@@ -192,12 +192,13 @@ impl Layout {
         *drawn.unwrap_or(&self.lines[0]) // the last line's bound is 100
     }
 
-    /// Every request's offset in the span, and its length, is a multiple of this number of bytes.
+    /// Returns the granule length in bytes. The offset in the span and the length of every request are
+    /// multiples of it.
     pub(crate) fn granule_bytes(&self) -> u64 {
         self.lines.iter().fold(0, |all, line| gcd(gcd(all, line.bytes), line.align))
     }
 
-    /// Whether any line has a pause, so that a request may have to wait although a slot is free.
+    /// Returns whether any line has a pause, so that a request may have to wait although a slot is free.
     pub(crate) fn pauses(&self) -> bool {
         self.lines.iter().any(|line| !line.pause.is_zero())
     }

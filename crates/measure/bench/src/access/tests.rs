@@ -205,7 +205,7 @@ fn ranks(count: u64, mut draw: impl FnMut(&mut Random) -> u64) -> Vec<f64> {
     seen.into_iter().map(|times| f64::from(times) / DRAWS as f64).collect()
 }
 
-/// Whether a share differs from the expected value by fewer than five standard deviations.
+/// Returns whether a share differs from the expected value by fewer than five standard deviations.
 fn is_about(share: f64, expected: f64) -> bool {
     (share - expected).abs() < 5.0 * (expected.max(1e-5) / DRAWS as f64).sqrt()
 }

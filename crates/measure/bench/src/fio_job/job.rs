@@ -61,7 +61,7 @@ impl<'t> Reader<'_, 't> {
         read(value(&written)?).map(Some).map_err(|why| written.wrong(why))
     }
 
-    /// As `read`, for the value that applies to reads (0) or to writes (1).
+    /// Like `read`, for the value that applies to reads (0) or to writes (1).
     pub(super) fn read_directed<T>(
         &self,
         name: &str,
@@ -262,7 +262,7 @@ fn depth(reader: &mut Reader<'_, '_>) -> Result<u32, Mistake> {
     Ok(depth)
 }
 
-/// The pace of requests: `rate_iops`, or `rate` if all requests have the same length.
+/// Returns the pace of requests: `rate_iops`, or `rate` if all requests have the same length.
 fn pace(reader: &mut Reader<'_, '_>, reads: u8, accesses: &[Access]) -> Result<Pace, Mistake> {
     let rate = |name: &str| match reads {
         100 => reader.read_directed(name, 0, |text, base| number(text, base, 0..=1 << 40)),
@@ -299,7 +299,7 @@ fn pace(reader: &mut Reader<'_, '_>, reads: u8, accesses: &[Access]) -> Result<P
     })
 }
 
-/// Whether the intervals between requests are random.
+/// Returns whether the intervals between requests are random.
 fn process(text: &str) -> Result<bool, String> {
     match text {
         "linear" => Ok(false),

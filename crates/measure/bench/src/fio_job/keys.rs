@@ -420,7 +420,7 @@ pub(super) fn number(text: &str, base: KbBase, range: RangeInclusive<u64>) -> Re
         .ok_or_else(|| format!("`{text}` is not a number from {least} to {most}"))
 }
 
-/// Whether a size has a unit such as `KiB` that fio interprets as a power of 1,000.
+/// Returns whether a size has a unit such as `KiB` that fio interprets as a power of 1,000.
 pub(super) fn is_opposite(text: &str, base: KbBase) -> bool {
     base == KbBase::Binary && text.to_ascii_lowercase().contains("ib")
 }
@@ -502,7 +502,7 @@ pub(super) struct Written<'a> {
     pub(super) name: &'a str,
     /// `None` if there is no `=`. Blanks after the `=` are kept, since they change how fio reads the value.
     pub(super) value: Option<&'a str>,
-    /// Counted from 1.
+    /// The line number, counted from 1.
     pub(super) line: usize,
     /// The columns of the name and of the value, in characters from 1.
     pub(super) columns: [usize; 2],
@@ -519,8 +519,8 @@ pub(super) struct Section<'a> {
 }
 
 impl Section<'_> {
-    /// Whether the section contains defaults for later jobs. Like fio, this compares only the first six
-    /// letters.
+    /// Returns whether the section contains defaults for later jobs. Like fio, this compares only the first
+    /// six letters.
     pub(super) fn is_global(&self) -> bool {
         self.name.starts_with("global")
     }

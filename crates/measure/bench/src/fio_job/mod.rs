@@ -86,7 +86,7 @@ pub fn parse(text: &str, without: &[String]) -> Result<Jobs, Vec<Mistake>> {
 struct Reading<'t> {
     without: &'t [String],
     mistakes: Vec<Mistake>,
-    /// Without duplicates.
+    /// The notes, without duplicates.
     notes: Vec<String>,
     /// Options without a meaning here, with their lines.
     left_out: BTreeMap<&'static str, Vec<usize>>,
@@ -189,7 +189,7 @@ const MEMORY_MAX: u64 = 4 << 30;
 const DAY_S: f64 = 86_400.0;
 
 impl Jobs {
-    /// Whether any job writes.
+    /// Returns whether any job writes.
     pub fn writes(&self) -> bool {
         self.phases.iter().flatten().any(|job| job.workload.writes())
     }

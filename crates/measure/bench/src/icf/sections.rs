@@ -369,7 +369,7 @@ pub(super) fn read_setup(lines: &mut Lines<'_>, notes: &mut Vec<String>) -> Resu
     }
 }
 
-/// The default run time, in seconds: the one of document 001.
+/// The default run time in seconds, as in document 001.
 pub(super) const RUN_S: u32 = 120;
 
 pub(super) fn unknown(key: Line<'_>, section: &str) -> IcfError {
@@ -595,9 +595,9 @@ fn percent(word: &Line<'_>, what: &str) -> Result<Percent, IcfError> {
 #[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
 #[display("line {line}, column {column}: {why}")]
 pub struct IcfError {
-    /// Counted from 1.
+    /// The line number, counted from 1.
     pub line: usize,
-    /// Counted in characters from 1.
+    /// The column, counted in characters from 1.
     pub column: usize,
     /// The error, and the expected text.
     pub why: String,
@@ -622,7 +622,7 @@ impl<'a> Line<'a> {
         self.text.strip_prefix('\'').map(str::trim)
     }
 
-    /// Whether the line is a key that only describes the columns of the value after it.
+    /// Returns whether the line is a key that only describes the columns of the value after it.
     fn describes(&self) -> bool {
         self.text.strip_prefix('\'').is_some_and(|rest| rest.starts_with([' ', '\t']))
     }
@@ -631,7 +631,7 @@ impl<'a> Line<'a> {
         self.key().is_some_and(|key| key.eq_ignore_ascii_case(name))
     }
 
-    /// Whether the line is a key with this prefix: some names have become longer in later versions.
+    /// Returns whether the line is a key with this prefix: some names have become longer in later versions.
     pub(super) fn is_key_like(&self, beginning: &str) -> bool {
         let start = self.key().and_then(|key| key.get(..beginning.len()));
         start.is_some_and(|start| start.eq_ignore_ascii_case(beginning))

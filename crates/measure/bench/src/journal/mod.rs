@@ -14,7 +14,7 @@
 //! ```
 //!
 //! After a crash of the client, the generation of each block must lie between the acknowledged and the issued
-//! one. A crash of the storage may lose only writes that were not durable.
+//! generation. A crash of the storage may lose only writes that were not durable.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -72,7 +72,7 @@ struct Ground {
     block_bytes: u32,
 }
 
-/// Why a journal cannot be used.
+/// The reason why a journal cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum JournalError {
     /// The file is not a journal, or is damaged.
@@ -139,8 +139,8 @@ impl Journal {
         Journal { words, ground, writes: Cell::new(0) }
     }
 
-    /// Whether the journal belongs to this workload and a device with this geometry, so that a run may
-    /// continue it.
+    /// Returns whether the journal belongs to this workload and a device with this geometry, so that a run
+    /// may continue it.
     pub(crate) fn fits(&self, layout: &Layout, geometry: Geometry) -> bool {
         self.ground == Ground::of(layout, geometry, self.ground.epoch)
     }
@@ -166,7 +166,7 @@ impl Journal {
         generation
     }
 
-    /// Whether the next write goes directly to stable storage.
+    /// Returns whether the next write goes directly to stable storage.
     pub(crate) fn next_is_stable(&self) -> bool {
         self.writes.set(self.writes.get() + 1);
         self.writes.get().is_multiple_of(WRITES_PER_STABLE_ONE)
@@ -221,7 +221,7 @@ impl Journal {
     }
 
     /// Stores a generation. The stores are ordered: if a store is visible after a kill, all earlier stores
-    /// are.
+    /// are visible, too.
     fn set(&self, granule: u64, word: Word, generation: u32) {
         self.at(granule, word).store(generation, Ordering::Release);
     }
@@ -290,7 +290,7 @@ impl Ground {
         if there < ground.granules() { Err(JournalError::CutOff) } else { Ok(ground) }
     }
 
-    /// Whether a run can have written these values; a file may contain anything.
+    /// Returns whether a run can have written these values; a file may contain anything.
     fn is_possible(&self) -> bool {
         let block = u64::from(self.block_bytes);
         let end = self.start_bytes.checked_add(self.span_bytes);

@@ -107,7 +107,7 @@ impl Distribution {
         format!("{}{numbers}{rest}", form.fio)
     }
 
-    /// Whether the parameters, which may come from a file, are within their ranges.
+    /// Returns whether the parameters, which may come from a file, are within their ranges.
     pub(crate) fn is_valid(self) -> bool {
         self.to_string().parse() == Ok(self)
     }
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use crate::{fio_job, suite};
 
-    /// The distribution of a suite with one cell, or the error.
+    /// Returns the distribution of a suite with one cell, or the error.
     fn in_suite(written: &str) -> Result<Distribution, String> {
         let text = format!(
             "name = \"s\"\ntitle = \"S\"\nabout = \"S.\"\n[[step]]\nstop = {{ time = \"1s\" }}\n[[step.cell]]\nname = \"c\"\n\
@@ -177,7 +177,7 @@ mod tests {
         Ok(suite.cells().next().expect("a cell").roles[0].workload.distribution)
     }
 
-    /// The distribution of a fio job, or the error.
+    /// Returns the distribution of a fio job, or the error.
     fn in_job(written: &str) -> Result<Distribution, String> {
         let text = format!("[a]\nrw=randread\nsize=100%\nrandom_distribution={written}\n");
         let jobs = fio_job::parse(&text, &[]).map_err(|mistakes| mistakes[0].to_string())?;

@@ -102,9 +102,9 @@ pub enum Order {
 pub struct Cell {
     /// A name that is unique in the suite, such as `read-4KiB`.
     pub name: String,
-    /// The curve or group it belongs to, such as `read`.
+    /// The curve or group to which the cell belongs, such as `read`.
     pub series: String,
-    /// The concurrent roles. At least one.
+    /// The concurrent roles; at least one.
     pub roles: Vec<Role>,
     /// The condition that ends each run, if it differs from the step's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -147,7 +147,7 @@ impl Suite {
         })
     }
 
-    /// Whether any step writes.
+    /// Returns whether any step writes.
     pub fn writes(&self) -> bool {
         let beside = self.steps.iter().any(|step| !matches!(step, Step::Measure { .. }));
         beside || self.cells().flat_map(|cell| &cell.roles).any(|role| role.workload.writes())
@@ -217,7 +217,7 @@ impl Cell {
         }
     }
 
-    /// Whether all runs of the cell take the same time.
+    /// Returns whether all runs of the cell take the same time.
     pub fn takes_fixed_time(&self, step: Stop) -> bool {
         matches!(self.stop(step).rule, Rule::Time)
     }
@@ -240,7 +240,7 @@ fn one_session() -> u16 {
 /// - The request is a read with probability [`Access::read`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
-    /// The kinds of requests. At least one; their shares add up to 100 %.
+    /// The kinds of requests. There is at least one; their shares add up to 100 %.
     pub accesses: Vec<Access>,
     /// The queue depth, 1 or more: exact in a closed loop, the maximum in an open loop.
     pub depth: u32,
@@ -349,7 +349,7 @@ pub enum Data {
 }
 
 impl Pace {
-    /// Whether requests are sent independently of completions.
+    /// Returns whether requests are sent independently of completions.
     pub fn is_open(self) -> bool {
         self.per_second().is_some()
     }
@@ -387,12 +387,12 @@ impl Workload {
         }
     }
 
-    /// Whether any request may write.
+    /// Returns whether any request may write.
     pub fn writes(&self) -> bool {
         self.accesses.iter().any(|access| access.share > Percent::NONE && access.read < Percent::ALL)
     }
 
-    /// Whether any request may read.
+    /// Returns whether any request may read.
     pub fn reads(&self) -> bool {
         self.accesses.iter().any(|access| access.share > Percent::NONE && access.read > Percent::NONE)
     }
@@ -424,7 +424,7 @@ impl Percent {
     /// 100 %.
     pub const ALL: Percent = Percent(100);
 
-    /// Returns `None` if the value is above 100.
+    /// Creates a percentage; `None` if the value is above 100.
     pub fn new(percent: u8) -> Option<Percent> {
         (percent <= 100).then_some(Percent(percent))
     }
@@ -537,7 +537,7 @@ pub enum Part {
     Wan,
     /// TCP without iSCSI, with a small and with a large window.
     Tcp,
-    /// As [`Part::Wan`], on Gigabit Ethernet without added delay.
+    /// Like [`Part::Wan`], on Gigabit Ethernet without added delay.
     Lan,
     /// Number of connections of a session.
     Connections,
@@ -571,7 +571,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// The direction of the data.
+    /// Returns the direction of the data.
     pub fn direction(self) -> Direction {
         match self {
             Way::Reads | Way::Tcp { to_target: false } => Direction::Read,

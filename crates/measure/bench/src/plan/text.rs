@@ -123,7 +123,7 @@ pub struct Blocks(pub Vec<(u32, Percent)>);
 pub struct Rate(pub f64);
 
 impl Default for BlocksList {
-    /// 4 KiB, the page size of databases and file systems.
+    /// Returns a list with one length: 4 KiB, the page size of databases and file systems.
     fn default() -> BlocksList {
         BlocksList(vec![Blocks(vec![(4096, Percent::ALL)])])
     }

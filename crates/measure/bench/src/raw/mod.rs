@@ -94,7 +94,7 @@ impl Question {
         }
     }
 
-    /// Whether a limit has the direction and depth of this question.
+    /// Returns whether a limit has the direction and depth of this question.
     pub fn is_under(self, limit: &Limit) -> bool {
         (limit.direction.as_str(), limit.depth) == (self.direction_name(), Some(self.depth))
     }

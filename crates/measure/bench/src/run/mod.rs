@@ -49,9 +49,9 @@ pub async fn run(
     run_with(devices, workload, orders, None, each).await
 }
 
-/// As [`run`], for a workload that verifies its data. It also records the device's guarantees in a journal,
-/// so that they can be checked after a crash. For this purpose, it flushes after every 64 writes, and sends
-/// one write in eight directly to stable storage.
+/// Like [`run`], for a workload that verifies its data. This function also records the device's guarantees in
+/// a journal, so that they can be checked after a crash. For this purpose, it flushes after every 64 writes,
+/// and sends one write in eight directly to stable storage.
 pub async fn run_with_journal(
     devices: &[Arc<dyn BlockDevice>],
     workload: &Workload,
@@ -91,8 +91,8 @@ async fn run_with(
     Ok(shared.tally.borrow_mut().take_run(backlog_max))
 }
 
-/// The tasks of the slots. Dropping this value ends them, so they end with the run even if the caller drops
-/// the run early.
+/// The tasks of the slots. Dropping this value cancels the tasks, so they end with the run even if the caller
+/// drops the run early.
 struct Slots(Vec<JoinHandle<()>>);
 
 impl Drop for Slots {

@@ -32,7 +32,7 @@ pub(super) struct Shared {
     /// The origin of all times, which are in nanoseconds.
     pub(super) base: Instant,
     pub(super) tally: RefCell<Tally>,
-    /// Given when the run is over, or when no request is outstanding.
+    /// The signal that the run is over, or that no request is outstanding.
     pub(super) ended: Signal,
     /// The due times of an open loop.
     pub(super) arrivals: Option<RefCell<Arrivals>>,
@@ -94,7 +94,7 @@ impl Shared {
 pub(super) async fn serve(shared: Rc<Shared>, session: Rc<Session>, number: u32) {
     let mut payload = session.payload(number);
     let mut since_wait = 0;
-    // The end of the last request, as long as it can serve as the current time.
+    // The completion time of the last request, while it can serve as the current time.
     let mut time = None;
     while let Some(due) = shared.next_due().await {
         let ask = match &session.turnstile {
@@ -271,14 +271,14 @@ pub(super) struct Session {
     /// The number of requests until the next drain.
     left: Cell<u32>,
     under_way: Cell<u32>,
-    /// Given when no request is outstanding in this session.
+    /// The signal that no request is outstanding in this session.
     pub(super) drained: Signal,
     verified: Option<Verified>,
 }
 
 /// The verification state of a session.
 struct Verified {
-    /// Shared by all sessions that use the same data.
+    /// The generations, shared by all sessions that use the same data.
     generations: Rc<RefCell<Generations>>,
     granule_bytes: u64,
     /// The upper half of every generation. It distinguishes this run's data from the data of runs with
@@ -407,7 +407,7 @@ impl Session {
         }
     }
 
-    /// Whether the session records guarantees in a journal.
+    /// Returns whether the session records guarantees in a journal.
     pub(super) fn keeps_journal(&self) -> bool {
         self.verified.as_ref().is_some_and(|verified| verified.journal.is_some())
     }
@@ -659,7 +659,7 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// Returns `None` if the pace sets no rate.
+    /// Creates the due times; `None` if the pace sets no rate.
     pub(super) fn new(pace: Pace, seed: u64) -> Option<Arrivals> {
         let times = Times::of(pace, seed)?;
         Some(Arrivals { next: times.clone(), coming: times, taken: 0, due: 0, backlog_max: 0 })

@@ -155,7 +155,7 @@ fn an_open_loop_keeps_its_rate() {
         let run =
             measure_for(Duration::from_secs(20), Disk::new(), &Workload { depth: 64, pace, ..reads_of_4k() });
         assert!((9_700..=10_300).contains(&run.ios()), "{} at {pace:?}", run.ios());
-        // By Little's law, since each request takes one millisecond.
+        // The value follows from Little's law, since each request takes one millisecond.
         assert!((0.49..0.52).contains(&run.under_way_mean), "{}", run.under_way_mean);
         assert!(run.reads.response.quantile_ns(0.99) < 1_100_000);
     }

@@ -1,6 +1,6 @@
 //! The order of runs.
 //!
-//! A [`Schedule`] is a state machine without a clock. The caller gets the [`due`](Schedule::due) task,
+//! A [`Schedule`] is a state machine without a clock. The caller requests the [`due`](Schedule::due) task,
 //! executes it and reports it as done, until no task is due. The results affect only the number of rounds:
 //! interleaved steps run until the median of every cell is precise enough, and steady rounds run until the
 //! tracked cell is steady. To resume an interrupted record, pass its runs to a new schedule.
@@ -136,7 +136,7 @@ impl Schedule {
         None
     }
 
-    /// Whether this number of complete rounds is sufficient.
+    /// Returns whether this number of complete rounds is sufficient.
     fn is_enough(&self, stop: Stop, order: &Order, cells: &[Cell], rounds: u32) -> bool {
         match order {
             _ if cells.is_empty() => true,

@@ -207,9 +207,9 @@ pub(super) fn list(words: &[&str]) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
 #[display("line {line}, column {column}: {why}")]
 pub struct SuiteError {
-    /// Counted from 1.
+    /// The line number, counted from 1.
     pub line: usize,
-    /// Counted in characters from 1.
+    /// The column, counted in characters from 1.
     pub column: usize,
     /// The error, and the correct form.
     pub why: String,

@@ -149,8 +149,8 @@ fn axes(plan: &WanPlan) -> impl Iterator<Item = Cell> {
     loads.into_iter().map(move |load| load.cell(quick))
 }
 
-/// A loss of one packet in a thousand: a bad line, on which the throughput of the three algorithms differs by
-/// factors.
+/// A loss of one packet in a thousand: a bad line, on which the throughput of the three algorithms differs
+/// several-fold.
 const LOSS: f64 = 0.001;
 const CONGESTION: [&str; 3] = ["cubic", "reno", "bbr"];
 
@@ -267,8 +267,8 @@ fn effort(cell: &Cell) -> impl Ord + use<> {
     (target, way, setting.way, setting.connections, setting.sessions)
 }
 
-/// Whether a quick plan includes the cell: it has only a few values of each parameter in the document's
-/// tables, and one value of each additional parameter.
+/// Returns whether a quick plan includes the cell: it has only a few values of each parameter in the
+/// document's tables, and one value of each additional parameter.
 fn is_quick(cell: &Cell) -> bool {
     let (Some(setting), Some(role)) = (&cell.setting, cell.roles.first()) else { return false };
     let block_bytes = role.workload.block_bytes_max();

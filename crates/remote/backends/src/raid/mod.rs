@@ -42,7 +42,7 @@ const WRONG: &str = "data-may-be-wrong";
 /// Option: the rate at which a member is rebuilt, whether or not the set has users.
 const REBUILD: &str = "rebuild";
 
-/// Option: how long a starting server waits for members.
+/// Option: the time for which a starting server waits for members.
 const WAIT: &str = "assemble-wait";
 
 const OPTIONS: Options = Options::Known(&[LOST, WRONG, REBUILD, WAIT]);
@@ -168,7 +168,7 @@ impl Backend for Raid {
         &self.members
     }
 
-    /// False if the loss of a volatile member would lose part of the data.
+    /// Returns false if losing a volatile member would lose part of the data.
     fn keeps_data(&self) -> bool {
         self.members.iter().all(|member| member.keeps_data())
     }
@@ -193,12 +193,12 @@ pub fn without_overruling(specification: &str) -> String {
     })
 }
 
-/// Whether a volume is the specification of a set.
+/// Returns whether a volume is the specification of a set.
 pub fn is_set(spec: &Spec) -> bool {
     KINDS.iter().any(|(kind, _)| kind.name == spec.backend().kind().name)
 }
 
-/// Whether a volume contains a set below its layers.
+/// Returns whether a volume contains a set below its layers.
 fn has_set(spec: &Spec) -> bool {
     is_set(spec) || spec.members().iter().any(has_set)
 }

@@ -296,7 +296,7 @@ pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'
     parts.records.replace(member, uuid(), device).await.map_err(failed)
 }
 
-/// Whether two specifications refer to the same file or disk, or are identical.
+/// Returns whether two specifications refer to the same file or disk, or are identical.
 pub(crate) fn are_one_store(one: &Spec, other: &Spec) -> bool {
     match (one.file(), other.file()) {
         (Some(one), Some(other)) => is_one_file(one, other),
@@ -304,7 +304,7 @@ pub(crate) fn are_one_store(one: &Spec, other: &Spec) -> bool {
     }
 }
 
-/// Whether two paths refer to the same file or disk.
+/// Returns whether two paths refer to the same file or disk.
 pub fn is_one_file(one: &Path, other: &Path) -> bool {
     one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| other == one))
 }
@@ -334,12 +334,12 @@ pub(crate) async fn new_member(
     Ok(device)
 }
 
-/// The minimum size of a bitmap, which is two blocks.
+/// Returns the minimum size of a bitmap, which is two blocks.
 fn bitmap_min(block_size: BlockSize) -> u64 {
     2 * u64::from(block_size.bytes())
 }
 
-/// Whether the members contain only zeros, so that they are consistent.
+/// Returns whether the members contain only zeros, so that they are consistent.
 async fn all_are_zero(disks: &[Disk], areas: Areas) -> bool {
     for Disk { device, .. } in disks {
         if !is_zero(device, areas).await {
@@ -356,7 +356,7 @@ async fn is_zero(device: &Arc<dyn BlockDevice>, areas: Areas) -> bool {
     runs.is_ok_and(|runs| matches!(&runs[..], [only] if only.allocation == Allocation::Deallocated && only.extent == data))
 }
 
-/// A random UUID (RFC 9562 5.4).
+/// Returns a random UUID (RFC 9562 5.4).
 pub(crate) fn uuid() -> Uuid {
     let mut bytes = [0; 16];
     random(&mut bytes);
@@ -387,7 +387,7 @@ pub struct SetStatus {
     /// Whether the set was closed cleanly, so that no stripe is incomplete. False while the set is in use,
     /// and after a crash.
     pub closed: bool,
-    /// Whether the disks had content when the set was created, and the set was not used since. Until its
+    /// Whether the disks had content when the set was created, and the set has not been used since. Until its
     /// first use, copies may differ or parity may be wrong.
     pub unsynchronised: bool,
     /// The members, in the order of the layout.
@@ -400,14 +400,14 @@ pub struct SetStatus {
     pub left_out: Vec<String>,
     /// The latest recorded scrub of the set in use.
     pub scrub: Option<ScrubStatus>,
-    /// Why the set cannot start; `None` if it can.
+    /// The reason why the set cannot start; `None` if it can start.
     pub refusal: Option<String>,
-    /// A specification that opens the set, as far as its volumes are known.
+    /// A specification that opens the set, with the volumes that are known.
     pub specification: String,
 }
 
 impl SetStatus {
-    /// Whether the set's condition is good and no block is lost.
+    /// Returns whether the set's condition is good and no block is lost.
     pub fn is_healthy(&self) -> bool {
         self.state.is_well() && self.members.iter().all(|member| member.lost_blocks == 0)
     }
@@ -479,7 +479,7 @@ async fn look_with(
     Ok((statuses, others.chain(members.absent.iter().map(ToString::to_string)).collect()))
 }
 
-/// Why the journal or the bitmap of a set prevents the set from starting.
+/// Returns the reason why the journal or the bitmap of a set prevents the set from starting.
 async fn not_started(
     set: &FoundSet,
     disks: &[Disk],
@@ -565,12 +565,12 @@ fn of_set(set: &FoundSet, name: &dyn Fn(usize) -> String, refusal: Option<String
     }
 }
 
-/// Whether the set was never started.
+/// Returns whether the set has never been started.
 fn is_new(record: &SetRecord) -> bool {
     record.generation == disks::FIRST_GENERATION
 }
 
-/// Whether the set's strips are consistent, as in a set that was created on zeroed members.
+/// Returns whether the set's strips are consistent, as in a set that was created on zeroed members.
 fn fits(record: &SetRecord) -> bool {
     record.clean && record.members.iter().all(|member| member.state == MemberState::InSync)
 }

@@ -29,8 +29,8 @@ use crate::raid::{LOST, Raid, STRIP, WRONG, check_losses_are_seen, has_set};
 /// Maximum memory of a set for the buffers of outstanding stripes.
 const MEMORY_BYTES: u64 = 64 << 20;
 
-/// How long a starting server waits for members, unless `assemble-wait` is set. Disks and other hosts that
-/// start at the same time are available sooner.
+/// The time for which a starting server waits for members, unless `assemble-wait` is set. Disks and other
+/// hosts that start at the same time are available sooner.
 const ASSEMBLE_WAIT: Time = Time(Duration::from_secs(30));
 /// Interval at which the server checks whether awaited members have become available.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -71,7 +71,8 @@ impl Kept {
                 failure: Failure::device("cannot read the superblock", error),
             })),
             Err(NoSuperblock::Unreadable(_)) => {
-                // A session is kept open, because it may recover, and with it its acknowledged writes.
+                // A session is kept open, because the session may recover, together with its acknowledged
+                // writes.
                 if !spec.is_remote() {
                     self.0.remove(at);
                 }
@@ -130,7 +131,7 @@ impl Members {
         Ok(())
     }
 
-    /// Whether there are members that may become available later.
+    /// Returns whether there are members that may become available later.
     fn are_awaited(&self, candidates: &[Candidate]) -> bool {
         let is_unreadable =
             |candidate: &Candidate| matches!(candidate.superblock, Err(NoSuperblock::Unreadable(_)));
@@ -142,8 +143,8 @@ impl Members {
         self.absent.iter().fold(sentence, |all, absent| format!("{all}; {absent}"))
     }
 
-    /// The failure of a set that cannot start because members are absent. It has the kind of the members'
-    /// failures, so that a caller that retries while a server is unreachable also retries for a set.
+    /// Returns the failure of a set that cannot start because members are absent. It has the kind of the
+    /// members' failures, so that a caller that retries while a server is unreachable also retries for a set.
     fn too_few(&self, sentence: String) -> Failure {
         let kinds = self.absent.iter().map(|absent| absent.failure.kind());
         let kind = kinds.min_by_key(|kind| *kind != FailureKind::Unreachable).unwrap_or(FailureKind::Refused);
@@ -189,7 +190,7 @@ pub(crate) struct Spare {
     pub(crate) disk: Arc<dyn BlockDevice>,
 }
 
-/// How a set is assembled.
+/// The options for assembling a set.
 #[derive(Default)]
 pub(crate) struct Manner<'a> {
     /// Checks a set whose journal is lost before it starts with a new one.
@@ -387,7 +388,7 @@ impl Raid {
     }
 }
 
-/// Whether the set is incomplete, so that an additional member would improve it.
+/// Returns whether the set is incomplete, so that an additional member would improve it.
 fn wants_more(found: &Result<FoundSet, Refusal>) -> bool {
     match found {
         Ok(found) => found.is_missing_a_member(),
@@ -402,7 +403,7 @@ fn wants_more(found: &Result<FoundSet, Refusal>) -> bool {
     }
 }
 
-/// The sentence for an assembly that failed, with the remedy.
+/// Returns the sentence for an assembly that failed, with the remedy.
 pub(crate) fn not_assembled(error: &AssemblyError) -> String {
     match error {
         AssemblyError::NoJournal => format!(
@@ -416,7 +417,7 @@ pub(crate) fn not_assembled(error: &AssemblyError) -> String {
     }
 }
 
-/// The sentence for a refusal, with the option that overrides it.
+/// Returns the sentence for a refusal, with the option that overrides it.
 pub(crate) fn said(refusal: &Refusal) -> String {
     match refusal {
         Refusal::NoDisks => "no member of the set can be opened".to_owned(),

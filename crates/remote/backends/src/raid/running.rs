@@ -26,8 +26,8 @@ use crate::raid::{named, written_with};
 
 static SETS: Mutex<Vec<Weak<Running>>> = Mutex::new(Vec::new());
 
-/// The sets of a volume, starting with the outermost. `layers` are the layers that registered when the volume
-/// was opened.
+/// Returns the sets of a volume, starting with the outermost. `layers` are the layers that registered when
+/// the volume was opened.
 pub fn sets(layers: &Layers) -> Vec<Arc<Running>> {
     layers.of::<Running>().into_iter().filter(|set| set.is_used() || !set.state().has_ended).collect()
 }
@@ -148,7 +148,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// The member that the order concerns, if it concerns one.
+    /// Returns the member that the order concerns, if it concerns one.
     fn member(&self) -> Option<usize> {
         match self {
             Order::Fail { member } | Order::Replace { member, .. } => Some(*member),
@@ -292,7 +292,7 @@ impl Current {
     }
 }
 
-/// Why a set has stopped, and the state of its members.
+/// The reason why a set has stopped, and the state of its members.
 #[derive(Clone)]
 pub(super) struct Stopped {
     pub(super) states: MemberStates,
@@ -308,7 +308,7 @@ pub(super) struct State {
     pub(super) working: Option<Working>,
     pub(super) scrubbing: Option<Scrubbing>,
     pub(super) is_growing: bool,
-    /// Why the last round of upkeep stopped.
+    /// The reason why the last round of upkeep stopped.
     pub(super) trouble: Option<String>,
     /// Whether the set's device has users.
     is_used: bool,
@@ -449,14 +449,14 @@ impl Running {
         self.state().label.clone()
     }
 
-    /// The display name of a member's volume.
+    /// Returns the display name of a member's volume.
     pub(super) fn disk(&self, member: usize) -> String {
         let name = self.state().names.members.get(member).cloned().flatten();
         name.unwrap_or_else(|| "missing".to_owned())
     }
 
-    /// The specification of the set up to its closing bracket, with its current volumes. The next start needs
-    /// it.
+    /// Returns the specification of the set up to its closing bracket, with its current volumes. The next
+    /// start needs it.
     pub(super) fn written(&self) -> String {
         written_with(self.facts.kind, &self.facts.argument, &self.state().names.written)
     }
@@ -472,7 +472,7 @@ impl Running {
         (before != after).then(|| [text(&before), text(&after)])
     }
 
-    /// The set's status.
+    /// Returns the set's status.
     pub fn status(&self) -> SetState {
         let device = self.current.upgrade().and_then(|current| current.set().ok());
         let status = device.as_ref().map(|device| device.status());
@@ -531,8 +531,7 @@ impl Running {
     /// Executes an order. Resolves when the order is complete, or, for a rebuild or a scrub, when it has
     /// started.
     ///
-    /// # Errors
-    /// Why the order cannot be executed.
+    /// # Errors The reason why the order cannot be executed.
     pub async fn ask(self: &Arc<Self>, order: Order) -> Result<String, Failure> {
         self.order(order)?.await
     }
@@ -569,7 +568,7 @@ impl Running {
         }
     }
 
-    /// The findings of the scrub that was requested last, once it has completed.
+    /// Returns the findings of the scrub that was requested last, once it has completed.
     pub fn scrubbed(&self) -> Option<Scrub> {
         self.state()
             .scrubbing
@@ -578,7 +577,7 @@ impl Running {
             .map(|scrubbing| scrubbing.found.clone())
     }
 
-    /// Number of user requests started.
+    /// Returns the number of user requests started.
     pub(super) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
@@ -587,7 +586,7 @@ impl Running {
         self.state().is_used
     }
 
-    /// Whether the upkeep must interrupt long operations.
+    /// Returns whether the upkeep must interrupt long operations.
     pub(super) fn is_interrupted(&self) -> bool {
         let state = self.state();
         !state.is_used || !state.orders.is_empty()
@@ -668,7 +667,7 @@ impl Running {
     }
 }
 
-/// The device that users of the set have. Dropping it notifies the upkeep.
+/// The device that the set's users access. Dropping it notifies the upkeep.
 struct InUse {
     current: Arc<Current>,
     running: Arc<Running>,
@@ -692,7 +691,7 @@ impl InUse {
         self.current.set()
     }
 
-    /// A request to the current assembly.
+    /// Sends a request to the current assembly.
     fn asked<'a, T: 'a>(
         set: Result<Arc<RaidDevice>, DeviceError>,
         request: impl for<'b> FnOnce(&'b RaidDevice) -> Pending<'b, T> + 'a,

@@ -92,7 +92,7 @@ async fn keep(mut upkeep: Upkeep) {
     }
 }
 
-/// If a set has run for longer than this when it stops, the pauses start again with the shortest.
+/// If a set has run for longer than this when it stops, the pauses start again at the shortest.
 const WELL_AGAIN: Duration = Duration::from_mins(5);
 
 /// A guard: when it is dropped, it marks the set as ended and fails the set's outstanding orders. This works
@@ -126,8 +126,8 @@ impl Pauses {
     }
 }
 
-/// How long an attempt waits for outstanding requests to members. If they take longer, the attempt fails, and
-/// the next one waits for them again.
+/// The time for which an attempt waits for outstanding requests to members. If they take longer, the attempt
+/// fails, and the next one waits for them again.
 const END_TIME: Duration = Duration::from_secs(10);
 
 /// Stops the set, attempts to assemble it until this succeeds, and returns the upkeep of the next assembly.
@@ -137,8 +137,8 @@ const END_TIME: Duration = Duration::from_secs(10);
 pub(super) async fn assembled_again(upkeep: Upkeep, pauses: &mut Pauses) -> Option<Upkeep> {
     let mut kept = Kept(devices(&upkeep));
     let Upkeep { set, running, throttle, opening, current, .. } = upkeep;
-    // Without this call, a flush or read that ends later would overwrite the next assembly's record with this
-    // assembly's member states.
+    // Without this call, a flush or read that completes later would overwrite the next assembly's record with
+    // this assembly's member states.
     set.retire();
     current.upgrade()?.stop();
     let mut ending = Some(set);
@@ -221,14 +221,14 @@ pub(super) async fn assembled_again(upkeep: Upkeep, pauses: &mut Pauses) -> Opti
 /// There is no time limit.
 async fn ended(set: Option<&RaidDevice>) {
     if let Some(set) = set {
-        // Ignore an error: a member that cannot report the end of its requests offers no other way to
+        // Ignore an error: if a member cannot report the end of its requests, there is no other way to
         // determine it.
         let _ = set.quiesced().await;
     }
 }
 
-/// The open devices of the set (members, journal, spares), with the names of their volumes. Empty for a set
-/// without records.
+/// Returns the open devices of the set (members, journal, spares), with the names of their volumes. Empty for
+/// a set without records.
 fn devices(upkeep: &Upkeep) -> Vec<Disk> {
     let Some(records) = &upkeep.records else { return Vec::new() };
     let (record, state) = (records.set(), upkeep.running.state());
@@ -240,7 +240,7 @@ fn devices(upkeep: &Upkeep) -> Vec<Disk> {
     members.chain(journal).chain(beside).filter_map(disk).collect()
 }
 
-/// The result of a future; `None` if it takes longer than this time.
+/// Returns the result of a future; `None` if it takes longer than this time.
 async fn first<T>(future: impl Future<Output = T>, sleeper: &dyn Sleeper, time: Duration) -> Option<T> {
     let (mut future, mut sleep) = (pin!(future), sleeper.sleep(time));
     poll_fn(|cx| match future.as_mut().poll(cx) {

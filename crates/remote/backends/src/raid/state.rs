@@ -45,7 +45,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// `stripe_bytes`: bytes of a stripe on one member.
+    /// Creates the rate measurement of an operation. `stripe_bytes` is the length of a stripe on one member.
     pub(crate) fn new(now: Instant, done: u64, total: u64, stripe_bytes: u64) -> Pace {
         let start = (now, done);
         Pace { earlier: start, later: start, now: start, total, stripe_bytes }
@@ -91,8 +91,8 @@ impl Throttle {
         Throttle { configured, known: Cell::new((0, None)) }
     }
 
-    /// The minimum duration of a step that moved `moved_bytes` of each member. `requests` is the number of
-    /// user requests started so far.
+    /// Returns the minimum duration of a step that moved `moved_bytes` of each member. `requests` is the
+    /// number of user requests started so far.
     pub(crate) fn step_time(
         &self,
         now: Instant,
@@ -137,16 +137,16 @@ pub(crate) struct Scrubbing {
     /// Checksum mismatches of each member when the counters were last read; later ones are added to the
     /// findings.
     pub(crate) known_wrong: Vec<u64>,
-    /// The latest record, and when it was written.
+    /// The latest record, and the time at which it was written.
     pub(crate) recorded: (Instant, ScrubRecord),
 }
 
 /// A scrub of a set in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubStatus {
-    /// Whether it repairs inconsistent stripes.
+    /// Whether the scrub repairs inconsistent stripes.
     pub repairs: bool,
-    /// Whether it has completed.
+    /// Whether the scrub has completed.
     pub has_ended: bool,
     /// The scrub's progress.
     pub progress: Progress,
@@ -202,7 +202,7 @@ impl Scrubbing {
         ScrubRecord { repairs: self.repairs, has_ended: self.has_ended, ..self.found.record() }
     }
 
-    /// The record to write now, if one is due.
+    /// Returns the record to write now, if one is due.
     pub(crate) fn to_record(&self, now: Instant) -> Option<ScrubRecord> {
         let (at, known) = &self.recorded;
         let record = self.record();
@@ -278,12 +278,12 @@ impl Scrub {
         }
     }
 
-    /// Whether the whole set was compared and no errors remain.
+    /// Returns whether the whole set was compared and no errors remain.
     pub fn is_proof(&self) -> bool {
         self.is_right() && self.degraded == 0
     }
 
-    /// Whether no errors remain among the stripes compared.
+    /// Returns whether no errors remain among the stripes compared.
     pub fn is_right(&self) -> bool {
         self.unreadable + self.mismatches == self.repaired
     }
@@ -363,7 +363,7 @@ impl fmt::Display for JournalStatus {
 pub struct MemberStatus {
     /// The volume; `None` if it is missing.
     pub volume: Option<String>,
-    /// Its condition.
+    /// The member's condition.
     pub state: MemberCondition,
     /// Percentage rebuilt, while rebuilding.
     pub percent: Option<u64>,
@@ -424,7 +424,7 @@ pub struct SetState {
     pub name: String,
     /// The RAID level, such as `RAID 5`.
     pub level: String,
-    /// Its condition.
+    /// The set's condition.
     pub state: Condition,
     /// Progress of a rebuild or resync.
     pub work: Option<Progress>,
@@ -435,28 +435,28 @@ pub struct SetState {
     pub journal: Option<JournalStatus>,
     /// Names of the volumes that can replace a member.
     pub spares: Vec<String>,
-    /// Why the set has stopped, and how to restart it.
+    /// The reason why the set has stopped, and the way to restart it.
     #[serde(default)]
     pub why: Option<String>,
     /// The scrub that was requested last.
     pub scrub: Option<ScrubStatus>,
-    /// Why a rebuild, resync or scrub stopped. It will be retried.
+    /// The reason why a rebuild, resync or scrub stopped. The operation will be retried.
     #[serde(default)]
     pub trouble: Option<String>,
 }
 
 impl SetState {
-    /// The number of members that are not in sync.
+    /// Returns the number of members that are not in sync.
     pub fn lacking(&self) -> usize {
         self.members.iter().filter(|member| member.state != MemberCondition::InSync).count()
     }
 
-    /// The number of lost blocks on all members.
+    /// Returns the number of lost blocks on all members.
     pub fn lost_blocks(&self) -> u64 {
         self.members.iter().map(|member| member.lost_blocks).sum()
     }
 
-    /// Whether the set's condition is good and no block is lost.
+    /// Returns whether the set's condition is good and no block is lost.
     pub fn is_healthy(&self) -> bool {
         self.state.is_well() && self.lost_blocks() == 0
     }
@@ -580,7 +580,7 @@ impl Condition {
         Condition::Refused,
     ];
 
-    /// The consequences for hosts, and the action for the administrator.
+    /// Returns the consequences for hosts, and the action for the administrator.
     pub fn meaning(self) -> Meaning {
         let (users, remedy) = match self {
             Condition::Healthy => ("all requests succeed", "nothing"),
@@ -610,7 +610,7 @@ impl Condition {
         Meaning { users, remedy }
     }
 
-    /// Whether no data is at risk and no request is refused: commands then exit with code 0.
+    /// Returns whether no data is at risk and no request is refused: commands then exit with code 0.
     pub fn is_well(self) -> bool {
         matches!(self, Condition::Healthy | Condition::Growing)
     }

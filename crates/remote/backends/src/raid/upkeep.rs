@@ -39,7 +39,7 @@ pub(super) struct Upkeep {
     pub(super) spares: Vec<Spare>,
     /// Spares that could not be used, until the given time.
     pub(super) refused_spares: Vec<(Uuid, Instant)>,
-    /// When to retry the regions that have an unreadable sector.
+    /// The time at which to retry the regions with an unreadable sector.
     pub(super) stuck_until: Instant,
     /// Limits the rate of rebuilds, resyncs, scrubs and growth.
     pub(super) throttle: Throttle,
@@ -113,7 +113,7 @@ pub(super) fn has_stopped() -> Failure {
     Failure::refused("the set has stopped: `linerate raid assemble` with its volume restarts it")
 }
 
-/// How [`Upkeep::keep_up`] ended.
+/// The reason why [`Upkeep::keep_up`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UpkeepEnd {
     /// The set is closed.
@@ -169,7 +169,7 @@ impl Upkeep {
             self.running.state().trouble = ended.err().map(|error| self.trouble(error));
             let pause = match ended {
                 Ok(()) => LOOK_EVERY,
-                // The next iteration reports it.
+                // The next iteration reports the stop.
                 Err(_) if self.set.status().is_out_of_service && !is_told => continue,
                 Err(error) => {
                     tracing::warn!(set = self.running.label(), "a RAID set cannot be repaired: {error}");
@@ -248,7 +248,7 @@ impl Upkeep {
         *known = lost;
     }
 
-    /// Why a round stopped, and the remedy.
+    /// Returns the reason why a round stopped, and the remedy.
     fn trouble(&self, error: DeviceError) -> String {
         match error {
             DeviceError::Unreadable(_) if self.set.status().is_lost_list_full => format!(
@@ -299,7 +299,7 @@ impl Upkeep {
         }
     }
 
-    /// The journal's volume has failed, and this has not been reported yet.
+    /// Returns whether the journal's volume has failed and the failure has not been reported yet.
     fn has_lost_journal(&self) -> bool {
         self.has_journal_device && !self.set.status().is_journal_on_device
     }
@@ -393,7 +393,7 @@ impl Upkeep {
         }
     }
 
-    /// Average size of a stripe on one member.
+    /// Returns the average size of a stripe on one member.
     fn stripe_bytes(&self) -> u64 {
         let layout = self.set.layout();
         (layout.member_blocks().0 << layout.block_size().shift()) / layout.stripes().max(1)
@@ -560,8 +560,8 @@ impl Upkeep {
         self.running.state().scrubbing = Some(scrubbing);
     }
 
-    /// Whether another host has taken over a member. That host may be running the set. If so, this call also
-    /// makes this host stop writing superblocks.
+    /// Returns whether another host has taken over a member. That host may be running the set. If so, this
+    /// call also makes this host stop writing superblocks.
     fn is_taken_over(&self) -> bool {
         let is_known = self.records.as_ref().is_some_and(|records| records.is_taken_over());
         let is = is_known || self.set.status().is_taken_over;
@@ -594,7 +594,7 @@ impl Upkeep {
         }
     }
 
-    /// Adds returned members again.
+    /// Adds returned members to the set again.
     async fn add_again(&mut self) -> Result<String, Failure> {
         let states = self.set.status().states.members;
         let names = self.running.state().names.clone();
@@ -846,7 +846,7 @@ impl Upkeep {
         Ok(format!("the set is growing to {bytes}"))
     }
 
-    /// Runs one growth step. Returns false if there is nothing to do, or nothing left.
+    /// Runs one growth step. Returns false if no growth is in progress, or the growth is complete.
     async fn grow_step(&mut self) -> Result<bool, DeviceError> {
         let (Some(mut growing), Some(records)) = (self.growing.take(), self.records.clone()) else {
             return Ok(false);

@@ -125,10 +125,10 @@ fn count(kinds: &mut Kinds, requests: &[Request], lines: &[Line], span: u64, add
     }
 }
 
-/// Whether two streams of equal length can follow the same rules. The chi-square statistic of their counts
-/// has a mean equal to its degrees of freedom, and twice that as its variance. It must be within six standard
-/// deviations of the mean (plus 20, since with few degrees of freedom the distribution has a long tail).
-/// Streams of the same rules fail this test once in ten million cases.
+/// Returns whether two streams of equal length can follow the same rules. The chi-square statistic of their
+/// counts has a mean equal to its degrees of freedom, and a variance of twice that number. The statistic must
+/// be within six standard deviations of the mean (plus 20, since with few degrees of freedom the distribution
+/// has a long tail). Streams that follow the same rules fail this test once in ten million cases.
 fn same(one: &[Request], other: &[Request], lines: &[Line], span: u64) -> Result<(), String> {
     let mut kinds = Kinds::new();
     count(&mut kinds, one, lines, span, |counts| counts.0 += 1.0);

@@ -162,7 +162,7 @@ fn delay(times: ServiceTime) -> Arc<dyn BlockDevice> {
     Arc::new(Delay::new(null(), times, Arc::new(Clock)))
 }
 
-/// A device whose requests take 1 ms, except `per_million` of a million requests, which take 20 ms.
+/// Returns a device whose requests take 1 ms, except `per_million` of a million requests, which take 20 ms.
 fn tailed(per_million: u32, seed: u64) -> Arc<dyn BlockDevice> {
     let tail = Some(Tail { time: 20 * MS, per_million });
     delay(ServiceTime { tail, seed, ..ServiceTime::fixed(MS) })

@@ -1,5 +1,5 @@
-//! Sets with a member in trouble: it is used by another host, it does not respond, it cannot be written, or
-//! it may lose its cache undetected.
+//! Sets with a faulty member: it is used by another host, it does not respond, it cannot be written, or it
+//! may lose its cache undetected.
 
 use testkit::logged;
 
@@ -177,7 +177,7 @@ fn a_member_that_hangs_is_taken_out_while_a_scrub_waits_for_it() {
         while scene.trouble.load(Ordering::Relaxed) != HANGS_ASKED {
             reactor::sleep(Duration::from_millis(1)).await;
         }
-        // Would never return if it waited for the scrub.
+        // This order would never complete if it waited for the scrub.
         let said = running.ask(Order::Fail { member: 2 }).await?;
         assert!(said.contains("removed from the set"), "{said}");
         assert_eq!(running.status().members[2].state, MemberCondition::Failed);
@@ -325,7 +325,7 @@ fn a_scrub_follows_a_rebuild_with_a_bad_sector_and_the_lost_blocks_are_reported(
 }
 
 /// Writes that a mirror has acknowledged but not flushed may be lost with its members' caches. The users of
-/// the mirror must get an error.
+/// the mirror must receive an error.
 #[test]
 fn a_mirror_that_starts_again_counts_a_loss() {
     let scene = Scene::new("raid1", &[0, 1], 2);
