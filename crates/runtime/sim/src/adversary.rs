@@ -44,7 +44,7 @@ async fn live(simulation: Rc<Simulation>) {
         let group = draw(|random| random.between(1, u64::from(GROUPS))) as u16;
         let Ok(stream) = reactor::world().connect(portal(group), &Default::default()) else { continue };
         let attack = Attack { stream, cmd_sn: 1, exp_stat_sn: 1 };
-        // Its effect on other initiators can be detected only on a calm day.
+        // In a simulation with faults, the adversary's effect on other initiators could not be detected.
         let holds = simulation.is_calm && draw(|random| random.once_in(2));
         let kind = if holds { HOLDS } else { draw(|random| random.below(7)) };
         note(&[60, kind], || format!("the adversary starts with behaviour {kind}"));
@@ -57,9 +57,10 @@ async fn live(simulation: Rc<Simulation>) {
     }
 }
 
-/// The behaviour of an adversary that does not receive data.
+/// The number of the behaviour in which the adversary does not receive data.
 const HOLDS: u64 = 2;
-/// Time that it holds data: longer than any initiator waits for a response in a simulation without faults.
+/// Time for which the adversary does not receive data: longer than any initiator waits for a response in a
+/// simulation without faults.
 const HOLD: Duration = SILENCE_MAX.saturating_add(Duration::from_secs(100));
 
 struct Attack {
@@ -81,7 +82,7 @@ impl Attack {
         if kind == HOLDS {
             return self.hold(simulation).await;
         }
-        // Reads responses only occasionally or never, so that they accumulate in the server.
+        // Read responses rarely or never, so that they accumulate in the server.
         let reads_once_in = *draw(|random| random.pick(&[1, 8, crate::disk::NEVER]));
         loop {
             if simulation.is_over.get() {
@@ -99,7 +100,7 @@ impl Attack {
         }
     }
 
-    /// Sends meaningless bytes.
+    /// Sends random bytes.
     async fn babble(&mut self) -> Result<(), Closed> {
         loop {
             let mut bytes = vec![0; draw(|random| random.mostly_small(1, 4096)) as usize];
@@ -115,8 +116,8 @@ impl Attack {
         std::future::pending().await
     }
 
-    /// Requests whole volumes, then smaller and smaller parts, until the server has no memory left, but does
-    /// not receive the data. Occasionally sends a NOP-Out to stay connected.
+    /// Sends read requests for whole volumes, then for smaller and smaller parts, until the server has no
+    /// memory left, but does not receive the data. Occasionally sends a NOP-Out to stay connected.
     async fn hold(&mut self, simulation: &Simulation) -> Result<(), Closed> {
         for (number, volume) in simulation.volumes.iter().cycle().take(READS_HELD).enumerate() {
             let blocks = (volume.blocks >> (number % 8)).max(1) as u32;
@@ -180,8 +181,8 @@ impl Attack {
                 self.number(&mut header);
             }
             3..6 => {
-                // A write to its own volume. It sends a part of the data immediately, and the rest never,
-                // twice or late.
+                // A write to the adversary's own volume. It sends a part of the data immediately, and the
+                // rest never, twice or late.
                 header[8..10].copy_from_slice(&LUN.to_be_bytes());
                 header[0] = 0x01;
                 header[1] = draw(|random| *random.pick(&[0xa1, 0x21]));
@@ -203,7 +204,7 @@ impl Attack {
                 data = vec![0xda; draw(|random| random.below(8193)) as usize];
             }
             8 => {
-                // A task management function for its own tasks and its own volume.
+                // A task management function for the adversary's own tasks and its own volume.
                 header[8..10].copy_from_slice(&LUN.to_be_bytes());
                 header[0] = 0x42;
                 header[1] = 0x80 | draw(|random| *random.pick(&[1, 2, 3, 4, 5, 8, 9, 10, 11]));
@@ -229,8 +230,8 @@ impl Attack {
         (header, data)
     }
 
-    /// Sets CmdSN: usually to the next one, occasionally to an old one, to one far ahead, or to the next but
-    /// one.
+    /// Sets CmdSN: usually to the next number, occasionally to an old number, a number far ahead, or the next
+    /// number plus one.
     fn number(&mut self, header: &mut Header) {
         let ahead = draw(|random| *random.pick(&[0, 0, 0, 0, 0, 0, 0, 1, 1000, u32::MAX]));
         set_32(header, 24, self.cmd_sn.wrapping_add(ahead));
@@ -274,7 +275,7 @@ pub(crate) fn login(number: u64) -> (Header, String) {
     (header, text)
 }
 
-/// Number of reads to send. The target ignores those outside the command window.
+/// Number of reads to send. The target ignores reads outside the command window.
 const READS_HELD: usize = 64;
 
 /// READ (16), GET LBA STATUS, READ CAPACITY (16), INQUIRY, REPORT LUNS, and an unknown command.

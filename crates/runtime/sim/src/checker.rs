@@ -1,10 +1,10 @@
 //! The checker of reads. It derives from requests and responses which content each block may have.
 //!
 //! Every write puts a unique number into each of its blocks. A write takes effect once, at some moment
-//! between its request and its end. Its end is the response, or the moment after which it must no longer take
-//! effect. Such moments are an abort of the command, a fence or reinstatement of its nexus, and a kill of its
-//! server. A read returns the state at some moment between its own request and response. If it returns a write's
-//! number, it *shows* that write. This results in the following rules for each block:
+//! between its request and its end. It ends with its response, or at the moment after which it must no longer
+//! take effect: when its command is aborted, its nexus is fenced or reinstated, or its server is killed. A
+//! read returns the state at some moment between its own request and response. If it returns a write's
+//! number, it *shows* that write. The following rules apply to each block:
 //!
 //! 1. A read shows neither a write that was requested after the read's response, nor one that was never
 //!    requested.
@@ -51,7 +51,7 @@ pub(crate) struct Checker {
     /// Moment of the latest power cut or recreation of the volume. Responses to earlier requests may reflect
     /// the earlier state.
     epoch: Moment,
-    /// By writer: moment before which all losses among its requests have been reported to it.
+    /// By writer: the moment before which all losses of the writer's requests have been reported to it.
     told: BTreeMap<Writer, Moment>,
     /// Moment of the server's latest restart, and a function that selects writers that check more than unit
     /// attentions.
@@ -97,7 +97,8 @@ pub(crate) struct WriteKind {
     pub(crate) zeros: bool,
     /// Whether the writer retries the write if it is aborted.
     pub(crate) repeats: bool,
-    /// The number of the volume from which the write copies the same blocks.
+    /// The number of the volume from which the write copies its blocks. They have the same addresses on both
+    /// volumes.
     pub(crate) copied_from: Option<u64>,
 }
 
@@ -247,7 +248,7 @@ impl Checker {
         own.into_iter().for_each(|id| self.is_over(id));
     }
 
-    /// The blocks of a writer's unanswered writes, as first block and count.
+    /// Returns the blocks of a writer's unanswered writes, as first block and count.
     pub(crate) fn under_way(&self, writer: Writer) -> Vec<(u64, u64)> {
         let own = self.open.values().filter(|open| open.writer == writer);
         own.map(|open| (open.lba, open.blocks)).collect()
@@ -257,7 +258,7 @@ impl Checker {
         Now(self.tick())
     }
 
-    /// Unanswered writes of `writer` requested since `moment`.
+    /// Returns the unanswered writes of `writer` requested since `moment`.
     pub(crate) fn open_since(&self, moment: Now, writer: Writer) -> Vec<WriteId> {
         let is_meant = |open: &OpenWrite| open.writer == writer && open.begun > moment.0;
         self.open.iter().filter(|(_, open)| is_meant(open)).map(|(id, _)| *id).collect()
@@ -427,7 +428,7 @@ impl Checker {
         Ok(())
     }
 
-    /// Records that a flush of `writer` failed, which has notified the writer of losses.
+    /// Records that a flush by `writer` failed. The error has notified the writer of losses.
     pub(crate) fn flush_failed(&mut self, writer: Writer) {
         let now = self.tick();
         self.told.insert(writer, now);
@@ -489,7 +490,8 @@ impl Checker {
         }
     }
 
-    /// Records a power cut: no command is outstanding any more, and durable writes remain.
+    /// Records a power cut: no command is outstanding any more, and only durable writes are certain to
+    /// survive.
     pub(crate) fn cut_power(&mut self) {
         self.all_are_over();
         let now = self.tick();

@@ -92,8 +92,8 @@ const STOPS_ONCE_IN: u64 = 16;
 const STALLED_ONCE_IN: u64 = 4_000;
 /// Shortest and longest duration of a stall, in nanoseconds.
 const STALL: (u64, u64) = (10_000, 20_000_000);
-/// Maximum number of calls that move bytes between two turns of a core. More are a fault, because between
-/// turns no timer fires and no other socket is served.
+/// Maximum number of calls that move bytes between two turns of a core. A larger number is a fault, because
+/// between turns no timer fires and no other socket is served.
 const TRANSFERS_MAX: u32 = 1_000;
 
 impl Machine {
@@ -295,7 +295,7 @@ pub(crate) fn end() {
 
 thread_local! {
     static CORES: RefCell<Cores> = RefCell::default();
-    /// Whether a core is being ended, and so must not stop.
+    /// Whether a core is being terminated, and so must not stop.
     static UNWINDING: Cell<bool> = const { Cell::new(false) };
 }
 

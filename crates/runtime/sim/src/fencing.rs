@@ -81,7 +81,7 @@ async fn fence_all(simulation: &Simulation, session: &Simple) -> Result<(), Lost
         let victim = *draw(|random| random.pick(&victims));
         let preempted = preempt(session, &volume, own, victim);
         if draw(|random| random.once_in(3)) {
-            // If the fencer does not wait for the response, it starts a new session. This ends the
+            // If the fencer does not wait for the response, it starts a new session, which terminates the
             // outstanding requests of the old session.
             let wait = draw(|random| random.of_any_size(1_000, 200_000_000));
             reactor::timeout(Duration::from_nanos(wait), preempted).await.unwrap_or(Err(Lost))?;

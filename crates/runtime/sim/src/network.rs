@@ -6,9 +6,9 @@
 //!                  └── bounded by the sender's buffer ──┘                     └ bounded by the receiver's
 //! ```
 //!
-//! A lost packet only arrives later, because TCP retransmits it after 200 ms or more. Data that a killed
-//! process has written still arrives. A stalled direction delivers no data until the stall ends. In a
-//! half-open connection, both directions are stalled forever, and one end does not detect it.
+//! A lost packet is only delayed, because TCP retransmits it after 200 ms or more. Data that a killed process
+//! has written still arrives. A stalled direction delivers no data until the stall ends. In a half-open
+//! connection, both directions are stalled forever, and one end does not detect it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -114,7 +114,7 @@ struct EndState {
     buffer_bytes: usize,
     /// Whether the other end has finished sending.
     finished: bool,
-    /// The error because of which this end is unusable.
+    /// The error that makes this end unusable.
     broken: Option<ErrorKind>,
     connected: bool,
     /// Whether this end's stream was dropped.

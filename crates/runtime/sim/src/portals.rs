@@ -101,7 +101,7 @@ async fn break_all(simulation: Rc<Simulation>) {
     }
 }
 
-/// Forwards one connection until it is time to break it, or until an end closes it.
+/// Forwards one connection until it is time to break it, or until one end closes it.
 async fn carry(initiator: Box<dyn Stream>, simulation: &Simulation, sessions: &Sessions) -> io::Result<()> {
     let (request, text) = pdu::read_pdu(&*initiator).await?;
     let isid = std::array::from_fn(|at| request[8 + at]);
@@ -115,8 +115,8 @@ async fn carry(initiator: Box<dyn Stream>, simulation: &Simulation, sessions: &S
         loop {
             let (header, data) = pdu::read_pdu(&*target).await?;
             pdu::write(&*initiator, &pdu(header, &data)).await?;
-            // Count PDUs that end commands: SCSI Responses, and Data-In with a status. Login responses do not
-            // count.
+            // Count PDUs that complete commands: SCSI Responses, and Data-In with a status. Login responses
+            // do not count.
             let is_answer = header[0] == 0x21 || header[0] == 0x25 && header[1] & 1 != 0;
             left = left.map(|left| left.saturating_sub(u64::from(is_answer)));
             if left == Some(0) && !simulation.is_over.get() {

@@ -75,7 +75,7 @@ impl Registrations {
         });
     }
 
-    /// Called when the nexus of `writer` starts a new session, which ends its outstanding requests.
+    /// Called when the nexus of `writer` starts a new session, which terminates its outstanding requests.
     pub(crate) fn begins_anew(&mut self, writer: Writer) {
         self.change(writer, |known| {
             known.under_way = 0;

@@ -52,7 +52,7 @@ pub struct Run {
     pub without: Vec<Feature>,
     /// Additions to include.
     pub with: Vec<Addition>,
-    /// Maximum number of commands, after which faults and initiators end.
+    /// Maximum number of commands, after which faults are repaired and initiators stop.
     pub commands: Option<u64>,
     /// Run without faults, with initiators that send as many commands as possible: a volume in memory, a fast
     /// network, many outstanding commands. This measures the cost of a busy simulated second.
@@ -177,8 +177,8 @@ fn begin_actors(simulation: &Rc<Simulation>) -> Vec<Machine> {
 
 /// Injects one fault after another until the simulation ends.
 async fn direct(simulation: Rc<Simulation>) {
-    // In some simulations there is hardly time to log in between two faults; in others there are hardly any
-    // faults.
+    // In some simulations, faults follow each other so quickly that there is hardly time to log in. In
+    // others, there are hardly any faults.
     let often = draw(|random| {
         random.of_any_size(5_000_000, if simulation.is_long { 60_000_000_000 } else { 10_000_000_000 })
     });
@@ -189,7 +189,7 @@ async fn direct(simulation: Rc<Simulation>) {
         && !has_journals
         && (simulation.is_calm || draw(|random| random.once_in(2)));
     let network = simulation.has(Feature::NetworkTrouble);
-    // Do not end a server that has just started, so that initiators can use it for a while.
+    // Do not shut down a server that has just started, so that initiators can use it for a while.
     let life = draw(|random| random.of_any_size(20_000_000, 10_000_000_000));
     if simulation.is_moving {
         return isolate_again_and_again(&simulation).await;
@@ -250,7 +250,7 @@ fn isolate_server(simulation: &Simulation, time: u64) {
     }
 }
 
-/// Ends all faults and all initiators, then checks the final state.
+/// Repairs all faults and stops all initiators, then checks the final state.
 fn finish(simulation: &Rc<Simulation>, actors: &[Machine]) {
     if universe::is_faulty() {
         return;
@@ -289,14 +289,14 @@ fn finish(simulation: &Rc<Simulation>, actors: &[Machine]) {
     simulation.stop_server();
 }
 
-/// Initiators on a dense day.
+/// Number of initiators in a dense simulation ([`Run::dense`]).
 const DENSE_WRITERS: u64 = 4;
-/// Duration of a dense day in seconds.
+/// Simulated duration of a dense simulation in seconds.
 const DENSE_SECONDS: u64 = 3;
 /// Maximum number of commands of a simulation. With fast disks and a fast network, running another simulation
 /// finds more faults than continuing this one.
 const COMMANDS_MAX: u64 = 300_000;
 
-/// Time within which everything must end after all faults are repaired: the longest hang of a disk, plus the
-/// deadlines that start after it.
+/// Time within which all activity must stop after all faults are repaired: the longest hang of a disk, plus
+/// the deadlines that start after it.
 const PATIENCE: Duration = Duration::from_secs(600);

@@ -106,7 +106,7 @@ pub(crate) enum Function {
 }
 
 pub(crate) const GOOD: u8 = 0;
-/// Not a status: the command was ended by a task management function of the same session.
+/// Not a SCSI status: a task management function of the same session has terminated the command.
 pub(crate) const ENDED: u8 = 0xff;
 pub(crate) const CHECK_CONDITION: u8 = 2;
 /// The command waited too long for other commands or for memory (SAM-5 5.3.1).
@@ -270,8 +270,8 @@ impl Simple {
         let _waiting = Waiting(self, itt);
         let response = self.answer(itt).await?.status;
         if response == 0 {
-            // The tasks that the function ended get no response (RFC 7143 section 4.2.3.3), so wake their
-            // waiters here.
+            // The tasks that the function terminated get no response (RFC 7143 section 4.2.3.3), so wake
+            // their waiters here.
             let mut state = self.0.state.borrow_mut();
             let ended: Vec<u32> = state
                 .tasks
@@ -289,8 +289,8 @@ impl Simple {
         self.0.state.borrow().cmd_sn
     }
 
-    /// Whether the target has certainly started the command with this CmdSN. This is so if it has answered a
-    /// later command, and if all data of the command was immediate data.
+    /// Whether the target has certainly started the command with this CmdSN: it has answered a later command,
+    /// and all data of the command was immediate data.
     pub(crate) fn has_begun(&self, cmd_sn: u32) -> bool {
         self.0.immediate_bytes > 0 && self.0.state.borrow().answered > cmd_sn
     }
@@ -305,7 +305,7 @@ impl Simple {
         self.0.lost.get()
     }
 
-    /// Whether the target has asked for a logout.
+    /// Whether the target has requested a logout.
     pub(crate) fn is_asked_to_leave(&self) -> bool {
         self.0.state.borrow().asked_to_leave
     }

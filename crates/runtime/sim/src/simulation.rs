@@ -92,10 +92,11 @@ const NOT_DENSE: [Feature; 13] = [
     Feature::Want,
 ];
 
-/// Size of the staging memory on calm days, small enough that one initiator that does not read can use it up.
+/// Size of the staging memory in calm simulations, small enough that one initiator that does not read can use
+/// it up.
 const CALM_STAGING: usize = 1 << 20;
-/// Send timeout of the server on calm days. It is longer than a command waits for memory before it ends with
-/// BUSY.
+/// Send timeout of the server in calm simulations. It is longer than a command waits for memory before it
+/// fails with BUSY.
 const CALM_STALL: Duration = Duration::from_secs(90);
 
 impl Simulation {
@@ -117,9 +118,9 @@ impl Simulation {
             send_stall: Duration::from_secs(random.between(5, 60)),
             ..Limits::default()
         });
-        // On a calm day, memory is scarce, and an initiator that does not read keeps its connection for
-        // longer than a command may wait for memory. So the target must reclaim the memory as soon as other
-        // sessions need it.
+        // In a calm simulation, memory is scarce, and an initiator that does not read keeps its connection
+        // for longer than a command may wait for memory. So the target must reclaim the memory as soon as
+        // other sessions need it.
         let (staging_bytes, limits) = match is_calm {
             true => (staging_bytes.min(CALM_STAGING), Limits { send_stall: CALM_STALL, ..limits }),
             false => (staging_bytes, limits),
@@ -191,12 +192,12 @@ impl Simulation {
         self.with(Addition::Nbd) || self.has_our_nbd() || self.with(Addition::Floods)
     }
 
-    /// Whether there is enough memory that no command waits for it.
+    /// Whether there is enough memory that no command has to wait for it.
     pub(crate) fn is_roomy(&self) -> bool {
         self.server_limits.staging_bytes >= 1 << 30 && self.limits.session_staging_bytes >= 256 << 20
     }
 
-    /// Waits for the pause between two commands of one task.
+    /// Waits for the simulation's pause between two commands of a task.
     pub(crate) async fn pause(&self) {
         if self.is_long {
             let wait = draw(|random| random.mostly_small(1_000_000, 4_000_000_000));

@@ -61,7 +61,7 @@ impl PartialOrd for Event {
 }
 
 impl Ord for Event {
-    /// Reversed: the heap returns its greatest element first, and that must be the earliest event.
+    /// Reversed, because the heap returns its greatest element first, and this must be the earliest event.
     fn cmp(&self, other: &Event) -> Ordering {
         other.key().cmp(&self.key())
     }

@@ -51,12 +51,12 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    /// The gate after the release of the reservation was requested.
+    /// Returns the gate after the release of the reservation was requested.
     pub(crate) fn opened(self) -> Gate {
         Gate { is_shut: false, releases: self.releases + 1 }
     }
 
-    /// The gate after a reservation was answered.
+    /// Returns the gate after a reservation was answered.
     pub(crate) fn shut(self) -> Gate {
         Gate { is_shut: true, ..self }
     }
@@ -275,7 +275,7 @@ impl Volume {
         }
     }
 
-    /// Records that the server has ended: it was killed, its machine lost its `power`, or it was shut down.
+    /// Records that the server has stopped: it was killed, its machine lost its `power`, or it was shut down.
     /// (Whether the last flush of a server that shut down succeeded is not known here.)
     pub(crate) fn server_died(&self, power: bool) {
         self.keep.kill();
@@ -345,7 +345,7 @@ impl SimKeep {
         }
     }
 
-    /// Handles the end of the process: each of its pending stores is completed now, or never.
+    /// Handles the termination of the process: each of its pending stores is completed now, or never.
     fn kill(&self) {
         for what in std::mem::take(&mut *self.coming()).into_values() {
             if draw(|random| random.once_in(2)) {
@@ -367,7 +367,8 @@ fn times() -> [u64; 2] {
 impl PersistentState for SimKeep {
     fn save<'a>(&'a self, bytes: Vec<u8>) -> Pending<'a, ()> {
         Box::pin(async move {
-            // The file is replaced at some moment between start and end, even if the future is dropped.
+            // The file is replaced at some moment while the store is outstanding, even if the future is
+            // dropped.
             let times = times();
             self.store_after(times[0], Coming::File(bytes));
             reactor::sleep(Duration::from_nanos(times[0] + times[1])).await;

@@ -1,5 +1,5 @@
-//! Initiators that read and write with single commands. From the way in which each command ends, they derive
-//! whether it took effect.
+//! Initiators that read and write with single commands. From the result of each command, or its absence, they
+//! derive whether the command took effect.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -37,8 +37,8 @@ pub(crate) fn writer(number: u64, group: u16) -> u64 {
 }
 
 fn terms(simulation: &Simulation, number: u64) -> Terms {
-    // On a calm day, the longest delay is short: an initiator with long delays at every step would spend most
-    // of its time waiting for itself.
+    // In a calm simulation, the longest delay is short: an initiator with long delays at every step would
+    // spend most of its time waiting for itself.
     let longest = if simulation.is_calm { 1_000_000_000 } else { 90_000_000_000 };
     draw(|random| Terms {
         initiator: format!("iqn.2026-01.io.linerate:writer{number}"),
@@ -87,7 +87,7 @@ async fn live(simulation: Rc<Simulation>, number: u64) {
     }
 }
 
-/// Queue depth of each initiator on a dense day.
+/// Queue depth of each initiator in a dense simulation.
 const DENSE_DEPTH: u64 = 64;
 
 /// Opens a session. If the session reinstates an earlier one of its nexus, the requests of the earlier
@@ -339,12 +339,12 @@ async fn flush(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Los
     Ok(())
 }
 
-/// Resets the logical unit. The requests of this nexus are then over; requests of others may still be in
-/// transit. Afterwards, the nexus sometimes accesses the blocks of its ended requests again: if one of those
-/// requests still took effect, it would overwrite newer data.
+/// Resets the logical unit. After that, earlier requests of this nexus no longer take effect; requests of
+/// others may still be in transit. The nexus then sometimes accesses the blocks of its aborted requests
+/// again: if one of those requests still took effect, it would overwrite newer data.
 async fn reset(simulation: &Simulation, session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
     let (begun, given_up) = volume.check(|checker| (checker.now(), checker.under_way(writer)));
-    // If a copy to this LUN was sent to another LUN, the reset ends it if it has started. If it has not
+    // If a copy to this LUN was sent to another LUN, the reset aborts it if it has started. If it has not
     // started, it will be executed later.
     let not_begun: Vec<_> = {
         let begins = |cmd_sn: u32| simulation.is_roomy() && session.has_begun(cmd_sn);
@@ -361,7 +361,8 @@ async fn reset(simulation: &Simulation, session: &Simple, volume: &Volume, write
     }
     volume.check(|checker| checker.are_over_but(writer, begun, &not_begun));
     let returns = if draw(|random| random.once_in(2)) { 4 } else { 0 };
-    // Start with the latest, because earlier requests are more likely to have ended before the reset.
+    // Start with the latest requests, because earlier ones are more likely to have completed before the
+    // reset.
     for (lba, blocks) in given_up.into_iter().rev().take(returns) {
         read_at(session, volume, writer, lba, blocks).await?;
         if draw(|random| random.once_in(2)) {
@@ -408,7 +409,7 @@ pub(crate) async fn register(session: &Simple, volume: &Volume, writer: u64) -> 
     // If the registration is not answered, it remains outstanding until the nexus logs in again.
     let answer = session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await?;
     note(&[29, writer], || format!("nexus {writer} registers at LUN {}: {:#x}", volume.lun, answer.status));
-    // A registration that a reset has ended may still take effect, because saving its state completes.
+    // A registration that a reset has aborted may still take effect, because its state is still saved.
     if answer.status != ENDED {
         volume.registrations.borrow_mut().is_answered(writer, answer.status == GOOD);
     }

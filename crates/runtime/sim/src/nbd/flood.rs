@@ -1,7 +1,7 @@
 //! Peers that send endlessly before the login has completed: clients that pipeline NBD options and iSCSI
-//! login requests, and an NBD server whose replies to an option never end. If a machine read as long as there
-//! is data, it would serve no other peer, and none of its timers would fire; [`crate::cores::turn`] checks
-//! for this. A client must time out.
+//! login requests, and an NBD server whose replies to an option never end. A state machine that reads as long
+//! as data arrives would serve no other peer, and none of its timers would fire; [`crate::cores::turn`]
+//! checks for this. A client must time out.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
@@ -145,5 +145,5 @@ async fn ask(simulation: Rc<Simulation>) {
     }
 }
 
-/// Longer than the client's timeout.
+/// Time limit for opening the export. It is longer than the client's timeout.
 const OPEN_MAX: Duration = Duration::from_secs(30);

@@ -27,8 +27,8 @@ const VICTIM: &str = "adversary";
 /// The lowest writer number of simple NBD clients. Their numbers are below those of our initiators.
 const FIRST_WRITER: Writer = 500;
 
-/// Whether a writer is a simple NBD client. Such a writer has no registration, and a reservation that
-/// excludes it ends its requests.
+/// Whether a writer is a simple NBD client. Such a writer has no registration. If a reservation excludes the
+/// writer, its outstanding requests no longer take effect.
 pub(crate) fn is_client(writer: Writer) -> bool {
     (FIRST_WRITER..OUR_FIRST_WRITER).contains(&writer)
 }

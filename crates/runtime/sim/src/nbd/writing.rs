@@ -1,9 +1,9 @@
-//! NBD clients that read, write and flush concurrently over several connections. From the way in which each
-//! write ends, they derive whether it took effect.
+//! NBD clients that read, write and flush concurrently over several connections. From the result of each
+//! write, or its absence, they derive whether the write took effect.
 //!
 //! If a connection is lost, its requests may be executed until the server has closed its end. Requests that
-//! the server has started and abandoned lock their blocks until the device has ended them. So shortly after
-//! the server has closed its end, all requests are over.
+//! the server has started and abandoned lock their blocks until the device has completed them. So shortly
+//! after the server has closed its end, no request can take effect any more.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -36,7 +36,7 @@ struct Session {
     writer: Writer,
     clients: Vec<Client>,
     begun: Now,
-    /// Whether a task has detected that the session must end.
+    /// Whether a task has detected that the session must be closed.
     ends: Cell<bool>,
 }
 
@@ -296,7 +296,8 @@ impl Unknown {
     }
 }
 
-/// Longer than a stall of a core.
+/// Interval between checks whether the server has closed the connections, and delay after the last check. It
+/// is longer than a stall of a core.
 const LOOK: Duration = Duration::from_millis(100);
 
 fn bytes(lba: u64, blocks: u64) -> (u64, u64) {
