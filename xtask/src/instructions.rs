@@ -5,8 +5,8 @@
 //! model, so memcpy and CRC32C choose the same code everywhere. The measured program is `crates/measure/instructions`: our
 //! initiator and our target, connected through memory instead of a network.
 //!
-//! The counts exclude the kernel, which costs more than both ends, and ignore how long an instruction takes. They reveal
-//! waste and its return, but do not measure speed.
+//! The counts exclude the kernel, which costs more than both ends, and ignore how long an instruction takes.
+//! They reveal unnecessary work and regressions, but do not measure speed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -54,8 +54,8 @@ struct Cell {
 
 const PLAIN: Cell = Cell { operation: "read", bytes: 4096, depth: 32, volume: "ram", digests: "plain" };
 
-/// Depth 1 includes the cost of a wake-up. Data of a cached file goes through a buffer immediately; data of the null device
-/// goes through a request that completes on its first poll.
+/// Depth 1 includes the cost of a wake-up. A read of a cached file copies the data to a buffer immediately; a
+/// read of the null device is a request that completes on its first poll.
 const CELLS: &[Cell] = &[
     PLAIN,
     Cell { operation: "write", ..PLAIN },
@@ -139,7 +139,7 @@ struct Callgrind {
 
 /// Commands of the shorter run: a multiple of all depths, and enough to fill all tables.
 const COMMANDS: u64 = 1600;
-/// Callgrind does not count in these functions, which stand for the kernel.
+/// Callgrind does not count in these functions, which stand in for the kernel.
 const OUTSIDE: &str = "--toggle-collect=instructions::outside::Outside::*";
 /// Callgrind counts a string instruction once for each byte, far above its cost: libc must use vectors up to 256 MiB.
 const TUNABLES: &str =
@@ -160,7 +160,7 @@ impl Callgrind {
         })
     }
 
-    /// Counts a run and a second one with twice the commands, so that the cost of startup cancels out.
+    /// Counts one run, and a second run with twice the commands, so that the cost of startup cancels out.
     fn count(&self, cell: &Cell) -> Result<Counts> {
         let (few, many) = (self.totals(cell, COMMANDS)?, self.totals(cell, 2 * COMMANDS)?);
         let [target, initiator] = [0, 1].map(|end| many[end].saturating_sub(few[end]).div_ceil(COMMANDS));
@@ -215,12 +215,13 @@ impl Cell {
     }
 }
 
-/// Above each [`Counts::line`].
+/// The heading of the lines from [`Counts::line`].
 const HEADING: &str =
     "instructions for one command                target  baseline    change   initiator  baseline    change";
 
 impl Counts {
-    /// The change of the target's and the initiator's counts. It subtracts before it divides, so that exactly 5 % gives 5.
+    /// Returns the changes of the target's and the initiator's counts in percent. Subtracts before dividing,
+    /// so that exactly 5 % gives 5.
     fn percent_above(&self, before: &Counts) -> [f64; 2] {
         let percent = |now: u64, before: u64| (now as f64 - before as f64) * 100.0 / before.max(1) as f64;
         [percent(self.target, before.target), percent(self.initiator, before.initiator)]

@@ -41,7 +41,7 @@ impl Checker {
             command.args(["--manifest-path", manifest]).args(words).current_dir(workspace::root());
             process::succeed(command)
         };
-        // Both find deny.toml in a parent directory of their manifest.
+        // Each of the two workspaces finds deny.toml in a parent directory of its manifest.
         let mut tally = Tally::default();
         for manifest in MANIFESTS {
             deny(manifest, &["check", "--hide-inclusion-graph", "bans", "licenses", "sources"])?;
@@ -58,7 +58,8 @@ impl Checker {
     }
 }
 
-/// The path of cargo-deny, installed first if it is missing. It runs for seconds, so it is built without optimisation.
+/// Returns the path of cargo-deny, which is first installed if it is missing. It is built without
+/// optimisation, because it runs only for seconds.
 fn program() -> Result<PathBuf> {
     if let Some(installed) = process::found("cargo-deny") {
         return Ok(installed);

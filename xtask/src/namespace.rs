@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::process;
 
-/// Removed when dropped.
+/// A network namespace, removed when dropped.
 #[derive(Debug)]
 pub struct Namespace {
     /// The namespace's name for `ip netns`.

@@ -61,8 +61,8 @@ pub const ALL: &[Package] = &[
     Package("procps", "sysctl", "sets the namespace's congestion control"),
 ];
 
-/// Installs missing packages with apt-get, without starting their daemons. If that is not possible, prints what to do, and
-/// succeeds.
+/// Installs missing packages with apt-get, without starting their daemons. If installation is not possible,
+/// prints instructions and succeeds.
 ///
 /// # Errors
 /// apt-get was run and failed.

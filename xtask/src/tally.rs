@@ -16,7 +16,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The verdict on one condition.
+    /// Returns `Holds` if a condition holds, and `Fails` otherwise.
     pub fn of(holds: bool) -> Verdict {
         if holds { Verdict::Holds } else { Verdict::Fails }
     }
@@ -40,7 +40,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// One check with this verdict.
+    /// Returns the tally of one check with this verdict.
     pub fn of(verdict: Verdict) -> Tally {
         match verdict {
             Verdict::Holds => Tally { passed: 1, ..Tally::default() },
@@ -48,13 +48,13 @@ impl Tally {
         }
     }
 
-    /// One check that could not be made here.
+    /// Returns the tally of one check that could not be made here.
     pub fn skipped() -> Tally {
         Tally { skipped: 1, ..Tally::default() }
     }
 
-    /// Makes checks that each keep a core busy, one per core. Each check returns its output, which is shown when it ends, and
-    /// also added to `failed` if it failed.
+    /// Runs checks that each keep a core busy, one check per core. Each check returns its output, which is
+    /// shown when the check completes. The output of a failed check is also added to `failed`.
     pub fn of_busy<T: Sync>(
         checks: &[T],
         make: impl Fn(&T) -> (Verdict, String) + Sync,

@@ -73,7 +73,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     });
     ended.extend(all_cores.iter().map(Step::run));
     let failed: Vec<&Ended> = ended.iter().filter(|step| step.tally.verdict() == Verdict::Fails).collect();
-    // Last, because truncated logs lose their beginning.
+    // Print failures last, because truncated logs lose their beginning.
     ended.iter().for_each(|step| print!("{}", step.failures));
     let times = ended.iter().map(|step| format!("{} {:.0} s", step.name, step.time.as_secs_f64()));
     println!("times: {}", times.collect::<Vec<_>>().join(", "));
@@ -107,7 +107,7 @@ impl Step<'_> {
         let Step(name, step) = *self;
         println!("== {name}");
         let (begun, mut failures) = (Instant::now(), String::new());
-        // A step that cannot run has failed.
+        // A step that cannot run counts as failed.
         let tally = step(&mut failures).unwrap_or_else(|error| {
             let message = format!("{name}: {error:#}\n");
             print!("{message}");
@@ -145,14 +145,15 @@ fn conformance(full: bool) -> Result<Tally> {
     Ok(tally)
 }
 
-/// If no test ends within this time, a test hangs. The longest takes a minute, or two on a loaded machine.
+/// Time without a completed test after which a test counts as hung. The longest test takes a minute, or two
+/// on a loaded machine.
 const SILENCE_MAX: Duration = Duration::from_mins(8);
 
 /// Runs `cargo test` over the workspace: unit, documentation and integration tests, counted from its output. The output of
 /// failures is added to `failed`. If a test hangs, only its own binary is killed.
 fn cargo_test(fuzz_seconds: u64, failed: &mut String) -> Result<Tally> {
-    // Built first, including the examples, which tests run: a build must not count as a hanging test. Cargo prints each crate
-    // that it compiles, so that a build of several minutes does not look like a hang.
+    // Build first, including the examples that tests run: a build must not count as a hanging test. Cargo
+    // prints each crate that it compiles, so that a build of several minutes does not look like a hang.
     process::succeed(process::cargo(&["test", "--workspace", "--no-run"]))?;
     workspace::use_programs_of_tests();
     thread::spawn(move || build_ahead(fuzz_seconds));
@@ -207,13 +208,14 @@ fn build_ahead(fuzz_seconds: u64) {
     let _ = python::build();
 }
 
-/// The output of failed tests. It is repeated at the end, where people look: otherwise thousands of lines follow it.
+/// The output of failed tests. It is repeated at the end of the log. Otherwise, thousands of lines would
+/// follow it.
 #[derive(Default)]
 struct Failures {
     lines: Vec<String>,
     /// Whether the current lines are the output of a failed test.
     under_way: bool,
-    /// Slow tests that have not ended.
+    /// Slow tests that have not completed.
     slow: Vec<String>,
 }
 
@@ -221,8 +223,8 @@ struct Failures {
 const FAILURE_LINES_MAX: usize = 12;
 
 impl Failures {
-    /// Processes a line of cargo's output. The output of a test starts at `---- NAME stdout ----`, and ends at that of the
-    /// next test or at the list of names.
+    /// Processes a line of cargo's output. The output of a test starts at `---- NAME stdout ----`, and ends
+    /// at the start of the next test's output or at the list of names.
     fn hear(&mut self, line: &str) {
         if line.starts_with("---- ") {
             self.under_way = true;
@@ -301,7 +303,7 @@ fn ensure_space() -> Result<()> {
     Ok(())
 }
 
-/// A hint for a failure: reports if a disk that the run uses is full.
+/// Returns a hint for a failure if a disk that the run uses is full.
 fn complaint() -> Option<String> {
     let folders = [workspace::target_directory(), std::env::temp_dir()];
     let full = folders.iter().find(|folder| free_bytes(folder).is_ok_and(|free| free < LITTLE))?;

@@ -31,7 +31,8 @@ pub fn release_binary() -> Result<PathBuf> {
     binary(&["--profile", SHIPPED], SHIPPED)
 }
 
-/// Builds the program as tests use it, and returns its path: builds faster, but runs slower and with assertions.
+/// Builds the program as the tests use it, and returns its path. This build is faster than a release build,
+/// but its program runs slower and contains assertions.
 pub fn test_binary() -> Result<PathBuf> {
     built_by_tests("linerate").map_or_else(|| binary(&[], "debug"), Ok)
 }

@@ -14,7 +14,7 @@ pub(super) struct Configuration {
     /// Its volume's specification. `{state}` is the server's state directory, `{far}` the URL of the volume in
     /// [`Configuration::far`], and `{rbd}` an image of a Ceph cluster that is started for it.
     pub(super) volume: &'static str,
-    /// A volume of a second server of ours, to which this server is a gateway.
+    /// The volume of a second Linerate server, to which this server is a gateway.
     pub(super) far: Option<&'static str>,
     /// Number of portals; with two, the tool uses both as paths to the same logical unit.
     pub(super) listeners: usize,
@@ -24,7 +24,7 @@ pub(super) struct Configuration {
     only_needed: bool,
     /// Permitted changes to the medium.
     medium: Medium,
-    /// Run only if named with `--configuration`, since it takes minutes.
+    /// Whether this configuration runs only if named with `--configuration`, because it takes minutes.
     pub(super) is_long: bool,
 }
 
@@ -33,7 +33,7 @@ pub(super) struct Configuration {
 enum Medium {
     /// All changes.
     Writable,
-    /// None: without `--dataloss`, the tool skips the tests that require it.
+    /// No changes. Without `--dataloss`, the tool skips the tests that require a change.
     Protected {
         /// Tests that run with `--dataloss` here, because they write nothing or test that writes fail.
         destructive: &'static [&'static str],
@@ -47,7 +47,7 @@ fn begins_with_any(test: &Test, prefixes: &[&str]) -> bool {
     prefixes.iter().any(|prefix| test.name().starts_with(prefix))
 }
 
-/// Defaults: one portal, and a writable medium.
+/// Defaults: one portal and a writable medium.
 const USUAL: Configuration = Configuration {
     name: "",
     what: "",

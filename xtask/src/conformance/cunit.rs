@@ -29,19 +29,20 @@ pub(super) enum Outcome {
     Passed,
     Failed(String),
     Skipped(String),
-    /// The test did not end within its time limit.
+    /// The test did not complete within its time limit.
     Hung,
     /// The tool was terminated by a signal.
     Crashed(i32),
 }
 
-/// Time limit of a test, above the slowest: reservation and reset tests sleep for three seconds several times.
+/// Time limit of a test. The slowest tests, of reservations and resets, sleep for three seconds several
+/// times.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Time limit of Sanitize.Reset, which polls for the end of the operation once a minute.
+/// Time limit of Sanitize.Reset, which polls for completion of the operation once a minute.
 const SANITIZE_LIMIT: Duration = Duration::from_secs(240);
 
-/// Every test once: the family ALL contains those of all others.
+/// Returns every test once: the family ALL contains the tests of all other families.
 pub(super) fn registered() -> Result<Vec<Test>> {
     let mut command = Command::new("iscsi-test-cu");
     command.arg("--list");

@@ -25,13 +25,13 @@ impl Column {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cell {
     Pass,
-    /// A meaningless pass: the test does not apply here.
+    /// A pass that is meaningless, because the test does not apply here.
     Vacuous,
     Fail,
     Skip,
     Hang,
     Crash,
-    /// A failure caused by a bug of the test.
+    /// A failure caused by a bug in the test.
     Wrong,
     /// Not run in this configuration.
     Absent,
@@ -108,7 +108,7 @@ impl Matrix {
         self.own().any(|column| self.cell(test, column) == Cell::Pass)
     }
 
-    /// Tests and configurations with failures that are not bugs of the test.
+    /// Returns the tests and configurations with failures that are not caused by bugs in the test.
     pub(super) fn failures(&self) -> Vec<(&Test, &Column)> {
         let everywhere = self.tests.iter().flat_map(|test| self.own().map(move |column| (test, column)));
         everywhere.filter(|(test, column)| self.cell(test, column).is_failure()).collect()

@@ -49,7 +49,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The options of the complete test run.
+    /// Returns the options that the complete test run uses.
     pub(crate) fn quick() -> Options {
         Options {
             target: Vec::new(),
@@ -61,12 +61,12 @@ impl Options {
         }
     }
 
-    /// All tests in all configurations.
+    /// Returns options for all tests in all configurations.
     pub(crate) fn full() -> Options {
         Options { quick: false, no_tgt: false, ..Options::quick() }
     }
 
-    /// Whether all tests run in all configurations, so that the page can be written.
+    /// Whether all tests run in all configurations, which is required to write the page.
     fn is_complete(&self) -> bool {
         self.target.is_empty() && self.only.is_none() && self.configuration.is_empty() && !self.quick
     }
@@ -110,7 +110,7 @@ enum Job {
     Tgt,
 }
 
-/// Runs all configurations, one per core at a time: most of a test's time is waiting.
+/// Runs all configurations, up to one per core at a time. Tests spend most of their time waiting.
 fn ours(options: &Options, tests: &[Test]) -> Result<Vec<Column>> {
     let jobs = jobs(options)?;
     let binary = binary_for(&jobs, options)?;
@@ -132,7 +132,7 @@ fn ours(options: &Options, tests: &[Test]) -> Result<Vec<Column>> {
     done.into_iter().map(|(_, column)| column).collect()
 }
 
-/// Our server, built if it is needed. A test run has already built it.
+/// Returns the path of our server, and builds it if a job needs it. In a test run, it is already built.
 fn binary_for(jobs: &[Job], options: &Options) -> Result<PathBuf> {
     if let Some(binary) = &options.binary {
         return Ok(binary.clone());
@@ -148,7 +148,7 @@ fn take(waiting: &Mutex<VecDeque<(usize, Job)>>) -> Option<(usize, Job)> {
     locked(waiting).pop_front()
 }
 
-/// Locks a mutex even if a worker panicked with it: the guarded data is always consistent.
+/// Locks a mutex even if a worker panicked while it held the lock. The guarded data is always consistent.
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
@@ -200,7 +200,7 @@ fn one_column(job: Job, binary: &Path, tests: &[Test], options: &Options) -> Res
     }
 }
 
-/// Another server, in its current configuration.
+/// Tests another server, in its current configuration.
 fn given(options: &Options, tests: &[Test]) -> Result<Column> {
     if options.target.len() > 2 {
         bail!("up to two paths are supported");

@@ -1,5 +1,5 @@
-//! The guest's boot files: Debian's kernel, and a root file system in memory. The latter is built from the kernel's modules,
-//! busybox, and programs of this machine with their libraries.
+//! The guest's boot files: Debian's kernel, and a root file system in memory. The file system is built from
+//! the kernel's modules, busybox, and programs of this machine with their libraries.
 //!
 //! `apt-get download` fetches the packages, which are unpacked in the target directory. They are not installed: installing a
 //! kernel would change this machine's boot loader.
@@ -70,8 +70,8 @@ pub(super) const PROGRAMS: [&str; 23] = [
     "sg_reset",
 ];
 
-/// Debian's settings of open-iscsi, except for the NOP-Out interval and timeout: on a loaded machine, an emulated machine can
-/// respond late.
+/// Debian's settings of open-iscsi, except for the NOP-Out interval and timeout: on a loaded machine, the
+/// emulated machine can respond late.
 const ISCSID_CONF: &str = "node.startup = manual
 node.leading_login = No
 node.session.timeo.replacement_timeout = 120
@@ -150,7 +150,7 @@ fn fetch(folder: &Path, names: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The entry of a directory whose name has this prefix.
+/// Returns the entry of a directory whose name has this prefix.
 fn only(folder: &Path, beginning: &str) -> Result<PathBuf> {
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {
         let path = entry?.path();
@@ -161,8 +161,8 @@ fn only(folder: &Path, beginning: &str) -> Result<PathBuf> {
     bail!("{} contains no {beginning}…", folder.display())
 }
 
-/// The root file system. Programs and libraries have the same paths as on this machine. Modules are decompressed, which would
-/// take the emulated processor seconds.
+/// Builds the root file system. Programs and libraries have the same paths as on this machine. Modules are
+/// stored decompressed, because decompressing them would take the emulated processor seconds.
 fn pack(packages: &Path, version: &str) -> Result<Vec<u8>> {
     let mut tree = Tree::default();
     let busybox = packages.join("bin/busybox");
@@ -186,7 +186,7 @@ fn pack(packages: &Path, version: &str) -> Result<Vec<u8>> {
     Ok(tree.archive.finish())
 }
 
-/// An archive that adds directories before their files, and each file only once.
+/// An archive under construction. It contains each file only once, and directories before their files.
 #[derive(Default)]
 struct Tree {
     archive: Archive,

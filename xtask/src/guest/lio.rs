@@ -102,7 +102,7 @@ fn our_initiator_outlives_a_portal_of_lio_that_goes_and_comes(world: &mut World<
     command.args(["--block", "16KiB", "--read", "50", "--random", "100", "--depth", "4", "--seconds", "12"]);
     let load = std::thread::spawn(move || xtask::process::capture(command));
     for _ in 0..2 {
-        // The initiator is logged in by now or is logging in; in both cases, its session ends.
+        // The initiator is logged in by now or is logging in. In both cases, its session is terminated.
         world
             .guest
             .run(&format!("{TOOLS} sleep 2; echo 0 >$group/enable; sleep 1; echo 1 >$group/enable"))?;

@@ -41,8 +41,8 @@ fn an_export_holds_ext4_by_four_connections(world: &mut World<'_>) -> Result<()>
     Ok(())
 }
 
-/// When its connection closes, the kernel's driver fails all requests and returns to `nbd-client -persist`, which then ends
-/// (nbd-client 3.24, Linux 6.12). So the device is connected again by hand.
+/// When its connection closes, the kernel's driver fails all requests and returns to `nbd-client -persist`,
+/// which then exits (nbd-client 3.24, Linux 6.12). So the test connects the device again.
 fn flushed_files_survive_a_server_that_is_killed(world: &mut World<'_>) -> Result<()> {
     world.guest.run(&format!(
         "modprobe nbd nbds_max=1

@@ -143,7 +143,7 @@ impl<'a> World<'a> {
         Ok(())
     }
 
-    /// Starts the server and sets the links up, whatever a scene did.
+    /// Starts the server and brings the links up, whatever a scene did.
     pub(super) fn ensure_server(&mut self) -> Result<()> {
         if self.server.is_none() {
             self.start_server()?;
@@ -177,7 +177,8 @@ impl<'a> World<'a> {
         self.folder.join(name).display().to_string()
     }
 
-    /// Sets a link down or up. For the guest, this is a switch that drops everything.
+    /// Takes a link down, or up again. To the guest, a link that is down looks like a switch that drops every
+    /// packet.
     pub(super) fn set_link(&self, number: usize, is_up: bool) -> Result<()> {
         let state = if is_up { "up" } else { "down" };
         process::run("ip", &["-n", &self.namespace.name, "link", "set", LINKS[number], state]).map(drop)

@@ -49,7 +49,7 @@ pub(crate) fn measure() -> Result<Tally> {
 
 const TOOLS: &[&str] = &["dpkg", "dpkg-deb", "dpkg-shlibdeps", "strip", "gzip"];
 
-/// `CARGO_PKG_VERSION` is the workspace's.
+/// The package's version. `CARGO_PKG_VERSION` is the version of the workspace.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "-1");
 
 /// Files of the source tree, with their paths in the package and their modes.
@@ -109,7 +109,7 @@ fn make(debug: bool) -> Result<PathBuf> {
         ])
         .arg(&root)
         .arg(&package);
-    // For reproducible packages.
+    // Makes packages reproducible.
     build.env("SOURCE_DATE_EPOCH", commit_time("%ct")?).stdout(std::process::Stdio::null());
     process::succeed(build)?;
     Ok(package)

@@ -19,7 +19,7 @@ pub struct Attached {
     device: Option<String>,
 }
 
-/// An ext4 file system on an attached volume, unmounted when this is dropped.
+/// An ext4 file system on an attached volume. It is unmounted when this value is dropped.
 #[derive(Debug)]
 pub struct Mounted {
     folder: PathBuf,
@@ -87,7 +87,7 @@ impl Drop for Attached {
 }
 
 impl Mounted {
-    /// Creates an ext4 file system on it, and mounts that.
+    /// Creates an ext4 file system on the attached volume, and mounts it.
     pub fn on(attached: Attached) -> Result<Mounted> {
         let folder = temporary("mounted")?;
         process::run("mkfs.ext4", &["-q", attached.device()])?;
@@ -95,7 +95,7 @@ impl Mounted {
         Ok(Mounted { folder, attached })
     }
 
-    /// Unmounts it, and checks its file system.
+    /// Unmounts the file system, and checks it.
     pub fn check(self) -> Result<()> {
         process::run("umount", &[&self.folder.display().to_string()])?;
         let found = process::run("e2fsck", &["-fn", self.attached.device()]);

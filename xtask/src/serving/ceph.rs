@@ -1,5 +1,5 @@
-//! A one-node Ceph cluster on the loopback, in one directory: a monitor, a manager, and an object server that stores its data
-//! in memory. It needs no user, no key and no other machine.
+//! A one-node Ceph cluster on the loopback, in one directory: a monitor, a manager, and an object server that
+//! stores its data in memory. The cluster needs no user, no key and no other machine.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use super::free_port;
 use crate::process::{self, Background};
 use crate::workspace;
 
-/// The programs that it needs.
+/// The programs that the cluster needs.
 pub const PROGRAMS: &[&str] = &["ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "rbd", "monmaptool"];
 
 /// The shortest data paths: no authentication, no replication, no client cache.
@@ -52,19 +52,19 @@ osd objectstore = memstore
 memstore device bytes = 2147483648
 ";
 
-/// Time limit for each step of its start, on a loaded machine.
+/// Time limit for each step of the cluster's start, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running cluster with the pool `rbd`, stopped when dropped.
 #[derive(Debug)]
 pub struct Ceph {
     folder: PathBuf,
-    // Stopped in this order.
+    // The daemons, in the order in which they are stopped.
     daemons: Vec<Background>,
 }
 
 impl Ceph {
-    /// Starts one.
+    /// Starts a cluster.
     pub fn start() -> Result<Ceph> {
         process::require(PROGRAMS)?;
         let folder = workspace::target_directory().join(format!("xtask/ceph-{}", std::process::id()));

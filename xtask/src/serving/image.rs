@@ -29,7 +29,7 @@ impl Image {
         write(&self.0, bytes).map(|()| self)
     }
 
-    /// Creates it as a hole of this size.
+    /// Creates the image as a sparse file of this size.
     pub fn sparse(self, bytes: u64) -> Result<Image> {
         let file = File::create(&self.0).and_then(|file| file.set_len(bytes));
         file.with_context(|| self.0.display().to_string())?;

@@ -50,7 +50,7 @@ impl Istgt {
         format!("{}, one file on /dev/shm", version.trim())
     }
 
-    /// Waits until it accepts connections. The probe must run in the placement's namespace.
+    /// Waits until the server accepts connections. The probe must run in the placement's namespace.
     fn await_listener(&self, placement: &Placement) -> Result<()> {
         let probe = Placement { core: None, ..placement.clone() };
         for _ in 0..200 {
@@ -82,8 +82,8 @@ impl Drop for Istgt {
     }
 }
 
-/// Its example configuration, with a deeper queue and without NOP-Ins during a run. It does not support InitialR2T=No, but
-/// accepts immediate data.
+/// Returns istgt's example configuration, with a deeper queue and without NOP-Ins during a run. istgt does
+/// not support InitialR2T=No, but accepts immediate data.
 fn configuration(folder: &Path, image: &Path, port: u16, size_bytes: u64) -> String {
     format!(
         "[Global]\n  NodeBase \"{BASE}\"\n  PidFile {folder}/pid\n  MediaDirectory {folder}\n  LogFacility \"local7\"\n\

@@ -23,7 +23,7 @@ pub struct Tgt {
 const NAME: &str = "iqn.2026-01.io.linerate:tgt";
 
 impl Tgt {
-    /// Serves a sparse file of this size in memory (/dev/shm), thin provisioned, as tgt's best case.
+    /// Serves a sparse, thin-provisioned file of this size in memory (/dev/shm), which is tgt's best case.
     pub fn start(size_bytes: u64, placement: &Placement) -> Result<Tgt> {
         Tgt::start_over("rdwr", size_bytes, placement)
     }

@@ -71,22 +71,22 @@ fn parts_told(parts: &[String]) -> Vec<String> {
     parts.iter().map(|part| format!("--with={part}")).collect()
 }
 
-/// A first seed that no earlier run has used.
+/// Returns a first seed that no earlier run has used.
 fn by_clock() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |since| since.as_secs())
 }
 
-/// The command to run worlds from the seed `first` for `seconds`.
+/// Returns the arguments to run worlds for `seconds`, starting at the seed `first`.
 fn new_worlds(first: u64, seconds: u64) -> Vec<String> {
     vec!["many".to_owned(), first.to_string(), seconds.to_string()]
 }
 
-/// The simulations of each test run: new worlds, worlds that have found bugs, and the beginnings of the latter in two builds.
-/// The output of failures is also added to `failed`.
+/// Runs the simulations of each test run: new worlds, worlds that have found bugs, and in two builds the
+/// first steps of the latter. The output of failures is also added to `failed`.
 pub(crate) fn measure(failed: &mut String) -> Result<Tally> {
     process::succeed(build())?;
     let mut checks = Vec::new();
-    // The additional part, and the CPU time for new worlds.
+    // Each entry is an additional part, and the CPU time for new worlds.
     for (part, seconds) in [(None, 40), (Some("Nbd"), 10), (Some("OurNbd"), 15), (Some("Journals"), 15)] {
         let parts: Vec<String> = part.into_iter().map(str::to_owned).collect();
         let seeds = seeds(&parts)?;
@@ -96,14 +96,15 @@ pub(crate) fn measure(failed: &mut String) -> Result<Tally> {
             Check::Builds(seeds, parts),
         ]);
     }
-    // They have found no fault but those injected. A world of floods takes half a minute.
+    // Worlds with these parts have found no faults except injected ones. A world of floods takes half a
+    // minute.
     checks.extend(
         [("Breaks", 5), ("Floods", 1)].map(|(part, seconds)| new_worlds_with(&[part.to_owned()], seconds)),
     );
     Ok(Tally::of_busy(&checks, Check::made, failed))
 }
 
-/// New worlds with these parts for `seconds` of CPU time.
+/// Returns a check that runs new worlds with these parts for `seconds` of CPU time.
 fn new_worlds_with(parts: &[String], seconds: u64) -> Check {
     Check::Worlds([&new_worlds(by_clock(), seconds)[..], &parts_told(parts)].concat())
 }
@@ -141,10 +142,11 @@ impl Check {
     }
 }
 
-/// Time limit, in case a world never ends.
+/// Time limit, in case a world does not terminate.
 const CHECK_MAX: Duration = Duration::from_mins(15);
 
-/// The seeds that have found bugs in worlds with these parts, which follow each seed in the file.
+/// Returns the seeds that have found bugs in worlds with these parts. In the file, the parts follow each
+/// seed.
 fn seeds(parts: &[String]) -> Result<Vec<String>> {
     let path = workspace::root().join("crates/runtime/sim/seeds.txt");
     let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
@@ -182,14 +184,15 @@ fn simulate(build: Build) -> Command {
     process::cargo(&[&["run", "--profile", profile], &PACKAGE[..], &["--"]].concat())
 }
 
-/// The output of the beginnings of these worlds.
+/// Returns the output for the first steps of these worlds.
 fn printed(build: Build, seeds: &[String], parts: &[String]) -> Result<String> {
     let mut command = simulate(build);
     command.args(["print", "2000"]).args(seeds).args(parts_told(parts));
     process::capture(command)
 }
 
-/// Tries mutations. Their worlds start at seed 1 by default, so that the time to find a mutation is repeatable.
+/// Tries mutations. By default, their worlds start at seed 1, so that the time to find a mutation is
+/// reproducible.
 fn mutate(name: &str, options: &Options) -> Result<Verdict> {
     let chosen = match name {
         "all" => mutations::all().collect(),

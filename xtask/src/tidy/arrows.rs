@@ -1,5 +1,5 @@
-//! Permitted imports between crates. The table is that of ARCHITECTURE.md; all other imports are faults, including those of
-//! tests.
+//! Permitted imports between crates, as in the table of ARCHITECTURE.md. All other imports are faults, even
+//! in tests.
 
 use super::Fault;
 use xtask::workspace::{Dependency, Metadata, Package};
@@ -20,7 +20,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("tls", "foreign reactor"),
     ("volume", "block"),
     ("disk-contents", "block"),
-    // Members are devices: it needs neither network nor files.
+    // Members are devices, so the crate needs neither a network nor files.
     ("raid", "block"),
     // Presents a volume as a SCSI logical unit.
     ("logical-unit", "scsi block volume"),
@@ -36,7 +36,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("aoe-server", "block volume aoe reactor front-end-core"),
     ("hyperscsi-server", "block volume logical-unit hyperscsi reactor front-end-core scsi-session"),
     ("failover", "block reactor"),
-    // `volume` for the format of times; `failover` for LUNs over several sessions.
+    // `volume` is for the format of times; `failover` is for LUNs over several sessions.
     ("iscsi-client", "scsi block volume failover iscsi reactor"),
     ("nbd-client", "block volume failover nbd reactor tls"),
     // The server is for tests, with both ends on a simulated Ethernet.
@@ -49,7 +49,7 @@ const ARROWS: &[(&str, &str)] = &[
     ),
     // Runs each session on its own thread and runtime environment, for programs with another runtime.
     ("blocking", "block reactor host iscsi-client"),
-    // Opens specifications on a system and a network; `volume` depends on neither.
+    // Opens specifications on a system and a network, on neither of which `volume` depends.
     (
         "backends",
         "block volume disk-contents raid failover iscsi reactor host tls iscsi-client nbd-client aoe-client \
@@ -64,14 +64,15 @@ const ARROWS: &[(&str, &str)] = &[
         "block volume disk-contents logical-unit foreign readable iscsi nbd aoe hyperscsi reactor host tls front-end-core scsi-session \
          iscsi-server nbd-server aoe-server hyperscsi-server backends",
     ),
-    // Offloads to a target that has both source and destination, and creates sparse files.
+    // Offloads a copy to a target that has both source and destination, and creates sparse files.
     ("copy", "block volume disk-contents reactor host iscsi-client backends"),
-    // `host` is for tests, because its mounts go through FUSE. `volume` for volumes attached by specification.
+    // `host` is for tests, because their mounts go through FUSE. `volume` is for volumes attached by
+    // specification.
     ("attach", "block volume reactor host iscsi-client backends"),
     // Information on targets and LUNs, printed by commands of the program and by `environment`.
     ("inspect", "block volume foreign readable iscsi reactor iscsi-client nbd-client backends"),
     ("published", ""),
-    // `block` for the properties of a disk.
+    // `block` is for the properties of a disk.
     ("model", "block stats published"),
     ("bench", "block volume readable reactor stats published model"),
     // Its messages contain plans and records; `host` is for tests.
@@ -85,7 +86,7 @@ const ARROWS: &[(&str, &str)] = &[
         "diagnose",
         "block disk-contents foreign readable iscsi reactor host iscsi-client nbd-client backends stats model bench environment",
     ),
-    // `volume` for the format of sizes.
+    // `volume` is for the format of sizes.
     ("report", "volume foreign readable stats published model bench diagnose"),
     ("lab", "block reactor host"),
     // Opens storage and starts threads, which `bench` does not. Clients can run on a host of a lab. Reports are stored in the
@@ -94,7 +95,7 @@ const ARROWS: &[(&str, &str)] = &[
         "bench-runner",
         "block volume disk-contents foreign readable reactor host iscsi-client backends stats published bench environment agent report lab",
     ),
-    // The only measurement with its own target; it runs within the process.
+    // The only measurement with its own target, which runs within the process.
     (
         "wan",
         "block volume logical-unit iscsi hyperscsi reactor host front-end-core iscsi-server nbd-server hyperscsi-server iscsi-client backends \

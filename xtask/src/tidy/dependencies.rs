@@ -1,5 +1,6 @@
-//! Every third-party dependency is declared once, in the root manifest or in that of the only crate that uses it. The
-//! comment above it is its reason. The table in docs/dependencies.md is written from these comments.
+//! Every third-party dependency is declared once: in the root manifest, or in the manifest of the only crate
+//! that uses it. The comment above the declaration is the reason for the dependency. The table in
+//! docs/dependencies.md is written from these comments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +17,7 @@ const PAGE: &str = "docs/dependencies.md";
 #[derive(Debug, PartialEq, Eq)]
 struct Declaration {
     name: String,
-    /// The comment above it.
+    /// The comment above the declaration.
     reason: String,
     /// The manifest.
     place: String,
@@ -54,8 +55,8 @@ fn read(root: &Path, manifest: &Path) -> Result<Vec<Declaration>> {
     Ok(declared(&text, &place))
 }
 
-/// The third-party dependencies that a manifest declares: lines of its tables of dependencies, with the comments directly
-/// above.
+/// Returns the third-party dependencies that a manifest declares: the lines of its dependency tables, with
+/// the comments directly above them.
 fn declared(manifest: &str, place: &str) -> Vec<Declaration> {
     let (mut declared, mut comment, mut is_table) = (Vec::new(), Vec::new(), false);
     for line in manifest.lines() {

@@ -29,7 +29,7 @@ pub(super) fn faults(root: &Path) -> Result<Vec<Fault>> {
     Ok(faults)
 }
 
-/// The targets of `[text](target)` outside code, with their lines.
+/// Returns the targets of `[text](target)` outside code, with their lines.
 pub(crate) fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
     prose::without_code(text).enumerate().flat_map(|(at, line)| {
         line.split("](").skip(1).filter_map(move |rest| Some((at + 1, rest.split_once(')')?.0)))
