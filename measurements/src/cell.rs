@@ -90,7 +90,7 @@ impl TryFrom<String> for Cell {
     }
 }
 
-/// A run to compare with. A missing field is the same as in the compared run.
+/// Identifies a run to compare with. A missing field has the same value as in the compared run.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Beside {

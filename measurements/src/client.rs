@@ -1,8 +1,9 @@
-//! The measuring programs. Most generate load: `linerate bench`, fio, `rbd bench`, and two that use libiscsi (`iscsi-perf` and
-//! `qemu-img bench`). Two copy whole exports (`linerate copy` and libnbd's `nbdcopy`), and two measure only this machine.
+//! The measuring programs. Most generate load: `linerate bench`, fio, `rbd bench`, and two that use libiscsi
+//! (`iscsi-perf` and `qemu-img bench`). Two copy whole exports (`linerate copy` and libnbd's `nbdcopy`), and
+//! two measure only this machine.
 //!
-//! All are measured alike: the rate is reported by the program, and its CPU time is that of the whole process according to the
-//! kernel, including startup and login.
+//! All are measured in the same way: the program reports the rate, and the kernel reports the CPU time of the
+//! whole process, including startup and login.
 
 use std::hint::black_box;
 use std::process::{Child, Command, Stdio};
@@ -43,7 +44,7 @@ pub(crate) struct Client {
     other_load: Vec<String>,
 }
 
-/// A share of the rate of another run of the same round.
+/// A share of the rate of another run in the same round.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Rate {
@@ -62,9 +63,9 @@ pub(crate) enum Program {
     RbdBench,
     Copy,
     Nbdcopy,
-    /// Time of CRC32C over a cell's bytes in the cache, without storage.
+    /// Measures the time of CRC32C over a cell's bytes in the cache, without storage.
     Crc32c,
-    /// Latencies that the machine's pauses alone would cause at the rate, without storage.
+    /// Measures the latencies that the machine's pauses alone would cause at the rate, without storage.
     Pauses,
 }
 
@@ -87,11 +88,11 @@ struct Report {
     figures: Figures,
 }
 
-/// Long enough to remove the effects of earlier runs from all caches.
+/// Duration of the warm-up: long enough to remove the effects of earlier runs from all caches.
 const WARM_UP_SECONDS: f64 = 0.2;
 
 impl Client {
-    /// `linerate bench` without options.
+    /// Returns `linerate bench` without options as the only client.
     pub(crate) fn bench_only() -> Vec<Client> {
         let (options, keys, layer, rate, bursts, other_load) = Default::default();
         let name = "bench".to_owned();
@@ -278,7 +279,7 @@ fn said_by_ours(output: &str) -> Result<Report> {
     Ok(Report { ios: ours.ios, figures })
 }
 
-/// Figures of fairness among concurrent clients.
+/// Returns figures of fairness among concurrent clients.
 fn shares(rates: &[f64]) -> Figures {
     let Some((jain, last)) = stats::jain(rates).zip(rates.last()) else { return Figures::new() };
     Figures::from([
@@ -297,12 +298,12 @@ impl Latency {
     }
 }
 
-/// The report of a program that prints only its rate.
+/// Returns the report for a program that prints only its rate.
 fn of_rate(iops: f64, ios: u64) -> Report {
     Report { ios, figures: Figures::from([(Figure::Iops, iops)]) }
 }
 
-/// The number after the last `mark` in the output of a program.
+/// Returns the number after the last `mark` in the output of a program.
 fn number_after(output: &str, mark: &str) -> Result<f64> {
     let number =
         output.rsplit_once(mark).and_then(|(_, after)| after.split_whitespace().next()?.parse().ok());
@@ -452,12 +453,12 @@ fn copied(program: Program, options: &[String], asked: Measurement<'_>) -> Resul
     Ok(of_rate(ios as f64 / begin.elapsed().as_secs_f64(), ios))
 }
 
-/// Number of slots, of which the fastest counts: other work on the machine only slows it down.
+/// Number of slots. The fastest slot counts, because other work on the machine only slows slots down.
 const SLOTS: usize = 25;
-/// Long compared with the cost of reading the clock.
+/// Duration of a slot, which is long compared with the cost of reading the clock.
 const SLOT: Duration = Duration::from_micros(400);
 
-/// The rate of checksums, and the time of one.
+/// Measures the rate of checksums and the time of one checksum.
 fn crc32c(cell: &Cell) -> Figures {
     let data: Vec<u8> = (0..cell.block_bytes).map(|at| (at * 31 / 7) as u8).collect();
     let seconds = (0..SLOTS).map(|_| slot(&data)).fold(f64::INFINITY, f64::min);
@@ -465,7 +466,7 @@ fn crc32c(cell: &Cell) -> Figures {
     Figures::from([(Figure::Iops, 1.0 / seconds), (Figure::MbPerS, mb_per_s), (Figure::SumNs, seconds * 1e9)])
 }
 
-/// Seconds per checksum, over one slot.
+/// Returns the seconds per checksum, over one slot.
 fn slot(data: &[u8]) -> f64 {
     const AT_ONCE: u32 = 16;
     let (begun, mut sums) = (Instant::now(), 0);

@@ -122,7 +122,7 @@ pub(crate) fn middle(mut figures: Vec<f64>) -> Option<f64> {
     Some(f64::midpoint(*lower, *upper))
 }
 
-/// A goal and what was measured.
+/// A goal and the measured figure.
 #[derive(Debug)]
 pub(crate) struct Judged {
     pub(crate) what: String,

@@ -1,5 +1,5 @@
-//! Compares the costs of RAID levels: an example of `linerate-raid` measures sets over members in memory, without a server or
-//! a network.
+//! Compares the costs of RAID levels. An example of `linerate-raid` measures sets over members in memory,
+//! without a server or a network.
 
 use std::process::{Command, Stdio};
 

@@ -7,7 +7,7 @@ use std::io::ErrorKind;
 use anyhow::{Context, Result};
 use rustix::io::Errno;
 
-/// The number and model of its cores.
+/// Returns the number and model of the machine's cores.
 pub(crate) fn machine() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     format!("{cores} cores, {}", processor())
@@ -41,7 +41,8 @@ pub(crate) fn children_cpu_s() -> Result<f64> {
     seconds("self", CHILDREN)
 }
 
-/// utime and stime are fields 14 and 15, followed by cutime and cstime. The first field after the program's name is number 3.
+/// Indices of utime and stime, which are fields 14 and 15; cutime and cstime follow. The first field after
+/// the program's name is number 3.
 const OWN: usize = 14 - 3;
 const CHILDREN: usize = 16 - 3;
 

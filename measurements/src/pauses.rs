@@ -1,5 +1,6 @@
-//! Times when the machine withdraws a core: a thread polls the clock, and records when it did not run. Neither a server nor a
-//! client can respond during a pause, so pauses bound the latencies that are possible on a machine.
+//! Detects times at which the machine withdraws a core: a thread polls the clock, and records when it did not
+//! run. Neither a server nor a client can respond during a pause, so pauses limit the latencies that a
+//! machine can reach.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -47,8 +48,8 @@ fn watch(time: Duration) -> Vec<Pause> {
     pauses
 }
 
-/// The latencies that the pauses of these cores alone would cause, for requests that arrive at equal intervals, `rate` per
-/// second, at a server that needs 1/`capacity` seconds for each.
+/// Returns the latencies that the pauses of these cores alone would cause, for requests that arrive at equal
+/// intervals, `rate` per second, at a server that needs 1/`capacity` seconds for each.
 pub(crate) fn alone(cores: &[usize], rate: f64, capacity: f64, seconds: f64) -> Result<Figures> {
     let pauses = of_cores(cores, seconds)?;
     let waits = waits_us(&pauses, rate, capacity, seconds);

@@ -1,5 +1,5 @@
-//! The runner of all comparisons: tables of cells, servers and clients (`table`, measurements/tables/NAME.toml), and parts
-//! written in Rust, which measure without comparing. To add a measurement, add it to a table.
+//! Runs all comparisons: tables of cells, servers and clients (`table`, measurements/tables/NAME.toml), and
+//! parts written in Rust, which measure without comparing. To add a measurement, add it to a table.
 //!
 //! Without a scene, everything runs in a separate network namespace with its own loopback and cubic congestion control, since
 //! the machine's default is not a property of a program. By default, the server is pinned to core 0 and the client to core 1.
@@ -211,7 +211,7 @@ fn without_engines(table: &Table, runs: &mut BTreeSet<Run>, site: &Site, setting
     Ok(())
 }
 
-/// One round over a table.
+/// One round of measurements over a table.
 struct Round<'a> {
     number: usize,
     table: &'a Table,
@@ -249,7 +249,7 @@ impl Round<'_> {
                 .copied()
                 .collect();
             let mut runs = in_turn(&runs, self.number);
-            // Runs whose rate depends on another run come last.
+            // Measure runs last whose rate depends on another run.
             runs.sort_by_key(|run| self.table.clients[run.client].rate.is_some());
             for run in runs {
                 let Some(running) = started.get(&run.server) else { continue };
@@ -286,7 +286,7 @@ impl Round<'_> {
     }
 }
 
-/// Rotates the order by one each round, so that a machine that becomes slower affects all alike.
+/// Rotates the order by one in each round, so that a machine that becomes slower affects all entries alike.
 fn in_turn<T: Copy>(everybody: &[T], round: usize) -> Vec<T> {
     let mut order = everybody.to_vec();
     order.rotate_left(round % everybody.len().max(1));

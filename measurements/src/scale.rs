@@ -22,10 +22,11 @@ use crate::server::Site;
 pub(crate) const PARTS: [Part; 3] = [("idle", idle), ("luns", luns), ("commands", commands)];
 
 const IDLE_SESSIONS: u64 = 1000;
-/// Long enough for two of the initiator's NOPs in each session, which it sends every 5 s.
+/// Duration of a measurement of idle sessions: long enough for two of the initiator's NOPs in each session,
+/// which it sends every 5 s.
 const WATCHED: Duration = Duration::from_secs(12);
 
-/// 1,000 idle sessions: memory and CPU time of the server.
+/// Measures the memory and CPU time of the server with 1,000 idle sessions.
 fn idle(site: &Site, _: &Options) -> Result<Found> {
     let server = serve(site, &["--volume", "ram0=ram:1GiB"])?;
     thread::sleep(Duration::from_secs(1)); // until startup work is done
@@ -34,7 +35,7 @@ fn idle(site: &Site, _: &Options) -> Result<Found> {
     let begin = Instant::now();
     let workload = format!("--sessions {IDLE_SESSIONS} --depth 1 --rate 1 --seconds 300");
     let client = load(site, &server, "ram0", &workload)?;
-    // The server itself counts them.
+    // The server itself counts the sessions.
     let logged_in = wait_for(IDLE_SESSIONS, || Ok(sessions(site, &server)?.len() as u64));
     let took = begin.elapsed();
     let watched = logged_in.and_then(|()| {
@@ -76,21 +77,22 @@ fn idle(site: &Site, _: &Options) -> Result<Found> {
     Ok(Found { heading: "1,000 idle sessions", text, goals, figures })
 }
 
-/// CPU time per second, over [`WATCHED`].
+/// Measures the server's CPU time per second, over [`WATCHED`].
 fn cpu_share(server: &Linerate) -> Result<f64> {
     let (begin, before) = (Instant::now(), threads_cpu_s(pid(server))?);
     thread::sleep(WATCHED);
     Ok((threads_cpu_s(pid(server))? - before) / begin.elapsed().as_secs_f64())
 }
 
-/// The server's private memory, and its proportional set size.
+/// Returns the server's private memory and its proportional set size.
 fn memory(server: &Linerate) -> Result<(u64, u64)> {
     Ok((own_memory(pid(server))?, proportional_memory(pid(server))?))
 }
 
 const LUNS: usize = 4096;
 
-/// 4,096 LUNs: the time until a server is ready, the number of LUNs that an initiator finds, and their memory.
+/// Measures 4,096 LUNs: the time until a server is ready, the number of LUNs that an initiator finds, and
+/// their memory.
 fn luns(site: &Site, _: &Options) -> Result<Found> {
     let empty = own_memory(pid(&serve(site, &["--volume", "ram0=ram:16MiB"])?))?;
     let mut text = format!(
@@ -157,7 +159,7 @@ const BUSY_SESSIONS: u64 = 16;
 const DEPTH: u64 = 128;
 const BLOCK_BYTES: u64 = 4096;
 
-/// The memory of outstanding commands: reads on a hanging device.
+/// Measures the memory of outstanding commands, which are reads on a hanging device.
 fn commands(site: &Site, _: &Options) -> Result<Found> {
     let with = |depth| memory_with(site, depth);
     let (few, many) = (with(1)?, with(DEPTH)?);
@@ -182,7 +184,7 @@ fn commands(site: &Site, _: &Options) -> Result<Found> {
     Ok(Found { heading: "Memory of commands", text, goals, figures })
 }
 
-/// The server's private memory while every session has `depth` outstanding commands.
+/// Measures the server's private memory while every session has `depth` outstanding commands.
 fn memory_with(site: &Site, depth: u64) -> Result<u64> {
     let server = serve(site, &["--volume", "ram0=fault:[null:1GiB]"])?;
     let workload = format!("--sessions {BUSY_SESSIONS} --depth {depth} --rate 4000 --seconds 60");

@@ -119,9 +119,10 @@ pub(crate) struct World {
     pub(crate) keep: bool,
 }
 
-/// The buffer of a link, as in a port of a switch, with a burst of two maximum-size segments of the kernel.
+/// Parameters of a link's buffer, which is like that of a switch port, with a burst of two segments of the
+/// kernel's maximum size.
 const BUCKET: [&str; 4] = ["latency", "10ms", "burst", "128kb"];
-/// A bucket too small for any packet.
+/// Parameters of a bucket that is too small for any packet.
 const NOTHING: [&str; 6] = ["rate", "8kbit", "latency", "1ms", "burst", "10b"];
 /// Time limit for nbdkit to start on a loaded machine.
 const START_MAX: Duration = Duration::from_secs(60);
@@ -263,7 +264,7 @@ impl World {
         Ok(())
     }
 
-    /// Takes the second end of a link down, or up again.
+    /// Takes the second end of a link down, or brings it up.
     pub(crate) fn set_up(&self, number: usize, is_up: bool) -> Result<()> {
         let state = if is_up { "up" } else { "down" };
         self.ip(&self.ends[number][1], &["link", "set", &format!("link{number}"), state])

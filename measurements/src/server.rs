@@ -91,7 +91,7 @@ struct Files {
 /// A running server or storage, stopped when dropped.
 pub(crate) struct Started {
     target: Target,
-    // Dropped in this order: the storage over the server first.
+    // Dropped in this order, so that storage is dropped before the server that it uses.
     _storage: Option<Storage>,
     serving: Option<Box<dyn Serving>>,
 }

@@ -58,10 +58,11 @@ struct Passed {
 }
 
 const LOOK: Duration = Duration::from_millis(20);
-/// Every request of the load fills at least a packet; smaller amounts are acknowledgements, probes and connection attempts.
+/// A request of the load fills at least one packet, which is this many bytes. Smaller amounts are
+/// acknowledgements, probes and connection attempts.
 const QUIET_BYTES: u64 = 1500;
 
-/// The figures of all servers as text, and the goals: no wrong data, no errors, and no long pause.
+/// Returns the figures of all servers as text, and the goals: no wrong data, no errors, and no long pause.
 pub(crate) fn measure(
     steps: &Steps,
     servers: &[Server],

@@ -143,7 +143,7 @@ fn table(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// Five columns, starting with the number of cells.
+/// Returns five columns, starting with the number of cells.
 fn figures(record: &Record) -> String {
     let best = record.runs.iter().map(CellRun::rates).fold(Rates::default(), |best, rates| Rates {
         iops: best.iops.max(rates.iops),
@@ -331,7 +331,7 @@ impl CellRun {
     }
 }
 
-/// All per second.
+/// Rates per second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rates {
     iops: f64,
@@ -413,7 +413,8 @@ fn counted(flow: &Flow) -> u64 {
     flow.service.iter().map(|(_, times)| times).sum()
 }
 
-/// Checks that samples cover the whole run, in order. A last piece shorter than half a sample is omitted as noise.
+/// Checks that samples cover the whole run, in order. The end of the run may have no sample: the program
+/// omits a last piece shorter than half a sample as noise.
 fn samples(run: &Run) -> Vec<String> {
     let mut doubts = Vec::new();
     let longest_s = run.samples.iter().map(|sample| sample.seconds).fold(0.0, f64::max);
@@ -435,9 +436,10 @@ fn samples(run: &Run) -> Vec<String> {
     doubts
 }
 
-/// Checks Little's law over the counted time. A request that completes in this time counts completely, even if it started
-/// earlier; one that completes later does not count. So at each end, up to all outstanding requests deviate, each by about the
-/// longest latency. Uncounted requests can be slower than all counted ones, hence the factor of two.
+/// Checks Little's law over the counted time. A request that completes in this time counts completely, even
+/// if it started earlier; a request that completes later does not count. So at each end of the counted time,
+/// the deviation is at most all outstanding requests, each with about the longest latency. Uncounted requests
+/// can be slower than all counted ones, so the limit is doubled.
 fn little(asked: f64, run: &Run) -> Option<String> {
     let expected = run.ios() as f64 / run.seconds * run.latency_mean_s();
     let ends = 2.0 * asked * run.latency_max_s() / run.seconds;

@@ -99,7 +99,7 @@ pub(crate) struct Goal {
     pub(crate) figure: Figure,
     /// Divides the figure by this one of the same run.
     pub(crate) over: Option<Figure>,
-    /// Divides the figure by that of each of these runs, or by their sum.
+    /// Divides the figure by the figure of each of these runs, or by their sum.
     #[serde(default)]
     pub(crate) beside: Vec<Beside>,
     #[serde(default)]

@@ -31,7 +31,7 @@ pub(crate) fn burn(options: &BurnOptions) -> Verdict {
             std::hint::spin_loop();
         }
         start += period;
-        // After a delay, do not catch up: that would be one long burst.
+        // After a delay, do not make up for missed periods: this would be one long burst.
         start = start.max(Instant::now().checked_sub(period).unwrap_or(start));
         std::thread::sleep(start.saturating_duration_since(Instant::now()));
     }
@@ -64,7 +64,8 @@ pub(crate) fn forward(options: &ForwardOptions) -> Result<Verdict> {
     let (to, nagle) = (options.to, options.nagle);
     thread::spawn(move || {
         for client in listener.incoming().map_while(Result::ok) {
-            // If the connection to the target fails or ends, the client's connection is closed; nothing else needs to be done.
+            // Ignore errors: if the connection to the target fails or ends, the client's connection is also
+            // closed.
             let _ = join(client, to, nagle);
         }
     });
@@ -109,8 +110,8 @@ fn in_pieces(mut target: impl Read, mut client: impl Write) -> io::Result<()> {
     }
 }
 
-/// The number of bytes after a header: additional header segments, and data padded to a multiple of four (sections 11.2.1.4 and
-/// 11.2.1.5).
+/// Returns the number of bytes after a header: additional header segments, and data padded to a multiple of
+/// four (sections 11.2.1.4 and 11.2.1.5).
 fn data_bytes(header: &[u8; BHS_BYTES]) -> usize {
     let [additional, high, middle, low] = [header[4], header[5], header[6], header[7]].map(usize::from);
     additional * 4 + ((high << 16) | (middle << 8) | low).next_multiple_of(4)

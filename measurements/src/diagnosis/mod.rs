@@ -136,7 +136,8 @@ fn end(options: &Options, folder: &Path) -> Result<Verdict> {
     Ok(verdict(&outcomes))
 }
 
-/// All cases, by repeat: a disturbance of the machine for a minute then affects many plants.
+/// Returns all cases, ordered by repeat. A disturbance of the machine that lasts a minute then affects many
+/// plants a little.
 fn cases(options: &Options) -> Vec<Case> {
     let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
     let mut cases = Vec::new();
@@ -236,7 +237,8 @@ fn mended(
         Cure::Trial => rate::confirm(world, world, &load, &rate::changed(&load, finding), rounds, seconds)?,
         Cure::Path(path) => {
             let cured = World::build(path, binary, &format!("{name}-cured"))?;
-            // `linerate bench` has no durable writes, and its connections can use other lanes.
+            // `linerate bench` has no durable writes, and its connections can use other lanes than those of
+            // the diagnosis.
             if load.durable || finding.cause == Cause::SlowPath {
                 let other = judge(&cured.evidence(&more(options))?)?;
                 Rates {
@@ -283,7 +285,7 @@ fn loads(case: Case, options: &Options, binary: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Passes if 95 % of the findings are correct, and there is no false alarm.
+/// Passes if 95 % of the findings are correct and there is no false alarm.
 fn verdict(outcomes: &[Outcome]) -> Verdict {
     let planted: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.planted.is_some()).collect();
     let right = planted.iter().filter(|outcome| outcome.is_right()).count();

@@ -123,7 +123,8 @@ fn tcp_window(random: &mut Random) -> Planted {
     Planted::new(format!("{kib} KiB, {whose}, {round_trip} ms, {megabits} Mbit/s"), scene, cured)
 }
 
-/// A cable with two broken pairs: the rate falls to a tenth. The rated speed comes from the user or from our interface.
+/// A cable with two broken wire pairs reduces the rate to a tenth. The rated speed comes from the user or
+/// from our interface.
 fn link_rate(random: &mut Random) -> Planted {
     let (built, fell) = random.one_of(&[(1000.0, 100.0), (1000.0, 100.0), (100.0, 10.0)]);
     let round_trip = random.between(0.2, 1.0);
@@ -143,7 +144,7 @@ fn link_rate(random: &mut Random) -> Planted {
     Planted::new(format!("{fell} of {built} Mbit/s, {how}, {round_trip} ms"), scene, cured)
 }
 
-/// Jumbo frames at both ends, and a switch between them without support for jumbo frames.
+/// Jumbo frames are enabled at both ends, but the switch between them does not support jumbo frames.
 fn path_mtu(random: &mut Random) -> Planted {
     let (interface, path) = (random.one_of(&[9000, 9000, 4000]), random.one_of(&[1500, 1500, 1400]));
     let (megabits, round_trip) = (random.one_of(&[100.0, 200.0]), random.between(0.2, 5.0));
@@ -159,7 +160,7 @@ fn path_mtu(random: &mut Random) -> Planted {
     Planted::new(details, with(path), with(interface))
 }
 
-/// By Mathis' rule, a connection with cubic reaches a few MB/s under these losses.
+/// According to Mathis' formula, a connection with cubic reaches a few MB/s with these losses.
 fn loss(random: &mut Random) -> Planted {
     let (percent, round_trip) = (random.between(0.5, 2.0), random.between(2.0, 10.0));
     let megabits = random.one_of(&[100.0, 150.0, 200.0]);
@@ -172,7 +173,7 @@ fn loss(random: &mut Random) -> Planted {
     Planted::new(format!("{percent} %, {round_trip} ms, {megabits} Mbit/s"), scene, cured)
 }
 
-/// A bundle of two links, one of which has become slower and longer.
+/// A bundle of two links, one of which has a reduced rate and a longer delay.
 fn slow_path(random: &mut Random) -> Planted {
     let (megabits, round_trip) = (random.one_of(&[100.0, 200.0]), random.between(1.0, 3.0));
     let (share, further) = (random.between(0.1, 0.3), random.between(5.0, 15.0));
@@ -198,8 +199,8 @@ fn slow_path(random: &mut Random) -> Planted {
     Planted::new(details, bundle(share, further), bundle(1.0, 0.0))
 }
 
-/// Nagle's algorithm at one end, delayed acknowledgements at the other: 40 ms for each response shorter than a segment. Longer
-/// segments affect more responses.
+/// Nagle's algorithm at one end and delayed acknowledgements at the other delay each response shorter than a
+/// segment by 40 ms. Longer segments affect more responses.
 fn delayed_ack(random: &mut Random) -> Planted {
     let (megabits, round_trip) = (random.one_of(&[100.0, 200.0, 400.0]), random.between(0.3, 2.0));
     let with = |nagle| {
@@ -304,7 +305,7 @@ fn flush(random: &mut Random) -> Planted {
     Planted::new(format!("{ms} ms, {round_trip} ms away, {megabits} Mbit/s"), with(ms), with(0.0))
 }
 
-/// Each write reads its block first.
+/// Each write must first read its block.
 fn misalignment(random: &mut Random) -> Planted {
     let (round_trip, ms) = (random.between(0.5, 2.0), random.between(3.0, 8.0));
     let block = random.one_of(&["512", "512", "1KiB", "2KiB"]);
@@ -338,7 +339,7 @@ fn client(random: &mut Random) -> Planted {
     taken_from(random, CLIENT, |scene| scene)
 }
 
-/// Burns a core with priority for a part of each period, in the scene from `made`.
+/// Runs a burner with priority on a core for a part of each period, in the scene from `made`.
 fn taken_from(random: &mut Random, core: usize, made: fn(Scene) -> Scene) -> Planted {
     let (share, ms) = (random.between(0.6, 0.85), random.between(3.0, 12.0));
     let period = Duration::from_secs_f64(ms / 1e3);
@@ -383,8 +384,8 @@ fn nbd_medium(random: &mut Random) -> Planted {
     Planted::new(format!("{how}, {round_trip} ms, {megabits} Mbit/s"), scene, cured)
 }
 
-/// One window of the server's host per round trip, or nbdkit's limit per connection: up to 10 MB/s, while the link carries 23 or
-/// more. The cure is four connections.
+/// One window of the server's host per round trip, or nbdkit's limit per connection: up to 10 MB/s, while the
+/// link carries 23 or more. Four connections remove the limit.
 fn connections(random: &mut Random) -> Planted {
     let (megabits, round_trip) = (random.one_of(&[200.0, 300.0]), random.between(8.0, 20.0));
     let path = Scene::network(megabits, round_trip);
@@ -399,7 +400,7 @@ fn connections(random: &mut Random) -> Planted {
         }
         false => {
             let rate = random.between(30.0, 60.0).round();
-            // By default, the token bucket holds two seconds, longer than a round of a quick diagnosis.
+            // By default, nbdkit's token bucket lasts two seconds, longer than a round of a quick diagnosis.
             let filters =
                 ["--filter=rate", "burstiness=0.1", &format!("connection-rate={rate}M")].map(str::to_owned);
             (path.over_nbdkit(&filters), format!("{rate} Mbit/s per connection"))

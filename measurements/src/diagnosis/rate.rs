@@ -66,7 +66,7 @@ pub(super) fn confirm(
         for cured_now in [round % 2 == 1, round % 2 == 0] {
             match cured_now {
                 true => rates.cured.push(rate(cured, other, seconds)?),
-                // If nothing gets through, the rate is zero.
+                // If no data gets through, the rate is zero.
                 false => rates.planted.push(rate(planted, load, seconds).unwrap_or(0.0)),
             }
         }
@@ -132,7 +132,7 @@ pub(super) fn seconds(load: &Load, bytes_per_s: f64) -> f64 {
 
 const TURNS: f64 = 6.0;
 pub(super) const SECONDS_MIN: f64 = 0.8;
-/// Upper limit, for loads that make no progress.
+/// Upper limit on the measured time, for loads that make no progress.
 const SECONDS_MAX: f64 = 4.0;
-/// Time for TCP windows to grow.
+/// Duration of the warm-up, in seconds, in which TCP windows grow.
 const WARM_UP: &str = "1.0";

@@ -304,7 +304,7 @@ pub(super) struct Forwarder {
     pub(super) nagle: bool,
 }
 
-/// A program that keeps a core from other processes for a part of each period.
+/// A program that occupies a core for a part of each period.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Burner {
     pub(super) core: usize,

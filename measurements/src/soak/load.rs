@@ -34,7 +34,7 @@ pub(super) trait Load: Send {
     }
 }
 
-/// One of each kind.
+/// Returns one load of each kind.
 pub(super) fn all(rows: &[BenchRow], world: &World, binary: &Path, seed: u64) -> Result<Vec<Box<dyn Load>>> {
     let client = world.client(None)?;
     let bench = |row: &BenchRow| {
@@ -59,7 +59,8 @@ pub(super) fn all(rows: &[BenchRow], world: &World, binary: &Path, seed: u64) ->
     Ok(loads)
 }
 
-/// A round that takes longer than this hangs: faults last for seconds, and initiators wait for up to two minutes.
+/// A round that takes longer than this counts as hung: faults last for seconds, and initiators wait for up to
+/// two minutes.
 const ROUND_MAX: Duration = Duration::from_secs(400);
 
 /// A row of the table.

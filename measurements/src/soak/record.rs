@@ -12,7 +12,7 @@ use xtask::tally::Verdict;
 use crate::figures::middle;
 use crate::machine;
 
-/// The loads that are compared with each other.
+/// The names of the two loads that are compared with each other.
 pub(super) const FILES: &str = "fio in ext4 on linerate attach";
 pub(super) const RAW_FILES: &str = "fio in ext4 on a file of this machine";
 
@@ -92,9 +92,9 @@ pub(super) struct Record {
     wrong: Vec<String>,
 }
 
-/// Minimum ratio of the last quarter's rate to the first's.
+/// Minimum ratio of the last quarter's rate to the first quarter's.
 const SLOWER: f64 = 0.7;
-/// Maximum ratio of its latency, memory and descriptors to those of the first quarter.
+/// Maximum ratio of the last quarter's latency, memory and descriptors to those of the first quarter.
 const MORE: f64 = 1.3;
 
 impl Record {
