@@ -53,7 +53,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Chosen by the last byte, so that it does not shift the rest of the input.
+/// Chooses the TLS mode by the last byte, so that the choice does not shift the rest of the input.
 fn script_mode(bytes: &[u8]) -> TlsMode {
     match bytes.last().map_or(0, |last| last % 4) {
         0 => TlsMode::Required,

@@ -66,7 +66,7 @@ fn obeys(session: &Session, request: &Request, command: Command) {
     answers(session, |out| session.fail(request, Errno::Eio, &"ä".repeat(3000), out));
 }
 
-/// A whole reply.
+/// Checks that the length of a reply matches its header, and its form matches the session.
 fn answers(session: &Session, write: impl FnOnce(&mut Vec<u8>)) {
     let mut out = Vec::new();
     write(&mut out);

@@ -158,7 +158,7 @@ impl Bench {
         None
     }
 
-    /// The data of a command has arrived.
+    /// Handles the arrival of a command's data.
     fn arrive(&mut self, script: &mut Script<'_>) {
         if let Some(waiting) = take(&mut self.waiting, script) {
             self.finish(waiting);
@@ -187,7 +187,8 @@ impl Bench {
         }
     }
 
-    /// Aborts a command. It has no effect after the devices are quiesced, or it is completed if it is already committed.
+    /// Aborts a command by dropping its reply. A committed command still completes. Any other command has no
+    /// effect after the devices are quiesced.
     fn give_up(&mut self, script: &mut Script<'_>) {
         let Some(Running { reply, watch, .. }) = take(&mut self.running, script) else { return };
         if watch.is_some_and(|watch| watch.is_committed()) {
@@ -226,7 +227,7 @@ impl Bench {
         &mut self.units[usize::from(script.byte() & 1)]
     }
 
-    /// Ends a session, and starts another one of the same initiator port.
+    /// Closes a session, and starts another one of the same initiator port.
     fn attach_anew(&mut self, script: &mut Script<'_>) {
         let at = usize::from(script.byte()) % self.nexuses.len();
         let (lun, _) = self.nexuses.remove(at);
@@ -252,7 +253,7 @@ impl Bench {
         self.nexuses = (0..).map(|at| 1 + at / 2).zip(ports).map(attached).collect();
     }
 
-    /// All outstanding work ends, and leaves no block locked.
+    /// Completes all outstanding work, and checks that no block is left locked.
     fn end(mut self) {
         self.units.iter_mut().for_each(|unit| unit.fence = None);
         while let Some(waiting) = self.waiting.pop() {
@@ -507,7 +508,7 @@ impl BlockDevice for Guarded {
     }
 }
 
-/// A reply that a transport can carry.
+/// Checks that a transport can carry the reply, and returns it.
 fn checked(reply: Reply, room: u32) -> Reply {
     assert!(reply.data.len() <= room as usize, "more data than the buffer can take");
     assert!(reply.data.len() as u64 <= reply.expected_bytes, "more data than the command requests");
@@ -516,7 +517,7 @@ fn checked(reply: Reply, room: u32) -> Reply {
     reply
 }
 
-/// Removes one of them.
+/// Removes one of the elements.
 fn take<T>(from: &mut Vec<T>, script: &mut Script<'_>) -> Option<T> {
     let at = usize::from(script.byte());
     (!from.is_empty()).then(|| from.swap_remove(at % from.len()))
@@ -530,7 +531,7 @@ fn spoil(bytes: &mut [u8], script: &mut Script<'_>) {
     }
 }
 
-/// Usually within the device, or just after its end.
+/// Returns an LBA that is usually within the device, or just after its end.
 fn lba(script: &mut Script<'_>) -> u64 {
     match script.byte() {
         lba @ 0..240 => u64::from(lba) % (BLOCKS + 2),
@@ -671,8 +672,9 @@ fn error(script: &mut Script<'_>) -> DeviceError {
 const BLOCKS: u64 = 64;
 const NEXUSES: usize = 3;
 const ACTS_MAX: usize = 200;
-/// Limit on commands that are waiting for their data.
+/// Maximum number of commands that wait for their data.
 const UNDER_WAY_MAX: usize = 8;
-/// Long commands yield between their pieces; none of these has a thousand.
+/// Maximum number of polls per command. Long commands yield between their pieces, and no command has a
+/// thousand pieces.
 const POLLS_MAX: usize = 10_000;
 const UNIT_ATTENTION: u8 = 6;

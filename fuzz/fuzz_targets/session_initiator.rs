@@ -168,7 +168,7 @@ impl Driver {
         }
     }
 
-    /// After all connections are closed, no task is left.
+    /// Checks that no task is left after all connections are closed.
     fn end(mut self) {
         for id in self.connections.clone() {
             self.session.remove_connection(self.now, id);

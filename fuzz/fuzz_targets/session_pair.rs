@@ -46,10 +46,11 @@ struct Scene {
     /// Wires that are logging out, which accept no more commands.
     leaving: Vec<bool>,
     functions: u32,
-    /// Outstanding resets. Until they complete, a well-behaved initiator starts no command that they could end.
+    /// Outstanding resets. Until they complete, a well-behaved initiator starts no command that they could
+    /// abort.
     resets: Vec<TmfId>,
     /// Whether a reset may have been executed without its response reaching the initiator. The initiator may
-    /// then wait for ended commands until its timeout.
+    /// then wait for aborted commands until its timeout.
     reset_unheard: bool,
     writes: u32,
     steps: usize,
@@ -254,7 +255,8 @@ impl Scene {
         }
     }
 
-    /// Limited to the number that a target accepts at a time, so that none is rejected.
+    /// Counts a task management request, and returns whether it may be sent. The total is limited to the
+    /// number that a target accepts at a time, so that none is rejected.
     fn may_manage(&mut self) -> bool {
         self.functions += 1;
         self.functions <= 32
@@ -493,7 +495,7 @@ fn one_of(script: &mut Script<'_>, choices: &[u32]) -> u32 {
 }
 
 const PLACES: usize = 32;
-/// The longest length that a script can choose.
+/// The maximum length that a script can choose.
 const PLACE_BYTES: usize = 4096;
 /// Number of actions: enough for a window to wrap, and quick to execute.
 const ACTS_MAX: usize = 200;

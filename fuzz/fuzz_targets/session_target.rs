@@ -196,7 +196,7 @@ impl Driver {
         }
     }
 
-    /// Chosen by position, so that a script is reproducible.
+    /// Chooses a task by position, so that a script is reproducible.
     fn some_task(&self, script: &mut Script<'_>) -> Option<TaskId> {
         let place = usize::from(script.byte() % 10);
         self.tasks.keys().copied().find(|task| task.index() == place)
@@ -213,7 +213,7 @@ impl Driver {
         self.session.handle_timeout(self.now);
     }
 
-    /// After all connections are closed, no task is left.
+    /// Checks that no task is left after all connections are closed.
     fn end(mut self) {
         for id in self.connections.clone() {
             self.session.remove_connection(self.now, id);

@@ -23,17 +23,17 @@ impl<'a> Script<'a> {
         self.bytes(1).first().copied().unwrap_or(0)
     }
 
-    /// A choice between yes and no.
+    /// Chooses between yes and no.
     pub fn flag(&mut self) -> bool {
         self.byte() & 1 == 1
     }
 
-    /// One of the choices.
+    /// Returns one of the choices.
     pub fn pick<'b, T: ?Sized>(&mut self, choices: &[&'b T]) -> &'b T {
         choices[usize::from(self.byte()) % choices.len()]
     }
 
-    /// A number: usually a small one, or one just below the wrap-around.
+    /// Returns a number, which is usually small or just below the wrap-around.
     pub fn word(&mut self) -> u32 {
         match self.byte() {
             small @ 0..160 => u32::from(small),
@@ -42,19 +42,19 @@ impl<'a> Script<'a> {
         }
     }
 
-    /// The length of a data segment: none, or up to 155 bytes.
+    /// Returns the length of a data segment: none, or up to 155 bytes.
     pub fn segment_length(&mut self) -> u32 {
         u32::from(self.byte()).saturating_sub(100)
     }
 
-    /// Up to `count` bytes, limited by the rest of the script.
+    /// Returns up to `count` bytes, limited by the rest of the script.
     pub fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (bytes, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
         bytes
     }
 
-    /// A text: usually key-value pairs, sometimes raw bytes.
+    /// Returns a text: usually key-value pairs, sometimes raw bytes.
     pub fn text(&mut self) -> Vec<u8> {
         let choice = self.byte();
         if choice >= 0xf0 {
@@ -66,7 +66,7 @@ impl<'a> Script<'a> {
         text
     }
 
-    /// A key and a value, terminated by a NUL.
+    /// Appends a key and a value, terminated by a NUL.
     fn pair(&mut self, text: &mut Vec<u8>) {
         let key = keys::TABLE.get(usize::from(self.byte()) % (keys::TABLE.len() + 1));
         text.extend_from_slice(key.map_or("X-unknown", |entry| entry.name).as_bytes());
@@ -78,7 +78,7 @@ impl<'a> Script<'a> {
         text.push(0);
     }
 
-    /// A header: raw bytes, usually with this opcode and one of these flags.
+    /// Returns a header: raw bytes, usually with this opcode and one of these flags.
     pub fn header(&mut self, opcode: u8, flags: &[u8]) -> Bhs {
         let mut bhs = Bhs([0; BHS_BYTES]);
         let choice = self.byte();
@@ -112,7 +112,7 @@ const VALUES: &[&str] = &[
     "NotUnderstood", "Irrelevant", "Reject", "RFC3720,ResponseFence", "",
 ];
 
-/// A target's requirements of an initiator that must authenticate.
+/// Returns a target's requirements of an initiator that must authenticate.
 pub fn chap_policy() -> ChapPolicy {
     ChapPolicy {
         algorithms: Algorithm::ALL.to_vec(),
@@ -122,7 +122,7 @@ pub fn chap_policy() -> ChapPolicy {
     }
 }
 
-/// The same initiator, and its requirements of the target.
+/// Returns the same initiator, and its requirements of the target.
 pub fn chap_claim() -> ChapClaim {
     let challenge = Challenge { identifier: 2, bytes: vec![0xbb; 16] };
     ChapClaim {
@@ -136,7 +136,7 @@ fn credentials(name: &str, secret: &[u8]) -> Credentials {
     Credentials { name: name.to_owned(), secret: Secret::new(secret) }
 }
 
-/// `good` with changes until the script is exhausted, or the unchanged rest of the script.
+/// Returns `good` with changes until the script is exhausted, or the unchanged rest of the script.
 pub fn edited(good: &str, script: &mut Script<'_>, words: &[&str]) -> String {
     if script.byte() >= 0xe0 {
         return String::from_utf8_lossy(script.0).into_owned();

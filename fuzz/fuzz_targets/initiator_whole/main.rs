@@ -25,16 +25,16 @@ fuzz_target!(|bytes: &[u8]| {
     let url = Url::parse(&url(&mut choices)).expect("built from documented keys");
     let world = InMemory::shared(Target::new(bytes));
     reactor::block_on(world, async move {
-        // A rejected login only has to end in bounded time.
+        // A rejected login only has to complete in bounded time.
         let Ok(lun) = open(&url, random).await else { return };
         use_lun(Arc::new(lun), choices.byte()).await;
     });
 });
 
-/// Number of bytes that control the initiator; the others control the target.
+/// Number of bytes that control the initiator. The other bytes control the target.
 const CHOICES: usize = 5;
 
-/// Short timeouts, so that an unresponsive target costs few turns.
+/// Returns a URL with short timeouts, so that an unresponsive target costs few turns.
 fn url(choices: &mut Script<'_>) -> String {
     let connections = 1 + choices.byte() % 4;
     let yes_no = ["yes", "no"];
@@ -83,7 +83,7 @@ async fn requests(lun: Arc<RemoteLun>, number: u32, what: u8) {
 
 const BYTES_MAX: usize = 1 << 20;
 
-/// A raw command: no more data is returned than requested.
+/// Sends a raw command, and checks that no more data is returned than requested.
 async fn read_raw(unit: &Unit, bytes: usize) {
     let Some(cdb) = cdb::read_10(0, 16) else { return };
     let Ok(answer) = unit.command(cdb, Transfer::into_all_of(Buffer::zeroed(bytes))).await else { return };

@@ -115,7 +115,7 @@ impl World for InMemory {
     }
 }
 
-/// There is one thread, and it sleeps only in virtual time.
+/// Does nothing, because there is only one thread, and it sleeps only in virtual time.
 struct Nobody;
 
 impl Unpark for Nobody {

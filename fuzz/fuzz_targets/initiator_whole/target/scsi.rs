@@ -88,7 +88,7 @@ impl Target {
         self.end(wire, bhs, said, wanted - data.len());
     }
 
-    /// The SCSI Response, usually with GOOD status.
+    /// Sends the SCSI Response, usually with GOOD status.
     fn end(&mut self, wire: usize, bhs: &Bhs, said: &mut Vec<u8>, missing: usize) {
         let (status, sense) = match self.byte() {
             0..0xd0 => (0x00, Vec::new()),
@@ -109,7 +109,7 @@ impl Target {
     }
 }
 
-/// The response data of a disk.
+/// Returns the response data of a disk.
 fn canned(cdb: &[u8; 16], wanted: usize) -> Vec<u8> {
     match (cdb[0], cdb[1] & 0x1f) {
         (0x12, 1) => page(cdb[2]),
@@ -138,7 +138,7 @@ fn canned(cdb: &[u8; 16], wanted: usize) -> Vec<u8> {
     }
 }
 
-/// Vital product data.
+/// Returns a page of vital product data.
 fn page(code: u8) -> Vec<u8> {
     match code {
         0x00 => vec![0, 0x00, 0, 5, 0x00, 0x80, 0x83, 0xb0, 0xb1],
