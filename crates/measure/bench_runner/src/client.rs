@@ -99,7 +99,7 @@ impl Client {
         let thread = thread::Builder::new().name(name.replace(' ', "-"));
         let started = thread.spawn(move || {
             if let Err(failure) = options.site.run(|| live(&options, received)) {
-                // Dropping the receiver of orders gives their senders an error.
+                // Once the receiver of orders is dropped, sending an order fails.
                 tracing::error!(%failure, "a client has no network");
             }
             // Drop the paths before the end is announced, so that the storage is no longer in use afterwards.
@@ -127,7 +127,7 @@ impl Client {
     pub fn begin(&self, task: Task, index: usize, reports: &Sender<(usize, Report)>) {
         let order = Order::Run { task: Box::new(task), index, reports: reports.clone() };
         if self.orders.send(order).is_err() {
-            // The receiver of the reports gets an error.
+            // The receiver of the reports receives an error.
             let _ = reports.send((index, Report::Ended(Box::new(Err(self.gone())))));
         }
     }
@@ -155,12 +155,12 @@ impl Client {
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl StopFlag {
-    /// Requests the end.
+    /// Requests the end of the run.
     pub fn ask(&self) {
         self.0.store(true, Relaxed);
     }
 
-    /// Whether the end has been requested.
+    /// Returns whether the end of the run has been requested.
     pub fn is_asked(&self) -> bool {
         self.0.load(Relaxed)
     }
@@ -170,7 +170,7 @@ impl StopFlag {
 fn live(options: &ClientOptions, orders: Receiver<Order>) {
     match Epoll::shared(EpollOptions { spin: options.spin, ..EpollOptions::default() }) {
         Ok(world) => reactor::block_on(world, obey(options, orders)),
-        // Dropping the receiver of orders gives their senders an error.
+        // Once the receiver of orders is dropped, sending an order fails.
         Err(error) => tracing::error!(%error, "a client has no epoll set"),
     }
 }

@@ -54,7 +54,7 @@ struct Conductor<'a, C> {
 /// The seed of the order of repeated cells. It is constant, so the order depends only on the suite.
 const SEED: u64 = 1;
 
-/// How a measurement ended.
+/// The outcome of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All runs are complete.

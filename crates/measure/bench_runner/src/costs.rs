@@ -195,7 +195,7 @@ impl<'a> ChannelRecord<'a> {
             bytes: channel.bytes,
             mb_per_s: of_time(channel.bytes as f64 / 1e6),
             service_us_mean: (channel.requests > 0).then(|| service * 1e6 / channel.requests as f64),
-            // By Little's law.
+            // This follows from Little's law.
             outstanding_mean: of_time(service),
             outstanding_bytes: channel.outstanding_bytes,
             reconnects: channel.reconnects,

@@ -94,8 +94,8 @@ impl LocalCrew {
         LocalCrew { source, spin, site: Site::Here, alone: true, log: None, clients: BTreeMap::new() }
     }
 
-    /// Sets up the crew for a process that also serves the storage: a client's CPU time is then only that of
-    /// its thread.
+    /// Sets up the crew for a process that also serves the storage: only the CPU time of its thread then
+    /// counts for a client.
     pub fn beside_its_server(self) -> LocalCrew {
         LocalCrew { alone: false, ..self }
     }

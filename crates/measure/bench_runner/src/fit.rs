@@ -79,8 +79,8 @@ pub fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> {
     Ok(Fitted { suite, notes })
 }
 
-/// Removes cells, and returns their names. A step that ends by the results of a removed cell could not end,
-/// so it is removed as well.
+/// Removes cells, and returns their names. A step whose end depends on the results of a removed cell would
+/// never end, so the step is removed as well.
 fn leave_out(suite: &mut Suite, is_out: impl Fn(&Cell) -> bool) -> Vec<String> {
     let mut left_out = Vec::new();
     for step in &mut suite.steps {

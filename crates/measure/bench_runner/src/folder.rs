@@ -49,7 +49,7 @@ impl Folder {
         Folder { path: path.to_owned() }
     }
 
-    /// The path of the directory.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

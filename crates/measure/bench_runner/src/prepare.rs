@@ -25,7 +25,8 @@ use crate::storage::Storage;
 pub struct Terms<'a> {
     /// The storage.
     pub place: &'a Location,
-    /// The agents that measure instead of this machine, or observe the server, and how they open the storage.
+    /// The agents that measure instead of this machine, or observe the server, with the order to open the
+    /// storage.
     pub agents: Option<(&'a Agents, Open)>,
     /// Whether existing content may be overwritten.
     pub allow_write: bool,
@@ -33,7 +34,7 @@ pub struct Terms<'a> {
     pub part: Extent,
     /// The size of the file, if it has to be created.
     pub size: Option<Bytes>,
-    /// How the user gives consent to overwrite.
+    /// The way in which the user gives consent to overwrite.
     pub consent: Consent<'a>,
 }
 

@@ -225,7 +225,7 @@ impl Silence {
     }
 }
 
-/// Whether requests were outstanding, but none completed.
+/// Returns whether requests were outstanding, but none completed.
 pub(crate) fn is_silent(sample: &Sample) -> bool {
     sample.reads + sample.writes == 0 && sample.under_way > 0.0
 }

@@ -140,8 +140,8 @@ pub(super) fn line(cells: impl IntoIterator<Item = String>) -> String {
     line
 }
 
-/// Formats a text as a cell, quoted if necessary. A text that a spreadsheet would treat as a formula gets a
-/// leading apostrophe, because names come from files and agents that are not trusted.
+/// Formats a text as a cell, quoted if necessary. A text that a spreadsheet would treat as a formula is
+/// prefixed with an apostrophe, because names come from files and agents that are not trusted.
 pub(super) fn text(text: &str) -> String {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let text = if formula { format!("'{text}") } else { text.to_owned() };

@@ -118,8 +118,8 @@ fn shown<'a>(table: &Table, (index, column): (usize, &'a Column)) -> Vec<Shown<'
 }
 
 impl Shown<'_> {
-    /// Returns how the column is aligned and when it is omitted. Converted numbers follow from the
-    /// document's, so they are omitted first if there is not enough space.
+    /// Returns the alignment of the column, and the condition under which it is omitted. Converted numbers
+    /// follow from the document's, so they are omitted first if there is not enough space.
     fn fitting(&self) -> Fitting {
         let align = if self.numbers { Align::Right } else { Align::Left };
         Fitting { align, rank: if self.ours { 2 } else { 1 } }

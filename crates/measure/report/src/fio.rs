@@ -1,11 +1,11 @@
 //! fio's `--output-format=json+`, for programs that read it: fio-plot, fio's own `fio_jsonplus_clat2csv`, and
 //! many scripts. The file contains a job for each role of each cell, which combines all its runs.
 //!
-//! Structure and units are those of fio 3. Values that a record does not contain are 0, as for disabled
-//! measurements in fio. These are the submission latency (`slat_ns`; our latencies start with the
+//! The structure and the units are the same as in fio 3. Values that a record does not contain are 0, as for
+//! disabled measurements in fio. These are the submission latency (`slat_ns`; our latencies start with the
 //! submission), context switches, page faults, and the split of the CPU time, which is completely in
 //! `usr_cpu`. `clat_ns` is the service time. `lat_ns` is the response time in an open loop, and the service
-//! time otherwise. The keys of `bins` are those of our histogram, with steps of 1/1000 instead of fio's
+//! time otherwise. The keys of `bins` are the same as in our histogram, with steps of 1/1000 instead of fio's
 //! 1/128.
 
 use serde_json::{Map, Value, json};

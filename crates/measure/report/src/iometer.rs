@@ -1,7 +1,7 @@
 //! Iometer's result file, for programs that read it. It contains a section of results for each run: a line
 //! for everything, one for each manager (our clients) and one for each worker (their roles).
 //!
-//! The columns and their order are those of Iometer 1.1 (`ManagerList::SaveResults`). Values without a
+//! The columns and their order are the same as in Iometer 1.1 (`ManagerList::SaveResults`). Values without a
 //! counterpart here are empty, as in Iometer's own lines if a column does not apply. These are the counts in
 //! ticks of Iometer's timer, the split of CPU time into user, privileged, DPC and interrupt time, and the
 //! network interface.

@@ -225,8 +225,8 @@ fn milliseconds(seconds: f64) -> String {
     ((seconds * 1e9).round() / 1e6).to_string()
 }
 
-/// Returns the number of outstanding requests that fills the link, and how often each request waits for the
-/// peer.
+/// Returns the number of outstanding requests that fills the link, and the number of times that each request
+/// waits for the peer.
 fn to_fill<'a>(names: impl Iterator<Item = &'a str>, blocks: &[DistantBlock]) -> Vec<Vec<String>> {
     let mut head = vec!["depth to fill it".to_owned()];
     names.for_each(|name| head.extend([name.to_owned(), "waits".to_owned()]));
@@ -241,7 +241,7 @@ fn to_fill<'a>(names: impl Iterator<Item = &'a str>, blocks: &[DistantBlock]) ->
     std::iter::once(head).chain(blocks.iter().map(row)).collect()
 }
 
-/// Returns the result for the given window and depth, and which of them is the limit.
+/// Returns the result for the given window and depth, and the name of the one that is the limit.
 fn what_comes<'a>(names: impl Iterator<Item = &'a str>, far: &DistanceLimits) -> Vec<Vec<String>> {
     let with =
         far.asked.depth.map_or("MB/s".to_owned(), |depth| format!("MB/s at depth {}", grouped(depth.into())));

@@ -1,5 +1,5 @@
 //! Compares rates and CPU loads with those of the document that the suite repeats, if the document prints
-//! both (only 004 does). The layout is that of the document: each row's rates are above its loads.
+//! both (only 004 does). The layout is the same as in the document: each row's rates are above its loads.
 
 use published::{Direction, Row};
 use readable::figures::megabytes;
@@ -24,14 +24,14 @@ pub(super) struct Loads<'a> {
 /// storage with the document's tests of disks.
 const OVER_A_NETWORK: &str = "3.";
 
-/// Whether storage of this kind is accessed over a network. A kind starts with the scheme of a URL.
+/// Returns whether storage of this kind is accessed over a network. A kind starts with the scheme of a URL.
 fn is_remote(kind: &str) -> bool {
     let protocol = kind.split_once('+').map_or(kind, |(protocol, _)| protocol);
     ["iscsi", "nbd", "nbds", "hyperscsi", "aoe", "rbd"].contains(&protocol)
 }
 
 impl<'a> Loads<'a> {
-    /// Returns `None` if the document prints no CPU loads, or if none of its tests were measured.
+    /// Creates the table; `None` if the document prints no CPU loads, or if none of its tests were measured.
     pub(super) fn of(report: &'a Report<'_>) -> Option<Loads<'a>> {
         let document = report.record.suite.document.as_deref()?;
         let is_remote = is_remote(&report.record.subject.kind);
@@ -104,7 +104,7 @@ fn percent(load: Option<f64>) -> String {
     load.map_or_else(|| "-".to_owned(), |load| format!("{load:.0} %"))
 }
 
-/// Whether a cell makes the same requests as a published row.
+/// Returns whether a cell makes the same requests as a published row.
 fn is_same(summary: &CellSummary, row: &Row) -> bool {
     let [Role { workload, .. }] = &summary.cell.roles[..] else { return false };
     let [access] = &workload.accesses[..] else { return false };

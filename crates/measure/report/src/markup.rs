@@ -68,7 +68,7 @@ impl Markup {
 }
 
 /// A coordinate in a drawing, written with one decimal place. A tenth of a unit is finer than the resolution
-/// of a screen, and further digits would be most of the file.
+/// of a screen, and further digits would make up most of the file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Px(pub(super) f64);
 
@@ -80,9 +80,9 @@ impl Display for Px {
     }
 }
 
-/// Whether a letter is invisible, but affects its surroundings. Such letters are control codes, and marks
-/// that change the direction of writing (Unicode UAX #9). With these marks, a target's name could make a line
-/// appear reversed.
+/// Returns whether a letter is invisible, but affects its surroundings. Such letters are control codes, and
+/// marks that change the direction of writing (Unicode UAX #9). With these marks, a target's name could make
+/// a line appear reversed.
 pub(super) fn is_hidden(letter: char) -> bool {
     letter.is_control()
         || matches!(

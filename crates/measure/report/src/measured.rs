@@ -25,7 +25,7 @@ pub struct Measured<'a> {
     mb_per_s: f64,
     latency_us: Latency,
     client_cpu_us_per_io: Option<f64>,
-    /// As `client_cpu_us_per_io`, but without unsuccessful polls.
+    /// Like `client_cpu_us_per_io`, but without unsuccessful polls.
     client_busy_us_per_io: Option<f64>,
     /// CPU utilisation in percent of all CPUs of the clients' machine, and of the server's; `null` if
     /// unknown.
@@ -37,7 +37,7 @@ pub struct Measured<'a> {
     mismatches: u64,
     first_failure: Option<&'a str>,
     seconds: f64,
-    /// `null` if the storage is not accessed over a network.
+    /// The congestion control algorithm; `null` if the storage is not accessed over a network.
     congestion: Option<&'a str>,
     device_bytes: u64,
     /// Warnings about the cell over all its runs, as in a report.
@@ -220,8 +220,8 @@ fn row(label: &str, items: &[String], width: usize) -> Vec<String> {
 }
 
 impl<'a> Share<'a> {
-    /// Returns the results of each client, or nothing if there is only one client, whose results are those of
-    /// the run.
+    /// Returns the results of each client, or nothing if there is only one client, whose results are the same
+    /// as the results of the run.
     fn all(run: &'a CellRun) -> Vec<Share<'a>> {
         let share = |one: &'a ClientRun| Share {
             role: &one.role,

@@ -16,7 +16,7 @@ pub(super) enum Direction {
 /// The cells of a curve.
 #[derive(Clone, Debug)]
 pub(super) struct Series<'a> {
-    /// The name of the curve: what its cells have in common.
+    /// The name of the curve: the properties that its cells have in common.
     pub(super) name: String,
     /// The cells, in the order of the number that varies.
     pub(super) cells: Vec<&'a CellSummary>,
@@ -161,7 +161,7 @@ pub(super) fn percent_of_limit(rate: f64, limit: f64) -> Option<f64> {
     Some(rate / limit * 100.0).filter(|percent| *percent <= 100.0)
 }
 
-/// Returns the kinds of the workloads of a cell's clients. Cells of one series with different kinds are
+/// Returns the kinds of workload that a cell's clients run. Cells of one series with different kinds are
 /// different tests, even if their length and load are equal.
 pub(super) fn kinds(cell: &Cell) -> Vec<WorkloadKind> {
     cell.roles.iter().map(|role| role.workload.kind()).collect()
@@ -188,7 +188,8 @@ fn curves(
     curves
 }
 
-/// Names each curve after its series and, if the series has several curves, after what distinguishes it.
+/// Names each curve after its series and, if the series has several curves, after the property that
+/// distinguishes it.
 fn named<'a>(curves: Vec<Vec<&'a CellSummary>>, besides: impl Fn(&CellSummary) -> String) -> Vec<Series<'a>> {
     let name = |curve: &Vec<&CellSummary>| {
         let cell = &curve[0].cell;

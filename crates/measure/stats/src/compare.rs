@@ -148,7 +148,7 @@ fn fit(points: &[(f64, f64)], free: [bool; 2]) -> Option<Scalability> {
             row[3] += term / y;
         }
     }
-    // Each parameter that is fixed at 0 gets an equation that sets it to 0.
+    // For each parameter that is fixed at 0, an equation sets the parameter to 0.
     (0..2).filter(|&number| !free[number]).for_each(|number| normal[number + 1][number + 1] = 1.0);
     let [a, b, c] = solve(normal)?;
     if a <= 0.0 || b < 0.0 || c < 0.0 {
@@ -282,7 +282,7 @@ pub mod steady {
     }
 
     impl Window {
-        /// Whether the window satisfies the rule.
+        /// Returns whether the window satisfies the rule.
         pub fn is_steady(&self) -> bool {
             self.range_percent <= RANGE_PERCENT_MAX && self.excursion_percent <= EXCURSION_PERCENT_MAX
         }
@@ -346,8 +346,8 @@ mod tests {
 
     #[test]
     fn a_curve_of_the_law_is_found_again() {
-        // The parameters are those of fits to real systems: a contention of a few percent, and a coherency of
-        // a few parts in ten thousand.
+        // The parameters are typical of fits to real systems: a contention of a few percent, and a coherency
+        // of a few parts in ten thousand.
         let known = law(0.0267, 0.000_769);
         let found = scalability(&points(&known)).unwrap();
         assert!((found.contention - known.contention).abs() < 1e-9, "{found:?}");

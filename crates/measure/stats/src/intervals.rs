@@ -68,7 +68,7 @@ impl Interval {
         if value == 0.0 { f64::INFINITY } else { 100.0 * self.half() / value.abs() }
     }
 
-    /// Whether the interval contains a value.
+    /// Returns whether the interval contains a value.
     pub fn contains(self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
@@ -206,8 +206,9 @@ pub fn autocorrelation_time(samples: &[f64]) -> f64 {
     Autocorrelation::new(&folded).map_or(1.0, |memory| memory.time * per_fold)
 }
 
-/// Whether half of the 95 % interval of the mean is at most `percent` of the mean, so that a run with this
-/// stop rule may end. At least 20 samples are required, with as much information as 12 independent samples.
+/// Returns whether half of the 95 % interval of the mean is at most `percent` of the mean, so that a run with
+/// this stop rule may end. At least 20 samples are required, with as much information as 12 independent
+/// samples.
 ///
 /// A check after each sample can stop too early, when the interval is narrow by chance. At that point, the
 /// interval still contains the true mean of independent samples in 95 of 100 cases. With a lag-1 correlation

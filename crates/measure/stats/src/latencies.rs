@@ -1,9 +1,9 @@
 //! A histogram of latencies. It costs only two more instructions per request than a counter.
 //!
-//! The layout is that of HdrHistogram with three significant digits: exact to the nanosecond below 2048 ns,
-//! and with 1024 steps for each doubling above. Latencies of up to 100 s are therefore accurate to one part
-//! in a thousand. The 28,000 counters take 225 kB, but the requests of one device use only a few hundred of
-//! them.
+//! The layout is the same as in HdrHistogram with three significant digits: it is exact to the nanosecond
+//! below 2048 ns, and has 1024 steps for each doubling above that. Latencies of up to 100 s are therefore
+//! accurate to one part in a thousand. The 28,000 counters take 225 kB, but the requests of one device use
+//! only a few hundred of them.
 
 use std::ops::Range;
 
@@ -69,7 +69,7 @@ impl Latencies {
 }
 
 /// An empty range that starts after every counter and ends before every counter, so that extending it by a
-/// counter results in exactly this counter.
+/// counter yields a range of exactly this counter.
 const NOTHING: Range<usize> = Range { start: usize::MAX, end: 0 };
 
 /// Returns the index of the counter for a latency in nanoseconds.
@@ -93,7 +93,7 @@ fn highest(index: usize) -> u64 {
 pub struct Histogram(pub Vec<(u64, u64)>);
 
 impl Histogram {
-    /// Whether the histogram contains no latencies.
+    /// Returns whether the histogram contains no latencies.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

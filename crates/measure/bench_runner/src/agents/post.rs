@@ -167,7 +167,7 @@ impl Post {
         }
     }
 
-    /// Whether the connection to an agent was lost.
+    /// Returns whether the connection to an agent was lost.
     pub(super) fn is_lost(&self, agent: usize) -> bool {
         self.agents[agent].lost.is_some()
     }

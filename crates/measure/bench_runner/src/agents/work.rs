@@ -39,7 +39,7 @@ pub async fn work_for(channel: Channel, allow_write: bool, tell: &dyn Fn(&str)) 
 /// violates the protocol.
 const ORDERS_MAX: usize = 4;
 
-/// What the coordinator has requested for the current run.
+/// The coordinator's requests for the current run.
 #[derive(Default)]
 struct Wishes {
     end: Cell<bool>,

@@ -139,7 +139,7 @@ pub(crate) enum Scale {
         high: f64,
     },
     /// Shares of all requests. 0, 90 %, 99 %, 99.9 % and so on are at equal distances, so that rare slow
-    /// requests get as much space as common fast ones.
+    /// requests receive as much space as common fast ones.
     Nines {
         /// The number of nines at position 1.
         count: f64,

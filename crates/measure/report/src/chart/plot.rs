@@ -219,7 +219,7 @@ fn draw_spread(curve: &Curve, svg: &mut Markup, frame: &Frame<'_>) {
 }
 
 fn draw_marks(curve: &Curve, svg: &mut Markup, frame: &Frame<'_>) {
-    // This number is enough for tooltips. With more, they would be most of the file.
+    // This number is enough for tooltips. More tooltips would make up most of the file.
     const MARKS_MAX: usize = 60;
     let every = curve.points.len().div_ceil(MARKS_MAX).max(1);
     for point in curve.points.iter().step_by(every) {

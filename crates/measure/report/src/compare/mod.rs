@@ -157,7 +157,7 @@ impl Comparison {
 }
 
 impl CellComparison {
-    /// Whether the cell is worse in B, as in [`Comparison::worse`].
+    /// Returns whether the cell is worse in B, as in [`Comparison::worse`].
     pub fn is_worse(&self, above_percent: f64) -> bool {
         let slower = match self.judgement {
             Judgement::Worse(change) => change.percent.abs() > above_percent,
@@ -169,7 +169,7 @@ impl CellComparison {
         slower || self.has_new_faults()
     }
 
-    /// Whether requests failed or returned wrong data only in B.
+    /// Returns whether requests failed or returned wrong data only in B.
     pub fn has_new_faults(&self) -> bool {
         self.b.faults > 0 && self.a.faults == 0
     }
@@ -262,7 +262,7 @@ fn sentences<S: Serializer>(flags: &[Flag], serializer: S) -> Result<S::Ok, S::E
     serializer.collect_seq(flags.iter().map(Flag::to_string))
 }
 
-/// Whether two cells make the same requests, apart from their seeds and names.
+/// Returns whether two cells make the same requests, apart from their seeds and names.
 fn same_work(one: &Cell, other: &Cell) -> bool {
     let what = |cell: &Cell| -> Vec<Role> {
         let plain = |role: &Role| {
@@ -362,7 +362,7 @@ impl Figure {
         if open { Figure::ResponseUs } else { Figure::Iops }
     }
 
-    /// Whether a change in this direction is an improvement.
+    /// Returns whether a change in this direction is an improvement.
     fn is_better(self, difference: f64) -> bool {
         match self {
             Figure::Iops => difference > 0.0,

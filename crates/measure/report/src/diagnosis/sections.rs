@@ -133,7 +133,7 @@ fn traffic(loads: &[LoadRun]) -> Table {
     table.folded(many)
 }
 
-/// Returns the windows of the connections under load, and which of them limited the rate.
+/// Returns the windows of the connections under load, and the windows that limited the rate.
 fn windows(loads: &[LoadRun]) -> Table {
     let columns = [
         "load",
@@ -209,7 +209,7 @@ fn remedies(finding: &Finding) -> Option<Block> {
     (!table.rows.is_empty()).then_some(Block::Table(table))
 }
 
-/// Returns the result of the test of a finding, or how to run the test.
+/// Returns the result of the test of a finding, or the instructions for the test.
 fn tried(finding: &Finding) -> String {
     match (&finding.gain.confirmed, &finding.trial) {
         (Some(tried), _) => format!("Tested, in alternating rounds: {}.", confirmed(tried)),
@@ -273,7 +273,7 @@ fn table(waterfalls: &[Waterfall]) -> Table {
     table
 }
 
-/// Formats the time of a layer: `12.3 µs ± 0.8 µs`, or that it is below the noise.
+/// Formats the time of a layer: `12.3 µs ± 0.8 µs`, or a remark that the time is below the noise.
 fn takes(step: &Step) -> String {
     let takes = latency(step.takes_us());
     match step {

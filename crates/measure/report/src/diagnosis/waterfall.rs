@@ -8,8 +8,8 @@
 //!   medium                     ███████████
 //! ```
 //!
-//! If a rung is unknown, its layer is merged into that of the next known rung. If a rung is faster than the
-//! previous one, which noise can cause, its layer has the length zero.
+//! If a rung is unknown, its layer is merged into the layer of the next known rung. If a rung is faster than
+//! the previous one, which noise can cause, its layer has the length zero.
 
 use diagnose::{Evidence, Known, LoadRun, Timed};
 use model::Direction;
@@ -66,7 +66,7 @@ impl Step {
         self.to_us - self.from_us
     }
 
-    /// Whether the time is zero within the measurement error.
+    /// Returns whether the time is zero within the measurement error.
     pub(super) fn is_noise(&self) -> bool {
         self.takes_us() <= self.give_us
     }

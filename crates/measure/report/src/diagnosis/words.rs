@@ -139,7 +139,7 @@ pub(super) fn long_packets(evidence: &Evidence) -> Option<String> {
     Some(format!("Long packets do not arrive: {}, with TCP segments of {segment} bytes; {then}.", seen.lost))
 }
 
-/// Formats the median of a probe, or that it is unknown.
+/// Formats the median of a probe, or a remark that it is unknown.
 pub(super) fn median(known: &Known<Timed>) -> String {
     match known {
         Known::Measured(timed) => latency(timed.median_us),
@@ -198,7 +198,7 @@ pub(super) fn times(ratio: f64) -> String {
     }
 }
 
-/// Formats a predicted gain: `×1.90 (1.74 to 2.10)`, or that nothing works without the fix.
+/// Formats a predicted gain: `×1.90 (1.74 to 2.10)`, or a remark that nothing works without the fix.
 pub(super) fn predicted(gain: &Gain) -> String {
     match gain.predicted {
         Some(ratio) => format!("{} ({} to {})", times(ratio), bare(gain.low), bare(gain.high)),

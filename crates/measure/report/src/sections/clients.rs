@@ -110,7 +110,7 @@ fn as_many_alone(Series { name, cells }: &Series<'_>) -> Option<Curve> {
 
 /// Returns a curve of the fitted universal scalability law, in bytes per second.
 fn fitted(summaries: &[CellSummary], scaling: &Scaling) -> Option<Curve> {
-    /// This number of points results in a smooth curve.
+    /// Number of points, which is enough for a smooth curve.
     const STEPS: u32 = 24;
     let first = summaries.iter().find(|summary| scaling.cells.first() == Some(&summary.cell.name))?;
     let most = scaling.points.last()?.0;

@@ -250,7 +250,7 @@ pub(super) fn times_section(report: &Report<'_>) -> Option<Section> {
     (!blocks.is_empty()).then_some(Section { id: "times", title: "Over time", blocks })
 }
 
-/// Returns one run of each of a few cells: first the cells with flags, then the others in order.
+/// Returns one run for each of a few cells: first the cells with flags, then the others in order.
 fn times_chosen<'a>(report: &'a Report<'_>) -> Vec<(&'a str, Vec<Moment>)> {
     let flagged = report.summaries.iter().filter(|summary| !summary.flags.is_empty());
     let series_ends = report.summaries.iter().enumerate().filter(|(n, summary)| {
@@ -269,8 +269,8 @@ fn times_chosen<'a>(report: &'a Report<'_>) -> Vec<(&'a str, Vec<Moment>)> {
     names.into_iter().filter_map(run).filter(|(_, moments)| moments.len() > 1).collect()
 }
 
-/// Returns a sentence on which run of each cell is drawn: the last one, with its number among the cell's
-/// runs.
+/// Returns a sentence that states which run of each cell is drawn: the last one, with its number among the
+/// cell's runs.
 fn shown(report: &Report<'_>, drawn: &[(&str, Vec<Moment>)]) -> String {
     let count = |name: &str| report.record.runs.iter().filter(|run| run.cell == name).count();
     let counts: Vec<usize> = drawn.iter().map(|(name, _)| count(name)).collect();

@@ -161,8 +161,8 @@ fn results_section(report: &Report<'_>) -> Option<Section> {
     (!report.summaries.is_empty()).then_some(Section { id: "results", title: "All results", blocks })
 }
 
-/// Returns the section with reference data: the suite and its assumptions, how to run it again, and every
-/// run.
+/// Returns the section with reference data: the suite and its assumptions, the command to run it again, and
+/// every run.
 fn appendix_section(report: &Report<'_>) -> Section {
     let record = report.record;
     let suite = &record.suite;

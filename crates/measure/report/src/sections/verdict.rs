@@ -121,8 +121,8 @@ fn concerns(report: &Report<'_>) -> Vec<(Tone, String)> {
     concerns
 }
 
-/// Returns one sentence for each kind of flag: that of the first cell, with the names of the other cells that
-/// have it.
+/// Returns one sentence for each kind of flag: the sentence for the first cell, with the names of the other
+/// cells that have the same flag.
 fn grouped_flags(summaries: &[CellSummary]) -> Vec<(Tone, String)> {
     let mut kinds: Vec<(&Flag, Vec<&str>)> = Vec::new();
     for (summary, flag) in summaries.iter().flat_map(|s| s.flags.iter().map(move |flag| (s, flag))) {
@@ -144,7 +144,7 @@ fn grouped_flags(summaries: &[CellSummary]) -> Vec<(Tone, String)> {
     kinds.into_iter().map(sentence).collect()
 }
 
-/// Returns how much a flag affects the use of a number.
+/// Returns the severity of a flag for the use of a number.
 fn gravity(flag: &Flag) -> Tone {
     match flag {
         Flag::WrongData { .. } => Tone::Bad,

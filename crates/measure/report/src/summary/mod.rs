@@ -161,7 +161,8 @@ pub struct CpuCost {
     /// CPU time in percent of the time of one CPU.
     pub percent: f64,
     /// Iometer's "CPU effectiveness": requests per second for each percent of all CPUs of the machine,
-    /// including other programs. If the machine's CPU time is unknown (for a server), percent of one CPU.
+    /// including other programs. If the machine's CPU time is unknown (for a server), the unit is one percent
+    /// of one CPU.
     pub iops_per_percent: f64,
 }
 
@@ -327,7 +328,7 @@ fn alone(role: &Role, cell: &Cell, all: &[Counted<'_>]) -> Option<f64> {
     Some(median(&rates))
 }
 
-/// Whether two roles make the same requests, apart from their span and seed.
+/// Returns whether two roles make the same requests, apart from their span and seed.
 fn do_the_same(one: &Role, other: &Role) -> bool {
     let what = |role: &Role| Workload { seed: 0, span: Span::default(), ..role.workload.clone() };
     one.sessions == other.sessions

@@ -189,7 +189,7 @@ fn a_connection_that_drains_is_not_held_to_its_full_depth() {
     let mut draining = cell("c", 4096, 64);
     draining.roles[0].workload.drain_after = Some(100);
     let flags = flags_after(&draining, |run| {
-        // The expected average number of outstanding requests, 64 - 64 * 63 / 200.
+        // The expected average number of outstanding requests is 64 - 64 * 63 / 200.
         run.clients[0].run.under_way_mean = 43.84;
         run.clients[0].run.reads.service.0[0].0 = 43_840_000;
     });

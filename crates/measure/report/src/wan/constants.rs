@@ -47,7 +47,7 @@ pub(super) fn of(seen: &[Seen<'_>]) -> Vec<Constants> {
     groups.into_iter().flat_map(|(direction, link)| of_link(seen, direction, link)).collect()
 }
 
-/// Whether the cell is one of the document's own.
+/// Returns whether the cell is one of the document's own.
 fn is_used(setting: &Setting) -> bool {
     matches!(setting.part, Part::Wan | Part::Lan | Part::Tcp)
 }

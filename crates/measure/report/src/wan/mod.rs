@@ -4,8 +4,8 @@
 //!   bench::suite::wan ── Suite of cells, each with its Setting ──(measured)── Record ── Wan: rows, constants, verdict
 //! ```
 //!
-//! The document prints results of reads, most solicited writes and most unsolicited writes. They have four
-//! sizes, with a queue depth of 1 and 32, over four round trips, and also without a delay on Gigabit
+//! The document prints results of reads, most solicited writes and most unsolicited writes. The requests have
+//! four sizes, with a queue depth of 1 and 32, over four round trips, and also without a delay on Gigabit
 //! Ethernet. It also prints results of plain TCP with a small and a large window. It mentions without results
 //! the effects of connections, sessions, the largest packet, the command window and TCP's congestion control;
 //! a few cells measure each of these.

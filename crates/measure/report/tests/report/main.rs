@@ -85,7 +85,7 @@ fn every_page_is_one_file_that_asks_for_nothing_else() {
 #[test]
 fn a_run_of_the_largest_suite_is_drawn_in_less_than_two_megabytes() {
     let mut record = records::pts();
-    // With this, each cell has the number of samples of an hour.
+    // After this change, each cell has as many samples as a run of an hour.
     for run in &mut record.runs {
         let samples = &mut run.clients[0].run.samples;
         *samples = samples.repeat(6);
@@ -146,7 +146,7 @@ fn a_single_run_is_told_with_the_warnings_of_its_report() {
     let cell = record.suite.cells().next().expect("a cell").clone();
     record.runs.retain(|run| run.cell == cell.name);
     record.runs.truncate(1);
-    // With this, half of the outstanding requests are missing from the rate.
+    // After this change, half of the outstanding requests are missing from the rate.
     record.runs[0].clients[0].run.under_way_mean *= 2.0;
     let beside = Beside::new(&record, None, false);
     let measured = Measured::of(&record.runs[0], &beside);

@@ -390,8 +390,8 @@ fn lognormal(mean_ns: f64, count: u64) -> Histogram {
     Histogram::default().merged(&Histogram(bins))
 }
 
-/// Returns how many standard deviations above the mean leave this small share above them, with an error below
-/// a hundredth (Abramowitz and Stegun 26.2.23).
+/// Returns the number of standard deviations above the mean that leaves this small share above it, with an
+/// error below a hundredth (Abramowitz and Stegun 26.2.23).
 fn normal_quantile_above(share: f64) -> f64 {
     let share = share.clamp(1e-12, 1.0 - 1e-12);
     if share > 0.5 {
