@@ -1,5 +1,5 @@
 //! Buffers of requests. They are page-aligned, so that direct I/O accepts them. A request owns its buffer, so
-//! that it never writes to reused memory, even if it is dropped by its caller and continues.
+//! that it never writes to reused memory, even if its caller drops it and the device continues it.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -31,8 +31,8 @@ impl Buffer {
         buffer
     }
 
-    /// Creates a buffer of `length` bytes that may contain data of an earlier request. For buffers that will
-    /// be overwritten completely: a part that was not overwritten must never be sent.
+    /// Creates a buffer of `length` bytes that may contain data of an earlier request. Use it only if the
+    /// buffer will be overwritten completely: a part that was not overwritten must never be sent.
     pub fn recycled(length: usize) -> Buffer {
         let pages = pool_class(length.div_ceil(PAGE_BYTES));
         let pages = POOL.with_borrow_mut(|pool| pool.take(pages)).unwrap_or_else(|| fresh(pages));
@@ -40,7 +40,7 @@ impl Buffer {
         Buffer { pages, length }
     }
 
-    /// The amount of memory allocated for a buffer of `length` bytes.
+    /// Returns the amount of memory allocated for a buffer of `length` bytes.
     pub fn memory_bytes(length: usize) -> usize {
         pool_class(length.div_ceil(PAGE_BYTES)) * PAGE_BYTES
     }
@@ -101,7 +101,7 @@ pub struct Slice {
 }
 
 impl Slice {
-    /// Returns the bytes at `range` of this slice; `None` if they are not all in it.
+    /// Returns the bytes at `range` of this slice; `None` if the range is not within the slice.
     pub fn part(&self, range: Range<usize>) -> Option<Slice> {
         let inside = range.start <= range.end && range.end <= self.range.len();
         inside.then(|| Slice {
@@ -110,7 +110,7 @@ impl Slice {
         })
     }
 
-    /// Whether the buffer has other users.
+    /// Returns whether the buffer has other users.
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.buffer) > 1
     }
@@ -143,9 +143,9 @@ impl fmt::Debug for Slice {
 /// Limit on the memory of dropped buffers per thread: 32 commands of 256 KiB.
 pub const POOL_BYTES_MAX: usize = 8 << 20;
 
-/// While this exists, raises the limit on dropped buffers of the thread that created it. For users that drop
-/// many buffers together and soon need the same number again: allocating the memory from the system again
-/// would cost more than using it.
+/// Raises the limit on dropped buffers of the thread that created it, for as long as it exists. It is
+/// intended for users that drop many buffers together and soon need the same number again: allocating the
+/// memory from the system again would cost more than using it.
 #[derive(Debug)]
 pub struct Reserve {
     bytes: usize,

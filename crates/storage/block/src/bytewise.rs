@@ -106,7 +106,7 @@ fn block_bytes(device: &dyn BlockDevice) -> u64 {
     u64::from(device.geometry().block_size.bytes())
 }
 
-/// Length of a range that is in memory.
+/// Returns the length of a range that is in memory.
 fn length(range: &Range<u64>) -> usize {
     (range.end - range.start) as usize
 }

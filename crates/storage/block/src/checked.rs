@@ -1,4 +1,4 @@
-//! Checks a device under test: reads must return the last written data, and each request must end as the
+//! Checks a device under test: reads must return the last written data, and each request must complete as the
 //! interface specifies. A violation causes a panic with the block's address.
 //!
 //! For every block that was written or read, the model keeps checksums of the possible contents. There are
@@ -24,23 +24,23 @@ pub struct Checked<D> {
 }
 
 impl<D: BlockDevice> Checked<D> {
-    /// Checks `inner` from now on. The present content of a block is recorded when the block is first read.
+    /// Checks `inner` from now on. The current content of a block is recorded when the block is first read.
     pub fn new(inner: D) -> Checked<D> {
         Checked { inner, model: Lock::default() }
     }
 
-    /// The inner device.
+    /// Returns the inner device.
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
-    /// Number of outstanding requests: 0 once all have ended or were dropped.
+    /// Returns the number of outstanding requests: 0 once all have ended or were dropped.
     pub fn open(&self) -> u64 {
         let model = self.model.lock();
         model.begun - model.ended - model.dropped
     }
 
-    /// Number of requests that have ended.
+    /// Returns the number of requests that have ended.
     pub fn ended(&self) -> u64 {
         self.model.lock().ended
     }
@@ -82,7 +82,7 @@ impl<D: BlockDevice> Checked<D> {
     }
 
     /// Returns the checksums of zeroed blocks. If it is not `certain` that the blocks are zeroed, as with
-    /// unmap on a device that is not thin, [`ANYTHING`].
+    /// unmap on a device that is not thin, returns [`ANYTHING`].
     fn zeros(&self, extent: Extent, certain: bool) -> Vec<u64> {
         let geometry = self.geometry();
         if !geometry.contains(extent) {
@@ -160,7 +160,7 @@ struct Block {
     touched: u64,
 }
 
-/// Stands for unknown content instead of a checksum.
+/// Represents unknown content instead of a checksum.
 const ANYTHING: u64 = u64::MAX;
 
 fn checksum(block: &[u8]) -> u64 {

@@ -53,8 +53,8 @@ pub struct ServiceTime {
     pub usual: Duration,
     /// Slow requests, if any.
     pub tail: Option<Tail>,
-    /// Service time of a flush, which is added to that of writes to stable storage (FUA). `None` means the
-    /// same time as for other requests.
+    /// Service time of a flush, which is added to the service time of writes to stable storage (FUA). `None`
+    /// means the same time as for other requests.
     pub flush: Option<Duration>,
     /// Periods in which the device completes nothing.
     pub stalls: Option<Stalls>,
@@ -93,12 +93,12 @@ impl Stalls {
         (length < every).then_some(Stalls { length, every })
     }
 
-    /// Length of each stall.
+    /// Returns the length of each stall.
     pub fn length(self) -> Duration {
         self.length
     }
 
-    /// Time from the start of one stall to the start of the next.
+    /// Returns the time from the start of one stall to the start of the next.
     pub fn every(self) -> Duration {
         self.every
     }
@@ -117,13 +117,13 @@ impl Stalls {
 }
 
 impl ServiceTime {
-    /// The same time for all requests.
+    /// Creates a service time that is the same for all requests.
     pub fn fixed(usual: Duration) -> ServiceTime {
         ServiceTime { usual, tail: None, flush: None, stalls: None, seed: 0 }
     }
 
-    /// The completion time of request `number`, which arrived at `now`, on a device whose first request
-    /// arrived at `first`.
+    /// Returns the completion time of request `number`, which arrived at `now`, on a device whose first
+    /// request arrived at `first`.
     fn end(&self, number: u64, work: &Work, now: Instant, first: Instant) -> Instant {
         let end = later(now, self.service_time(number, work));
         self.stalls.map_or(end, |stalls| stalls.defer(end, first))

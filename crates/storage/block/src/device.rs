@@ -21,14 +21,14 @@ use crate::region::{Region, WholeBlocks};
 /// [`BlockDevice::quiesced`] waits until it ends.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, DeviceError>> + 'a>>;
 
-/// When a write is acknowledged.
+/// The point at which a write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
-    /// When later reads return the data. [`BlockDevice::flush`] makes it durable.
+    /// The write is acknowledged when later reads return its data. [`BlockDevice::flush`] makes it durable.
     Cached,
-    /// When the data is on stable storage (FUA). If the storage reports an error only to a concurrent flush,
-    /// and not to the write, this is a loss like any other: [`BlockDevice::losses`] counts it, and the next
-    /// flush reports it.
+    /// The write is acknowledged when its data is on stable storage (FUA). If the storage reports an error
+    /// only to a concurrent flush, and not to the write, this is a loss like any other:
+    /// [`BlockDevice::losses`] counts it, and the next flush reports it.
     Stable,
 }
 
@@ -74,10 +74,10 @@ impl OptimalTransfer {
     }
 }
 
-/// Whether blocks are allocated.
+/// The allocation state of blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
-    /// Written, or at least reserved.
+    /// The blocks are written, or at least reserved.
     Mapped,
     /// A hole, which reads as zeros.
     Deallocated,
@@ -120,49 +120,49 @@ pub enum Compared {
 /// mutual exclusion ([`crate::RangeLocks`]). Requests for an extent outside [`BlockDevice::geometry`] fail
 /// with [`DeviceError::OutOfRange`]; requests for an empty extent succeed without effect.
 pub trait BlockDevice: Send + Sync {
-    /// The geometry. May grow while the device is in use; never shrinks.
+    /// Returns the geometry. It may grow while the device is in use, but never shrinks.
     fn geometry(&self) -> Geometry;
 
-    /// The length in bytes. It is less than the length of all blocks if the last block is partial. Such a
-    /// device is opened only for users that address bytes. Beyond its end, it reads as zeros and accepts only
-    /// writes of zeros.
+    /// Returns the length in bytes. It is less than the length of all blocks if the last block is partial.
+    /// Such a device is opened only for users that address bytes. Beyond its end, it reads as zeros and
+    /// accepts only writes of zeros.
     fn length_bytes(&self) -> u64 {
         self.geometry().bytes()
     }
 
-    /// The properties.
+    /// Returns the properties.
     fn profile(&self) -> Profile;
 
-    /// The memory that contains the blocks of `extent`, if the device exposes it. Callers may read it, and
-    /// send from it.
+    /// Returns the memory that contains the blocks of `extent`, if the device exposes it. Callers may read
+    /// it, and send from it.
     fn memory(&self, _extent: Extent) -> Option<Region> {
         None
     }
 
-    /// The memory of the blocks of `extent`, for overwriting them, if the device exposes it. Each block
-    /// counts as written when it has been stored completely.
+    /// Returns the memory of the blocks of `extent`, for overwriting them, if the device exposes it. Each
+    /// block counts as written when it has been stored completely.
     fn memory_to_write(&self, _extent: Extent) -> Option<WholeBlocks> {
         None
     }
 
-    /// Fills `buffer`, whose length is that of the extent, if this is possible without waiting because the
+    /// Fills `buffer`, which has the length of the extent, if this is possible without waiting because the
     /// blocks are cached in memory. If the result is false, the content of `buffer` is undefined, and the
     /// caller must use [`BlockDevice::read`].
     fn read_nowait(&self, _extent: Extent, _buffer: &mut [u8]) -> bool {
         false
     }
 
-    /// Writes `data`, whose length is that of the extent, as [`Durability::Cached`], if this is possible
+    /// Writes `data`, which has the length of the extent, as [`Durability::Cached`], if this is possible
     /// without waiting. If the result is false, a part of the data may have been written, and the caller must
     /// use [`BlockDevice::write`].
     fn write_nowait(&self, _extent: Extent, _data: &[u8]) -> bool {
         false
     }
 
-    /// Fills `buffer`, whose length is that of the extent, and returns it.
+    /// Fills `buffer`, which has the length of the extent, and returns it.
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer>;
 
-    /// Writes `data`, whose length is that of the extent. After a successful stable write, the data is on
+    /// Writes `data`, which has the length of the extent. After a successful stable write, the data is on
     /// stable storage. The failure of a stable write implies nothing about earlier writes.
     fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()>;
 
@@ -180,15 +180,15 @@ pub trait BlockDevice: Send + Sync {
     }
 
     /// Brings all writes acknowledged before this call to stable storage. If the flush fails, all writes that
-    /// were acknowledged before its end and are not yet on stable storage may be lost. A later successful
-    /// flush does not cover these writes.
+    /// were acknowledged before it completes and are not yet on stable storage may be lost. A later
+    /// successful flush does not cover these writes.
     fn flush(&self) -> Pending<'_, ()>;
 
-    /// Number of times that acknowledged writes were lost, or may have been. Every failed sync or write-back
-    /// is counted, even if the request that caused it was dropped, and so is a loss of the server's cache.
-    /// The number never decreases. A flush that fails with a loss ([`DeviceError::is_loss`]) has counted it.
-    /// A flush need not fail because of earlier losses; to detect those, compare this count with its value at
-    /// the last report ([`crate::SingleUser`] does this for one user).
+    /// Returns the number of times that acknowledged writes were lost, or may have been. Every failed sync or
+    /// write-back is counted, even if the request that caused it was dropped, and so is a loss of the
+    /// server's cache. The number never decreases. A flush that fails with a loss ([`DeviceError::is_loss`])
+    /// has counted it. A flush need not fail because of earlier losses; to detect those, compare this count
+    /// with its value at the last report ([`crate::SingleUser`] does this for one user).
     ///
     /// If a device's server may have lost its cache, the device is in doubt. It raises the doubt before any
     /// read of the new session completes. Such a read may return stale data, so a layer that chooses among
@@ -225,8 +225,8 @@ pub trait BlockDevice: Send + Sync {
         Box::pin(async { Err(DeviceError::Unsupported) })
     }
 
-    /// Bytes allocated, as far as known without the query that [`BlockDevice::space`] makes. `None` if
-    /// unknown.
+    /// Returns the number of allocated bytes, or `None` if it is unknown without the query that
+    /// [`BlockDevice::space`] makes.
     fn allocated_bytes(&self) -> Option<u64> {
         None
     }
@@ -244,8 +244,8 @@ pub trait BlockDevice: Send + Sync {
         Box::pin(async { Err(DeviceError::Unsupported) })
     }
 
-    /// Returns the errno of the latest failed request, for the log. Each errno is returned once. `None` from
-    /// devices that do not get errors from the operating system.
+    /// Returns the errno of the latest failed request, for the log. Each errno is returned once. Returns
+    /// `None` for devices that do not receive errors from the operating system.
     fn take_os_error(&self) -> Option<i32> {
         None
     }
@@ -321,8 +321,8 @@ pub async fn flush_now(device: &dyn BlockDevice) -> Result<(), DeviceError> {
 }
 
 impl DeviceError {
-    /// Whether a flush that failed with this error may have lost writes, because unwritten data is dropped
-    /// and no later flush writes it. After other errors, the data remains in the cache.
+    /// Returns whether a flush that failed with this error may have lost writes, because unwritten data is
+    /// dropped and no later flush writes it. After other errors, the data remains in the cache.
     pub fn is_loss(self) -> bool {
         matches!(self, DeviceError::Unwritable(_) | DeviceError::NoSpace | DeviceError::WritesLost)
     }

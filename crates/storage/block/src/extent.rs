@@ -28,17 +28,17 @@ impl BlockSize {
         legal.then(|| BlockSize { shift: bytes.trailing_zeros() as u8 })
     }
 
-    /// The length in bytes.
+    /// Returns the length in bytes.
     pub fn bytes(self) -> u32 {
         1 << self.shift
     }
 
-    /// log2 of the length in bytes.
+    /// Returns log2 of the length in bytes.
     pub fn shift(self) -> u32 {
         u32::from(self.shift)
     }
 
-    /// The number of blocks in `bytes`; `None` if it is not a whole number.
+    /// Returns the number of blocks in `bytes`; `None` if it is not a whole number.
     pub fn exact(self, bytes: u64) -> Option<Blocks> {
         (bytes & (u64::from(self.bytes()) - 1) == 0).then_some(Blocks(bytes >> self.shift))
     }
@@ -60,12 +60,12 @@ impl Extent {
         Extent { lba: Lba(lba), blocks: Blocks(blocks) }
     }
 
-    /// The block after the last, or `None` if it is beyond the address space.
+    /// Returns the block after the last, or `None` if it is beyond the address space.
     pub fn end(self) -> Option<Lba> {
         self.lba.0.checked_add(self.blocks.0).map(Lba)
     }
 
-    /// Whether the extent has no blocks.
+    /// Returns whether the extent has no blocks.
     pub fn is_empty(self) -> bool {
         self.blocks.0 == 0
     }
@@ -76,7 +76,7 @@ impl Extent {
         Chunks { rest: self, blocks_max: blocks_max.max(1) }
     }
 
-    /// Whether the two extents share a block.
+    /// Returns whether the two extents share a block.
     pub fn overlaps(self, other: Extent) -> bool {
         let (a, b) = (u128::from(self.lba.0), u128::from(other.lba.0));
         a < b + u128::from(other.blocks.0) && b < a + u128::from(self.blocks.0)
@@ -114,22 +114,22 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The capacity in bytes.
+    /// Returns the capacity in bytes.
     pub fn bytes(&self) -> u64 {
         self.blocks.0 << self.block_size.shift()
     }
 
-    /// Whether every block of `extent` exists.
+    /// Returns whether every block of `extent` exists.
     pub fn contains(&self, extent: Extent) -> bool {
         extent.end().is_some_and(|end| end.0 <= self.blocks.0)
     }
 
-    /// The length of `extent` in bytes. `extent` must lie within the device.
+    /// Returns the length of `extent` in bytes. `extent` must lie within the device.
     pub fn length(&self, extent: Extent) -> u64 {
         extent.blocks.0 << self.block_size.shift()
     }
 
-    /// The byte at which `extent` starts. `extent` must lie within the device.
+    /// Returns the byte at which `extent` starts. `extent` must lie within the device.
     pub fn offset(&self, extent: Extent) -> u64 {
         extent.lba.0 << self.block_size.shift()
     }

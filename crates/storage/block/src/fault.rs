@@ -65,7 +65,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// A rule for all requests.
+    /// Returns a rule for all requests.
     pub fn all(action: FaultAction) -> Rule {
         Rule { requests: Requests::All, within: None, action }
     }
@@ -150,7 +150,7 @@ impl FaultControl {
         self.set([]);
     }
 
-    /// The counters.
+    /// Returns the counters.
     pub fn counts(&self) -> Counts {
         let read = |counter: &AtomicU64| counter.load(Ordering::SeqCst);
         let shared = &self.shared;

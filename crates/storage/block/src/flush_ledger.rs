@@ -17,7 +17,7 @@
 //! NoSpace does not count as the report of the loss that it causes: programs such as QEMU wait for space and
 //! repeat the flush, which must not succeed without the lost data.
 //!
-//! It depends on the protocol which events may lose writes. The client detects them; the ledger only counts
+//! The protocol determines which events may lose writes. The client detects them; the ledger only counts
 //! them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,7 +50,7 @@ pub struct Flush {
     reported: u64,
 }
 
-/// The start of a write that must be durable when it ends. A flush after the write ensures this.
+/// The start of a write that must be durable when it completes. A flush after the write ensures this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StableWrite {
     losses: u64,
@@ -70,7 +70,7 @@ impl FlushLedger {
         FlushLedger { next: 1, written: 0, flushed: 0, losses, reported }
     }
 
-    /// The counter of losses, for [`BlockDevice::losses`](crate::BlockDevice::losses).
+    /// Returns the counter of losses, for [`BlockDevice::losses`](crate::BlockDevice::losses).
     pub fn losses(&self) -> LossCounter {
         self.losses.clone()
     }
@@ -84,7 +84,7 @@ impl FlushLedger {
         self.written = self.next;
     }
 
-    /// Whether there is an acknowledged write that no successful flush covers.
+    /// Returns whether there is an acknowledged write that no successful flush covers.
     pub fn has_unflushed(&self) -> bool {
         self.written > self.flushed
     }
@@ -128,7 +128,7 @@ impl FlushLedger {
         ended
     }
 
-    /// Starts a write that must be durable when it ends.
+    /// Starts a write that must be durable when it completes.
     pub fn begin_stable_write(&self) -> StableWrite {
         StableWrite { losses: self.lost() }
     }
@@ -145,7 +145,7 @@ impl FlushLedger {
         if self.has_lost_since(write) { Err(DeviceError::WritesLost) } else { Ok(()) }
     }
 
-    /// Whether there have been losses since a stable write started.
+    /// Returns whether there have been losses since a stable write started.
     pub fn has_lost_since(&self, write: StableWrite) -> bool {
         debug_assert!(write.losses <= self.lost(), "losses only grow");
         self.lost() > write.losses
@@ -186,7 +186,7 @@ impl<D: BlockDevice> SingleUser<D> {
         SingleUser { inner, reported }
     }
 
-    /// The inner device.
+    /// Returns the inner device.
     pub fn inner(&self) -> &D {
         &self.inner
     }
@@ -333,7 +333,7 @@ mod tests {
         Write,
         Loss,
         Begin,
-        /// Ends one of the outstanding flushes.
+        /// Completes one of the outstanding flushes.
         End(prop::sample::Index, Result<(), DeviceError>),
     }
 
@@ -460,7 +460,7 @@ mod tests {
         assert_eq!((ready(device.flush()), ready(device.flush())), (LOST, Ok(())));
     }
 
-    /// Of two concurrent flushes, only the one that ended first used to report the loss.
+    /// Regression: of two concurrent flushes, only the flush that completed first reported the loss.
     #[test]
     fn flushes_that_began_before_the_loss_was_reported_report_it_too() {
         let control = FaultControl::default();
@@ -475,7 +475,7 @@ mod tests {
             let mut second = if second_is_a_write { stable() } else { device.flush() };
             assert!(poll(first.as_mut()).is_none() && poll(second.as_mut()).is_none());
             control.pass();
-            // The flush that started last ends first.
+            // The flush that started last completes first.
             assert_eq!((poll(second.as_mut()), poll(first.as_mut())), (Some(reported), Some(LOST)));
             assert_eq!((ready(device.flush()), ready(stable())), (Ok(()), Ok(())));
         }

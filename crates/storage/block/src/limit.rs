@@ -9,7 +9,7 @@ use crate::lock::Lock;
 use crate::paced::{Pace, Paced, Work};
 use crate::tasks::{Sleeper, later};
 
-/// The rate of a [`Limit`]. `None` is unlimited.
+/// The rate of a [`Limit`]. `None` means unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rate {
     /// Number of requests of all kinds per second.
@@ -18,7 +18,7 @@ pub struct Rate {
     pub bytes_per_s: Option<NonZeroU64>,
 }
 
-/// Serves requests in order of arrival, each in the time that results from the rate. While it is busy, the
+/// Serves requests in order of arrival, each in the time that the rate determines. While it is busy, the
 /// device achieves exactly its rate. A request to an idle device waits only for its own service time; idle
 /// time earns no credit for later requests. If both requests and bytes are limited, each request waits for
 /// the slower of the two limits.

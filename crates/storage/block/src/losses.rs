@@ -30,36 +30,36 @@ impl Losses {
     /// No losses: for a device without a volatile cache.
     pub const NONE: Losses = Losses(0);
 
-    /// This many losses, without a doubt.
+    /// Returns this number of losses, without a doubt.
     pub fn counted(count: u64) -> Losses {
         debug_assert!(count <= COUNT);
         Losses(count)
     }
 
-    /// Number of known losses.
+    /// Returns the number of known losses.
     pub fn count(self) -> u64 {
         self.0 & !DOUBT
     }
 
-    /// Whether there may be one more loss.
+    /// Returns whether there may be one more loss.
     /// [`BlockDevice::resolve_losses`](crate::BlockDevice::resolve_losses) determines this.
     pub fn is_in_doubt(self) -> bool {
         self.0 & DOUBT != 0
     }
 
-    /// The same number of losses, and a doubt whether there is one more.
+    /// Returns the same number of losses, and a doubt whether there is one more.
     #[must_use]
     pub fn in_doubt(self) -> Losses {
         Losses(self.0 | DOUBT)
     }
 
-    /// The losses after `before`, including the doubt.
+    /// Returns the losses after `before`, including the doubt.
     #[must_use]
     pub fn since(self, before: Losses) -> Losses {
         Losses((self.0 & DOUBT) | self.count().saturating_sub(before.count()))
     }
 
-    /// The combined losses of two devices, for a device that uses both.
+    /// Returns the combined losses of two devices, for a device that uses both.
     #[must_use]
     pub fn and(self, other: Losses) -> Losses {
         debug_assert!(self.count() + other.count() <= COUNT);
@@ -72,7 +72,7 @@ impl Losses {
 pub struct LossCounter(Arc<AtomicU64>);
 
 impl LossCounter {
-    /// The current losses.
+    /// Returns the current losses.
     pub fn get(&self) -> Losses {
         Losses(self.0.load(Ordering::Acquire) & (DOUBT | COUNT))
     }

@@ -21,7 +21,7 @@ impl<D: BlockDevice> Part<D> {
         inner.geometry().check(extent, None).map(|()| Part { inner, extent })
     }
 
-    /// Converts an extent of the part to one of the whole device.
+    /// Converts an extent of the part to an extent of the whole device.
     fn shifted(&self, extent: Extent) -> Result<Extent, DeviceError> {
         self.geometry().check(extent, None)?;
         let shifted = Extent::new(self.extent.lba.0 + extent.lba.0, extent.blocks.0);
@@ -43,7 +43,7 @@ impl<D: BlockDevice> Part<D> {
         }
     }
 
-    /// Converts the block address in an error to that of the part.
+    /// Converts the block address in an error to a block address of the part.
     fn shifted_back(&self, error: DeviceError) -> DeviceError {
         error.map_lba(|lba| Lba(lba.0.saturating_sub(self.extent.lba.0)))
     }
@@ -120,7 +120,7 @@ mod tests {
 
     const BLOCKS: u64 = 64;
 
-    /// A device on which each block is filled with its number.
+    /// Returns a device on which each block is filled with its number.
     fn numbered() -> Memory {
         let device = Memory::new(BLOCKS);
         for lba in 0..BLOCKS {

@@ -26,8 +26,8 @@ use crate::lock::{Lock, interleave};
 
 /// Size of a zone: 1 MiB of 512-byte blocks, large enough that most commands touch only one or two zones.
 const ZONE_BLOCKS: u64 = 2048;
-/// Number of counters. If two atomic operations on different zones use the same counter, one only has to wait
-/// for the other.
+/// Number of counters. If two atomic operations on different zones use the same counter, one operation merely
+/// has to wait for the other.
 const SLOTS: usize = 256;
 const EXCLUSIVE: u32 = 1 << 31;
 
@@ -98,8 +98,8 @@ impl RangeLocks {
         if self.waiting.load(Ordering::Acquire) != 0 && self.queue.lock().blocks(zones, u64::MAX, false) {
             return None;
         }
-        // Not `then_some`, which would create the guard even if the range was not taken; dropping the guard
-        // would then release the range.
+        // Do not use `then_some`, which would create the guard even if the range was not taken; dropping the
+        // guard would then release the range.
         self.take_shared_now(zones).then(|| Shared { locks: Arc::clone(self), zones })
     }
 
@@ -218,8 +218,8 @@ impl RangeLocks {
 }
 
 impl Queue {
-    /// Whether a waiter with a ticket before `before` conflicts with `zones`. Shared waiters do not conflict
-    /// with one another.
+    /// Returns whether a waiter with a ticket before `before` conflicts with `zones`. Shared waiters do not
+    /// conflict with one another.
     fn blocks(&self, zones: Zones, before: u64, exclusive: bool) -> bool {
         self.waiters
             .iter()
@@ -289,7 +289,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Whether there is a waiter for any range of the device, which may be this range.
+    /// Returns whether there is a waiter for any range of the device, which may be this range.
     pub fn is_contended(&self) -> bool {
         self.locks.waiting.load(Ordering::Relaxed) != 0
     }

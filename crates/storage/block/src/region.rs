@@ -18,7 +18,7 @@ use crate::extent::BlockSize;
 /// returns a block from before or after a change. Only a reader of [`Medium::bytes`] may see a block
 /// during a change.
 pub trait Medium: Send + Sync {
-    /// All bytes, for reading.
+    /// Returns all bytes, for reading.
     fn bytes(&self) -> &[AtomicU8];
     /// Copies `from` to the bytes from `at` on, which must exist.
     fn store(&self, at: usize, from: &[u8]);
@@ -44,7 +44,7 @@ impl Region {
         Some(Region { medium, range })
     }
 
-    /// The bytes, for reading.
+    /// Returns the bytes, for reading.
     pub fn bytes(&self) -> &[AtomicU8] {
         &self.medium.bytes()[self.range.clone()]
     }
@@ -68,12 +68,12 @@ impl Region {
         self.medium.receive(self.range.start + range.start..self.range.start + range.end, receive);
     }
 
-    /// Length in bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.range.len()
     }
 
-    /// Whether the length is 0.
+    /// Returns whether the length is 0.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
@@ -117,27 +117,27 @@ impl WholeBlocks {
         WholeBlocks { region, block_bytes: block_size.bytes() as usize, end: 0, incomplete: Vec::new() }
     }
 
-    /// Length of all blocks in bytes.
+    /// Returns the length of all blocks in bytes.
     pub fn len(&self) -> usize {
         self.region.len()
     }
 
-    /// Whether there are no blocks.
+    /// Returns whether there are no blocks.
     pub fn is_empty(&self) -> bool {
         self.region.is_empty()
     }
 
-    /// Length of one block in bytes.
+    /// Returns the length of one block in bytes.
     pub fn block_bytes(&self) -> usize {
         self.block_bytes
     }
 
-    /// The memory allocated for an incomplete block, in bytes.
+    /// Returns the memory allocated for an incomplete block, in bytes.
     pub fn incomplete_bytes(&self) -> usize {
         self.incomplete.capacity()
     }
 
-    /// Stores the next bytes. `at` must be the end of the previous ones. Only whole blocks are stored in the
+    /// Stores the next bytes. `at` must be the end of the previous bytes. Only whole blocks are stored in the
     /// region; a partial block is kept until the rest of it arrives. Bytes beyond the last block are dropped.
     pub fn put(&mut self, at: usize, bytes: &[u8]) {
         let at = at.min(self.len());
@@ -161,7 +161,7 @@ impl WholeBlocks {
     }
 
     /// Receives the next bytes directly into the region, if possible. `at` must be the end of the previous
-    /// bytes. `receive` gets two buffers to fill in this order, and returns the number of bytes that it
+    /// bytes. `receive` is given two buffers to fill in this order, and returns the number of bytes that it
     /// stored. If the bytes must be passed to [`WholeBlocks::put`] instead, `receive` is not called, and the
     /// result is 0.
     ///
@@ -216,7 +216,7 @@ impl WholeBlocks {
         rest
     }
 
-    /// Number of bytes from `at` to the next block boundary.
+    /// Returns the number of bytes from `at` to the next block boundary.
     fn missing(&self, at: usize) -> usize {
         at.wrapping_neg() & (self.block_bytes - 1)
     }

@@ -22,7 +22,7 @@ pub trait Spawner: Send + Sync {
 /// A clock with a timer. The program implements this trait with the reactor's clock, tests with a virtual
 /// clock.
 pub trait Sleeper: Send + Sync {
-    /// The current time.
+    /// Returns the current time.
     fn now(&self) -> Instant;
 
     /// Resolves after `duration`.
@@ -42,7 +42,7 @@ pub(crate) fn later(start: Instant, duration: Duration) -> Instant {
 /// Operations of a device that run to completion, even if their requests are dropped.
 ///
 /// A write that reaches only one of two copies, or data but not parity, is worse than a write that never
-/// started. So an operation that does not end in its first poll runs as a separate task, and the request
+/// started. So an operation that does not complete in its first poll runs as a separate task, and the request
 /// waits for its result.
 pub struct Operations {
     spawner: Arc<dyn Spawner>,
@@ -65,7 +65,8 @@ struct Outcome<T> {
 }
 
 impl Operations {
-    /// Creates an empty set of operations. `spawner` runs operations that do not end in their first poll.
+    /// Creates an empty set of operations. `spawner` runs operations that do not complete in their first
+    /// poll.
     pub fn new(spawner: Arc<dyn Spawner>) -> Operations {
         Operations { spawner, state: Arc::default() }
     }
@@ -105,7 +106,8 @@ impl Operations {
     pub fn start(&self, operation: impl Future<Output = ()> + 'static) {
         let Some(running) = self.begin() else { return };
         let mut operation = Box::pin(operation);
-        // This poll needs no waker: if the operation does not end, a task polls it again with its own waker.
+        // This poll needs no waker: if the operation does not complete, a task polls it again with its own
+        // waker.
         if operation.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
             return drop(running);
         }
@@ -218,7 +220,7 @@ impl<T> Aborted<T> {
         self.count += 1;
     }
 
-    /// Number of aborted requests so far.
+    /// Returns the number of aborted requests so far.
     pub fn count(&self) -> u64 {
         self.count
     }
@@ -237,7 +239,7 @@ impl<T> Aborted<T> {
     }
 }
 
-/// A limit on concurrent requests, which get permits in order of arrival.
+/// A limit on concurrent requests, which receive permits in order of arrival.
 pub struct Permits {
     state: Lock<Waiting>,
 }

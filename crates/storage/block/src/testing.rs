@@ -91,7 +91,7 @@ impl Memory {
         self.state().1.len()
     }
 
-    /// The number of blocks of each request, in order.
+    /// Returns the number of blocks of each request, in order.
     pub(crate) fn lengths(&self) -> Vec<u64> {
         self.state().1.iter().map(|extent| extent.blocks.0).collect()
     }
@@ -209,8 +209,8 @@ async fn carry_out(device: &impl BlockDevice, (request, lba, blocks): (TestReque
     };
 }
 
-/// Whether all requests of several concurrent users end. The last user drops its requests after `polls_max`
-/// polls.
+/// Returns whether all requests of several concurrent users end. The last user drops its requests after
+/// `polls_max` polls.
 pub(crate) fn all_end(
     device: &impl BlockDevice,
     users: Vec<Vec<(TestRequest, u64, u64)>>,
@@ -303,7 +303,7 @@ thread_local! {
     static RANDOM: RefCell<Random> = RefCell::new(Random::new(1));
 }
 
-/// A random number below `below`.
+/// Returns a random number below `below`.
 pub(crate) fn draw(below: u64) -> u64 {
     RANDOM.with_borrow_mut(|random| random.below(below))
 }

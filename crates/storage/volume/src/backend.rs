@@ -73,7 +73,7 @@ pub type Asked<'a> = Pin<Box<dyn Future<Output = Option<OpenError>> + 'a>>;
 pub type Closed = Pin<Box<dyn Future<Output = ()>>>;
 
 impl Kind {
-    /// The functions for URLs, if volumes of this kind are URLs.
+    /// Returns the functions for URLs, if volumes of this kind are URLs.
     pub fn url(&self) -> Option<&'static UrlKind> {
         match self.options {
             Options::Url(url) => Some(url),
@@ -90,77 +90,77 @@ impl fmt::Debug for Kind {
 
 /// A back end as specified. Its specification has been checked, but nothing has been opened.
 pub trait Backend: fmt::Debug + Send + Sync {
-    /// The kind of the back end.
+    /// Returns the kind of the back end.
     fn kind(&self) -> &'static Kind;
 
-    /// The text after the kind's colon, such as `1GiB` or `/data/vm1.img`. It may be empty.
+    /// Returns the text after the kind's colon, such as `1GiB` or `/data/vm1.img`. It may be empty.
     fn argument(&self) -> String;
 
-    /// The options that differ from the defaults, as `key=value` or `key`.
+    /// Returns the options that differ from the defaults, as `key=value` or `key`.
     fn options(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// The location of the data: the argument, and the options that select a location. Back ends of one kind
-    /// with equal locations have the same data.
+    /// Returns the location of the data: the argument, and the options that select a location. Back ends of
+    /// one kind with equal locations have the same data.
     fn place(&self) -> String {
         self.argument()
     }
 
-    /// The member volumes, in the order of the specification.
+    /// Returns the member volumes, in the order of the specification.
     fn members(&self) -> &[Spec] {
         &[]
     }
 
-    /// The logical block size, if it is known before the back end is opened.
+    /// Returns the logical block size, if it is known before the back end is opened.
     fn logical_block(&self) -> Option<BlockSize> {
         self.members().first()?.logical_block()
     }
 
-    /// The back end's file or block device, if any.
+    /// Returns the back end's file or block device, if any.
     fn path(&self) -> Option<&Path> {
         None
     }
 
-    /// The file that is created if it is missing when the back end is opened for writing.
+    /// Returns the file that is created if it is missing when the back end is opened for writing.
     fn makes_file(&self) -> Option<&Path> {
         None
     }
 
-    /// Whether the specification requests that a missing file be created.
+    /// Returns whether the specification requests that a missing file be created.
     fn orders_creation(&self) -> bool {
         self.members().iter().any(|member| member.orders_creation())
     }
 
-    /// The identity that the specification requests for a volume without a saved one.
+    /// Returns the identity that the specification requests for a volume without a saved one.
     fn which_identity(&self) -> Option<WhichIdentity> {
         self.members().iter().find_map(|member| member.which_identity())
     }
 
-    /// Whether the data survives this process.
+    /// Returns whether the data survives this process.
     fn keeps_data(&self) -> bool {
         self.members().iter().any(|member| member.keeps_data())
     }
 
-    /// Whether unflushed acknowledged writes certainly survive this process, because the kernel or a disk of
-    /// this machine has the data.
+    /// Returns whether unflushed acknowledged writes certainly survive this process, because the kernel or a
+    /// disk of this machine has the data.
     fn cache_outlives_process(&self) -> bool {
         !self.members().is_empty() && self.members().iter().all(|member| member.cache_outlives_process())
     }
 
-    /// Whether there is a layer that injects faults through [`Opening::faults`].
+    /// Returns whether there is a layer that injects faults through [`Opening::faults`].
     fn has_fault_layer(&self) -> bool {
         self.members().iter().any(|member| member.has_fault_layer())
     }
 
-    /// Whether the volume is accessed over a network, through sessions that are bound to the reactor that
-    /// opens it.
+    /// Returns whether the volume is accessed over a network, through sessions that are bound to the reactor
+    /// that opens it.
     fn is_remote(&self) -> bool {
         self.members().iter().any(|member| member.is_remote())
     }
 
-    /// Whether opening the volume takes longer than the first poll, or leaves tasks on the reactor that opens
-    /// it.
+    /// Returns whether opening the volume takes longer than the first poll, or leaves tasks on the reactor
+    /// that opens it.
     fn opens_later(&self) -> bool {
         self.is_remote() || self.members().iter().any(|member| member.opens_later())
     }
@@ -241,14 +241,14 @@ impl Layers {
     }
 }
 
-/// Which missing files are created when a volume is opened for writing.
+/// The missing files that are created when a volume is opened for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Creation {
     /// All files with a specified length.
     Free,
     /// Files whose creation the specification [requests](Backend::orders_creation).
     Ordered,
-    /// None.
+    /// No files.
     Never,
 }
 
@@ -291,7 +291,7 @@ pub enum MetricKind {
 }
 
 impl MetricKind {
-    /// The name of the type in Prometheus's format.
+    /// Returns the name of the type in Prometheus's format.
     pub fn name(self) -> &'static str {
         match self {
             MetricKind::Counter => "counter",

@@ -271,7 +271,7 @@ const fn model(
     Model { name, sheet: Sheet { seek, turns_per_minute, bytes_per_s: rate * 1_000_000, cache_bytes } }
 }
 
-/// The disk models. The first two are those of `measure/model`: six drives in the servers of document 004
+/// The disk models. The first two are also in `measure/model`: six drives in the servers of document 004
 /// delivered 170 MB/s sequentially, and the machine of document 001 has disks of its year. The others are
 /// from data sheets: of 15,000-rpm disks of 2009, and of disks of 16 TB and more.
 const MODELS: [Model; 4] = [

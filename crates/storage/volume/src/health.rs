@@ -28,7 +28,7 @@ pub enum RequestKind {
 /// The health of a device, from the results of its requests.
 #[derive(Default)]
 pub struct Health {
-    /// The kinds of which the latest request failed.
+    /// The kinds of requests whose latest request failed.
     failing: AtomicU8,
     failed: AtomicU64,
     details: Lock<Details>,
@@ -65,7 +65,7 @@ pub struct StorageCondition {
 }
 
 impl Health {
-    /// Records the end of a request. If it failed because of the storage, `os_error` is called.
+    /// Records the result of a request. If it failed because of the storage, `os_error` is called.
     pub(crate) fn ended(
         &self,
         kind: RequestKind,
@@ -110,7 +110,7 @@ impl Health {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The current condition of the device.
+    /// Returns the current condition of the device.
     pub fn condition(&self) -> StorageCondition {
         let is_failing = self.failing.load(Ordering::Relaxed) != 0;
         let failed = self.failed.load(Ordering::Relaxed);
@@ -128,7 +128,7 @@ impl Health {
     }
 }
 
-/// Whether the storage caused an error. Other errors are caused by the request.
+/// Returns whether the storage caused an error. Other errors are caused by the request.
 fn is_the_storages(error: DeviceError) -> bool {
     match error {
         DeviceError::NoSpace

@@ -82,9 +82,9 @@ pub struct VolumeOptions {
     pub persistent_state: Option<Arc<dyn PersistentState>>,
     /// Whether writes are refused, even if the device could execute them.
     pub read_only: bool,
-    /// A value that differs from that of the previous start if unflushed acknowledged writes may have been
-    /// lost in between; `None` if this is unknown. [`Volume::cache_generation`] combines it with the mark of
-    /// later losses.
+    /// A value that differs from the value at the previous start if unflushed acknowledged writes may have
+    /// been lost in between; `None` if this is unknown. [`Volume::cache_generation`] combines it with the
+    /// mark of later losses.
     pub cache_generation: Option<CacheGeneration>,
 }
 
@@ -145,20 +145,20 @@ impl Volume {
         }))
     }
 
-    /// A number that identifies this opening of the volume. It is unique in this process, so it changes when
-    /// the volume is closed and opened again.
+    /// Returns a number that identifies this opening of the volume. It is unique in this process, so it
+    /// changes when the volume is closed and opened again.
     pub fn opening(&self) -> u64 {
         self.opening
     }
 
-    /// The device.
+    /// Returns the device.
     #[inline]
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.device
     }
 
-    /// The locks that determine which requests may overlap. A request to the device holds its blocks, shared
-    /// or exclusively, until it has ended.
+    /// Returns the locks that determine which requests may overlap. A request to the device holds its blocks,
+    /// shared or exclusively, until it has ended.
     #[inline]
     pub fn range_locks(&self) -> &Arc<RangeLocks> {
         &self.range_locks
@@ -169,7 +169,7 @@ impl Volume {
         &self.health
     }
 
-    /// Records the end of a request to the device.
+    /// Records the result of a request to the device.
     #[inline]
     pub fn record_end<T>(&self, kind: RequestKind, result: &Result<T, DeviceError>) {
         let error = result.as_ref().err().copied();
@@ -231,7 +231,7 @@ impl Registry {
         Registry { current: Lock::new(Arc::new(snapshot)) }
     }
 
-    /// The current snapshot.
+    /// Returns the current snapshot.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         Arc::clone(&self.current.lock())
     }
@@ -249,27 +249,27 @@ impl Registry {
 }
 
 impl Snapshot {
-    /// Number of snapshots so far, including this one.
+    /// Returns the number of snapshots so far, including this one.
     pub fn version(&self) -> u64 {
         self.version
     }
 
-    /// The volume with this name.
+    /// Returns the volume with this name.
     pub fn get(&self, name: &str) -> Option<&Arc<Volume>> {
         self.volumes.get(name)
     }
 
-    /// The first name of this volume.
+    /// Returns the first name of this volume.
     pub fn name_of(&self, volume: &Arc<Volume>) -> Option<&str> {
         self.iter().find(|(_, other)| Arc::ptr_eq(other, volume)).map(|(name, _)| name)
     }
 
-    /// All volumes, in the order of their names.
+    /// Returns all volumes, in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &Arc<Volume>)> {
         self.volumes.iter().map(|(name, volume)| (name.as_str(), volume))
     }
 
-    /// Whether the snapshot contains this volume, under any name.
+    /// Returns whether the snapshot contains this volume, under any name.
     pub fn contains(&self, volume: &Arc<Volume>) -> bool {
         self.name_of(volume).is_some()
     }

@@ -52,8 +52,8 @@ impl Permissions {
         Permissions { reservations: Arc::new(reservations), ..Permissions::default() }
     }
 
-    /// Whether reservations permit this access. Persistent reservations and an attachment's reservation
-    /// exclude each other (SPC-2 5.5.1), so each can be checked separately.
+    /// Returns whether reservations permit this access. Persistent reservations and an attachment's
+    /// reservation exclude each other (SPC-2 5.5.1), so each can be checked separately.
     fn permit(&self, requester: &Requester<'_>, access: Access) -> bool {
         self.reserved_by.is_none_or(|holder| holder == requester.attachment)
             && self.reservations.permit(requester.path, access)
@@ -142,12 +142,12 @@ impl Volume {
         }
     }
 
-    /// Whether reservations of both kinds permit this request.
+    /// Returns whether reservations of both kinds permit this request.
     pub fn reservations_permit(&self, requester: &Requester<'_>, access: Access) -> bool {
         self.permissions.lock().permit(requester, access)
     }
 
-    /// The current persistent reservations.
+    /// Returns the current persistent reservations.
     pub fn reservations(&self) -> Arc<Registrations> {
         Arc::clone(&self.permissions.lock().reservations)
     }
@@ -158,7 +158,7 @@ impl Volume {
         self.change_permissions(|permissions| permissions.reservations = Arc::new(next));
     }
 
-    /// The attachment that has reserved the volume, if any.
+    /// Returns the attachment that has reserved the volume, if any.
     pub fn reserved_by(&self) -> Option<AttachmentId> {
         self.permissions.lock().reserved_by
     }
@@ -200,7 +200,8 @@ impl Volume {
         })
     }
 
-    /// Releases the reservation of an attachment that has ended, or with `None` that of any attachment.
+    /// Releases the reservation of an attachment that has ended, or with `None`, the reservation of any
+    /// attachment.
     pub fn end_reservation(&self, of: Option<AttachmentId>) {
         self.change_permissions(|permissions| {
             permissions.reserved_by =
@@ -208,7 +209,7 @@ impl Volume {
         });
     }
 
-    /// The write protection, if any.
+    /// Returns the write protection, if any.
     pub fn write_protection(&self) -> Option<WriteProtection> {
         if self.is_read_only || self.device().profile().read_only {
             Some(WriteProtection::Permanent)
@@ -260,14 +261,14 @@ impl Drop for Fence {
 }
 
 impl Volume {
-    /// A number that increases with each change that could affect whether a request is permitted. It is never
-    /// `u64::MAX`.
+    /// Returns a number that increases with each change that could affect whether a request is permitted. It
+    /// is never `u64::MAX`.
     #[inline]
     pub fn generation(&self) -> u64 {
         self.gate.generation.load(Ordering::Acquire)
     }
 
-    /// Call this after a change that could affect whether a request is permitted.
+    /// Advances the generation. Call this after a change that could affect whether a request is permitted.
     pub fn advance_generation(&self) {
         let before = self.gate.generation.fetch_add(1, Ordering::Release);
         debug_assert!(before < u64::MAX - 1, "no generation is `u64::MAX`");
@@ -282,18 +283,19 @@ impl Volume {
         Fence { volume: Arc::clone(self) }
     }
 
-    /// Number of fences since the volume was opened.
+    /// Returns the number of fences since the volume was opened.
     pub fn fences_made(&self) -> u64 {
         self.gate.fenced.load(Ordering::Relaxed)
     }
 
-    /// Whether there is a [`Fence`], or another host has taken over the device.
+    /// Returns whether there is a [`Fence`], or another host has taken over the device.
     pub fn is_fenced(&self) -> bool {
         self.gate.fences.load(Ordering::Acquire) > 0
     }
 
-    /// Whether another host has taken over the device ([`DeviceError::Fenced`](block::DeviceError::Fenced)):
-    /// no request succeeds until the volume is opened again.
+    /// Returns whether another host has taken over the device
+    /// ([`DeviceError::Fenced`](block::DeviceError::Fenced)): no request succeeds until the volume is opened
+    /// again.
     pub fn is_taken_over(&self) -> bool {
         self.gate.is_taken_over.load(Ordering::Acquire)
     }

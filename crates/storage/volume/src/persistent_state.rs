@@ -22,10 +22,11 @@ pub trait PersistentState: Send + Sync {
     /// Replaces the saved bytes. Resolves when the new bytes are on stable storage.
     fn save<'a>(&'a self, bytes: Vec<u8>) -> Pending<'a, ()>;
 
-    /// The bytes saved last, if any.
+    /// Returns the bytes saved last, if any.
     fn load(&self) -> Option<Vec<u8>>;
 
-    /// The mark of the last loss of acknowledged writes recorded before this start; zeros if there was none.
+    /// Returns the mark of the last loss of acknowledged writes recorded before this start; zeros if there
+    /// was none.
     fn loss_mark(&self) -> LossMark;
 
     /// Returns a new mark, which has not been used before.
@@ -76,7 +77,7 @@ impl Volume {
         Ok(())
     }
 
-    /// The front end's saved bytes, which may be empty.
+    /// Returns the front end's saved bytes, which may be empty.
     pub fn front_end_state(&self) -> Vec<u8> {
         self.front_end_state.lock().clone()
     }
@@ -91,7 +92,7 @@ impl Volume {
         state.save(saved.to_bytes()).await.map_err(|_| Unsaved)
     }
 
-    /// Whether the volume has storage for persistent state.
+    /// Returns whether the volume has storage for persistent state.
     pub fn can_save(&self) -> bool {
         self.persistent_state.is_some()
     }
@@ -109,8 +110,7 @@ impl Volume {
 /// ```
 ///
 /// All numbers are big-endian. If anything deviates from this format, all bytes count as [`Damaged`], and
-/// opening the volume fails: serving the volume with a part of its reservations could be mistaken for the
-/// complete state.
+/// opening the volume fails: a part of the reservations could be mistaken for the complete state.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Saved {
     /// The encoded [`Registrations`](crate::reservations::Registrations).
@@ -235,9 +235,10 @@ pub type CacheGeneration = [u8; 16];
 /// ```
 ///
 /// All numbers are big-endian. PRGENERATION is not included: it restarts at power on (SPC-4 6.15.2). The
-/// checksum is that of [`Saved`]. In addition, the decoder rejects bytes that the encoder cannot produce.
+/// checksum of [`Saved`] also covers these bytes. In addition, the decoder rejects bytes that the encoder
+/// cannot produce.
 impl Registrations {
-    /// Encodes the state that survives a power loss: all of it with APTPL, nothing without.
+    /// Encodes the state that survives a power loss: with APTPL, all of it; otherwise, nothing.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if !self.persist_through_power_loss {
@@ -460,7 +461,7 @@ impl Volume {
         Some(generation)
     }
 
-    /// Number of times that acknowledged writes were or may have been lost.
+    /// Returns the number of times that acknowledged writes were or may have been lost.
     pub fn lost_writes(&self) -> u64 {
         self.device.losses().count() + self.lost_writes.uncounted.load(Ordering::Acquire)
     }

@@ -45,7 +45,7 @@ pub(super) struct Cache {
     chunks: BTreeMap<u64, Chunk>,
     /// Ranges of chunks held for direct changes of the device.
     held: Vec<Range<u64>>,
-    /// Ranges of chunks of which a direct change was aborted while it was outstanding at the device.
+    /// Ranges of chunks whose direct change was aborted while it was outstanding at the device.
     aborted: Aborted<Range<u64>>,
     /// Number of blocks that are dirty or being written back.
     unwritten: usize,
@@ -169,8 +169,8 @@ impl Cache {
         let block_bytes = self.sizes.block_bytes;
         let Some(chunk) = self.chunks.get_mut(&piece.chunk) else { return };
         chunk.loading = false;
-        // If a write-back failed meanwhile, it is unknown which blocks the load read with old data and which
-        // with new data.
+        // If a write-back failed during the load, it is unknown which blocks the load read with old data and
+        // which with new data.
         let Some(data) = data.filter(|_| chunk.failures == failures) else { return };
         for (block, data) in piece.blocks.clone().zip(data.chunks_exact(block_bytes)) {
             if !chunk.valid.is_set(block) {
@@ -283,10 +283,10 @@ impl Cache {
         self.chunks.range(chunks).filter_map(goal).collect()
     }
 
-    /// Removes the goals that have been reached, and those of chunks that have been written back completely:
-    /// after a dropped write-back, a single write-back may cover the blocks of two. Returns the next chunk to
-    /// write back; `None` while only outstanding write-backs are left; `Some(None)` when all goals have been
-    /// reached.
+    /// Removes the goals that have been reached, and the goals of chunks that have been written back
+    /// completely: after a dropped write-back, a single write-back may cover the blocks of two. Returns the
+    /// next chunk to write back; `None` while only outstanding write-backs are left; `Some(None)` when all
+    /// goals have been reached.
     pub(super) fn next_goal(&self, goals: &mut Vec<WriteBackGoal>) -> Option<Option<u64>> {
         let is_ahead =
             |chunk: &Chunk, write_backs: u64| chunk.write_backs < write_backs && chunk.has_unwritten();
@@ -321,7 +321,7 @@ impl Cache {
         self.aborted.push(chunks.clone());
     }
 
-    /// Number of direct changes aborted so far.
+    /// Returns the number of direct changes aborted so far.
     pub(super) fn aborts(&self) -> u64 {
         self.aborted.count()
     }
@@ -414,12 +414,12 @@ impl Chunk {
         }
     }
 
-    /// Whether the chunk can be evicted without losing data.
+    /// Returns whether the chunk can be evicted without losing data.
     fn is_idle(&self) -> bool {
         !self.loading && !self.has_unwritten()
     }
 
-    /// Whether the chunk has blocks that have not been written back.
+    /// Returns whether the chunk has blocks that have not been written back.
     fn has_unwritten(&self) -> bool {
         self.writing.is_some() || self.dirty.any()
     }

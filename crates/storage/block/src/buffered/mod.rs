@@ -127,7 +127,7 @@ impl<D: BlockDevice + 'static> Buffered<D> {
         }
     }
 
-    /// Runs a request that changes the device directly. Meanwhile, its blocks in the cache are held.
+    /// Runs a request that changes the device directly. While it runs, its blocks in the cache are held.
     async fn alone(&self, extent: Extent, request: Pending<'_, ()>) -> Result<(), DeviceError> {
         self.traffic.check_owner().await?;
         let chunks = self.chunks(extent);
@@ -297,7 +297,7 @@ impl<D> Traffic<D> {
         Arc::new(Traffic { inner, cache, sizes, spawner, taken_over: Lock::default() })
     }
 
-    /// Waits until `look` returns something. `look` is called after every state change.
+    /// Waits until `look` returns a value. `look` is called after every state change.
     async fn until<T>(&self, mut look: impl FnMut(&mut Cache) -> Option<T>) -> T {
         poll_fn(|context| {
             let mut cache = self.cache.lock();
@@ -354,14 +354,14 @@ impl<D> Traffic<D> {
 
 impl<D: BlockDevice + 'static> Traffic<D> {
     /// Fails if another host has taken over the device. It fails at least once, and until the device can be
-    /// flushed. A RAID set must get this error and stop, before it detects lost writes and continues without
-    /// this member.
+    /// flushed. A RAID set must receive this error and stop, before it detects lost writes and continues
+    /// without this member.
     async fn check_owner(&self) -> Result<(), DeviceError> {
         let Some(TakenOver { error, is_reported }) = *self.taken_over.lock() else { return Ok(()) };
         if is_reported && self.inner.flush().await.is_ok() {
             let mut taken_over = self.taken_over.lock();
-            // Meanwhile, another write-back may have failed because of a takeover that has not been reported
-            // yet.
+            // In the meantime, another write-back may have failed because of a takeover that has not been
+            // reported yet.
             if taken_over.is_none_or(|taken_over| taken_over.is_reported) {
                 *taken_over = None;
                 return Ok(());
@@ -451,7 +451,7 @@ impl<D> Drop for HeldChunks<'_, D> {
     }
 }
 
-/// An outstanding load. If it is dropped, it reports its end to the cache nevertheless.
+/// An outstanding load. If it is dropped, it still reports to the cache that the load has ended.
 struct LoadGuard<D> {
     traffic: Arc<Traffic<D>>,
     piece: Piece,

@@ -22,7 +22,7 @@ fn over<D: BlockDevice + 'static>(inner: D) -> Buffered<D> {
     Buffered::new(inner, WINDOW, Arc::new(LocalSpawner))
 }
 
-/// A device with such a small cache that chunks are evicted and loaded again.
+/// Returns a device with such a small cache that chunks are evicted and loaded again.
 fn cramped<D: BlockDevice + 'static>(inner: D) -> Buffered<D> {
     let sizes = Sizes { chunks_kept: 3, ..WINDOW.sizes(inner.geometry()) };
     Buffered { traffic: Traffic::new(inner, sizes, Arc::new(LocalSpawner)), streams: Lock::default(), sizes }
@@ -247,7 +247,7 @@ fn what_a_thread_left_undone_is_done_by_who_flushes() {
     assert_eq!(control.counts().passed, 2, "the write again, and the flush");
 }
 
-/// A chunk gets new data while a write-back of it is outstanding. Then the executor ends and drops the
+/// A chunk receives new data while a write-back of it is outstanding. Then the executor ends and drops the
 /// write-back, so that a single write covers the old and the new data.
 #[test]
 fn a_flush_ends_though_a_write_that_it_waits_for_was_dropped() {

@@ -35,7 +35,7 @@ impl<D: BlockDevice> RotatingDisk<D> {
 }
 
 impl Pace for Rotation {
-    /// Time at which the drive completes the request.
+    /// Returns the time at which the drive completes the request.
     fn begin(&self, now: Instant, work: Work, capacity: u64) -> Option<Instant> {
         let mut drive = self.drive.lock();
         match work {
@@ -66,12 +66,12 @@ pub struct DiskModel {
 }
 
 impl DiskModel {
-    /// Average time of a random access of this many bytes, in seconds.
+    /// Returns the average time of a random access of this many bytes, in seconds.
     pub fn access_s(&self, bytes: f64) -> f64 {
         self.seek_s + 0.5 / self.turns_per_s + bytes / self.bytes_per_s
     }
 
-    /// Time of a seek over a fraction of the disk, from 0 to 1.
+    /// Returns the time of a seek over a fraction of the disk, from 0 to 1.
     fn seek_over_s(&self, distance: f64) -> f64 {
         /// Shortest seek, as a fraction of the average.
         const SHORTEST: f64 = 0.1;
@@ -154,7 +154,7 @@ impl Drive {
         Drive { model, cache, started, idle_from, head: 0, passed, ahead, dirty: Dirty::default() }
     }
 
-    /// Completion time of a read that arrives at `now`, on a disk of `capacity` bytes.
+    /// Returns the completion time of a read that arrives at `now`, on a disk of `capacity` bytes.
     fn read(&mut self, now: Instant, bytes: Range<u64>, capacity: u64) -> Instant {
         self.write_behind(now, capacity);
         if bytes.is_empty() || self.dirty.holds(&bytes) {
@@ -173,7 +173,7 @@ impl Drive {
         }
     }
 
-    /// Time at which a write is acknowledged; with `stable`, at which it is on the medium.
+    /// Returns the time at which a write is acknowledged; with `stable`, at which it is on the medium.
     fn write(&mut self, now: Instant, bytes: Range<u64>, stable: bool, capacity: u64) -> Instant {
         self.write_behind(now, capacity);
         let length = bytes.end.saturating_sub(bytes.start);
@@ -195,7 +195,7 @@ impl Drive {
         acknowledged
     }
 
-    /// Time at which all acknowledged writes are on the medium.
+    /// Returns the time at which all acknowledged writes are on the medium.
     fn flush(&mut self, now: Instant, capacity: u64) -> Instant {
         self.write_behind(now, capacity);
         let mut end = now;
@@ -205,7 +205,7 @@ impl Drive {
         end
     }
 
-    /// Time at which the head is free for a request that arrives at `now`.
+    /// Returns the time at which the head is free for a request that arrives at `now`.
     fn free_at(&self, now: Instant) -> Instant {
         self.idle_from.map_or(now, |idle_from| idle_from.max(now))
     }
@@ -238,7 +238,7 @@ impl Drive {
         end
     }
 
-    /// Time at which the head, which is free from time `free` on, passes `byte`.
+    /// Returns the time at which the head, which is free from time `free` on, passes `byte`.
     fn passing(&self, started: Instant, free: Instant, byte: u64, capacity: u64) -> Instant {
         let track = |byte: u64| (byte as f64 / self.model.track_bytes()).floor();
         let from = self.ahead.map_or(self.head, |ahead| self.reached(&ahead, free));
@@ -248,21 +248,21 @@ impl Drive {
         later(there, self.rotation(started, there, byte))
     }
 
-    /// Time from `at` until the angle of `byte` is under the head.
+    /// Returns the time from `at` until the angle of `byte` is under the head.
     fn rotation(&self, started: Instant, at: Instant, byte: u64) -> Duration {
         let turned = at.saturating_duration_since(started).as_secs_f64() * self.model.turns_per_s;
         let angle = byte as f64 / self.model.track_bytes();
         seconds((angle - turned).rem_euclid(1.0) / self.model.turns_per_s)
     }
 
-    /// End of the cached range at `now`.
+    /// Returns the end of the cached range at `now`.
     fn reached(&self, ahead: &Ahead, now: Instant) -> u64 {
         let passed = now.saturating_duration_since(ahead.since).as_secs_f64() * self.model.bytes_per_s;
         ahead.from.saturating_add(passed as u64).min(ahead.wanted.saturating_add(self.cache.bytes))
     }
 
-    /// Completion time of a read whose data is in the cache, or will be there once the head has passed it.
-    /// `None` if the data is not covered by the read-ahead.
+    /// Returns the completion time of a read whose data is in the cache, or will be there once the head has
+    /// passed it. `None` if the data is not covered by the read-ahead.
     fn read_from_ahead(&mut self, now: Instant, start: Instant, bytes: &Range<u64>) -> Option<Instant> {
         let mut ahead = self.ahead?;
         let reached = self.reached(&ahead, start);
@@ -308,7 +308,7 @@ impl Dirty {
         self.ranges.is_empty()
     }
 
-    /// Whether one range contains all of `bytes`.
+    /// Returns whether one range contains all of `bytes`.
     fn holds(&self, bytes: &Range<u64>) -> bool {
         self.ranges.range(..=bytes.start).next_back().is_some_and(|(_, end)| *end >= bytes.end)
     }

@@ -36,8 +36,8 @@ pub struct Registration {
 pub enum Ports {
     /// One port.
     One(ServicePort),
-    /// All ports, including ports that are added later, except ports through which the host was unregistered
-    /// or registered with another key since.
+    /// All ports, including ports that are added later, except ports through which the host has since been
+    /// unregistered or registered with another key.
     AllBut(Vec<ServicePort>),
 }
 
@@ -65,22 +65,22 @@ pub struct Registrations {
 pub(crate) const REGISTRATIONS_MAX: usize = 1024;
 
 impl Registrations {
-    /// All registrations, in the order of registration.
+    /// Returns all registrations, in the order of registration.
     pub fn registered(&self) -> &[Registration] {
         &self.registered
     }
 
-    /// The reservation, if there is one.
+    /// Returns the reservation, if there is one.
     pub fn reservation(&self) -> Option<&Reservation> {
         self.reservation.as_ref()
     }
 
-    /// The key with which `path` is registered.
+    /// Returns the key with which `path` is registered.
     pub fn key_of(&self, path: &HostPath) -> Option<NonZeroU64> {
         self.registered.iter().find(|registration| registration.covers(path)).map(|found| found.key)
     }
 
-    /// Whether `path` holds the reservation.
+    /// Returns whether `path` holds the reservation.
     pub fn holds(&self, path: &HostPath) -> bool {
         self.reservation.as_ref().is_some_and(|reservation| match reservation.kind.all_registrants() {
             true => self.key_of(path).is_some(),
@@ -88,7 +88,7 @@ impl Registrations {
         })
     }
 
-    /// Whether the reservation, if any, has a holder that is registered.
+    /// Returns whether the reservation, if any, has a holder that is registered.
     pub(crate) fn is_consistent(&self) -> bool {
         self.reservation.as_ref().is_none_or(|reservation| match reservation.kind.all_registrants() {
             true => !self.registered.is_empty(),
@@ -98,14 +98,14 @@ impl Registrations {
 }
 
 impl Registration {
-    /// Whether the registration applies to `path`.
+    /// Returns whether the registration applies to `path`.
     pub fn covers(&self, path: &HostPath) -> bool {
         self.host == path.host && self.ports.include(&path.service)
     }
 }
 
 impl Ports {
-    /// The single port; `None` if the registration applies to all ports.
+    /// Returns the single port; `None` if the registration applies to all ports.
     pub fn one(&self) -> Option<&ServicePort> {
         match self {
             Ports::One(port) => Some(port),
@@ -149,7 +149,7 @@ impl ReservationType {
         ReservationType::ExclusiveAccessAllRegistrants,
     ];
 
-    /// The type's number in saved state. SCSI uses the same numbers, NVMe different ones.
+    /// Returns the type's number in saved state. SCSI uses the same numbers, NVMe different ones.
     pub fn code(self) -> u8 {
         match self {
             ReservationType::WriteExclusive => 1,
@@ -161,12 +161,12 @@ impl ReservationType {
         }
     }
 
-    /// The type with this number.
+    /// Returns the type with this number.
     pub fn from_code(code: u8) -> Option<ReservationType> {
         ReservationType::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
-    /// Whether every registered host is a holder.
+    /// Returns whether every registered host is a holder.
     pub fn all_registrants(self) -> bool {
         matches!(
             self,
@@ -174,12 +174,12 @@ impl ReservationType {
         )
     }
 
-    /// Whether every registered host has access, even if it is not the holder.
+    /// Returns whether every registered host has access, even if it is not the holder.
     pub fn registrants_have_access(self) -> bool {
         !matches!(self, ReservationType::WriteExclusive | ReservationType::ExclusiveAccess)
     }
 
-    /// Whether all other hosts may read.
+    /// Returns whether all other hosts may read.
     pub fn others_may_read(self) -> bool {
         matches!(
             self,
@@ -232,7 +232,7 @@ pub enum Change {
 /// The effects of a change on other hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changed {
-    /// Notices for other hosts. The requesting path gets no notice, even if the registration in a notice
+    /// Notices for other hosts. The requesting path receives no notice, even if the registration in a notice
     /// covers it.
     pub notices: Vec<Notice>,
     /// The preempted registrations.
@@ -289,7 +289,7 @@ pub struct Register {
     pub key: u64,
     /// Whether to register through all target ports instead of only this one.
     pub all_ports: bool,
-    /// Whether all registrations and the reservation are to survive a power loss.
+    /// Whether all registrations and the reservation must survive a power loss.
     pub persist_through_power_loss: bool,
     /// Other host ports to register with the same key.
     pub others: Option<Vec<HostPort>>,
@@ -313,18 +313,18 @@ impl Register {
 pub struct Move {
     /// The key of the holder.
     pub existing: u64,
-    /// The key to register the new holder with.
+    /// The key with which to register the new holder.
     pub key: u64,
     /// The new holder.
     pub to: HostPath,
     /// Whether to remove the registration of the old holder.
     pub unregister: bool,
-    /// Whether all registrations and the reservation are to survive a power loss.
+    /// Whether all registrations and the reservation must survive a power loss.
     pub persist_through_power_loss: bool,
 }
 
 impl Registrations {
-    /// Whether `path` has this access under the reservation, if there is one.
+    /// Returns whether `path` has this access under the reservation, if there is one.
     pub fn permit(&self, path: &HostPath, access: Access) -> bool {
         let Some(reservation) = &self.reservation else {
             return true;
@@ -343,8 +343,8 @@ type Verdict = Result<Changed, Refusal>;
 
 /// The changes (SPC-4 5.12.7 to 5.12.11, as service actions of PERSISTENT RESERVE OUT).
 ///
-/// The path that requested the change gets no notice. A path that loses its registration gets a notice only
-/// of that.
+/// The path that requested the change receives no notice. A path that loses its registration is notified only
+/// of this loss.
 impl Registrations {
     /// Executes a change for `by`.
     ///
@@ -421,8 +421,8 @@ impl Registrations {
         self.registered.push(Registration { host: path.host.clone(), ports, key });
     }
 
-    /// Removes the registrations that a command of `by` replaces: that of `by`, or with `all_ports` those of
-    /// its host through all ports whose key matches the command's.
+    /// Removes the registrations that a command of `by` replaces: the registration of `by`, or with
+    /// `all_ports`, the registrations of its host through all ports whose key matches the command's.
     fn remove_registrations_for(&mut self, by: &HostPath, command: &Register) {
         if command.all_ports {
             let existing = command.existing;
@@ -637,7 +637,7 @@ pub struct ServicePort {
     pub name: String,
     /// The portal group tag, which together with the name forms the SCSI port name (RFC 7143 4.4.2).
     pub group: u16,
-    /// Its number among the ports of this name, from 1.
+    /// The port's number among the ports of this name, from 1.
     pub relative_port: u16,
 }
 
@@ -651,15 +651,15 @@ pub struct HostPath {
 }
 
 impl HostPath {
-    /// Whether both are the same path. This compares the names of ports, because relative port identifiers
-    /// may be renumbered at a restart.
+    /// Returns whether both are the same path. This compares the names of ports, because relative port
+    /// identifiers may be renumbered at a restart.
     pub fn is(&self, other: &HostPath) -> bool {
         self.host == other.host && self.service.is(&other.service)
     }
 }
 
 impl ServicePort {
-    /// Whether both are the same port.
+    /// Returns whether both are the same port.
     pub(crate) fn is(&self, other: &ServicePort) -> bool {
         self.group == other.group && self.name == other.name
     }
@@ -689,7 +689,7 @@ pub enum Access {
 pub struct AttachmentId(u64);
 
 impl AttachmentId {
-    /// A new unique identifier.
+    /// Returns a new unique identifier.
     pub fn next() -> AttachmentId {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -697,7 +697,7 @@ impl AttachmentId {
         AttachmentId(number)
     }
 
-    /// The identifier as a number.
+    /// Returns the identifier as a number.
     pub fn number(self) -> u64 {
         self.0
     }

@@ -13,7 +13,7 @@ pub(crate) fn port(group: u16) -> ServicePort {
     ServicePort { name: "iqn.2026-11.test:target".into(), group, relative_port: group }
 }
 
-/// The path of host `who` through the first port.
+/// Returns the path of host `who` through the first port.
 pub(crate) fn path(who: u8) -> HostPath {
     through(who, 1)
 }
@@ -509,8 +509,8 @@ impl Model {
     }
 }
 
-/// Converts a result of the code under test to the form of the model. The sender gets no notice, even if a
-/// registration with a notice covers it.
+/// Converts a result of the code under test to the form of the model. The sender receives no notice, even if
+/// a registration with a notice covers it.
 fn answer(by: u8, outcome: Result<Changed, Refusal>) -> ModelResult {
     let number = |registration: &Registration| registration.host.qualifier[5];
     match outcome {

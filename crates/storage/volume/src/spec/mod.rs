@@ -74,27 +74,27 @@ impl Spec {
         Spec { backend, readonly: false, removable: false, thick: false }
     }
 
-    /// The back end, without the options that exist for every volume.
+    /// Returns the back end, without the options that exist for every volume.
     pub fn backend(&self) -> &dyn Backend {
         &*self.backend
     }
 
-    /// The store below all layers. If there are several, the first.
+    /// Returns the store below all layers, or the first store if there are several.
     pub fn store(&self) -> &dyn Backend {
         self.backend.members().first().map_or(&*self.backend, Spec::store)
     }
 
-    /// Whether an option of this volume or of a member makes it read-only.
+    /// Returns whether an option of this volume or of a member makes it read-only.
     pub fn is_readonly(&self) -> bool {
         self.readonly || self.backend.members().iter().any(Spec::is_readonly)
     }
 
-    /// The file or block device below all layers, if any.
+    /// Returns the file or block device below all layers, if any.
     pub fn path(&self) -> Option<&Path> {
         self.store().path()
     }
 
-    /// The file or block device that contains each block of the volume at the same position, if any.
+    /// Returns the file or block device that contains each block of the volume at the same position, if any.
     pub fn file(&self) -> Option<&Path> {
         match self.backend.kind().blocks {
             BlockPlaces::Store => self.backend.path(),
@@ -103,7 +103,7 @@ impl Spec {
         }
     }
 
-    /// The reason why the volume cannot be shrunk, if a layer prevents it.
+    /// Returns the reason why the volume cannot be shrunk, if a layer prevents it.
     pub fn cannot_shrink(&self) -> Option<&'static str> {
         match self.backend.kind().blocks {
             BlockPlaces::Elsewhere(why) => Some(why),

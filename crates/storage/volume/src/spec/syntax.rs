@@ -23,13 +23,13 @@ use crate::backend::{BlockPlaces, Kind};
 pub struct Grammar(pub &'static [&'static [&'static Kind]]);
 
 impl Grammar {
-    /// Whether a text is a volume specification rather than a path.
+    /// Returns whether a text is a volume specification rather than a path.
     pub fn is_meant(self, text: &str) -> bool {
         let name = text.split_once(':').map(|(name, _)| name);
         name.is_some_and(|name| self.kind(name).is_some())
     }
 
-    /// All kinds, in the order of the tables.
+    /// Returns all kinds, in the order of the tables.
     pub fn kinds(self) -> impl Iterator<Item = &'static Kind> {
         self.0.iter().copied().flatten().copied()
     }
@@ -66,12 +66,12 @@ impl SpecError {
         self
     }
 
-    /// The problem and its remedy in one message, for callers that show the position themselves.
+    /// Returns the problem and its remedy in one message, for callers that show the position themselves.
     pub fn sentence(&self) -> &str {
         &self.sentence
     }
 
-    /// The byte range of the error in the specification.
+    /// Returns the byte range of the error in the specification.
     pub fn at(&self) -> Range<usize> {
         self.at.clone()
     }

@@ -104,8 +104,8 @@ fn number_and_unit(text: &str) -> (&str, &str) {
 
 /// The reason why a number times a unit is not a valid value.
 enum NoMultiple {
-    /// It is not a number, or it has too many digits: more than 9 after the point, or a whole part beyond 64
-    /// bits.
+    /// The text is not a number, or it has too many digits: more than 9 after the point, or a whole part
+    /// beyond 64 bits.
     NotANumber,
     NotWhole,
     TooLarge,
@@ -332,14 +332,14 @@ impl BlockShape {
         wrong(format!("{size} is not a whole number of {block}-byte blocks; {near} is{unit}"))
     }
 
-    /// The geometry of a device of this size.
+    /// Returns the geometry of a device of this size.
     pub fn geometry(self, size: Bytes) -> Geometry {
         debug_assert!(self.logical.exact(size.0).is_some(), "whole blocks");
         let blocks = Blocks(size.0 >> self.logical.shift());
         Geometry { block_size: self.logical, blocks, physical_exponent: self.physical_exponent() }
     }
 
-    /// log2 of the number of logical blocks in a physical block.
+    /// Returns log2 of the number of logical blocks in a physical block.
     pub fn physical_exponent(self) -> u8 {
         self.physical.shift().saturating_sub(self.logical.shift()) as u8
     }

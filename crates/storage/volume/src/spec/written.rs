@@ -81,12 +81,12 @@ pub struct Written<'a> {
 }
 
 impl<'a> Written<'a> {
-    /// The kind of the volume.
+    /// Returns the kind of the volume.
     pub fn kind(&self) -> &'static Kind {
         self.node.kind
     }
 
-    /// The text between the kind and the brackets or options.
+    /// Returns the text between the kind and the brackets or options.
     pub fn argument(&self) -> &'a Token {
         &self.node.argument
     }
@@ -150,7 +150,7 @@ impl<'a> Written<'a> {
         Ok(self.members()?.swap_remove(0))
     }
 
-    /// The position of the brackets, or of the argument if there are no brackets.
+    /// Returns the position of the brackets, or of the argument if there are no brackets.
     pub fn place_of_members(&self) -> Range<usize> {
         self.node.members.as_ref().map_or(self.argument().at.clone(), |members| members.at.clone())
     }
@@ -159,7 +159,7 @@ impl<'a> Written<'a> {
         self.node.options.iter().find(|choice| choice.key.text == key)
     }
 
-    /// The options as written, except those of every volume, for a kind with its own grammar.
+    /// Returns the options as written, except those of every volume, for a kind with its own grammar.
     pub fn own_options(&self) -> Vec<String> {
         let own = self.node.options.iter().filter(|choice| !OF_ALL.contains(&choice.key.text.as_str()));
         own.map(|choice| match &choice.value {
