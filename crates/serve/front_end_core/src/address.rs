@@ -1,4 +1,4 @@
-//! Addresses of hosts, networks, and the blocks of addresses that count as one host.
+//! Host addresses, networks, and the address blocks that count as one host.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::str::FromStr;
 use reactor::{DatagramAddress, MacAddress};
 
 /// The unit for counting the connections or failures of an address: an IPv4 address, or the 2^64 addresses of
-/// an IPv6 network, since a host there can use any of them. Each Ethernet station is a separate unit.
+/// an IPv6 network, because one host can use any of them. Each Ethernet station is a separate unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddressBlock(Block);
 
@@ -59,7 +59,7 @@ pub enum HostAddress {
 }
 
 impl HostAddress {
-    /// The address without its port, which differs for every connection.
+    /// Returns the address without its port, because the port differs for every connection.
     pub fn without_port(self) -> String {
         match self {
             HostAddress::Inet(address) => address.ip().to_canonical().to_string(),
@@ -86,7 +86,7 @@ impl FromStr for HostAddress {
     }
 }
 
-/// The text is neither an address with a port nor a MAC address.
+/// The error for a text that is neither an address with a port nor a MAC address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAHostAddress;
 
@@ -120,7 +120,7 @@ pub struct Network {
     prefix_bits: u8,
 }
 
-/// The text is not an address with an optional prefix length that fits it.
+/// The error for a text that is not an address, or whose prefix length is not valid for the address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotANetwork;
 

@@ -14,7 +14,7 @@ pub struct Budget {
     within: Option<Rc<Budget>>,
 }
 
-/// A number of bytes held; released on drop.
+/// Bytes taken from a budget. Dropping the charge releases them.
 pub struct Charge {
     budget: Rc<Budget>,
     bytes: usize,
@@ -31,8 +31,8 @@ impl Budget {
         self.limit.set(limit);
     }
 
-    /// Takes `bytes` if they are available. A budget of which nothing is used grants any amount, because a
-    /// command that needs more than the limit must not wait forever.
+    /// Takes `bytes` if they are available. An unused budget grants any amount, because a command that needs
+    /// more than the limit must not wait forever.
     pub fn take(self: &Rc<Self>, bytes: usize) -> Option<Charge> {
         self.has(bytes).then(|| {
             self.add(bytes);

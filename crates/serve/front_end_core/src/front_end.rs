@@ -17,15 +17,15 @@ use crate::tally::CoreStatistics;
 
 /// A protocol that serves volumes. This is the part that all cores share.
 pub trait FrontEnd: Send + Sync {
-    /// The name of the front end, which its portals contain ([`Portal::front_end`]).
+    /// The name of the front end. Portals refer to the front end by this name ([`Portal::front_end`]).
     fn name(&self) -> &'static str;
 
-    /// Creates the front end's part of one core. Called on the thread of that core, before the first
+    /// Creates the part of the front end for one core. Called on the thread of that core, before the first
     /// connection.
     fn begin(self: Arc<Self>, handle: CoreHandle) -> Rc<dyn CoreFrontEnd>;
 
-    /// Whether hosts at this address have sessions. If they have, their connections that have not logged in
-    /// are evicted last.
+    /// Whether hosts at this address have sessions. If so, connections from this address that have not logged
+    /// in are evicted last.
     fn has_sessions(&self, from: AddressBlock) -> bool;
 
     /// The offset of the big-endian word that selects the core of a datagram: the core's number is this word
@@ -39,8 +39,8 @@ pub trait FrontEnd: Send + Sync {
     fn volume_grew(&self, volume: &Arc<Volume>);
 }
 
-/// A front end's part of one core: the sessions of that core. All methods are called on the thread of that
-/// core.
+/// The part of a front end for one core: the sessions on that core. All methods are called on the thread of
+/// that core.
 pub trait CoreFrontEnd: Any {
     /// Takes an accepted connection through its login to its session. Connections are accepted on the first
     /// core and log in on all cores, round-robin. The front end moves each to the core of its session. The
@@ -75,11 +75,11 @@ pub trait CoreFrontEnd: Any {
     /// [`crate::CoreTally`] provides them.
     fn statistics(&self) -> CoreStatistics;
 
-    /// Handles timeouts of commands and of unresponsive peers. Returns true if commands are outstanding, so
-    /// that the next tick comes soon.
+    /// Handles timeouts of commands and of unresponsive peers. Returns true if commands are outstanding,
+    /// which shortens the time until the next tick.
     fn tick(&self, now: Instant) -> bool;
 
-    /// The slow peer that has held this core's memory longest.
+    /// Returns the slow peer that has held memory of this core for the longest time.
     fn slowest_holder(&self, now: Instant) -> Option<SlowHolder>;
 
     /// Asks hosts to log out within `grace`, because the server is shutting down.
@@ -171,7 +171,7 @@ pub trait Observer: Send + Sync {
     /// Requests of a volume have started to fail, or its device is unresponsive.
     fn volume_failed(&self, volume: &str, cause: &str);
 
-    /// A volume has recovered, after this number of failed requests and this time.
+    /// A volume has recovered: `failed` requests failed in a period of `time`.
     fn volume_recovered(&self, volume: &str, failed: u64, time: Duration);
 
     /// A volume was fenced: its device has been unresponsive for this time, and the volume is out of service

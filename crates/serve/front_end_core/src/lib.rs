@@ -19,9 +19,9 @@
 //! Not included: protocols, the source of the configuration, the back ends of volumes, system calls.
 //!
 //! Reading order: [`FrontEnd`] (the interface of a protocol) and [`Observer`] (the recipient of events),
-//! [`Server`] and [`Core`] (the threads and what they share; how commands end if a device is unresponsive),
-//! `listener` (connections that have not logged in), [`Budget`] (memory), `storage` (failing and growing
-//! volumes), `tally` (statistics for monitoring), `log_limit`.
+//! [`Server`] and [`Core`] (the threads, their shared state, and the end of commands whose device is
+//! unresponsive), `listener` (connections that have not logged in), [`Budget`] (memory), `storage` (failing
+//! and growing volumes), `tally` (statistics for monitoring), `log_limit`.
 //!
 //! # Adding a front end
 //!
@@ -32,21 +32,22 @@
 //! 1. The crate `crates/serve/NAME` has a [`FrontEnd`] (one for all cores: configuration, registry of
 //!    sessions) and a [`CoreFrontEnd`] (one per core: sessions). The codec, which client and server share, is
 //!    a separate crate, `crates/wire/NAME`, with fuzz targets (`fuzz/fuzz_targets`, `fuzz/Cargo.toml`).
-//! 2. `crates/serve/daemon/src/front_ends` gets a file or directory with a `FrontEndKind` and with
+//! 2. Add a file or directory to `crates/serve/daemon/src/front_ends`, with a `FrontEndKind` and
 //!    implementations of three traits: `Configured` reads the section, `Exposed` describes the exports, and
 //!    `RunningFrontEnd` runs the front end. `sections.rs` there contains code shared by sections.
-//!    `FrontEndKind::listen` and `Listen` in `start_options.rs` are for `serve --listen`.
-//! 3. Add it to `ALL` in `front_ends/mod.rs`, and the crate to `crates/serve/daemon/Cargo.toml`.
-//! 4. Explain its keys in `config/reference.toml` and in the same text in `docs/configuration.md`, and list
-//!    modules with log lines in `KNOWN` (`config/log.rs`). Tests fail until both are done. The protocol's
-//!    page is `docs/NAME.md`.
+//!    `FrontEndKind::listen` and `Listen` in `start_options.rs` are used for `serve --listen`.
+//! 3. Add the `FrontEndKind` to `ALL` in `front_ends/mod.rs`, and the crate to
+//!    `crates/serve/daemon/Cargo.toml`.
+//! 4. Explain the keys of the section in `config/reference.toml` and in the same text in
+//!    `docs/configuration.md`, and list modules with log lines in `KNOWN` (`config/log.rs`). Tests fail until
+//!    both are done. The protocol's page is `docs/NAME.md`.
 //!
 //! The table of front ends is a value (`FrontEnds` in `StartOptions`), so a program can use front ends
 //! unknown to `daemon`.
 //!
 //! To execute a request, a front end locks its blocks with `Volume::range_locks`. Under that lock, it checks
 //! whether the volume permits the request (`Volume::permits`), and sends the request to `Volume::device`. It
-//! records the result with `Volume::record_end`. If a change is dropped before it ends,
+//! records the result with `Volume::record_end`. If a change is cancelled before the device completes it,
 //! `Volume::lock_until_quiesced` keeps its blocks locked. [`Requests`] does all of this except locking, and
 //! adds aborts and deadlines. A reset or preemption in one protocol calls [`Server::abort`], which notifies
 //! every front end on every core.
@@ -57,8 +58,8 @@
 //!
 //! # What cores share
 //!
-//! A session and all its connections are on one core; a connection that logs in elsewhere is moved there.
-//! Cores share:
+//! A session and all its connections are on one core. A connection that logs in on another core is moved to
+//! the core of its session. Cores share:
 //!
 //! - the registry (login and logout only)
 //! - each logical unit's state behind a mutex, and its volume's reservations behind a second mutex, which is
@@ -67,17 +68,17 @@
 //! - range locks (two uncontended atomic additions per command)
 //! - mailboxes
 //!
-//! Outstanding requests are listed by the core that executes them. If the list were in the volume, every core
-//! would write to it for every request. Nothing else on the path of a READ or WRITE is shared in this way.
-//! The volume only records requests without an owner (`Volume::quiesced`).
+//! Each core lists the outstanding requests that it executes. A list in the volume would be written by every
+//! core for every request, and nothing else on the path of a READ or WRITE is shared in this way. The volume
+//! only records requests without an owner (`Volume::quiesced`).
 //!
 //! # Bounds on peers
 //!
 //! Connections that have not logged in have their own limit (`listener`): at the limit, the oldest connection
-//! of the address with the most connections is closed. Memory of commands is taken from the [`Budget`] of the
-//! session, which is part of the budget of the core: when the budget is used up, reads wait and writes end
-//! with TASK SET FULL. A transfer between a socket and a RAM volume holds a range lock. If the peer is slow
-//! and other commands wait for the blocks, the transfer continues through a buffer.
+//! of the address with the most connections is closed. Memory for commands is taken from the [`Budget`] of
+//! the session, which is part of the budget of the core. When the budget is exhausted, reads wait and writes
+//! fail with TASK SET FULL. A transfer between a socket and a RAM volume holds a range lock. If the peer is
+//! slow and other commands wait for the blocks, the transfer continues through a buffer.
 
 mod address;
 mod budget;

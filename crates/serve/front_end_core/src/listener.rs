@@ -1,10 +1,10 @@
 //! Listening sockets, and the accepted connections that have not logged in yet. The number of these
 //! connections is limited, and a new one may evict an older one.
 //!
-//! A connection is never refused, since a peer that opens connections and sends nothing would otherwise keep
-//! others out. At the limit, the oldest connection of the address with the most connections is closed, so a
-//! flood from one address evicts its own connections. Addresses that have sessions are evicted last, so that
-//! they can add connections and reinstate sessions.
+//! A connection is never refused, because otherwise a peer that opens connections and sends nothing could
+//! lock out other hosts. At the limit, the oldest connection of the address with the most connections is
+//! closed, so a flood from one address evicts its own connections. Addresses that have sessions are evicted
+//! last, so that they can add connections and reinstate sessions.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -48,7 +48,7 @@ struct Listening {
     parts: Vec<OpenedPart>,
 }
 
-/// A portal's datagrams on a core other than the first.
+/// Receives the datagrams of a portal on a core other than the first.
 pub(crate) struct Receiving {
     wanted: Portal,
     task: JoinHandle<()>,
@@ -113,8 +113,8 @@ impl Listeners {
         self.logins.borrow_mut().set_limit(logins);
     }
 
-    /// Closes all except these portals, so that new portals may use the addresses. [`RunningCore::close_but`]
-    /// closes the sockets that other cores receive from.
+    /// Closes all portals except these, so that new portals can use their addresses.
+    /// [`RunningCore::close_but`] closes the sockets from which other cores receive.
     pub(crate) fn close_but(&mut self, portals: &[Portal]) {
         let all = std::mem::take(&mut self.listening);
         let (stay, gone): (Vec<_>, Vec<_>) = all
@@ -124,8 +124,8 @@ impl Listeners {
         self.closed.extend(gone.into_iter().map(Listening::close));
     }
 
-    /// Listens on exactly these portals and returns their addresses. On an error, which names the portal, the
-    /// previous portals stay. An unchanged portal stays open and loses no connection.
+    /// Listens on exactly these portals and returns their addresses. An unchanged portal stays open and loses
+    /// no connection. If a portal cannot be opened, the error names it, and the previous portals stay open.
     pub(crate) fn set(
         &mut self,
         local: &Rc<RunningCore>,
@@ -166,7 +166,7 @@ impl Listeners {
         Ok(self.listening.iter().map(|listening| listening.taken.listen.clone()).collect())
     }
 
-    /// Opens missing portals. If a portal cannot be opened, the existing portals stay.
+    /// Opens missing portals. If a portal cannot be opened, the existing portals stay open.
     fn open_missing(
         &mut self,
         local: &Rc<RunningCore>,
@@ -195,7 +195,7 @@ impl Listeners {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Opens a datagram portal, for each core that receives there.
+    /// Opens a datagram portal, with a socket for each core that receives its datagrams.
     fn open_datagrams(
         local: &Rc<RunningCore>,
         wanted: &Portal,
@@ -305,7 +305,7 @@ impl Listening {
     }
 }
 
-/// A portal with these options, and its actual port.
+/// Returns the portal with these options and its actual port.
 fn at(portal: &Portal, options: &DatagramOptions, taken: DatagramAddress) -> Portal {
     let mut options = options.clone();
     if let DatagramAddress::Udp(at) = taken {
@@ -357,7 +357,7 @@ fn welcome(local: &Rc<RunningCore>, logins: &SharedLogins, portal: &Portal, stre
     let (local, logins, portal) = (Rc::clone(local), Rc::clone(logins), portal.clone());
     drop(reactor::spawn(async move {
         if let Some(login) = oldest {
-            // Nothing is ever sent: the mailbox ends with the connection.
+            // Nothing is ever sent: the mailbox is closed when the connection has ended.
             let _: Option<()> = give_way(&local, &login).recv().await;
         }
         let server = local.server();
@@ -377,7 +377,7 @@ fn welcome(local: &Rc<RunningCore>, logins: &SharedLogins, portal: &Portal, stre
 /// sessions.
 fn begin_login(local: &Rc<RunningCore>, logins: &SharedLogins, accepted: Accepted) {
     let (server, peer) = (local.server(), accepted.stream.peer());
-    // This does not happen: a server has the front ends of all its portals.
+    // This cannot happen: a server has the front ends of all its portals.
     if local.front_end_of(&accepted.portal).is_none() {
         return;
     }
@@ -406,7 +406,7 @@ fn begin_login(local: &Rc<RunningCore>, logins: &SharedLogins, accepted: Accepte
     }
 }
 
-/// Ends a connection that has not logged in. The returned mailbox ends once the connection has ended.
+/// Ends a connection that has not logged in. The returned mailbox is closed once the connection has ended.
 fn give_way(local: &Rc<RunningCore>, login: &Login) -> Receiver<()> {
     let (gone, ends) = reactor::mailbox();
     let &Login { core, number, peer } = login;
@@ -444,7 +444,7 @@ pub(crate) struct Logins<T> {
     waiting: BTreeMap<u64, (AddressBlock, T)>,
     /// The numbers of the logins from each address, in order of arrival.
     per_block: BTreeMap<AddressBlock, BTreeSet<u64>>,
-    /// The same addresses by rank. A login of the last address is evicted first.
+    /// The addresses in `per_block`, sorted by rank. A login of the last address is evicted first.
     ranks: BTreeSet<Rank>,
 }
 
@@ -532,7 +532,7 @@ mod tests {
         AddressBlock::containing(std::net::Ipv4Addr::from_bits(number).into())
     }
 
-    /// The numbers of the logins that are evicted when these arrive in sequence.
+    /// Adds a login from each address in turn, and returns the number of the login that each of them evicts.
     fn come(logins: &mut Logins<u64>, from: &[u32], has_sessions: &[u32]) -> Vec<Option<u64>> {
         let has_sessions = |from| has_sessions.iter().any(|number| block(*number) == from);
         from.iter().map(|number| logins.add(block(*number), |login| login, has_sessions)).collect()
@@ -555,7 +555,7 @@ mod tests {
         assert_eq!(come(&mut logins, &[1, 1, 1], &[1]), [Some(4), Some(0), Some(1)], "but not for ever");
     }
 
-    /// Asking whether an address has sessions takes the lock of the registry.
+    /// Checking whether an address has sessions locks the registry.
     #[test]
     fn an_address_is_asked_about_once_at_most_when_one_more_comes() {
         let mut logins = Logins::new(1000);

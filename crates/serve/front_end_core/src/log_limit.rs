@@ -1,5 +1,5 @@
-//! Rate limit for log lines about connections that have not logged in: a number of lines per address and time
-//! window, and one for all addresses together. Suppressed lines are counted, and the counts are logged.
+//! Rate limit for log lines about connections that have not logged in. In each time window, the number of
+//! lines is limited per address and in total. Suppressed lines are counted, and the counts are logged.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

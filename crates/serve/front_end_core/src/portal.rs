@@ -11,7 +11,7 @@ use reactor::{DatagramEndpoint, DatagramOptions, Datagrams, StreamOptions};
 /// The address of a portal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
-    /// An address of this host; port 0 takes a free one.
+    /// An address of this host. Port 0 selects a free port.
     Inet(SocketAddr),
     /// A Unix socket with this path. Its clients count as 127.0.0.1, with port 0.
     Unix(PathBuf),
@@ -28,7 +28,7 @@ impl ListenAddress {
         }
     }
 
-    /// Its display form: `SCHEME://ADDR:PORT`, `SCHEME+unix://PATH`, `SCHEME://INTERFACE` or
+    /// The URL that is displayed: `SCHEME://ADDR:PORT`, `SCHEME+unix://PATH`, `SCHEME://INTERFACE` or
     /// `SCHEME+udp://ADDR:PORT`.
     pub fn url(&self, scheme: &str) -> String {
         match self {

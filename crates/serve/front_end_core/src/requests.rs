@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   ask ── not permitted, or aborted since it was accepted ──► Unserved
-//!    └──► outstanding ──┬─ the device ends it ─────────► its result; recorded for the volume's health
+//!    └──► outstanding ──┬─ the device completes it ────► its result; recorded for the volume's health
 //!                       ├─ abort ─────────────────────► Unserved::Aborted    ┐
 //!                       ├─ abort_reserved ────────────► Denied::Reserved     │ the blocks of a change stay
 //!                       ├─ expire: its deadline ──────► DeviceError::TimedOut ├ locked until the device
@@ -43,19 +43,20 @@ pub struct Requests {
 struct Outstanding {
     access: Access,
     since: Instant,
-    /// The request has been sent to the device; otherwise it waits for something else, such as a lock.
+    /// Whether the request has been sent to the device. If not, it is waiting for something else, such as a
+    /// lock.
     is_asked: bool,
     /// The reason for ending the request early.
     early: Option<Unserved>,
     waker: Option<Waker>,
 }
 
-/// The acceptance of a request. A later abort applies to the request even if it has not been sent to the
+/// Identifies an accepted request. A later abort applies to the request even if it has not been sent to the
 /// device yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticket(u64);
 
-/// Why a request was not executed, or not completely.
+/// The reason why a request was not executed, or only partly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unserved {
     /// The volume does not permit the request.
@@ -96,8 +97,8 @@ impl Requests {
     }
 
     /// Whether a change was abandoned while the device was executing it. Its blocks stay locked until
-    /// [`Server::quiesce`](crate::Server::quiesce) has been awaited. The code that ended the change must
-    /// await it, or at the latest the code that drops this list.
+    /// [`Server::quiesce`](crate::Server::quiesce) has been awaited. Either the code that ended the change
+    /// must await it or, at the latest, the code that drops this list.
     pub fn has_left_changes(&self) -> bool {
         self.has_left_changes.get()
     }
@@ -185,7 +186,7 @@ impl Requests {
         self.unless_early(&listed, needed).await
     }
 
-    /// The output of `future`, unless the request ends early.
+    /// Returns the output of `future`, unless the request ends early.
     async fn unless_early<T>(
         &self,
         listed: &Listed<'_>,

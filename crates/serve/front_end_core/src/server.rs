@@ -54,8 +54,8 @@ pub struct Limits {
     /// Maximum concurrent connections from one address or IPv6 network (/64), including those still logging
     /// in.
     pub connections_per_address: usize,
-    /// Maximum concurrent connections that have not logged in yet, in total. A further connection closes the
-    /// oldest connection of the address that has the most.
+    /// Maximum concurrent connections that have not logged in yet, in total. When a further connection
+    /// arrives, the oldest connection of the address with the most such connections is closed.
     pub logins: usize,
     /// How long task management waits for a device to quiesce before it fences the volume and responds.
     pub fence_time: Duration,
@@ -180,7 +180,7 @@ impl Server {
         let _ = self.phase.compare_exchange(starting, open, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Requests logouts, waits up to `grace` for outstanding commands, flushes all volumes, and ends the
+    /// Requests logouts, waits up to `grace` for outstanding commands, flushes all volumes, and stops the
     /// cores. Returns immediately.
     pub fn shutdown(&self, grace: Duration) {
         self.phase.store(Phase::Draining as u8, Ordering::Release);
@@ -244,8 +244,8 @@ impl Server {
     }
 
     /// Runs a closure on a core's thread, asynchronously and in the order of the calls. The closure is
-    /// dropped if the core has ended. It can get a front end's part of the core from
-    /// [`RunningCore::front_end`].
+    /// dropped if the core has ended. With [`RunningCore::front_end`], it can access the part of a front end
+    /// on that core.
     pub fn run_on(&self, core: usize, run: impl FnOnce(&Rc<RunningCore>) + Send + 'static) {
         self.send(core, Message::Run(Box::new(run)));
     }
@@ -289,8 +289,8 @@ impl Server {
     }
 
     /// The cores whose last tick is older than `limit`, each with the time since that tick. A tick runs at
-    /// least once a second. This reads recorded times and sends nothing to the cores. `now` is a time of the
-    /// cores' runtime environment.
+    /// least once a second. This reads recorded times and sends nothing to the cores. `now` must come from
+    /// the clock of the cores' runtime environment.
     pub fn hung_cores(&self, now: Instant, limit: Duration) -> Vec<(usize, Duration)> {
         let since = |tick: &Mutex<Option<Instant>>| {
             let last = *tick.lock().unwrap_or_else(PoisonError::into_inner);
@@ -316,7 +316,7 @@ impl Server {
         self.cores().min(DATAGRAM_CORES_MAX)
     }
 
-    /// The offset in this front end's datagrams of the word by which they are distributed.
+    /// Returns the offset of the word that selects the core for a datagram of this front end.
     pub(crate) fn shares_datagrams_at(&self, front_end: &str) -> Option<u16> {
         let found = self.front_ends.iter().find(|other| other.name() == front_end);
         found.and_then(|front_end| front_end.shares_datagrams_at())
@@ -397,7 +397,7 @@ impl Server {
         }
     }
 
-    /// Bytes that the commands of one core may hold.
+    /// Returns the number of bytes that the commands of one core may hold.
     fn memory_of_a_core(&self) -> usize {
         self.limits().staging_bytes / self.cores.len()
     }
@@ -488,7 +488,7 @@ pub struct Core {
     messages: Receiver<Message>,
 }
 
-/// The resources available to a front end's part of a core.
+/// The resources of a core that its front ends can use.
 #[derive(Clone)]
 pub struct CoreHandle {
     /// The number of the core, from 0.
@@ -507,7 +507,7 @@ pub struct RunningCore {
     front_ends: Vec<Rc<dyn CoreFrontEnd>>,
     /// All listeners are on the first core.
     listeners: RefCell<Listeners>,
-    /// The core that gets the next connection from the first core.
+    /// The core to which the first core passes the next connection.
     next_login: Cell<usize>,
     /// Logins on this core, by the number that the first core assigned.
     logins: RefCell<BTreeMap<u64, JoinHandle<()>>>,
@@ -569,7 +569,7 @@ impl Core {
 }
 
 impl RunningCore {
-    /// This core's part of a front end, by its type.
+    /// Returns the part of a front end on this core. `T` selects the front end.
     pub fn front_end<T: CoreFrontEnd>(&self) -> Option<Rc<T>> {
         self.front_ends.iter().find_map(|front_end| {
             let any: Rc<dyn Any> = Rc::<dyn CoreFrontEnd>::clone(front_end);
@@ -593,7 +593,7 @@ impl RunningCore {
         &self.memory
     }
 
-    /// This core's part of the front end that a portal belongs to.
+    /// Returns this core's part of the front end to which a portal belongs.
     pub(crate) fn front_end_of(&self, portal: &Portal) -> Option<&Rc<dyn CoreFrontEnd>> {
         let index = self.server.front_ends.iter().position(|front_end| front_end.name() == portal.front_end);
         index.and_then(|index| self.front_ends.get(index))
@@ -625,8 +625,8 @@ impl RunningCore {
         self.receiving.borrow_mut().extend(receiving);
     }
 
-    /// The core for the next login, round-robin. A draining server refuses logins on the core that accepts
-    /// them, because the other cores no longer process messages.
+    /// Selects the core for the next login, round-robin. A draining server refuses logins on the core that
+    /// accepts them, because the other cores no longer process messages.
     pub(crate) fn next_login_core(&self) -> usize {
         debug_assert_eq!(self.index, 0, "connections are accepted on the first core");
         if self.server.phase() == Phase::Draining {
@@ -702,7 +702,7 @@ impl RunningCore {
     }
 
     /// Requests logouts, waits for commands to end, then cuts the remaining connections. Returns whether the
-    /// flush, which the first core does, succeeded.
+    /// flush succeeded, which only the first core performs.
     async fn drain(self: &Rc<Self>, grace: Duration) -> bool {
         let end = reactor::now() + grace;
         self.front_ends.iter().for_each(|front_end| front_end.ask_to_leave(grace));
@@ -765,18 +765,18 @@ async fn tick(local: Rc<RunningCore>) {
 /// The interval of ticks while commands are outstanding. Deadlines are in seconds, so a resolution of a
 /// quarter of a second is enough.
 const BUSY_TICK: Duration = Duration::from_millis(250);
-/// The interval of ticks while no command is outstanding: then only unresponsive peers are timed.
+/// The interval of ticks while no command is outstanding, when only unresponsive peers must be detected.
 const IDLE_TICK: Duration = Duration::from_secs(1);
-/// Additional time after the grace for cores to cut their last connections.
+/// Additional time after the grace period for cores to cut their last connections.
 const DRAIN_MAX: Duration = Duration::from_millis(500);
 const DRAIN_STEP: Duration = Duration::from_millis(20);
-/// Maximum duration of the last flush. The flush is shorter if hosts have used up their grace, because it
-/// ends no later than [`FLUSH_END`].
+/// Maximum duration of the last flush. The flush is shorter if hosts have used up their grace period, because
+/// it ends no later than [`FLUSH_END`].
 const FLUSH_TIME: Duration = Duration::from_secs(4);
-/// Latest end of the last flush, after the grace.
+/// Latest end of the last flush, after the grace period.
 const FLUSH_END: Duration = Duration::from_secs(3);
-/// Maximum time from the end of [`Server::shutdown`]'s grace until each volume is flushed or its loss is
-/// recorded for the next start. A process that is killed earlier loses writes without a record.
+/// Maximum time from the end of [`Server::shutdown`]'s grace period until each volume is flushed or its loss
+/// is recorded for the next start. A process that is killed earlier loses writes without a record.
 pub const AFTER_GRACE: Duration = FLUSH_END.saturating_add(RECORD_TIME);
 
 #[cfg(test)]
@@ -854,8 +854,8 @@ mod tests {
         assert_eq!(server.ask_cores(Duration::from_secs(3600), |_| ()), [None, None]);
     }
 
-    /// Regression: a device hung and a core used up the grace, so no time was left to record the loss. The
-    /// process was killed before the record was written.
+    /// Regression: a device hung and a core used up the grace period, so no time was left to record the loss.
+    /// The process was killed before the record was written.
     #[test]
     fn the_loss_of_a_hanging_volume_is_recorded_in_the_time_that_a_shutdown_has() {
         let (faults, paper) = (FaultControl::default(), Arc::new(Paper::slow(RECORD_TIME / 2)));

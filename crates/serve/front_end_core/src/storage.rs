@@ -31,7 +31,7 @@ pub(crate) trait Watcher: 'static {
     /// Requests of a volume have started to fail, or its device is unresponsive.
     fn volume_failed(&self, name: &str, cause: &str);
 
-    /// A volume has recovered, after this number of failed requests and this time.
+    /// A volume has recovered: `failed` requests failed in a period of `time`.
     fn volume_recovered(&self, name: &str, failed: u64, time: Duration);
 
     /// A volume has grown.
@@ -193,7 +193,7 @@ impl Watched {
     }
 }
 
-/// Why a volume could not be flushed before it was closed.
+/// The reason why a volume could not be flushed before it was closed.
 #[derive(Debug)]
 pub enum Unflushed {
     /// Its device reported an error.
@@ -368,7 +368,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The error of the last flush, and the mark that the next start finds.
+    /// Closes a volume. Returns the error of the last flush, and the mark that the next start finds.
     fn closed(misbehave: impl FnOnce(&FaultControl)) -> (Option<String>, Option<LossMark>) {
         let (faults, paper) = (FaultControl::default(), Arc::new(Paper::default()));
         let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(8), physical_exponent: 0 };

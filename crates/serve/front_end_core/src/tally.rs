@@ -142,7 +142,7 @@ impl Span {
     }
 }
 
-/// A duration in nanoseconds; 64 bits are sufficient for 584 years.
+/// Returns a duration in nanoseconds. 64 bits are sufficient for 584 years.
 fn nanoseconds(time: Duration) -> u64 {
     time.as_secs().wrapping_mul(1_000_000_000).wrapping_add(time.subsec_nanos().into())
 }
@@ -199,7 +199,7 @@ impl VolumeTally {
         self.waits.set(self.waits.get() + 1);
     }
 
-    /// Records a command that failed; the kind is one of the front end's words.
+    /// Records a command that failed. `kind` is one of the front end's words for failures.
     pub fn failed(&self, operation: Operation, kind: &'static str) {
         *self.failures.borrow_mut().entry((operation, kind)).or_default() += 1;
     }
@@ -231,7 +231,7 @@ pub type WordCounts = BTreeMap<(Counted, String, &'static str), u64>;
 /// Statistics of one front end on one core.
 #[derive(Default)]
 pub struct CoreTally {
-    /// By the address of the volume in memory, which is unique as long as there is a `Weak` to the volume.
+    /// Keyed by the memory address of the volume, which is unique as long as a `Weak` to the volume exists.
     volumes: RefCell<BTreeMap<usize, TalliedVolume>>,
     counts: RefCell<WordCounts>,
     /// Traffic of closed sessions, by target and host.
