@@ -57,7 +57,8 @@ pub struct Limits {
     /// Maximum concurrent connections that have not logged in yet, in total. When a further connection
     /// arrives, the oldest connection of the address with the most such connections is closed.
     pub logins: usize,
-    /// How long task management waits for a device to quiesce before it fences the volume and responds.
+    /// The time for which task management waits for a device to quiesce before it fences the volume and
+    /// responds.
     pub fence_time: Duration,
     /// Memory for the commands of all sessions, in bytes: data of volumes other than RAM volumes, and working
     /// buffers. When it is exhausted, reads wait and writes are asked to retry.

@@ -229,7 +229,7 @@ pub async fn last_flush(volume: &Volume, limit: Duration) -> Result<(), Unflushe
     Err(unflushed)
 }
 
-/// How long closing a volume waits for the record of a loss.
+/// The time for which closing a volume waits for the record of a loss.
 pub(crate) const RECORD_TIME: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
