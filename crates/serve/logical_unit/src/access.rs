@@ -1,10 +1,9 @@
 //! Device requests of a command. All of them go through its [`DeviceAccess`], which records each outstanding
-//! request. Hence
-//! - the [`Watch`] shows the front end which request to which device a command waits for. A deadline
-//!   therefore counts from the request, not from the arrival of the command;
-//! - an aborted change keeps its blocks locked until the device has completed or cancelled it
+//! request. The record has two purposes:
+//! - The [`Watch`] shows the front end the request that a command is waiting for, and the device of the
+//!   request. A deadline therefore counts from the start of the request, not from the arrival of the command.
+//! - The blocks of an aborted change stay locked until the device has completed or cancelled the change
 //!   ([`volume::Volume::quiesced`]), because the kernel may execute it after later requests.
-//!
 //! Order and exclusion among commands are not handled here; range locks provide them.
 
 use std::cell::{Cell, OnceCell};
@@ -47,8 +46,8 @@ pub struct DeviceRequest {
 }
 
 impl Watch {
-    /// The outstanding request. `None` while the command waits for something else: a range lock, or the
-    /// saving of persistent state.
+    /// The outstanding request. `None` while the command waits for something else: for a range lock, or for
+    /// persistent state to be saved.
     pub fn request(&self) -> Option<DeviceRequest> {
         self.asked.get().map(|unit| DeviceRequest { number: self.requests.get(), unit })
     }
@@ -326,7 +325,8 @@ impl DeviceAccess {
         self.ask(RequestKind::Read, None, || self.device().allocation(extent, runs_max))
     }
 
-    /// Reports free and used space ([`block::BlockDevice::space`]), or `None` if the device does not know it.
+    /// Reports free and used space ([`block::BlockDevice::space`]), or `None` if the device does not report
+    /// it.
     pub(crate) fn space(&self) -> OutstandingRequest<'_, Option<Space>> {
         self.ask(RequestKind::Inspect, None, || Box::pin(async { Ok(self.device().space().await.ok()) }))
     }
@@ -340,8 +340,8 @@ impl DeviceAccess {
         Ok(())
     }
 
-    /// Returns MISCOMPARE unless `extent` contains `expected`, repeated to its length. `offset` is the number
-    /// of bytes that the command has already compared.
+    /// Returns MISCOMPARE unless `extent` contains `expected`, repeated to the length of `extent`. `offset`
+    /// is the number of bytes that the command has already compared.
     pub(crate) async fn compare(&self, extent: Extent, expected: &[u8], offset: u64) -> Result<(), Failure> {
         if expected.is_empty() {
             return Ok(());
@@ -369,8 +369,9 @@ impl Deref for DeviceAccess {
     }
 }
 
-/// The first difference between `found`, which starts `at` bytes into the repetition of `expected`, and that
-/// repetition. Compares runs rather than bytes: a megabyte at a time if `expected` is that long.
+/// Returns the position of the first difference between `found` and the repeated pattern `expected`; `found`
+/// starts `at` bytes into the repetition. Compares runs rather than bytes: a megabyte at a time if `expected`
+/// is that long.
 fn first_difference(found: &[u8], expected: &[u8], at: usize) -> Option<usize> {
     debug_assert!(!expected.is_empty(), "nothing differs from nothing");
     let mut done = 0;

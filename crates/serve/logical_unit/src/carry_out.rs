@@ -2,7 +2,7 @@
 //! [`LogicalUnit::finish`] executes the part that needs data from the initiator or the device. Reads and
 //! writes have a fast path: a single generation number covers everything that could forbid them.
 //!
-//! The checks before a command is planned have the order of SAM-5 5.3.3: unit attentions, reservations, a
+//! The checks before a command is planned follow the order of SAM-5 5.3.3: unit attentions, reservations, a
 //! SANITIZE or FORMAT UNIT in progress, and the state and write protection of the medium. Reads and writes
 //! skip them while the cached view of their nexus is valid.
 
@@ -227,8 +227,8 @@ fn buffer(data: Data) -> Buffer {
     }
 }
 
-/// Why the data of a command did not arrive. RFC 7143 section 11.4.7.2 defines the sense data; the sense key
-/// is always ABORTED COMMAND.
+/// The reason why a command's data was not received. RFC 7143 section 11.4.7.2 defines the sense data; the
+/// sense key is always ABORTED COMMAND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferFault {
     /// A digest did not match.

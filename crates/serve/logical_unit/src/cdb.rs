@@ -85,7 +85,7 @@ pub(crate) enum Layout {
 }
 
 impl Layout {
-    /// The first byte of the transfer length.
+    /// The position of the first byte of the transfer length.
     pub(crate) fn length_at(self) -> u16 {
         match self {
             Layout::Six => 4,
@@ -95,7 +95,7 @@ impl Layout {
         }
     }
 
-    /// The CONTROL byte: the last.
+    /// The position of the CONTROL byte, which is the last byte.
     pub(crate) fn control_at(self) -> usize {
         match self {
             Layout::Six => 5,

@@ -9,7 +9,7 @@ use volume::Unsaved;
 pub(crate) enum Failure {
     /// CHECK CONDITION with this sense data.
     Check(Condition),
-    /// RESERVATION CONFLICT, which comes without sense data.
+    /// RESERVATION CONFLICT, which has no sense data.
     ReservationConflict,
 }
 

@@ -44,10 +44,10 @@ pub struct Ascii<const MIN: usize, const MAX: usize>(String);
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Naa(Vec<u8>);
 
-/// Why a text is not a valid name.
+/// The reason why a text is not a valid name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameError {
-    /// The length, and the minimum and maximum length, one of which it violates.
+    /// The name is too short or too long: its length, the minimum and the maximum.
     Length(usize, usize, usize),
     /// The name contains this character, which is not printable ASCII.
     Character(char),
@@ -160,10 +160,10 @@ impl Identity {
         (0x3000_0000_0000_0000 | local).to_be_bytes()
     }
 
-    /// The designators of the logical unit in VPD page 83h. The T10 vendor ID based one (SPC-4 7.8.6.4)
-    /// consists of the vendor and a vendor-specific part. ESXi and Hyper-V compare only the first eight
-    /// characters of that part, so those must differ between volumes. They come from a hash of the UUID,
-    /// since the UUID itself may start with a date.
+    /// The designators of the logical unit in VPD page 83h. The designator based on the T10 vendor ID (SPC-4
+    /// 7.8.6.4) consists of the vendor and a vendor-specific part. ESXi and Hyper-V compare only the first
+    /// eight characters of that part, so these must differ between volumes. They are derived from a hash of
+    /// the UUID, because the UUID itself may start with a date.
     pub fn names(&self) -> [Name; 2] {
         let (vendor, name) = match &self.given.t10_id {
             Some(Ascii(id)) => (id[..8].to_owned(), id[8..].to_owned()),
@@ -181,8 +181,9 @@ impl Identity {
     }
 }
 
-/// The FNV-1a hash of a whole UUID. A part of the UUID would not do, because the version and variant bits are
-/// the same in all UUIDs. The hash function must never change: the names of existing volumes depend on it.
+/// The FNV-1a hash of a whole UUID. A part of the UUID would not be sufficient, because the version and
+/// variant bits are the same in all UUIDs. The hash function must never change: the names of existing volumes
+/// depend on it.
 struct Fnv(u64);
 
 impl Fnv {

@@ -10,10 +10,10 @@
 //! ```
 //!
 //! An operation is not stopped by aborting its command, by a reset or by the loss of the nexus. While it
-//! runs, all commands except INQUIRY, REPORT LUNS and REQUEST SENSE end with NOT READY and report its
+//! runs, all commands except INQUIRY, REPORT LUNS and REQUEST SENSE fail with NOT READY and report its
 //! progress. After a failure the medium is inaccessible until another operation succeeds. A restart of the
-//! process ends an operation, and no record of it remains. RAM volumes are then empty. For other volumes, the
-//! initiator must start the operation again, since it has not received a completion.
+//! process aborts an operation, and leaves no record of it. RAM volumes are then empty. For other volumes,
+//! the initiator must start the operation again, because it has not received a completion.
 
 use scsi::{Condition, SenseKey, asc};
 

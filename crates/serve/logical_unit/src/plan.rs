@@ -1,6 +1,6 @@
-//! The interface between a logical unit and its front end. The front end passes a command to the logical unit
-//! and gets a plan. It transfers data according to the plan, and receives the reply that completes the
-//! command.
+//! The interface between a logical unit and its front end. The front end passes a command to the logical
+//! unit, which returns a plan. The front end transfers data according to the plan, and receives the reply
+//! that completes the command.
 //!
 //! ```text
 //!  CommandIn ── begin ──> Plan ─┬─ Reply                                     done
@@ -63,7 +63,7 @@ pub trait SiblingUnits: Send + Sync {
 
 /// How a command must be executed.
 pub enum Plan {
-    /// The command has ended.
+    /// The command is complete.
     Reply(Reply),
     /// Receive data from the initiator, then call [`LogicalUnit::finish`].
     Receive(Receive),
@@ -111,12 +111,12 @@ impl Data {
 
 /// The result of [`LogicalUnit::finish`].
 pub enum Step {
-    /// The command has ended.
+    /// The command is complete.
     Now(Reply),
     /// The command waits for a device.
     Later(Running),
-    /// The command ends with `reply`, and has started an operation of the logical unit (SANITIZE, SBC-3
-    /// 4.11): `work` must be run to its end, even if the command, its task set or its nexus ends.
+    /// The command completes with `reply`, and has started an operation of the logical unit (SANITIZE, SBC-3
+    /// 4.11). `work` must run to completion, even if the command, its task set or its nexus is aborted.
     Lasting {
         /// The rest of the command, as in [`Step::Later`].
         reply: Pin<Box<dyn Future<Output = Reply>>>,
@@ -127,8 +127,8 @@ pub enum Step {
 
 /// A running command.
 pub struct Running {
-    /// Resolves when the command ends. Dropping it aborts the command, unless [`Watch::is_committed`]
-    /// requires that it be run to its end. [`LogicalUnit::quiesced`] waits for requests that the device can
+    /// Resolves when the command completes. Dropping it aborts the command, unless [`Watch::is_committed`]
+    /// requires that it run to completion. [`LogicalUnit::quiesced`] waits for requests that the device can
     /// no longer cancel.
     pub reply: Pin<Box<dyn Future<Output = Reply>>>,
     /// The progress of the command.
@@ -138,7 +138,7 @@ pub struct Running {
 /// Work of a logical unit that no command owns.
 pub type Background = Pin<Box<dyn Future<Output = ()>>>;
 
-/// The end of a command.
+/// The reply that completes a command.
 #[derive(Debug)]
 pub struct Reply {
     /// The SCSI status.
@@ -157,7 +157,7 @@ pub struct Reply {
 /// Data for the initiator.
 #[derive(Default)]
 pub enum DataIn {
-    /// None.
+    /// No data.
     #[default]
     None,
     /// Parameter data.
@@ -204,7 +204,7 @@ impl Job {
         self.working_bytes
     }
 
-    /// Whether the data from the initiator is blocks to write, as opposed to parameters.
+    /// Whether the data from the initiator consists of blocks to write, not of parameters.
     pub fn writes_blocks(&self) -> bool {
         matches!(&self.work, Work::Placed(..) | Work::Write(..))
     }
@@ -239,7 +239,8 @@ pub(crate) enum Work {
     Placed(Extent, Shared),
     /// Write the data received.
     Write(Extent, Durability),
-    /// Read whole blocks, and return their first `bytes` bytes. `flush` before the read, for FUA.
+    /// Read whole blocks, and return their first `bytes` bytes. If `flush` is set (FUA), flush before the
+    /// read.
     Read { extent: Extent, bytes: u32, flush: bool },
     /// Any other command.
     Other(Deferred),
@@ -254,7 +255,7 @@ pub(crate) type Deferred = Box<dyn FnOnce(DeviceAccess, Buffer) -> Ending + Send
 pub(crate) type Start =
     Box<dyn FnOnce(Arc<LogicalUnit>, Buffer) -> Result<(Background, Ending), Failure> + Send>;
 
-/// The end of a running command.
+/// A running command, which resolves to its outcome.
 pub(crate) type Ending = Pin<Box<dyn Future<Output = Result<Outcome, Failure>>>>;
 
 /// The outcome of a command that succeeded.
@@ -304,12 +305,12 @@ impl std::fmt::Debug for DataIn {
 }
 
 impl Reply {
-    /// GOOD, without data.
+    /// Creates a reply with GOOD and no data.
     pub fn good(expected_bytes: u64) -> Reply {
         Reply { status: Status::Good, sense: None, data: DataIn::None, expected_bytes, effects: None }
     }
 
-    /// GOOD with `data`, truncated to the `room` bytes of the initiator's buffer.
+    /// Creates a reply with GOOD and `data`, truncated to the `room` bytes of the initiator's buffer.
     pub fn data(mut data: DataIn, room: u32) -> Reply {
         let expected_bytes = data.len() as u64;
         data.truncate(room as usize);
@@ -317,12 +318,12 @@ impl Reply {
         Reply { data, ..Reply::good(expected_bytes) }
     }
 
-    /// CHECK CONDITION.
+    /// Creates a reply with CHECK CONDITION.
     pub fn check(condition: &Condition, format: SenseFormat) -> Reply {
         Reply { sense: Some(condition.encode(format)), ..Reply::status(Status::CheckCondition) }
     }
 
-    /// A status without data.
+    /// Creates a reply with this status and no data.
     pub fn status(status: Status) -> Reply {
         Reply { status, ..Reply::good(0) }
     }
@@ -334,8 +335,8 @@ impl Reply {
         }
     }
 
-    /// The reply of a job. An error reply also reports the expected length, since data may have been
-    /// transferred.
+    /// Creates the reply to a job. An error reply also reports the expected length, because data may have
+    /// been transferred.
     pub(crate) fn from_outcome(result: Result<Outcome, Failure>, ended: Ended) -> Reply {
         match result {
             Ok(outcome) => {

@@ -29,7 +29,7 @@ use crate::plan::{Background, Ending, Outcome, Plan};
 use crate::state::{Reserved, UnitState};
 use crate::unit::LogicalUnit;
 
-/// SANITIZE, OVERWRITE.
+/// Plans SANITIZE, OVERWRITE.
 pub(crate) fn plan_overwrite(call: &mut Call<'_>) -> Result<Plan, Failure> {
     reserved_fields(call)?;
     permitted(call)?;
@@ -42,7 +42,7 @@ pub(crate) fn plan_overwrite(call: &mut Call<'_>) -> Result<Plan, Failure> {
     set_off(call, length, move |unit, list| passes(unit, list, length as usize))
 }
 
-/// SANITIZE, BLOCK ERASE and CRYPTOGRAPHIC ERASE.
+/// Plans SANITIZE, BLOCK ERASE and CRYPTOGRAPHIC ERASE.
 pub(crate) fn plan_erase(call: &mut Call<'_>) -> Result<Plan, Failure> {
     reserved_fields(call)?;
     permitted(call)?;
@@ -50,7 +50,7 @@ pub(crate) fn plan_erase(call: &mut Call<'_>) -> Result<Plan, Failure> {
     set_off(call, 0, |_, _| Ok(vec![Method::Erase]))
 }
 
-/// SANITIZE, EXIT FAILURE MODE.
+/// Plans SANITIZE, EXIT FAILURE MODE.
 pub(crate) fn plan_exit_failure_mode(call: &mut Call<'_>) -> Result<Plan, Failure> {
     reserved_fields(call)?;
     no_parameters(call)?;
@@ -87,7 +87,8 @@ fn set_off(
     })
 }
 
-/// The OVERWRITE parameter list (SBC-4 table 120): the number of passes and the pattern.
+/// Parses the OVERWRITE parameter list (SBC-4 table 120), which contains the number of passes and the
+/// pattern.
 fn passes(unit: &LogicalUnit, list: &[u8], length: usize) -> Result<Vec<Method>, Condition> {
     let block_bytes = unit.device().geometry().block_size.bytes() as usize;
     let list = list.get(..length).ok_or(Condition::parameter_list_length())?;
@@ -210,7 +211,7 @@ const NEEDS_FOV: u8 = 0x70;
 const IP: u8 = 0x08;
 const FORMAT_IMMED: u8 = 0x02;
 
-/// How a pass processes each piece of the medium.
+/// The action of a pass on each piece of the medium.
 pub(crate) enum Method {
     /// Write these bytes, which are as long as the largest piece.
     Fill(Slice),

@@ -11,9 +11,9 @@
 //! nexus ([`Departed`] for detached nexuses). Any nexus may have written the lost data, or read it and relied
 //! on it, so a loss is reported to each: its flushes fail with MEDIUM ERROR, WRITE ERROR until the initiator
 //! has acknowledged one of these responses. Sending a response is not enough, because it can be lost with its
-//! connection, or discarded with an aborted task. If two flushes are outstanding, both fail. A nexus that
-//! first attaches after the loss gets no report. A nexus that was attached before the loss and returns gets
-//! one, since its initiator continues the writes of the lost session.
+//! connection, or discarded with an aborted task. If two flushes are outstanding, both fail. A loss is not
+//! reported to a nexus that first attaches after the loss. It is reported to a nexus that was attached before
+//! the loss and attaches again, because its initiator continues the writes of the lost session.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -104,14 +104,14 @@ impl UnitState {
         self.copies.forget_all(id);
     }
 
-    /// Reads and writes since the unit was created.
+    /// Returns the traffic since the unit was created.
     pub(crate) fn traffic(&self) -> Traffic {
         let present = self.nexuses.iter().map(|nexus| nexus.counters.traffic());
         present.fold(self.past_traffic, Traffic::plus)
     }
 
-    /// Logical unit reset. A stopped medium is started, an ejected one stays ejected; persistent reservations
-    /// are kept.
+    /// Resets the logical unit. A stopped medium is started; an ejected medium stays ejected. Persistent
+    /// reservations are kept.
     pub(crate) fn reset(&mut self) {
         for nexus in &mut self.nexuses {
             nexus.prevents_removal = false;
@@ -202,8 +202,8 @@ impl UnitState {
         }
     }
 
-    /// Checks whether the reservations allow this nexus a command of this class. A detached nexus may neither
-    /// read nor write.
+    /// Checks whether the reservations allow this nexus to execute a command of this class. A detached nexus
+    /// may neither read nor write.
     pub(crate) fn reserved(&self, id: NexusId, class: Reserved) -> Result<(), Failure> {
         let permits = |access| {
             self.requester(id).is_some_and(|requester| self.volume.reservations_permit(&requester, access))
@@ -254,8 +254,8 @@ impl UnitState {
     }
 }
 
-/// How a command conflicts with reservations (SPC-4 table 66, SBC-3 table 13; SPC-2 tables 9 and B.1 for
-/// RESERVE).
+/// The kinds of conflict between a command and reservations (SPC-4 table 66, SBC-3 table 13; SPC-2 tables 9
+/// and B.1 for RESERVE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reserved {
     /// Allowed under any reservation: INQUIRY, READ CAPACITY, REPORT LUNS, REQUEST SENSE.
@@ -291,9 +291,9 @@ struct DepartedNexus {
 const DEPARTED_MAX: usize = 4096;
 
 impl UnitState {
-    /// The count reported to a nexus of this name, if it was attached before. Otherwise the count reported to
-    /// its initiator port through another target port, since the initiator may have been redirected from
-    /// there.
+    /// Returns the count reported to a nexus with this name, if it was attached before. Otherwise returns the
+    /// count reported to its initiator port through another target port, because the initiator may have been
+    /// redirected from that port.
     pub(crate) fn losses_told(&mut self, name: &NexusName) -> Option<u64> {
         let present = |is_meant: &dyn Fn(&NexusName) -> bool| {
             let meant = self.nexuses.iter().filter(|nexus| is_meant(&nexus.name));
@@ -323,8 +323,8 @@ impl Departed {
         self.nexuses.remove(place).map(|gone| gone.told)
     }
 
-    /// The lowest count reported to the initiator through any target port. The count of dropped entries is
-    /// included, because the initiator may be among them.
+    /// Returns the lowest count reported to the initiator through any target port. The count of dropped
+    /// entries is included, because some of them may belong to the initiator.
     fn by_initiator(&self, name: &NexusName) -> Option<u64> {
         let initiator = hash(&name.host);
         let gone = self.nexuses.iter().filter(|gone| gone.initiator == initiator);

@@ -23,7 +23,7 @@ pub struct LogicalUnitOptions {
     pub identity: Identity,
     /// The medium can be ejected and loaded (INQUIRY, RMB).
     pub removable: bool,
-    /// Whether blocks can be deallocated. `None` uses the device's report.
+    /// Whether blocks can be deallocated. `None` selects the value that the device reports.
     pub thin: Option<bool>,
 }
 
@@ -179,7 +179,7 @@ impl LogicalUnit {
         &self.options.identity
     }
 
-    /// Reads and writes since its creation.
+    /// Returns the traffic since the unit was created.
     pub fn traffic(&self) -> Traffic {
         self.look(|state| state.traffic())
     }
@@ -206,7 +206,7 @@ impl LogicalUnit {
         self.change_in_generation(|state, _| change(state))
     }
 
-    /// [`LogicalUnit::change`] for a change that needs the generation before it.
+    /// [`LogicalUnit::change`] for a change that needs the previous generation.
     pub(crate) fn change_in_generation<T>(&self, change: impl FnOnce(&mut UnitState, u64) -> T) -> T {
         // A panic while the lock is held leaves a consistent state, because the methods only assign complete
         // values. The volume's own lock is taken after this lock.
@@ -220,7 +220,7 @@ impl LogicalUnit {
         result
     }
 
-    /// Changes state that no cached view depends on, such as progress; the generation stays.
+    /// Changes state that no cached view depends on, such as progress. Does not advance the generation.
     pub(crate) fn note<T>(&self, note: impl FnOnce(&mut UnitState) -> T) -> T {
         note(&mut self.state.lock())
     }

@@ -1,5 +1,5 @@
-//! A command in the table ([`Command`]), and one that is passed to its planner ([`Call`]), with the plans
-//! that a planner can return.
+//! The entries of the command table ([`Command`]), commands to be planned ([`Call`]), and the plans that a
+//! planner can return.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ pub(crate) struct Command {
 }
 
 impl Command {
-    /// A command that neither accesses the medium nor conflicts with persistent reservations.
+    /// Creates a command that neither accesses the medium nor conflicts with persistent reservations.
     pub(crate) const fn new(kind: CommandCode, usage: &'static [u8], plan: Planner) -> Command {
         Command {
             kind,
@@ -62,7 +62,7 @@ impl Command {
         Command { reserved, ..self }
     }
 
-    /// The command is executed regardless of unit attentions and reservations.
+    /// Makes the command execute regardless of unit attentions and reservations.
     pub(crate) const fn always(self) -> Command {
         Command { attention: false, reserved: Reserved::Never, ..self }
     }
@@ -129,21 +129,22 @@ impl Call<'_> {
         self.view.geometry
     }
 
-    /// GOOD.
+    /// Returns a plan that completes the command with GOOD.
     pub(crate) fn good(&self) -> Result<Plan, Failure> {
         Ok(Plan::Reply(Reply::good(0)))
     }
 
-    /// Parameter data, truncated to the ALLOCATION LENGTH. The truncation is not an overflow (SPC-4 4.2.5.6),
-    /// and the length fields inside the data still give the full length.
+    /// Returns a plan that completes the command with parameter data, truncated to the ALLOCATION LENGTH. The
+    /// truncation is not an overflow (SPC-4 4.2.5.6), and the length fields inside the data still give the
+    /// full length.
     pub(crate) fn parameter_data(&self, mut data: Vec<u8>, allocation_length: u32) -> Result<Plan, Failure> {
         self.command.returns_data()?;
         data.truncate(allocation_length as usize);
         Ok(Plan::Reply(Reply::data(DataIn::Bytes(data), self.command.data_in_bytes)))
     }
 
-    /// A plan to receive `expected_bytes`, or fewer if the initiator offers fewer, and then to run `then`,
-    /// which needs an additional `working_bytes` of memory.
+    /// Returns a plan to receive `expected_bytes`, or fewer if the initiator offers fewer, and then to run
+    /// `then`, which needs an additional `working_bytes` of memory.
     pub(crate) fn receive<F>(
         &self,
         expected_bytes: u32,
@@ -177,7 +178,7 @@ impl Call<'_> {
         }
     }
 
-    /// A plan to run `then` immediately; it needs `working_bytes` of memory.
+    /// Returns a plan to run `then` immediately; it needs `working_bytes` of memory.
     pub(crate) fn run<F>(
         &self,
         working_bytes: usize,

@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::nexus::Traffic;
 use crate::plan::{DataIn, Outcome, Plan};
 
-/// SEND DIAGNOSTIC.
+/// Plans SEND DIAGNOSTIC.
 pub(crate) fn plan_send(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let (code, length) = (call.cdb.byte(1) >> 5, call.cdb.u16(3));
     let test = match (call.cdb.bit(1, SELFTEST), code) {
@@ -69,8 +69,8 @@ fn samples(blocks: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// RECEIVE DIAGNOSTIC RESULTS. Without PCV it returns the page that the last SEND DIAGNOSTIC requested, which
-/// can only be the list of pages.
+/// Plans RECEIVE DIAGNOSTIC RESULTS. Without PCV, the command returns the page that the last SEND DIAGNOSTIC
+/// requested, which can only be the list of pages.
 pub(crate) fn plan_receive(call: &mut Call<'_>) -> Result<Plan, Failure> {
     if call.cdb.bit(1, PCV) && call.cdb.byte(2) != SUPPORTED_DIAGNOSTIC_PAGES {
         return Err(Condition::invalid_field(2).into());
@@ -91,7 +91,7 @@ const PAGE_HEADER_BYTES: usize = 4;
 const SAMPLES: u64 = 32;
 
 pub(crate) fn plan_log_sense(call: &mut Call<'_>) -> Result<Plan, Failure> {
-    // PPC, which is obsolete, and SP: nothing is saved.
+    // PPC is obsolete. SP is rejected, because no parameters can be saved.
     if let Some(bit) = (0..2).find(|&bit| call.cdb.bit(1, bit)) {
         return Err(Condition::invalid_bit(1, bit).into());
     }

@@ -223,7 +223,7 @@ pub(crate) fn commands(traits: UnitTraits) -> impl Iterator<Item = &'static Comm
     TABLE.iter().filter(move |command| command.exists.on(traits))
 }
 
-/// The command of this CDB, or an error that points at the invalid field.
+/// Returns the command for this CDB, or an error that points at the invalid field.
 pub(crate) fn find(cdb: Cdb<'_>, traits: UnitTraits) -> Result<&'static Command, Condition> {
     let mut opcode_known = false;
     for command in commands(traits).filter(|command| command.kind.opcode == cdb.opcode()) {
@@ -309,7 +309,7 @@ const TARGET_RESET: u8 = 0x02;
 /// TMFTMOV.
 const TIMEOUTS_VALID: u8 = 0x01;
 /// The timeout of a task management function, in tenths of a second. Its response is sent once the commands
-/// that it aborted can have no effect, which takes five seconds at most.
+/// that it aborted can no longer have an effect, which takes five seconds at most.
 const TASK_MANAGEMENT_TIMEOUT: u32 = 50;
 
 #[cfg(test)]

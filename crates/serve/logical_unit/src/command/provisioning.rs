@@ -102,7 +102,7 @@ fn refuse_flags(call: &Call<'_>, unmap: bool) -> Result<(), Condition> {
     Ok(())
 }
 
-/// The blocks addressed; a length of 0 means all blocks to the end of the medium, unless WSNZ is one.
+/// Returns the addressed blocks. A length of 0 means all blocks to the end of the medium, unless WSNZ is one.
 fn write_same_extent(call: &Call<'_>) -> Result<Extent, Condition> {
     let mut extent = call.cdb.extent();
     read_write::within(extent, call.geometry())?;
@@ -160,7 +160,7 @@ pub(crate) fn plan_lba_status(call: &mut Call<'_>) -> Result<Plan, Failure> {
     })
 }
 
-/// The runs from the start of `rest` on, with adjacent runs of one kind merged.
+/// Returns the runs from the start of `rest`, with adjacent runs of the same kind merged.
 async fn runs(access: &DeviceAccess, rest: Extent, room: usize) -> Result<Vec<Run>, Failure> {
     let mut runs: Vec<Run> = Vec::new();
     let mut rest = rest;

@@ -41,8 +41,8 @@ pub(crate) fn plan_read(call: &mut Call<'_>) -> Result<Plan, Failure> {
 }
 
 /// Plans a READ that the initiator has declared as a write. No block is read or returned. This cannot damage
-/// the medium, so the command ends with GOOD. Its residual count is an overflow by the whole length of the
-/// blocks (RFC 7143 11.4.5.1), as libiscsi's iSCSIResiduals.Read10Invalid expects.
+/// the medium, so the command completes with GOOD. The residual count reports an overflow by the whole length
+/// of the blocks (RFC 7143 11.4.5.1), as libiscsi's iSCSIResiduals.Read10Invalid expects.
 #[cold]
 fn declared_a_write(call: &Call<'_>, wanted: u64) -> Result<Plan, Failure> {
     call.command.takes_data()?;
@@ -270,7 +270,7 @@ pub(crate) fn within(extent: Extent, geometry: Geometry) -> Result<(), Condition
 }
 
 /// RDPROTECT, WRPROTECT and VRPROTECT must be zero, because the medium has no protection information (SBC-3
-/// tables 80, 118 and 92). Six-byte commands have LBA bits there.
+/// tables 80, 118 and 92). In six-byte commands, these bits belong to the LBA.
 pub(crate) fn refuse_protection(cdb: Cdb<'_>) -> Result<(), Condition> {
     if cdb.layout() != Layout::Six && cdb.byte(1) & 0xe0 != 0 {
         return Err(Condition::invalid_bit(1, 7));
@@ -295,7 +295,7 @@ pub(crate) fn exactly(call: &Call<'_>, bytes: u32) -> Result<(), Condition> {
     (call.command.data_out_bytes == bytes).then_some(()).ok_or(Condition::INVALID_INFORMATION_UNIT)
 }
 
-/// Checks the received data, in case a front end passed a length other than that requested.
+/// Checks the length of the received data, in case a front end passed a length other than the requested one.
 pub(crate) fn whole(data: &Buffer, bytes: usize) -> Result<(), Condition> {
     (data.len() == bytes).then_some(()).ok_or(Condition::INVALID_INFORMATION_UNIT)
 }

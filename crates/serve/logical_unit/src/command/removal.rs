@@ -12,7 +12,7 @@ use crate::state::{Medium, Reserved, UnitState};
 /// are rejected until the unit is started again (SBC-3 4.20). Only a fixed medium is stopped. libiscsi's
 /// StartStopUnit.NoLoej expects a removable medium to be ready after START=0, like a drive that spins up for
 /// the next command. The active, idle and standby power conditions do not differ here: each of them starts a
-/// stopped unit. The command ends when the change is complete, even with IMMED.
+/// stopped unit. The command completes when the change is complete, even with IMMED.
 pub(crate) fn plan_start_stop(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let (start, load_eject) = (call.cdb.bit(4, START), call.cdb.bit(4, LOEJ));
     let no_power_condition = call.cdb.byte(4) >> 4 == 0;
@@ -81,8 +81,9 @@ fn plan_flush(
     })
 }
 
-/// Loads the medium. The other nexuses get a unit attention, because there is a medium again and it may have
-/// changed. PREVENT also locks an empty drive: libiscsi's PreventAllow.Eject expects loading to fail.
+/// Loads the medium. Establishes a unit attention for the other nexuses, because a medium is present again
+/// and may have changed. PREVENT also locks an empty drive: libiscsi's PreventAllow.Eject expects loading to
+/// fail.
 fn load(state: &mut UnitState, by: NexusId) -> Result<(), Failure> {
     if state.medium == Medium::Ejected {
         removable_now(state)?;

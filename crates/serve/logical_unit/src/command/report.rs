@@ -21,8 +21,8 @@ pub(crate) fn plan_ready(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.good()
 }
 
-/// Plans REQUEST SENSE. Errors are reported with their commands (autosense), so it returns pending unit
-/// attentions and pollable sense data.
+/// Plans REQUEST SENSE. Errors are reported with their commands (autosense), so REQUEST SENSE returns pending
+/// unit attentions and pollable sense data.
 pub(crate) fn plan_request_sense(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.command.returns_data()?; // before the attention is taken
     let format = if call.cdb.bit(1, 0) { SenseFormat::Descriptor } else { SenseFormat::Fixed };
@@ -33,7 +33,8 @@ pub(crate) fn plan_request_sense(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.parameter_data(condition.encode(format).bytes().to_vec(), allocation_length)
 }
 
-/// Sense data that can be polled (SPC-4 5.11.2): why the unit is not ready, or no additional sense.
+/// Sense data that can be polled (SPC-4 5.11.2): the reason why the unit is not ready, or no additional
+/// sense.
 fn pollable(ready: Result<(), Condition>) -> Condition {
     ready.err().unwrap_or(Condition::new(SenseKey::NoSense, asc::NO_ADDITIONAL_SENSE_INFORMATION))
 }
@@ -100,8 +101,8 @@ pub fn well_known(command: &CommandIn<'_>) -> Reply {
     answer(command, WELL_KNOWN_DEVICE, unsupported)
 }
 
-/// Replies to INQUIRY, REPORT LUNS and REQUEST SENSE, which are valid at any LUN. Any other command gets the
-/// error `otherwise`.
+/// Replies to INQUIRY, REPORT LUNS and REQUEST SENSE, which are valid at any LUN. Any other command fails
+/// with the error `otherwise`.
 fn answer(command: &CommandIn<'_>, device: u8, otherwise: Condition) -> Reply {
     let (cdb, luns) = (Cdb(command.cdb), command.luns.as_ref());
     let (data, allocation_length) = match cdb.opcode() {
@@ -122,7 +123,8 @@ fn answer(command: &CommandIn<'_>, device: u8, otherwise: Condition) -> Reply {
     }
 }
 
-/// REQUEST SENSE at a LUN without a logical unit: reports this in the parameter data, with GOOD (SPC-4 6.39).
+/// Returns the parameter data of a REQUEST SENSE at a LUN without a logical unit. The status is GOOD, and the
+/// data reports that the logical unit is absent (SPC-4 6.39).
 fn sense(cdb: Cdb<'_>, device: u8, absent: &Condition) -> Vec<u8> {
     let format = if cdb.bit(1, 0) { SenseFormat::Descriptor } else { SenseFormat::Fixed };
     let nothing = Condition::new(SenseKey::NoSense, asc::NO_ADDITIONAL_SENSE_INFORMATION);

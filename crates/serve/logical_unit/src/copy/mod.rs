@@ -45,7 +45,7 @@ pub(crate) fn limits() -> OperatingParameters {
     }
 }
 
-/// EXTENDED COPY(LID1).
+/// Plans EXTENDED COPY(LID1).
 pub(crate) fn plan_copy(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let length = call.cdb.u32(10) as usize;
     if length == 0 {
@@ -63,14 +63,14 @@ pub(crate) fn plan_copy(call: &mut Call<'_>) -> Result<Plan, Failure> {
     })
 }
 
-/// RECEIVE COPY RESULTS, COPY STATUS(LID1).
+/// Plans RECEIVE COPY RESULTS, COPY STATUS(LID1).
 pub(crate) fn plan_status(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let id = call.nexus.id;
     let data = call.unit.look(|state| state.copies.status(id, call.cdb.byte(2)));
     call.parameter_data(data.ok_or(Condition::invalid_field(2))?, call.cdb.u32(10))
 }
 
-/// RECEIVE COPY RESULTS, OPERATING PARAMETERS.
+/// Plans RECEIVE COPY RESULTS, OPERATING PARAMETERS.
 pub(crate) fn plan_operating_parameters(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.parameter_data(limits().write_all(), call.cdb.u32(10))
 }
@@ -232,7 +232,7 @@ fn third_party(failure: Failure) -> Failure {
 }
 
 impl LogicalUnit {
-    /// Whether a copy on behalf of this nexus may read or write here.
+    /// Checks whether a copy on behalf of this nexus may access the logical unit.
     fn admits(&self, by: &Requester<'_>, access: Access) -> Result<(), Failure> {
         self.look(|state| {
             state.admits(by, access)?;

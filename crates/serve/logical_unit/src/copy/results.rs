@@ -75,7 +75,7 @@ impl Copies {
         self.known.retain(|copy| copy.by != by || copy.id != id);
     }
 
-    /// Drops the results of a nexus, after its loss.
+    /// Discards the results of a nexus that was lost.
     pub(crate) fn forget_all(&mut self, by: NexusId) {
         self.known.retain(|copy| copy.by != by);
     }

@@ -146,8 +146,9 @@ fn pages(facts: Facts) -> [[Vec<u8>; 2]; COUNT] {
         fixed(&DisconnectReconnect::default().write()),
         [caching.write().to_vec(), caching.write().to_vec()],
         // GLTSD: there is no log to save. QUEUE ALGORITHM MODIFIER 1: simple commands may be reordered. QERR
-        // 0: other commands continue after a CHECK CONDITION. TAS: a command ended by another initiator's
+        // 0: other commands continue after a CHECK CONDITION. TAS: a command aborted by another initiator's
         // reset is reported to its own initiator, which would otherwise wait for its timeout (30 s in Linux).
+        // BUSY TIMEOUT PERIOD: unlimited.
         // BUSY TIMEOUT PERIOD: unlimited.
         [
             Control {

@@ -15,7 +15,7 @@ use crate::state::UnitState;
 /// A MODE SELECT command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Select {
-    /// (6) or (10).
+    /// The form of the command: MODE SELECT(6) or (10).
     pub(crate) form: ModeForm,
     /// SP: save the values, so that they survive a reset.
     pub(crate) save: bool,
@@ -82,7 +82,7 @@ impl Select {
     }
 }
 
-/// A block descriptor may repeat the medium's properties, but not change them (that takes FORMAT UNIT).
+/// A block descriptor may repeat the medium's properties, but not change them, which requires FORMAT UNIT.
 fn same_medium(told: BlockDescriptor, medium: Medium, at: usize) -> Result<(), Condition> {
     let blocks = if told.long_lba { medium.blocks } else { medium.blocks.min(u64::from(u32::MAX)) };
     if told.blocks != 0 && told.blocks != blocks {
@@ -121,7 +121,7 @@ fn wrong(at: usize) -> Condition {
     Condition::invalid_parameter(u16::try_from(at).unwrap_or(u16::MAX))
 }
 
-/// MODE SELECT(6) and (10).
+/// Plans MODE SELECT(6) and (10).
 pub(crate) fn plan_select(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let (select, length) = Select::parse(&call.cdb.full(), call.unit.volume().can_save())?;
     let id = call.nexus.id;

@@ -29,7 +29,7 @@ pub(crate) struct Medium {
 /// A MODE SENSE command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sense {
-    /// (6) or (10).
+    /// The form of the command: MODE SENSE(6) or (10).
     pub(crate) form: ModeForm,
     /// DBD: the block descriptor is omitted.
     pub(crate) no_block_descriptor: bool,
@@ -123,7 +123,7 @@ impl Sense {
     }
 }
 
-/// MODE SENSE(6) and (10).
+/// Plans MODE SENSE(6) and (10).
 pub(crate) fn plan_sense(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let sense = Sense::parse(&call.cdb.full()).ok_or(Condition::invalid_field(0))?;
     let data = call.unit.look(|state| sense.data(&state.modes, call.unit.mode_medium(state)))?;

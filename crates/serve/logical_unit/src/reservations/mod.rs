@@ -1,5 +1,5 @@
-//! SCSI encoding of reservations: PERSISTENT RESERVE IN and OUT ([`volume::reservations`]), with the
-//! notification of the nexuses concerned; RESERVE and RELEASE, 6 and 10 bytes long (SPC-2 7.21 to 7.24).
+//! The SCSI encoding of reservations: PERSISTENT RESERVE IN and OUT ([`volume::reservations`]), with the unit
+//! attentions for affected nexuses, and RESERVE and RELEASE, 6 and 10 bytes long (SPC-2 7.21 to 7.24).
 //! `volume` implements the effect of a change and the restrictions of a reservation. [`out`] reads the
 //! parameter lists of PERSISTENT RESERVE OUT.
 //!
@@ -26,7 +26,7 @@ use crate::state::UnitState;
 
 pub(crate) mod out;
 
-/// PERSISTENT RESERVE IN (SPC-4 6.15).
+/// Plans PERSISTENT RESERVE IN (SPC-4 6.15).
 pub(crate) fn plan_in(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let (action, allocation) = parse(&call.cdb.full())?;
     let volume = call.unit.volume();
@@ -35,7 +35,7 @@ pub(crate) fn plan_in(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.parameter_data(data, allocation as u32)
 }
 
-/// PERSISTENT RESERVE OUT (SPC-4 6.16).
+/// Plans PERSISTENT RESERVE OUT (SPC-4 6.16).
 pub(crate) fn plan_out(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let request = Request::parse(&call.cdb.full())?;
     not_reserved(call.unit.volume())?;

@@ -106,7 +106,7 @@ impl Request {
     }
 }
 
-/// The list of TransportIDs for SPEC_I_PT, from byte 24 on.
+/// Parses the list of TransportIDs for SPEC_I_PT, which starts at byte 24.
 fn initiators(list: &[u8], context: &ListContext<'_>) -> Result<Vec<InitiatorPort>, Condition> {
     let mut rest = list.get(28..).ok_or(Condition::parameter_list_length())?;
     if u32_at(list, 24) as usize != rest.len() {

@@ -1,4 +1,4 @@
-//! Reads and writes of cached data end in `finish`, without a task, with the same result as a task.
+//! Reads and writes of cached data complete in `finish`, without a task, with the same result as a task.
 
 use crate::support::*;
 use block::{Buffer, DeviceError, Lba};

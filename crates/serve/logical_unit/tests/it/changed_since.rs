@@ -86,7 +86,7 @@ fn a_withdrawn_write_does_not_restore_what_a_sanitize_erased() {
     assert_eq!(bench.read(0, 2), [0; 1024]);
 }
 
-/// A write received directly into memory is not checked when its data is complete. It must therefore not take
+/// A write received directly into memory is not checked when its data is complete. It must therefore not lock
 /// a range that an operation on another core has already processed since the write was accepted.
 #[test]
 fn a_write_that_takes_its_range_after_a_sanitize_has_passed_does_not_land_in_memory() {
@@ -204,7 +204,7 @@ fn an_operation_whose_parameter_list_arrives_at_a_medium_that_may_no_longer_be_w
     }
 }
 
-/// SBC-4 4.11.2 ends every command for the medium with NOT READY while an operation runs.
+/// SBC-4 4.11.2: every command for the medium fails with NOT READY while an operation runs.
 #[test]
 fn a_stop_that_was_accepted_before_a_format_does_not_eject_the_medium_under_it() {
     for cdb in [EJECT, start_stop(0)] {

@@ -1,4 +1,4 @@
-//! The sense data that initiators get when the device fails.
+//! The sense data that initiators receive when the device fails.
 
 use crate::support::*;
 use block::{DeviceError, Lba};

@@ -1,5 +1,5 @@
 //! Commands with data declared in a direction in which they transfer none (iSCSI: the R and W bits, RFC 7143
-//! 11.3.1): the whole command is rejected. If it were executed, it would end with GOOD, but without the data.
+//! 11.3.1): the whole command is rejected. If it were executed, it would return GOOD, but without the data.
 
 use crate::support::*;
 

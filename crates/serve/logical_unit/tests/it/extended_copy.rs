@@ -69,7 +69,7 @@ fn list_of(id: u8, usage: u8, targets: &[Vec<u8>], segments: &[Vec<u8>]) -> Vec<
     list
 }
 
-/// The amount that a copy moves in one piece.
+/// The number of bytes that a copy transfers in one piece.
 const PIECE: usize = 1 << 20;
 
 fn cdb(opcode: u8, action: u8, length: u32) -> [u8; 16] {

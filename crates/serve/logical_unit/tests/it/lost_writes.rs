@@ -251,7 +251,7 @@ fn an_initiator_that_comes_back_by_another_target_port_is_told() {
     bench.by(&mut moved, &[0; 6]);
     flush(&mut bench, &mut moved).check(3, 0x0c00);
     flush(&mut bench, &mut moved).good();
-    // With sessions through both ports, each gets the report.
+    // With sessions through both ports, the loss is reported to each.
     let mut first = bench.unit.attach(through(1));
     bench.by(&mut first, &[0; 6]);
     flush(&mut bench, &mut first).check(3, 0x0c00);

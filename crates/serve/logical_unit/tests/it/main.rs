@@ -1,7 +1,7 @@
 //! Tests of the logical unit from a front end's point of view, over a disk in memory. There is one file for
 //! each command.
 
-// `support` is public inside, because the fuzz target also includes it.
+// The items of `support` are public, because the fuzz target also includes the module.
 #![allow(unreachable_pub)]
 
 mod support;

@@ -158,7 +158,7 @@ proptest! {
         prop_assert_eq!(bench.read(0, BLOCKS as u32), model);
     }
 
-    /// With a device that copies, a command takes effect when it ends, whenever it started.
+    /// With a device that copies, a command takes effect when it completes, whenever it started.
     #[test]
     fn several_begun_and_ended_in_any_order(
         rounds in prop::collection::vec(

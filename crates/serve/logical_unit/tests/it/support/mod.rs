@@ -51,7 +51,8 @@ pub fn unit_options() -> LogicalUnitOptions {
 }
 
 impl Bench {
-    /// 4,096 blocks of 512 bytes, thin, with a write cache. The nexus has received its unit attention.
+    /// Creates a bench with 4,096 blocks of 512 bytes, thin provisioning and a write cache. The nexus has
+    /// received its unit attention.
     pub fn new() -> Bench {
         Bench::with(DiskOptions::default(), unit_options())
     }
@@ -111,7 +112,7 @@ impl Bench {
         while self.command(&[0; 6]).sense.is_some_and(|sense| sense.key() == 6) {}
     }
 
-    /// A command that sends no data to the unit, with a buffer for everything it may return.
+    /// Executes a command that sends no data to the unit. Its buffer has space for everything it may return.
     pub fn command(&mut self, cdb: &[u8]) -> CommandResult {
         self.exchange(cdb, &[], 1 << 24)
     }
@@ -124,7 +125,7 @@ impl Bench {
         answer
     }
 
-    /// A command with data from another initiator.
+    /// Executes a command with data from another initiator.
     pub fn send_by(&mut self, nexus: &mut Nexus, cdb: &[u8], data: &[u8]) -> CommandResult {
         std::mem::swap(&mut self.nexus, nexus);
         let answer = self.send(cdb, data);
@@ -132,7 +133,7 @@ impl Bench {
         answer
     }
 
-    /// A command with data for the unit.
+    /// Executes a command with data for the unit.
     pub fn send(&mut self, cdb: &[u8], data: &[u8]) -> CommandResult {
         self.exchange(cdb, data, 0)
     }
@@ -242,7 +243,7 @@ pub fn attach(unit: &Arc<LogicalUnit>, number: u8) -> Nexus {
     unit.attach(Arc::new(SessionTraits::new(initiator, target_port)))
 }
 
-/// Runs a future to its end; it may have to wait for other threads.
+/// Runs a future to completion; it may have to wait for other threads.
 pub fn finish<T>(mut future: Pin<Box<dyn Future<Output = T>>>) -> T {
     loop {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
