@@ -24,12 +24,12 @@
 //!   Held ── turn and memory ─► finish ─┬─ Later ───► Running ─┐
 //!                                      ├─ Lasting ─► Lasting ─┼─► Answered ── sent ──► removed
 //!                                      └─ Now ────────────────┘
-//!   not Answered ── aborted by its own session ────► removed, or as by another initiator
+//!   not Answered ── aborted by its own session ────► removed, or handled as in the next line
 //!   not Answered ── aborted by another initiator ──► Cleared ── devices quiesced ──► Answered
 //! ```
 //!
-//! [`ScsiSession::expire`] ends a command that has waited too long. The core's timer calls it, so it costs
-//! nothing in the path of a command:
+//! [`ScsiSession::expire`] ends a command that has waited too long. The core's timer calls it, so the check
+//! adds no cost to the path of a command:
 //!
 //! ```text
 //!   waits for                         limit               then
@@ -71,7 +71,7 @@ pub struct Declared<'a, I> {
     pub lun: u64,
     /// The CDB.
     pub cdb: &'a [u8],
-    /// When the command may start.
+    /// Determines when the command may start.
     pub turn: Turn,
     /// Bytes that the initiator offers to send.
     pub data_out_bytes: u32,
@@ -107,7 +107,7 @@ pub trait ScsiSession: Sized + 'static {
     /// session.
     const UNCHARGED_BYTES: usize;
 
-    /// Its commands.
+    /// The commands of the session.
     fn commands(&self) -> &Commands<Self>;
 
     /// The commands of the session, mutable.
@@ -160,8 +160,8 @@ pub trait ScsiSession: Sized + 'static {
         if entered {
             self.begin_command(index, &command, false);
         } else if declared.sends_early {
-            // The data of the command can be received now. Only its effect waits for its turn, and later
-            // commands wait for it.
+            // The data of the command can be received now. Only the effect of the command waits for its turn,
+            // and later commands wait for this one.
             commands.luns.slot(index).waiting.push_back(Waiting::Data(declared.id));
             self.begin_command(index, &command, true);
         } else {
@@ -219,7 +219,7 @@ pub trait ScsiSession: Sized + 'static {
         while let Some((id, job)) = self.commands_mut().waiting_for_memory.pop_front() {
             let commands = self.commands_mut();
             let Some(index) = commands.held_task(id).and_then(|task| task.slot) else {
-                continue; // the command has ended while it waited
+                continue; // the command ended while it waited
             };
             if !commands.charge(id, job.working_bytes()) {
                 commands.waiting_for_memory.push_front((id, job));
@@ -436,7 +436,7 @@ pub trait ScsiSession: Sized + 'static {
         let mut hung: Vec<(Arc<LogicalUnit>, Duration)> = Vec::new();
         for (id, index, stage, time) in late {
             let commands = self.commands_mut();
-            // In this loop, the end of another command may have started or ended this one.
+            // A command that expired earlier in this loop may have caused this one to start or to end.
             let Some(task) = task_of(&mut commands.tasks, id).filter(|task| task.stage() == stage) else {
                 continue;
             };
@@ -485,7 +485,7 @@ pub struct LossReport {
     pub losses: u64,
 }
 
-/// A command between its arrival and its last PDU.
+/// A command, from its arrival until its last PDU is sent.
 pub struct Task<S: ScsiSession> {
     /// Its name.
     pub id: S::Id,
@@ -596,7 +596,7 @@ pub struct Observed<I> {
     task: I,
     /// The cause of its wait.
     pub stage: WaitingFor,
-    /// The first tick with this cause.
+    /// The first tick at which the task waited for this cause.
     pub since: Instant,
 }
 
@@ -639,7 +639,7 @@ impl<S: ScsiSession> Task<S> {
         }
     }
 
-    /// The current cause of its wait, and its start.
+    /// Returns the current cause of the task's wait, and the start of the wait.
     fn observe(&self, before: Option<Observed<S::Id>>, now: Instant) -> Observed<S::Id> {
         let stage = self.stage();
         let since = match before.filter(|before| before.task == self.id) {
@@ -694,7 +694,7 @@ fn task_of<S: ScsiSession>(tasks: &mut [Option<Task<S>>], id: S::Id) -> Option<&
 }
 
 impl<S: ScsiSession> Commands<S> {
-    /// The commands of a new session.
+    /// Creates the commands of a new session.
     pub fn new(
         session: Weak<RefCell<S>>,
         server: Arc<Server>,
@@ -824,7 +824,7 @@ impl<S: ScsiSession> Commands<S> {
         self.tasks.iter().position(Option::is_none).unwrap_or(self.tasks.len())
     }
 
-    /// Outstanding commands.
+    /// Returns the number of outstanding commands.
     pub fn in_flight(&self) -> usize {
         self.tasks().count()
     }
@@ -1005,7 +1005,7 @@ impl<S: ScsiSession> Commands<S> {
         self.luns.user_of(unit.volume()).map(|(_, nexus)| nexus)
     }
 
-    /// Records for every task what it waits for; [`Commands::observed`] returns the records.
+    /// Records the cause of each task's wait; [`Commands::observed`] returns the records.
     pub fn observe(&mut self, now: Instant) {
         self.observed.resize(self.tasks.len(), None);
         debug_assert!(
@@ -1046,7 +1046,7 @@ async fn settle<S: ScsiSession>(
 ) {
     for Effect::AbortTasks { unit, nexuses, by } in effects {
         let mut units = vec![Arc::clone(&unit)];
-        // In the command's own nexus, all commands end except this one.
+        // In the command's own nexus, all commands except this one are aborted.
         let own = nexuses.contains(&by);
         let abort_own = |session: &mut S| session.abort_own(&unit, Some(id), &mut units);
         let untold = if own { with(&session, abort_own) } else { None };

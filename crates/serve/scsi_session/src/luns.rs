@@ -74,8 +74,8 @@ impl NamePattern {
     }
 }
 
-/// The turn of a command: when it may start relative to the other commands of its LUN, as required by its
-/// task attribute (SAM-5 section 8.6).
+/// The order in which a command may start relative to the other commands of its LUN, as required by its task
+/// attribute (SAM-5 section 8.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
     /// In any order: SIMPLE, untagged, and ACA, which never applies here.
@@ -237,7 +237,8 @@ impl<W> Luns<W> {
                 waiting: VecDeque::new(),
                 is_beginning: false,
             };
-            // If a LUN returns as another unit, its INQUIRY data has changed for this session.
+            // If the LUN is mapped to another unit than before, its INQUIRY data has changed for this
+            // session.
             if self.told.remove(&export.lun).is_some_and(|told| told != export.unit.inquiry_facts()) {
                 export.unit.inquiry_changed(slot.nexus.id());
             }
@@ -286,7 +287,7 @@ impl<W> Luns<W> {
         }
     }
 
-    /// The index of the LUN that the eight bytes of a LUN field address.
+    /// Returns the index of the LUN that an eight-byte LUN field addresses.
     pub fn find(&self, lun: u64) -> Option<usize> {
         let number = flat_number(lun)?;
         // LUNs are usually numbered from 0 without gaps, so try the position that equals the number first.
@@ -401,8 +402,8 @@ impl AbortedUnits {
     }
 }
 
-/// Waits until the devices of these units have no aborted requests left, or the volumes are fenced until
-/// then.
+/// Waits until the devices of these units have completed or cancelled all aborted requests, or the volumes
+/// are fenced until then.
 pub async fn quiesce(server: &Arc<Server>, units: Vec<Arc<LogicalUnit>>) {
     server.quiesce(units.iter().map(|unit| Arc::clone(unit.volume())).collect()).await;
 }

@@ -117,7 +117,7 @@ fn play(limit: usize, disk: fn() -> DiskOptions, scene: impl FnOnce(&mut Scene))
         let initiator = InitiatorPort { name: "initiator".into(), qualifier: [0; 6] };
         let port = TargetPort { name: "target".into(), group: 1, relative_port: 1 };
         let luns = Luns::new(&exports, SessionTraits::new(initiator, port), Rc::default());
-        drop(exports); // only the session has the units
+        drop(exports); // only the session refers to the units
         let session = Rc::new_cyclic(|this| {
             let commands = Commands::new(this.clone(), server, Rc::default(), luns, Budget::new(limit, None));
             RefCell::new(Scene { commands, answers: Vec::new(), is_stuck: false, holds_data: false })
@@ -303,8 +303,8 @@ fn a_command_with_data_that_it_does_not_need_waits_for_its_turn() {
     });
 }
 
-/// Each command ends immediately and frees its memory. Regression: the iSCSI session did not allow for the
-/// fact that this resumes the next command.
+/// Each command completes immediately and frees its memory. Regression: the iSCSI session did not allow for
+/// the fact that this resumes the next command.
 #[test]
 fn commands_that_waited_for_memory_resume_each_other_in_order_and_one_after_the_other() {
     let in_cache = || DiskOptions { cached: true, ..DiskOptions::default() };
