@@ -40,7 +40,7 @@ use crate::core::CoreSessions;
 use crate::refusal::{Attempt, Refusal};
 use crate::registry::{Admitted, Claim, NewSession, NexusName, SessionSlot, SlotOutcome};
 
-/// Why a connection never became part of a session.
+/// The reason why a connection never became part of a session.
 #[derive(Debug)]
 enum Failure {
     Login(LoginError),
@@ -138,7 +138,7 @@ impl LoginDriver {
         }
     }
 
-    /// Takes the connection through its login, and passes it to the core of its session.
+    /// Completes the login of the connection, and passes the connection to the core of its session.
     pub(crate) async fn admit(mut self) {
         let limit = self.core.context.config().limits.login_time;
         match reactor::timeout(limit, self.log_in()).await {
@@ -172,7 +172,7 @@ impl LoginDriver {
         }
     }
 
-    /// The next event of the state machine; queued responses are sent first.
+    /// Sends queued responses, then returns the next event of the state machine.
     async fn next_event(&mut self) -> Result<Option<TargetEvent>, Failure> {
         while let Some(transmit) = self.machine.poll_transmit() {
             let mut bytes = transmit.bhs.0.to_vec();
@@ -230,7 +230,7 @@ impl LoginDriver {
         status
     }
 
-    /// Whether this initiator may try to log in, and how it must authenticate itself.
+    /// Decides whether this initiator may try to log in, and how it must authenticate itself.
     fn admission(&mut self, request: &AdmissionRequest) -> Result<Admission, Refusal> {
         let context = &self.core.context;
         if context.server.phase() != Phase::Open {
@@ -271,7 +271,7 @@ impl LoginDriver {
         Ok(())
     }
 
-    /// The authentication of the target, or of discovery.
+    /// Returns the authentication that the target, or discovery, requires.
     fn authentication(&self) -> Option<Authentication> {
         match &self.target {
             Some(target) => target.authentication.clone(),
@@ -403,7 +403,7 @@ impl LoginDriver {
                 SlotOutcome::Replaces(old) => {
                     let (done, mut ended) = reactor::mailbox();
                     self.core.context.tell(old.core, move |core| core.end(old, peer, done));
-                    // Nothing is ever sent: the mailbox ends with the session.
+                    // Nothing is ever sent: the mailbox is closed when the session has ended.
                     let _: Option<()> = ended.recv().await;
                     newcomer.reinstates = true;
                 }
@@ -481,7 +481,7 @@ impl LoginDriver {
                 return tracing::info!(%peer, %status, initiator, target, "login deferred or redirected");
             }
             (Failure::Login(LoginError::Refused(_)), Some(refusal)) => refusal.to_string(),
-            // The log contains whether the user or the secret was wrong; the response to the initiator does
+            // The log states whether the user or the secret was wrong; the response to the initiator does
             // not.
             (Failure::Login(LoginError::Chap(ChapError::WrongResponse)), _) => match self.has_account() {
                 true => "wrong secret".to_owned(),

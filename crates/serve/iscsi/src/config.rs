@@ -37,7 +37,7 @@ impl Config {
         self
     }
 
-    /// The target of this name; names compare without regard to case.
+    /// The target with this name, ignoring case.
     pub(crate) fn target(&self, name: &str) -> Option<&Arc<Target>> {
         self.targets.iter().find(|target| target.name.eq_ignore_ascii_case(name))
     }
@@ -61,7 +61,7 @@ pub struct Target {
     pub offers: Offers,
     /// The portal groups through which it is accessible; `None` for all.
     pub portal_groups: Option<Vec<u16>>,
-    /// Initiators without access get the login status for a missing target (0203h), not the status for
+    /// Initiators without access receive the login status for a missing target (0203h), not the status for
     /// missing access (0202h).
     pub hidden: bool,
     /// Redirects logins to another address.
@@ -69,8 +69,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// A target open to any initiator, through all portals, with default offers. If access is later
-    /// restricted, the target is hidden from initiators without access.
+    /// Creates a target that is open to any initiator, through all portals, with default offers. If access is
+    /// later restricted, the target is hidden from initiators without access.
     pub fn open(name: impl Into<String>, exports: Vec<Export>) -> Target {
         Target {
             name: name.into(),
@@ -85,8 +85,8 @@ impl Target {
         }
     }
 
-    /// The target without its LUNs, for users that outlive a configuration change and must not keep a volume
-    /// open.
+    /// Returns a copy of the target without its LUNs, for objects that outlive a configuration change and
+    /// must not keep a volume open.
     pub(crate) fn without_luns(&self) -> Arc<Target> {
         Arc::new(Target { exports: Vec::new(), ..self.clone() })
     }
@@ -149,8 +149,8 @@ pub struct Redirect {
 pub struct Limits {
     /// Maximum normal sessions in total.
     pub sessions: usize,
-    /// Maximum discovery sessions in total. A further discovery session ends the oldest one of the address
-    /// with the most discovery sessions.
+    /// Maximum discovery sessions in total. When a further discovery session starts, the oldest one of the
+    /// address with the most discovery sessions is ended.
     pub discovery_sessions: usize,
     /// Maximum duration of a discovery session.
     pub discovery_time: Duration,

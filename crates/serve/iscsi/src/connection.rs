@@ -21,7 +21,7 @@ use crate::outbox::{self, Outbox};
 use crate::registry::Admitted;
 use crate::session::{Outgoing, SharedSession};
 
-/// Why a connection ended.
+/// The reason why a connection ended.
 #[derive(Debug)]
 pub(crate) enum ConnectionEnd {
     /// The server closed the connection, for example after a logout.
@@ -30,7 +30,7 @@ pub(crate) enum ConnectionEnd {
     PeerClosed,
     /// The socket failed.
     Socket(io::Error),
-    /// The peer violated the protocol in a way that leaves no response except to close the connection.
+    /// The peer violated the protocol, and the only possible response is to close the connection.
     Violation(Fatal),
     /// The peer has not accepted any data for too long.
     Stalled,
@@ -49,7 +49,7 @@ pub(crate) struct Connection {
     outbox: Outbox,
     /// The socket may have more data.
     readable: bool,
-    /// Since when the socket has accepted no data; `None` if it accepts data.
+    /// The time since which the socket has accepted no data; `None` if it accepts data.
     stuck: Option<Instant>,
     /// When the socket became full, and the end of the bytes queued at that time.
     backlog: Option<(Instant, u64)>,
@@ -166,7 +166,8 @@ impl Connection {
             None | Some(Closing::Polite(_)) => self.readable = false,
             Some(closing) => return Err(ConnectionEnd::Closed(closing)),
         }
-        // The responses to what was received have woken this task. They are sent now, without another round.
+        // The responses to the received PDUs have woken this task. They are sent now, without another
+        // iteration.
         self.link.forget_wakes();
         self.send(now)?;
         match self.link.closing() {
@@ -246,7 +247,7 @@ impl Connection {
     /// Moves the session's PDUs to the outbox.
     fn fill(&mut self, now: Instant) {
         let session = &mut *self.session.borrow_mut();
-        // All commands whose responses are sent now get the same end time, so that the clock is read only
+        // All commands whose responses are sent now have the same end time, so that the clock is read only
         // once.
         let mut ended = None;
         while self.outbox.has_room() {

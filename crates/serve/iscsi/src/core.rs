@@ -1,4 +1,4 @@
-//! The front end's part of one core: its sessions.
+//! The part of the front end for one core: the sessions of that core.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -84,8 +84,8 @@ impl CoreSessions {
             self.release(admitted.slot, admitted.login.request.cid);
         }
         if !self.is_current(&mut admitted) {
-            // The configuration has changed since the login began. The initiator retries, and gets the reason
-            // in the response to that login.
+            // The configuration has changed since the login began. The initiator retries, and receives the
+            // reason in the response to that login.
             if admitted.leading {
                 self.context.registry().vacate(admitted.slot);
             }
@@ -108,8 +108,8 @@ impl CoreSessions {
         }
     }
 
-    /// Whether the target still exists and still admits the initiator; updates `admitted` to its current
-    /// configuration.
+    /// Whether the target still exists and still admits the initiator. Replaces the target in `admitted` by
+    /// its current configuration.
     fn is_current(&self, admitted: &mut Admitted) -> bool {
         let Some(before) = &admitted.target else { return true };
         let config = self.context.config();

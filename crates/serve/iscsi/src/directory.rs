@@ -22,7 +22,7 @@ pub(crate) struct SendTargetsRequester<'a> {
 /// PDUs of 256 KiB, but no response that consists of several PDUs.
 pub(crate) const PART_BYTES_MAX: usize = 256 << 10;
 
-/// The targets to which `requester` may log in, from the name `from` on. Other targets are not reported.
+/// The targets to which `requester` may log in, starting at the name `from`. Other targets are not reported.
 pub(crate) fn visible<'a>(
     config: &'a Config,
     requester: &'a SendTargetsRequester<'a>,

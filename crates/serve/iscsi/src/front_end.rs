@@ -1,5 +1,5 @@
-//! iSCSI as a front end: the server's interface to the part that all cores share and to the part of each
-//! core.
+//! The server's interface to iSCSI: to the part of the front end that all cores share, and to the part for
+//! each core.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -24,7 +24,9 @@ use crate::session::SharedSession;
 use crate::status::{Loss, SessionStatus, losses};
 
 impl Iscsi {
-    /// The losses of current sessions if `wanted` were served at `portals`. Blocks like [`Iscsi::sessions`].
+    /// Returns the losses that current sessions would suffer if `wanted` were served at `portals`. Blocks
+    /// like [`Iscsi::sessions`].
+    /// [`Iscsi::sessions`].
     pub fn losses(&self, server: &Server, wanted: &Config, portals: &[Portal]) -> Vec<Loss> {
         losses(&self.sessions(server), &self.config(), &server.portals(), wanted, portals)
     }

@@ -1,9 +1,9 @@
-//! Reception of a connection: headers are parsed in sequence, and data segments are moved to their
+//! The receive side of a connection: headers are parsed in sequence, and data segments are moved to their
 //! destinations.
 //!
-//! All available bytes are read into the core's scratch buffer and parsed in place. Only if the rest of a
-//! data segment is large is it received directly into its destination. Between two reads a connection keeps
-//! only an incomplete header, so an idle session costs no receive buffer.
+//! All available bytes are read into the core's scratch buffer and parsed in place. The rest of a data
+//! segment is received directly into its destination only if it is large. Between two reads a connection
+//! keeps only an incomplete header, so an idle session costs no receive buffer.
 //!
 //! Only whole blocks are stored in a RAM volume's memory ([`WholeBlocks`]), even if a PDU, a read or the
 //! connection ends within a block. The start of an incomplete block is kept with its command.
@@ -38,7 +38,7 @@ const DIRECT_BYTES: usize = 32 << 10;
 /// The core's scratch buffer, shared by its connections, which use it one at a time.
 pub(crate) type Scratch = std::cell::RefCell<Box<[u8]>>;
 
-/// Parameters of every call with received bytes.
+/// The parameters that all functions for received bytes share.
 #[derive(Clone, Copy)]
 pub(crate) struct Input {
     pub(crate) now: Instant,
@@ -160,7 +160,7 @@ impl Inbox {
         Ok(Some(&bytes[length..]))
     }
 
-    /// Ends the segment if it is complete.
+    /// Finishes the segment if it has been received completely.
     fn end_segment(&mut self, input: &Input, session: &mut Session) -> Result<(), Fatal> {
         let Some(segment) = self.segment.as_mut().filter(|segment| segment.is_complete()) else {
             return Ok(());
@@ -295,7 +295,7 @@ impl Segment {
         }
     }
 
-    /// Moves the buffered data to its destination, once its digest has been found correct.
+    /// Moves the buffered data to its destination, once its digest has been verified.
     fn release(&self, session: &mut Session) {
         if let Destination::Task { task, offset } = self.destination
             && let Some(unchecked) = &self.unchecked

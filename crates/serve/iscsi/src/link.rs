@@ -26,11 +26,11 @@ pub(crate) struct Link {
     blocked: Cell<bool>,
     /// Other commands wait for blocks that this connection sends from the volume's memory.
     to_withdraw: Cell<bool>,
-    /// Since when copies of blocks have waited for the socket. The value is not reset when the socket accepts
-    /// data again: [`Link::copies_since`] checks whether the socket is still full.
+    /// The time since which copies of blocks have waited for the socket. The value is not reset when the
+    /// socket accepts data again: [`Link::copies_since`] checks whether the socket is still full.
     copies: Cell<Option<Instant>>,
-    /// The progress number of outstanding Data-Out ([`Link::observe_owed`]), and the check that first found
-    /// it.
+    /// The progress number of outstanding Data-Out ([`Link::observe_owed`]), and the time of the check that
+    /// first found it.
     owed: Cell<Option<(u64, Instant)>>,
 }
 
@@ -86,7 +86,7 @@ impl Link {
         self.is_waiting.set(false);
     }
 
-    /// Forgets all wakes so far, because the connection's task is about to handle their causes.
+    /// Discards all wakes so far, because the connection's task is about to handle their causes.
     pub(crate) fn forget_wakes(&self) {
         debug_assert!(!self.is_waiting.get(), "the task runs");
         self.woken.set(false);
@@ -148,7 +148,7 @@ impl Link {
         self.copies.set(are_there.then(|| self.copies.get().unwrap_or(now)));
     }
 
-    /// Since when copies of blocks have held memory because the socket accepts no data.
+    /// The time since which copies of blocks have held memory because the socket accepts no data.
     pub(crate) fn copies_since(&self) -> Option<Instant> {
         self.copies.get().filter(|_| self.is_blocked())
     }

@@ -130,7 +130,7 @@ impl Outbox {
     }
 
     /// Queues a copy of blocks and its digest. The copy needs no lock. A short copy is put into the arena
-    /// with its digest. For a long copy, only the digest is put there. Whole blocks need no padding.
+    /// with its digest. For a long copy, only the digest is put into the arena. Whole blocks need no padding.
     fn push_copy(
         &mut self,
         region: &Region,

@@ -1,5 +1,5 @@
-//! Failed logins: reasons to refuse a login, with the status that the initiator gets and the more detailed
-//! log text; and delays after wrong secrets.
+//! Failed logins: the reasons for refusing a login, with the status that the initiator receives and the more
+//! detailed log text; and delays after wrong secrets.
 //!
 //! To prevent guessing, login attempts after wrong CHAP secrets are delayed, and the delay increases each
 //! time.
@@ -11,8 +11,8 @@
 //! The number of entries is limited. When all entries are in use, the address with the most entries loses
 //! one. The entry of its user with the fewest wrong secrets is merged into a shared entry, for all users of
 //! that address who have no entry of their own. The shared entry keeps the highest count. Invented user names
-//! therefore never lower the count of a real one, and evict entries of other addresses only while those have
-//! more.
+//! therefore never lower the count of a real one, and evict entries of other addresses only while those
+//! addresses have more entries.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,7 +38,7 @@ pub(crate) enum Refusal {
     NetworkNotListed,
     /// The account's `initiators` list does not contain the initiator.
     NotTheUsersName,
-    /// The session of the same name and ISID belongs to this user.
+    /// The session with the same initiator name and ISID belongs to this user.
     SessionOfAnother(String),
     /// The TSIH of the login does not identify a session of its nexus and user.
     NoSuchSession(Tsih),

@@ -1,5 +1,5 @@
-//! The registry of all logged-in sessions of all cores. It alone decides about session identity (RFC 7143
-//! sections 6.3.5 and 6.3.6). It is accessed at login, at logout and for status, never by a command.
+//! The registry of all logged-in sessions of all cores. Only the registry decides on session identity (RFC
+//! 7143 sections 6.3.5 and 6.3.6). It is accessed at login, at logout and for status, never by a command.
 //!
 //! A nexus name is an unverified claim of the peer. The registry therefore also records the authenticated
 //! user (CHAP_N): only the same user may join or reinstate a session. A session of a target without
@@ -26,7 +26,7 @@ use reactor::Detached;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// A connection that has logged in, on its way to its session's core.
+/// A connection that has logged in, before its transfer to the core of its session.
 pub(crate) struct Admitted {
     pub(crate) stream: Detached,
     pub(crate) permit: ConnectionPermit,
@@ -76,8 +76,8 @@ pub(crate) struct NewSession {
     /// `None` for a discovery session.
     pub(crate) claim: Option<Claim>,
     pub(crate) from: AddressBlock,
-    /// A session of the same nexus was ended so that this session can reinstate it. The new session gets a
-    /// slot even if the limit has been reached in the meantime. No effect for a discovery session.
+    /// A session of the same nexus was ended so that this session can reinstate it. The new session is given
+    /// a slot even if the limit has been reached in the meantime. No effect for a discovery session.
     pub(crate) reinstates: bool,
 }
 

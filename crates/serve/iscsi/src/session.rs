@@ -5,8 +5,8 @@
 //! Memory that the state machine holds is charged like the memory of commands. It contains data that arrived
 //! before the turn of its command, pings and texts being received, and queued responses to them. Data arrives
 //! early when several connections carry one command sequence and one of them is late. An initiator that omits
-//! a command, or does not send the rest of a ping, would hold this memory indefinitely. It loses the
-//! connection when other commands need the memory (`Session::slowest_holder`).
+//! a command, or does not send the rest of a ping, would hold this memory indefinitely. Its connection is cut
+//! when other commands need the memory (`Session::slowest_holder`).
 //!
 //! Other modules implement task management (`management`), the handling of slow peers (`slow_peers`), and the
 //! status of a session (`report`).
@@ -227,9 +227,9 @@ impl Session {
         self.commands.receiving_mut(id).map(|receiving| &mut receiving.landing)
     }
 
-    /// Charges memory for an incomplete block at the end of the data received so far. If there is no memory,
-    /// the command gets a response, and its further data is dropped. Whole blocks that were already stored
-    /// remain, and are written again when the initiator retries the command.
+    /// Charges memory for an incomplete block at the end of the data received so far. If no memory is
+    /// available, the command fails with TASK SET FULL, and its further data is dropped. Whole blocks that
+    /// were already stored remain, and are written again when the initiator retries the command.
     pub(crate) fn charge_incomplete(&mut self, id: TaskId) {
         let Some(Landing::Memory { blocks, is_charged: charged @ false }) = self.landing(id) else { return };
         let bytes = blocks.incomplete_bytes();

@@ -127,7 +127,8 @@ impl Session {
     }
 
     /// The connection whose slow peer has held memory longest (for a transfer, copies, a segment or early
-    /// data), and since when. `None` if no peer has held memory for longer than [`PATIENCE`].
+    /// data), and the time since which it has held the memory. `None` if no peer has held memory for longer
+    /// than [`PATIENCE`].
     pub(crate) fn slowest_holder(&self, now: Instant) -> Option<(Instant, ConnectionId)> {
         let held = self.commands.observed().filter(|(task, Observed { stage, .. })| {
             let by_its_peer = matches!(stage, WaitingFor::Data | WaitingFor::Sending);
