@@ -236,9 +236,9 @@ impl Client {
         self.flushed(self.requests.ask(ticket, RequestKind::Flush, None, settle).await, None)
     }
 
-    /// The reply to every request for stable storage: to a flush, where `told` is the loss count that had
-    /// been reported to this client when the flush started, and to a change with FUA, where `told` is `None`.
-    /// This function alone determines the client's reply if the flush fails.
+    /// Creates the reply to every request for stable storage. For a flush, `told` is the loss count that had
+    /// been reported to this client when the flush started. For a change with FUA, `told` is `None`. This
+    /// function alone determines the client's reply if the flush fails.
     ///
     /// A flush fails if acknowledged writes were lost and the loss had not been reported to this client when
     /// the flush started. Concurrent flushes may be for different writes, so each of them reports the loss.

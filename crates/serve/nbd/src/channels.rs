@@ -47,11 +47,11 @@ pub(crate) struct Channel {
 }
 
 impl Channels {
-    /// The number whose change shows clients of this volume that acknowledged writes may have been lost: its
-    /// [cache generation](Volume::cache_generation), which a restart without losses does not change. A client
-    /// that mistook such a restart for a loss would replay writes that another host has since replaced. If a
-    /// volume has no cache generation, the number changes at each start of the server and each opening of the
-    /// volume, because each may have lost writes.
+    /// Returns a number whose change indicates to clients of this volume that acknowledged writes may have
+    /// been lost. The number is the volume's [cache generation](Volume::cache_generation), which a restart
+    /// without losses does not change. A client that mistook such a restart for a loss would replay writes
+    /// that another host has since replaced. If a volume has no cache generation, the number changes at each
+    /// start of the server and each opening of the volume, because each may have lost writes.
     pub(crate) fn start(&self, volume: &Volume) -> u128 {
         match volume.cache_generation() {
             Some(generation) => u128::from_be_bytes(generation),

@@ -43,8 +43,8 @@ pub(crate) struct Client {
     pub(crate) counted_as: Arc<str>,
     /// Counts of the volume on this core.
     pub(crate) tally: Rc<VolumeTally>,
-    /// The replies of this round, with the times at which their requests started. All of these requests get
-    /// the time of sending as their end.
+    /// The replies of this round, with the times at which their requests started. The time of sending counts
+    /// as the end of all of these requests.
     answered: RefCell<Vec<(Operation, Instant)>>,
     since: Instant,
     /// Replies from tasks, which the connection has to send.
@@ -52,11 +52,12 @@ pub(crate) struct Client {
     /// Number of requests that have a task.
     pub(crate) running: Cell<usize>,
     closing: Cell<Option<Closing>>,
-    /// Since when sending has made no progress.
+    /// The time since which sending has made no progress.
     pub(crate) stuck: Cell<Option<Instant>>,
     /// Time and end position, in bytes, of the oldest backlog that has not been sent yet.
     backlog: Cell<Option<(Instant, u64)>>,
-    /// Since when data of a write has been outstanding, and the time at which some of it last arrived.
+    /// The time since which data of a write has been outstanding, and the time at which some of it last
+    /// arrived.
     owing: Cell<Option<(Instant, Instant)>>,
     /// Whether a request waits for memory.
     pub(crate) starved: Cell<bool>,
@@ -90,7 +91,7 @@ pub struct ClientStatus {
     pub parameters: Vec<(&'static str, String)>,
 }
 
-/// Why a connection must be closed.
+/// The reason why a connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
     /// The client requested it.
@@ -105,7 +106,7 @@ pub(crate) enum Closing {
     Dropped,
 }
 
-/// Why a connection ended.
+/// The reason why a connection ended.
 #[derive(Debug)]
 pub(crate) enum ConnectionEnd {
     /// The server closed the connection, for this reason.
@@ -150,7 +151,7 @@ impl fmt::Display for ConnectionEnd {
 
 pub(crate) struct Answer {
     pub(crate) request: Request,
-    /// When the request was received.
+    /// The time at which the request was received.
     pub(crate) begin: Instant,
     pub(crate) outcome: Outcome,
 }
@@ -337,18 +338,18 @@ impl Client {
         self.backlog.set(full.map(|(now, (sent, queued))| kept(sent).unwrap_or((now, queued))));
     }
 
-    /// Records whether the client owes data of a write; `progress` if some of it has arrived.
+    /// Records whether the client owes data of a write. `progress` is true if some of the data has arrived.
     pub(crate) fn set_owing(&self, now: Instant, owes: bool, progress: bool) {
         let (begin, latest) = self.owing.get().unwrap_or((now, now));
         self.owing.set(owes.then_some((begin, if progress { now } else { latest })));
     }
 
-    /// When data that the client owes last arrived; `None` if it owes no data.
+    /// The time at which data that the client owes last arrived; `None` if it owes no data.
     pub(crate) fn silent_since(&self) -> Option<Instant> {
         self.owing.get().map(|(_, latest)| latest)
     }
 
-    /// Since when the client has held memory because it is slow, in either direction.
+    /// The time since which the client has held memory because it is slow, in either direction.
     pub(crate) fn slow_since(&self) -> Option<Instant> {
         let slow = [self.backlog.get().map(|(since, _)| since), self.owing.get().map(|(begin, _)| begin)];
         slow.into_iter().flatten().min()

@@ -16,7 +16,7 @@ use volume::Volume;
 pub struct Config {
     /// The exports; their names differ.
     pub exports: Vec<Arc<Export>>,
-    /// How connections are encrypted; `None` if they are not.
+    /// The TLS settings; `None` if connections are not encrypted.
     pub tls: Option<Tls>,
     /// Limits in addition to those of the server.
     pub limits: Limits,
@@ -47,11 +47,11 @@ impl Tls {
 pub struct Requester {
     /// Its address.
     pub address: IpAddr,
-    /// How its connection is encrypted; `None` if it is not.
+    /// The encryption of its connection; `None` if the connection is not encrypted.
     pub encryption: Option<Encryption>,
 }
 
-/// How a connection is encrypted.
+/// The encryption of a connection.
 #[derive(Clone, Debug)]
 pub struct Encryption {
     /// The cipher suite.
@@ -75,8 +75,7 @@ pub struct Export {
     pub read_only: bool,
     /// The networks from which clients may connect; `None` allows any.
     pub networks: Option<Vec<Network>>,
-    /// The names of which one must be in the client's certificate; `None` allows any client, encrypted or
-    /// not.
+    /// The client's certificate must contain one of these names. `None` allows any client, encrypted or not.
     pub clients: Option<Vec<String>>,
     /// The deadline of a device request. After the deadline, the request fails, and the volume is fenced
     /// until the device responds again.

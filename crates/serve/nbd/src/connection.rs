@@ -244,7 +244,7 @@ struct Receiver {
     stopped: Stopped,
 }
 
-/// Why the server stopped starting requests.
+/// The reason why the server stopped starting requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stopped {
     /// No more complete requests were received.
@@ -259,7 +259,7 @@ enum Stopped {
 /// The data that follows a request.
 struct Incoming {
     request: Request,
-    /// Bytes received, and their total.
+    /// The number of bytes received so far, and the total number.
     received: u64,
     length: u64,
     /// The destination. The data of a rejected request is received and dropped before the reply is sent,
@@ -278,7 +278,7 @@ impl Receiver {
         self.incoming.as_ref().map(|incoming| incoming.received)
     }
 
-    /// Why the server stopped starting requests the last time.
+    /// The reason why the server last stopped starting requests.
     fn stopped(&self) -> Stopped {
         self.stopped
     }
@@ -420,7 +420,7 @@ impl Incoming {
     }
 }
 
-/// Why [`nbd::Session::check`] rejects a request.
+/// The reason why [`nbd::Session::check`] rejects a request.
 fn why(error: Errno) -> &'static str {
     match error {
         Errno::Eperm => "the export is read-only",

@@ -363,7 +363,7 @@ struct Admitted {
     channel: Option<Channel>,
 }
 
-/// Why a connection ended before its first request.
+/// The reason why a connection ended before its first request.
 enum Failure {
     Socket(io::Error),
     Violation(Violation),
@@ -429,7 +429,7 @@ impl Exports for VisibleExports<'_> {
     }
 }
 
-/// Takes a connection through its handshake and passes it to its core.
+/// Performs the handshake of a connection, and passes the connection to its core.
 async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
     let Accepted { portal, stream, permit } = accepted;
     let server = &core.handle.server;
