@@ -1,6 +1,6 @@
-//! The texts about its configuration that a server prints. `serve --check` prints a summary. At start-up, a
-//! server lists its addresses and volumes; the last line is `ready`, for scripts that wait for it. There are
-//! also the commands to type on a host that uses the server.
+//! The texts that a server prints about its configuration. `serve --check` prints a summary. At start-up, a
+//! server lists its addresses and volumes; the last line is `ready`, for scripts that wait for it. This
+//! module also creates the list of commands to type on a host that uses the server.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};

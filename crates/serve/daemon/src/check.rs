@@ -25,7 +25,7 @@ use crate::waiting::{Openers, Outcome, at_once, block_on};
 /// The result of a check.
 #[derive(Debug, Default)]
 pub struct Checked {
-    /// Errors that would prevent the server from starting, a sentence each.
+    /// Errors that would prevent the server from starting, as one sentence each.
     pub mistakes: Vec<String>,
     /// Additional notes.
     pub notes: Vec<String>,
@@ -42,8 +42,8 @@ struct Trial<'a> {
 }
 
 /// Tries to open all volumes for reading and to listen on all addresses, and checks the paths of files that a
-/// start creates. Blocks for some seconds if another process uses a volume, and as long as the targets of
-/// remote volumes take.
+/// start creates. Blocks for some seconds if another process uses a volume, and for as long as the targets of
+/// remote volumes take to respond.
 pub fn check(config: &Config) -> Checked {
     let state = match state_directory(config) {
         Ok(state) => state,

@@ -190,7 +190,7 @@ pub(crate) fn resized(name: &VolumeName, spec: &str, size: Bytes) -> Result<Stri
     Ok(sized)
 }
 
-/// Why a volume's size cannot be set.
+/// Returns the reason why a volume's size cannot be set.
 fn no_size(name: &VolumeName) -> String {
     format!(
         "volume {name} has no size=: `resize` changes only file volumes with size=; without size=, a file \
@@ -488,7 +488,8 @@ mod tests {
         assert_eq!(with.text().matches("[[aoe.slot]]").count(), 1, "{}", with.text());
     }
 
-    /// Regression: host settings of an entry without a volume were ignored if another entry had its name.
+    /// Regression: host settings of an entry without a volume were ignored if another entry had the same
+    /// name.
     #[test]
     fn an_entry_without_a_volume_has_its_name_for_itself() {
         const VOLUME: &str = "[volume.a]\nspec = \"ram:1MiB\"\n[[portal]]\nlisten = \"127.0.0.1:1\"\n";

@@ -60,13 +60,13 @@ pub struct Config {
     pub control: Option<PathBuf>,
     /// Reactor threads.
     pub reactors: Option<usize>,
-    /// How long a reactor polls for events before it sleeps.
+    /// The time for which a reactor polls for events before it sleeps.
     pub poll: Option<Duration>,
     /// Time for which a reactor lets events accumulate before it polls again.
     pub gather: Option<Duration>,
-    /// How files are read and written: the I/O engine.
+    /// The I/O engine that reads and writes files.
     pub io_engine: Option<host::IoEngine>,
-    /// Address of the metrics server; port 0 takes a free port.
+    /// Address of the metrics server. Port 0 selects a free port.
     pub metrics: Option<SocketAddr>,
     /// The log settings.
     pub log: Log,
@@ -80,7 +80,7 @@ pub struct Limits {
     pub connections_per_address: Option<usize>,
     /// Maximum concurrent connections that have not logged in yet.
     pub logins: Option<usize>,
-    /// How long task management waits for a device before fencing it.
+    /// The time for which task management waits for a device before fencing it.
     pub fence_time: Option<Duration>,
     /// Memory for command data and working buffers, for all sessions together.
     pub staging_bytes: Option<usize>,
@@ -222,8 +222,8 @@ pub trait RunningFrontEnd: front_end_core::FrontEnd + Any {
     /// Switches to another configuration. [`front_end_core::CoreFrontEnd::adapt`] follows on every core.
     fn adopt(&self, wanted: Serving<'_>);
 
-    /// The losses of hosts if the front end switched to `wanted`, as one sentence each. `portals` are the
-    /// portals of all front ends after the switch. Blocks for up to one second.
+    /// Returns the losses that a switch to `wanted` would cause for hosts, as one sentence each. `portals`
+    /// are the portals of all front ends after the switch. Blocks for up to one second.
     fn losses(&self, server: &Server, wanted: Serving<'_>, portals: &[Portal]) -> Vec<String>;
 
     /// The current sessions. Blocks for up to one second.
@@ -296,7 +296,7 @@ impl Config {
         self.front_ends.iter().map(|front_end| &**front_end)
     }
 
-    /// The volume of this name.
+    /// The volume with this name.
     pub fn volume(&self, name: &VolumeName) -> Option<&Volume> {
         self.volumes.iter().find(|volume| volume.name == *name)
     }
@@ -442,7 +442,7 @@ impl Serving<'_> {
 }
 
 impl FrontEnds {
-    /// The front end of this name; without a name, the first one.
+    /// The front end with this name; without a name, the first one.
     pub(crate) fn named(self, name: Option<&str>) -> Result<&'static FrontEndKind, String> {
         let names: Vec<&str> = self.0.iter().map(|kind| kind.name).collect();
         let found = match name {

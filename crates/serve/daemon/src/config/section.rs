@@ -97,12 +97,12 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// A string.
+    /// Reads a string.
     pub fn text(&self, key: &'static str) -> Option<Placed<&'a str>> {
         self.read(key, "a string", text)
     }
 
-    /// True or false.
+    /// Reads a Boolean value.
     pub fn flag(&self, key: &'static str) -> Option<bool> {
         let flag = |value: &DeValue<'_>| {
             value.as_bool().ok_or_else(|| format!("{}; write true or false", is_not(value)))
@@ -110,23 +110,23 @@ impl<'a> Section<'a> {
         self.read(key, "true or false", flag).map(|placed| placed.value)
     }
 
-    /// A number in this range.
+    /// Reads a number in this range.
     pub fn count(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<Placed<u64>> {
         let kind = format!("a number from {} to {}", range.start(), range.end());
         self.read(key, kind, |value| count(value, &range))
     }
 
-    /// A string that parses as `T`.
+    /// Reads a string that parses as `T`.
     pub fn parsed<T: FromStr<Err: Display>>(&self, key: &'static str) -> Option<Placed<T>> {
         self.read(key, "a string", |value| parse(text(value)?))
     }
 
-    /// An array of strings that parse as `T`, if the key exists.
+    /// Reads an array of strings that parse as `T`, if the key exists.
     pub fn list<T: FromStr<Err: Display>>(&self, key: &'static str) -> Option<Vec<T>> {
         self.list_by(key, str::parse)
     }
 
-    /// An array, if the key exists, whose elements are parsed by a function.
+    /// Reads an array, if the key exists. A function parses its elements.
     pub fn list_by<T, E: Display>(
         &self,
         key: &'static str,
@@ -138,7 +138,7 @@ impl<'a> Section<'a> {
         Some(list.into_iter().map(|element| element.value).collect())
     }
 
-    /// An array of numbers, if the key exists.
+    /// Reads an array of numbers, if the key exists.
     pub fn counts(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<Vec<Placed<u64>>> {
         let read = |value| count(value, &range);
         self.elements(key, "a list of numbers", "write numbers in brackets: [1, 2]", read)
@@ -170,7 +170,7 @@ impl<'a> Section<'a> {
         Some(array.value.iter().filter_map(element).collect())
     }
 
-    /// A table under `key`.
+    /// Reads the table under `key`.
     pub fn section(&self, key: &'static str, title: &str) -> Option<Section<'a>> {
         let table = self.read(key, "a table", |value| {
             value.as_table().ok_or_else(|| format!("{}; write it as a table, {title}", is_not(value)))
@@ -178,7 +178,7 @@ impl<'a> Section<'a> {
         Some(Section::new(title, table.at, table.value, self.mistakes))
     }
 
-    /// The tables of an array of tables under `key`.
+    /// Reads the array of tables under `key`.
     pub fn sections(&self, key: &'static str, title: &str) -> Vec<Section<'a>> {
         let read = |value: &'a DeValue<'a>| {
             value.as_table().ok_or_else(|| format!("{}; write {title}", is_not(value)))
@@ -189,7 +189,7 @@ impl<'a> Section<'a> {
         tables.into_iter().map(|table| Section::new(title, table.at, table.value, self.mistakes)).collect()
     }
 
-    /// The tables under `key` with names chosen by the user, in the order of the file.
+    /// Reads the tables under `key` with names chosen by the user, in the order of the file.
     pub fn named(&self, key: &'static str) -> Vec<(Placed<&'a str>, Section<'a>)> {
         let Some(parent) = self.section(key, &format!("[{key}.NAME]")) else { return Vec::new() };
         let mut named: Vec<_> = parent.table.iter().filter_map(|entry| parent.child(key, entry)).collect();
@@ -221,7 +221,8 @@ impl<'a> Section<'a> {
         read
     }
 
-    /// The secret in `secret`, or in the file that `secret-file` names, and the position of that key.
+    /// Reads the secret from `secret`, or from the file that `secret-file` names. Also returns the position
+    /// of that key.
     pub(crate) fn secret(&self, example: &str) -> Option<(Placed<&'a str>, Vec<u8>)> {
         let refuse = |place: &Placed<&str>, sentence: String| {
             self.mistakes.add(place.at.clone(), sentence);

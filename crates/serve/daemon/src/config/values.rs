@@ -10,7 +10,7 @@ use front_end_core::ListenAddress;
 use reactor::BadAddress;
 use volume::spec::{NotAValue, Time, hint};
 
-/// Why a text is invalid, with the remedy.
+/// The reason why a text is invalid, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit(pub String);
 
@@ -166,7 +166,7 @@ const NAME_MAX: usize = 64;
 pub struct Uuid(pub [u8; 16]);
 
 impl Uuid {
-    /// A random UUID (RFC 9562 version 4) from these bytes.
+    /// Creates a random UUID (RFC 9562 version 4) from these bytes.
     pub fn from_random(mut bytes: [u8; 16]) -> Uuid {
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
@@ -212,12 +212,12 @@ impl FromStr for Uuid {
 // Settings for a reactor that waits for events: how long it polls before it sleeps, and how long it lets
 // events accumulate.
 
-/// How long a reactor polls for events before it sleeps (`50us`, or `always`); [`reactor::Spin::ALWAYS`] for
-/// `always`.
+/// The time for which a reactor polls for events before it sleeps (`50us`, or `always`). The value for
+/// `always` is [`reactor::Spin::ALWAYS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Poll(pub Duration);
 
-/// How long events accumulate before a reactor polls again.
+/// The time for which events accumulate before a reactor polls again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gather(pub Duration);
 
@@ -227,7 +227,7 @@ const ALWAYS: &str = "always";
 const GATHER_MAX: Duration = Duration::from_millis(10);
 
 impl Poll {
-    /// A number of microseconds, or `always`: the value of `--poll-us`.
+    /// Parses a number of microseconds, or `always`: the value of `--poll-us`.
     pub fn of_microseconds(text: &str) -> Result<Poll, String> {
         if text == ALWAYS {
             return Ok(Poll(reactor::Spin::ALWAYS));
@@ -250,7 +250,7 @@ impl FromStr for Poll {
 }
 
 impl Gather {
-    /// A number of microseconds: the value of `--gather-us`.
+    /// Parses a number of microseconds: the value of `--gather-us`.
     pub fn of_microseconds(text: &str) -> Result<Gather, String> {
         let microseconds: u32 = text.parse().map_err(|_| "write a whole number of microseconds")?;
         Gather::new(Duration::from_micros(microseconds.into()))

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// After this time, a message reports that a change is still in progress.
 const NOTICE: Duration = Duration::from_secs(3);
 
-/// Why there is no reply.
+/// The reason why there is no reply.
 #[derive(Debug)]
 pub enum AskError {
     /// No server listens on this socket.

@@ -37,7 +37,7 @@ pub struct Socket {
     file: SocketFile,
 }
 
-/// Why the socket cannot be created.
+/// The reason why the socket cannot be created.
 #[derive(Debug)]
 pub enum BindError {
     /// Another server uses the socket.
@@ -207,7 +207,8 @@ fn who(client: &UnixStream) -> String {
     }
 }
 
-/// The next line. It is incomplete if the line is too long or the client stops sending, and empty at the end.
+/// Returns the next line. The line is incomplete if it is too long or the client stops sending, and empty at
+/// the end of the stream.
 fn read_line(reader: &mut BufReader<&UnixStream>) -> io::Result<Vec<u8>> {
     let (mut line, end) = (Vec::new(), Instant::now() + PATIENCE);
     while line.last() != Some(&b'\n') && line.len() < REQUEST_BYTES_MAX {
