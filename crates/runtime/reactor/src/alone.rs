@@ -32,19 +32,19 @@ enum Clock {
 }
 
 impl Alone {
-    /// A world with virtual time. A turn that does not wait takes a microsecond, so that even tasks that
-    /// never wait reach their deadlines.
+    /// Creates a world with virtual time. A turn that does not wait takes a microsecond, so that even tasks
+    /// that never wait reach their deadlines.
     pub fn virtual_time() -> SharedWorld {
         Alone::with(Clock::Virtual { now: Cell::new(Instant::now()), turn: Duration::from_micros(1) })
     }
 
-    /// A world with virtual time that advances only while all tasks wait, so measured durations are exactly
-    /// those of the timers. A task that never waits does not reach its deadline.
+    /// Creates a world with virtual time that advances only while all tasks wait, so measured durations are
+    /// exactly those of the timers. A task that never waits does not reach its deadline.
     pub fn exact_virtual_time() -> SharedWorld {
         Alone::with(Clock::Virtual { now: Cell::new(Instant::now()), turn: Duration::ZERO })
     }
 
-    /// A world with the system's monotonic clock.
+    /// Creates a world with the system's monotonic clock.
     pub fn real_time() -> SharedWorld {
         Alone::with(Clock::Real)
     }

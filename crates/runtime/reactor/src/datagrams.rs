@@ -168,7 +168,7 @@ impl fmt::Display for MacAddress {
     }
 }
 
-/// The text is not a MAC address.
+/// The error for a text that is not a MAC address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAMacAddress;
 

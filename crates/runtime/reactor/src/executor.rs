@@ -160,7 +160,7 @@ pub fn suspend() -> Suspended {
 pub struct Suspended(Option<Rc<Core>>);
 
 impl Suspended {
-    /// Makes it the executor of this thread again.
+    /// Makes this executor the executor of the thread again.
     ///
     /// # Panics
     /// If another executor is entered.
@@ -172,7 +172,7 @@ impl Suspended {
     }
 }
 
-/// Identifies the executor of this thread, if any. Identifiers of live executors are unique.
+/// Returns the identifier of this thread's executor, if any. Identifiers of live executors are unique.
 pub fn executor() -> Option<ExecutorId> {
     CURRENT.with_borrow(|core| core.as_ref().map(|core| ExecutorId(Rc::as_ptr(core).addr())))
 }
@@ -196,8 +196,8 @@ pub(crate) fn is_current_executor(executor_handle: &Arc<ExecutorHandle>) -> bool
 /// Puts a woken task on this thread's ready queue, or returns it if it belongs to another thread.
 pub(crate) fn queue_local(task: Arc<Handle>) -> Option<Arc<Handle>> {
     let mut task = Some(task);
-    // A waker may be used while this thread ends, after the thread-local variable was destroyed. Then this
-    // thread's executor has also ended.
+    // A waker may be used while this thread ends, after the thread-local variable was destroyed. In that
+    // case, this thread's executor has also ended.
     let _ = CURRENT.try_with(|current| {
         let current = current.borrow();
         let here = |core: &&Rc<Core>| {

@@ -30,7 +30,7 @@ struct MailboxState<T> {
     values: VecDeque<T>,
     receiver: Option<Waker>,
     senders: usize,
-    /// The receiver exists.
+    /// Whether the receiver still exists.
     open: bool,
 }
 
@@ -39,16 +39,16 @@ pub struct Sender<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// The receiver is gone; the value is returned.
+/// The error for a mailbox whose receiver no longer exists. Contains the value that was not sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Closed<T>(pub T);
 
-/// Why a bounded mailbox refused a value, which is returned.
+/// The reason why a bounded mailbox refused a value. Contains the value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Refused<T> {
     /// The number of queued values has reached the limit.
     Full(T),
-    /// The receiver is gone.
+    /// The receiver no longer exists.
     Closed(T),
 }
 
@@ -111,7 +111,7 @@ pub struct Receiver<T> {
 }
 
 impl<T: Send> Receiver<T> {
-    /// The next value; `None` once the mailbox is empty and no sender is left.
+    /// Waits for the next value. Returns `None` once the mailbox is empty and no sender is left.
     pub async fn recv(&mut self) -> Option<T> {
         poll_fn(|cx| self.poll_recv(cx)).await
     }
@@ -129,7 +129,7 @@ impl<T: Send> Receiver<T> {
         }
     }
 
-    /// The next value, if there is one.
+    /// Returns the next value, if there is one.
     pub fn try_recv(&mut self) -> Option<T> {
         self.shared.state.lock().values.pop_front()
     }

@@ -17,10 +17,10 @@ pub struct Ipv6Host {
     zone: Option<String>,
 }
 
-/// Why a text is not a host address.
+/// The reason why a text is not a host address.
 #[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
 pub enum BadAddress {
-    /// Not an IP address.
+    /// The text is not an IP address.
     #[display("`{_0}` is not an IP address")]
     Form(#[error(not(source))] String),
     /// A link-local address without its zone.
@@ -37,7 +37,7 @@ pub enum BadAddress {
     NoInterface(#[error(not(source))] String),
 }
 
-/// Why a text is not `HOST[:PORT]`.
+/// The reason why a text is not `HOST[:PORT]`.
 #[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
 pub enum BadHost {
     /// A bracket is unpaired, or an IPv6 address has no brackets.
@@ -86,7 +86,7 @@ impl fmt::Display for Ipv6Host {
 }
 
 impl Ipv6Host {
-    /// Parses an address, and gives a link-local address without a zone this one, for example that of the
+    /// Parses an address. If it is a link-local address without a zone, adds `zone`, for example the
     /// interface on which a peer announced the address.
     pub fn on_link(text: &str, zone: Option<&str>) -> Result<Ipv6Host, BadAddress> {
         match (text.parse(), zone) {
@@ -142,7 +142,8 @@ pub fn host_and_port(text: &str) -> Result<(String, Option<u16>), BadHost> {
     Ok((host, port.map(number).transpose()?))
 }
 
-/// Displays a host from [`host_and_port`] in the form that can precede a port: an IPv6 address gets brackets.
+/// Displays a host from [`host_and_port`] in the form that can precede a port: an IPv6 address is in
+/// brackets.
 pub fn bracketed(host: &str) -> impl fmt::Display + '_ {
     fmt::from_fn(move |f| match host.contains(':') {
         true => write!(f, "[{host}]"),
@@ -165,8 +166,8 @@ pub fn numeric_address(text: &str, port: u16) -> Result<SocketAddr, BadAddress> 
     found.next().ok_or_else(|| BadAddress::NoInterface(zone.to_owned()))
 }
 
-/// Parses an address to listen on: `ADDRESS:PORT` or `[IPv6]:PORT`. The port can be omitted if there is a
-/// `usual` one. Port 0 selects a free port.
+/// Parses an address to listen on: `ADDRESS:PORT` or `[IPv6]:PORT`. The port can be omitted if `usual`
+/// specifies a default. Port 0 selects a free port.
 ///
 /// # Errors
 /// The text is not an address, or there is no such interface.

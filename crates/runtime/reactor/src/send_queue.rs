@@ -23,7 +23,7 @@ const ARENA_KEPT_BYTES: usize = 16 << 10;
 /// Data to send to the peer.
 #[derive(Clone, Debug)]
 pub enum Payload {
-    /// Nothing.
+    /// No data.
     None,
     /// A parameter list or a text response.
     Bytes(Rc<[u8]>),

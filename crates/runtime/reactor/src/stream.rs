@@ -50,7 +50,8 @@ pub trait Stream {
     fn readable_bytes(&self) -> usize {
         0
     }
-    /// Sends the slices in order, as far as there is buffer space. `WouldBlock` means that there is none now.
+    /// Sends the slices in order, up to the available buffer space. `WouldBlock` means that no space is
+    /// available.
     fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize>;
     /// Ready when `try_read` may find data. Keeps only the last caller's waker.
     fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;

@@ -9,7 +9,7 @@ use std::time::Instant;
 /// The pending deadlines of one thread.
 #[derive(Default)]
 pub(crate) struct Timers {
-    /// No entry's deadline is earlier than that of its parent, at `(place - 1) / 2`.
+    /// An entry's deadline is never earlier than the deadline of its parent, at `(place - 1) / 2`.
     heap: Vec<Entry>,
     slots: Vec<Slot>,
     vacant: Vec<usize>,

@@ -95,8 +95,8 @@ pub trait World {
     /// thread accumulates and is processed in one batch. Ignored by worlds that do not wait for the kernel,
     /// and if the thread also serves other sockets.
     fn gather(&self, _span: Duration) {}
-    /// Total CPU time that the thread has spent on unsuccessful busy-polling. The rest of its CPU time is
-    /// work. Zero in a world that does not busy-poll.
+    /// Total CPU time that the thread has spent on unsuccessful busy-polling. It has spent the rest of its
+    /// CPU time on work. Zero in a world that does not busy-poll.
     fn looked_in_vain(&self) -> Duration {
         Duration::ZERO
     }
@@ -104,7 +104,7 @@ pub trait World {
     fn unpark(&self) -> Arc<dyn Unpark>;
 }
 
-/// How long [`World::turn`] may wait for an event.
+/// The time for which [`World::turn`] may wait for an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Park {
     /// Do not sleep: tasks are ready to run.
