@@ -384,7 +384,7 @@ impl World for Epoll {
     }
 
     fn turn(&self, park: Park) {
-        // Operations on cached data have already completed; then do not wait.
+        // If operations have already finished, as on cached data, do not wait.
         let finished = self.turn_files();
         match self.limit(if finished { Park::No } else { park }) {
             Some(Duration::ZERO) => {

@@ -90,7 +90,7 @@ pub(crate) fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Resul
     })
 }
 
-/// Moves the calling thread permanently into a network namespace. The thread also gets a separate mount
+/// Moves the calling thread permanently into a network namespace. The thread also enters a new mount
 /// namespace, with a new mount of `/sys`: a mount of `/sys` shows the interfaces of the network namespace in
 /// which it was made. Later mounts and unmounts on the machine also take effect in the new mount namespace,
 /// as with `ip netns exec`.

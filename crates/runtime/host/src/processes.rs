@@ -3,8 +3,8 @@
 //! The first process of the namespace is a fork of this process that only waits for this process to end. When
 //! the first process ends or is killed, the kernel kills every process in the namespace (pid_namespaces(7)),
 //! including daemons that have left their session and parent. This works even if this process is killed with
-//! `kill -9`. The started programs are direct children of this process, which can signal them and gets their
-//! exit codes.
+//! `kill -9`. The started programs are direct children of this process, which can signal them and receives
+//! their exit codes.
 
 // SAFETY of this file: fork(2), and a new process that only makes system calls and allocates nothing.
 #![allow(unsafe_code)]

@@ -101,7 +101,7 @@ impl StateDirectory {
     }
 }
 
-/// Checks a name, which becomes a file name. Allowed are letters, digits, `-` and `_`, and `.` except at the
+/// Checks a name, which becomes a file name. Letters, digits, `-` and `_` are allowed, and `.` except at the
 /// start.
 fn checked(name: &str) -> io::Result<String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);

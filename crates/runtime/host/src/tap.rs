@@ -1,5 +1,5 @@
-//! A tap device: an Ethernet interface at whose other end is this process. The process reads the frames that
-//! the kernel sends, and writes the frames that the kernel receives.
+//! A tap device: an Ethernet interface whose other end is this process. The process reads the frames that the
+//! kernel sends, and writes the frames that the kernel receives.
 //!
 //! Each frame begins with a virtio header ([`HEADER_BYTES`], `struct virtio_net_hdr` in the machine's byte
 //! order). The kernel leaves checksums and TCP segmentation to the reader, as it does to a network card, and

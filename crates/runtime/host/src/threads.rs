@@ -85,7 +85,7 @@ impl Sleeper for ReactorClock {
     }
 }
 
-/// CLOCK_MONOTONIC. Unlike an opaque [`Instant`], its value can be compared with that of other processes.
+/// CLOCK_MONOTONIC. Unlike an opaque [`Instant`], its value can be compared with values of other processes.
 pub fn monotonic() -> Duration {
     let time = clock_gettime(ClockId::Monotonic);
     // The clock starts at zero, so neither part is negative.

@@ -28,8 +28,8 @@ pub(super) struct Calls {
 /// Space for a control message with one number, aligned for its header.
 type Control = [u64; 4];
 
-/// Maximum number of datagrams in a message (UDP_MAX_SEGMENTS of older kernels), and of bytes, which fit IPv4
-/// and IPv6.
+/// Maximum number of datagrams in a message (UDP_MAX_SEGMENTS in older kernels), and maximum number of bytes,
+/// which is valid for both IPv4 and IPv6.
 const JOINED_MAX: usize = 64;
 const JOINED_BYTES_MAX: usize = 65_000;
 
@@ -175,7 +175,7 @@ impl Calls {
     }
 }
 
-/// A message to send to which datagrams can still be added.
+/// A message to be sent, to which datagrams can still be added.
 struct Open {
     to: DatagramAddress,
     segment: usize,

@@ -218,7 +218,8 @@ impl Datagrams for HostDatagrams {
             Kind::Packet(_) => false,
         };
         let mut sent = calls.send(self.source.raw(), datagrams, joins, name);
-        // Sending joined datagrams does not work on every interface and with every length, so retry without.
+        // Sending joined datagrams does not work on every interface and with every length, so retry without
+        // joining.
         if let (Kind::Udp(socket), Err(error)) = (&self.kind, &sent)
             && joins
             && matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE))

@@ -336,7 +336,8 @@ fn punches_holes(file: &File, end: u64) -> bool {
     fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, beyond, 4096).is_ok()
 }
 
-/// Reads a queue attribute of a block device from sysfs; for a partition, that of the whole device.
+/// Reads a queue attribute of a block device from sysfs. For a partition, reads the attribute of the whole
+/// device.
 fn queue(device: u64, name: &str) -> Option<u64> {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let device = format!("/sys/dev/block/{major}:{minor}");
@@ -367,7 +368,7 @@ fn check_direct(file: &File, options: &FileOptions) -> Result<(), OpenError> {
     Err(OpenError::DirectNeedsLargerBlocks { path: options.path.clone(), bytes: offset })
 }
 
-/// Why a volume could not be opened.
+/// The reason why a volume could not be opened.
 #[derive(Debug, Display, Error)]
 #[expect(missing_docs, reason = "the fields are the words of the sentences below")]
 pub enum OpenError {

@@ -95,7 +95,7 @@ impl Shared {
         }
     }
 
-    /// Executes queued work until the thread is to exit.
+    /// Executes queued work until the thread must exit.
     fn serve(&self) {
         while let Some(job) = self.next() {
             job.run();

@@ -82,26 +82,26 @@ impl AsyncFile {
         &self.file
     }
 
-    /// Fills the buffer from byte `at` on, on this thread, if that is possible without waiting. A result of
-    /// false does not imply an error.
+    /// Fills the buffer with data from offset `at`, on this thread, if that is possible without waiting. A
+    /// result of false does not imply an error.
     pub(crate) fn read_nowait(&self, buffer: &mut [u8], at: u64) -> bool {
         self.nowait.read(&self.file, buffer, at)
     }
 
-    /// Writes `data` from byte `at` on, on this thread, if that is possible without waiting. If the result is
+    /// Writes `data` at offset `at`, on this thread, if that is possible without waiting. If the result is
     /// false, a part may have been written.
     pub(crate) fn write_nowait(&self, data: &[u8], at: u64) -> bool {
         self.nowait.write(&self.file, data, at)
     }
 
-    /// Reads from byte `at` on until the buffer is full or the file ends.
+    /// Reads from offset `at` until the buffer is full or the file ends.
     pub(crate) async fn read(&self, buffer: Buffer, at: u64) -> (Buffer, Progress) {
         let length = buffer.len();
         let (operation, progress) = self.transfer(Operation::Read { buffer, done: 0, at }, length).await;
         (operation.into_buffer(), progress)
     }
 
-    /// Writes all of `data` from byte `at` on. If [`AsyncFile::losses`] has increased since a stable write
+    /// Writes all of `data` at offset `at`. If [`AsyncFile::losses`] has increased since a stable write
     /// started, its data may be lost although it succeeded.
     pub(crate) async fn write(&self, data: Slice, at: u64, durability: Durability) -> Progress {
         let length = data.len();
@@ -168,13 +168,14 @@ impl AsyncFile {
         outcome
     }
 
-    /// Syncs the file description of the writes after a failed sync. The kernel has yet to report the failure
-    /// to this description: otherwise the next stable write would fail although its data is stable.
+    /// After a failed sync, syncs the file description that is used for writes. The kernel will report the
+    /// failure to this description too. Without this sync, the next stable write would receive the report,
+    /// and would fail although its data is stable.
     ///
-    /// An error counts as a loss, because it may be a newer failure, that of a concurrent stable write, which
-    /// then succeeds. That write waits for this sync, as for every stable write, and finds the count
-    /// increased. Every request that a failed sync covers does this, so that none of them depends on the
-    /// others being polled.
+    /// An error counts as a loss, because it may be a newer failure: the kernel may have reported the failure
+    /// of a concurrent stable write to this sync, and the write then succeeds. That write waits for this
+    /// sync, as it does for every stable write, and detects that the count has increased. Every request that
+    /// a failed sync covers calls this function, so that none of them depends on the others being polled.
     async fn clear_error(&self) {
         let stable = self.syncs.begin_stable();
         drop(self.perform(Operation::ClearError(stable)).await);
@@ -329,7 +330,7 @@ impl FromStr for IoEngine {
     }
 }
 
-/// The name is not `auto`, `uring` or `threads`.
+/// The error for a name other than `auto`, `uring` or `threads`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 #[display("the engine must be auto, uring or threads")]
 pub struct UnknownEngine;

@@ -160,7 +160,7 @@ pub(super) struct Nowait {
     fallocates: Arc<AtomicUsize>,
 }
 
-/// Where a file's data is.
+/// The location of a file's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DataLocation {
     /// All data is in memory.
@@ -177,7 +177,7 @@ enum DataLocation {
 pub(crate) struct FallocateGuard(Arc<AtomicUsize>);
 
 impl Nowait {
-    /// Determines where the data of this file is.
+    /// Determines the location of this file's data.
     pub(super) fn new(file: &File) -> Nowait {
         Nowait {
             location: DataLocation::from_file(file),
@@ -187,8 +187,8 @@ impl Nowait {
         }
     }
 
-    /// Fills the buffer from byte `at` on. Returns false if not all of the data was available without
-    /// waiting.
+    /// Fills the buffer with data from offset `at`. Returns false if not all of the data was available
+    /// without waiting.
     pub(super) fn read(&self, file: &File, buffer: &mut [u8], at: u64) -> bool {
         let length = buffer.len();
         match self.location {
@@ -263,8 +263,8 @@ const MISSES_MAX: u32 = 16;
 const RETRY_EVERY: u32 = 16;
 
 impl MissCounter {
-    /// Makes an attempt to move `length` bytes, unless it is to be skipped. Returns whether all bytes were
-    /// moved.
+    /// Makes an attempt to move `length` bytes, unless this attempt should be skipped. Returns whether all
+    /// bytes were moved.
     fn take(&self, length: usize, attempt: impl FnOnce() -> rustix::io::Result<usize>) -> bool {
         self.is_worth_it() && self.record(attempt(), length)
     }

@@ -425,8 +425,8 @@ impl Drop for Performing {
 }
 
 impl Drop for Ring {
-    /// Waits for outstanding operations, and leaks the memory of those that do not end, because the kernel
-    /// may still write to it.
+    /// Waits for outstanding operations, and leaks the memory of those that do not complete, because the
+    /// kernel may still write to it.
     fn drop(&mut self) {
         let start = Instant::now();
         self.flush(); // the cancellations

@@ -89,7 +89,7 @@ pub(crate) struct Sync {
 pub(crate) struct Stable {
     syncs: Arc<Syncs>,
     number: u64,
-    /// Whether the write has failed, and it is unknown whether before or during its sync.
+    /// Whether the write has failed at an unknown point, before or during its sync.
     is_unclear: bool,
 }
 

@@ -31,7 +31,7 @@ impl Bits {
         self.words.words()[bit / 64].load(Ordering::Relaxed) >> (bit % 64) & 1 == 1
     }
 
-    /// `bits` must not be empty.
+    /// Whether all of these bits are set. `bits` must not be empty.
     pub(super) fn contains_all(&self, bits: Range<usize>) -> bool {
         let (first, last) = (bits.start, bits.end - 1);
         if first / 64 != last / 64 {
@@ -41,7 +41,7 @@ impl Bits {
         self.words.words()[first / 64].load(Ordering::Relaxed) & mask == mask
     }
 
-    /// Returns the first set bit from `from` on.
+    /// Returns the first set bit at or after `from`.
     pub(super) fn first(&self, from: usize) -> Option<usize> {
         if from >= self.length || self.contains(from) {
             return (from < self.length).then_some(from);

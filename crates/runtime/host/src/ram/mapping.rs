@@ -129,7 +129,8 @@ impl Mapping {
         // SAFETY: the range lies inside the mapping. Private anonymous pages become zero pages; a concurrent
         // copy from or to them sees the old bytes or zeros.
         let gone = unsafe { madvise(self.at(bytes.start).cast(), length, Advice::LinuxDontNeed) };
-        // The call fails only for locked memory (EINVAL under mlockall). Then zero the bytes in place.
+        // The call fails only for locked memory (EINVAL under mlockall). In that case, zero the bytes in
+        // place.
         if gone.is_err() {
             self.zero(bytes.start, length);
         }
@@ -149,7 +150,7 @@ impl Mapping {
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.length) }
     }
 
-    /// Copies `from` to the bytes from `at` on. Panics if they are not all in the mapping.
+    /// Copies `from` to offset `at`. Panics if the bytes are not all in the mapping.
     pub(super) fn store(&self, at: usize, from: &[u8]) {
         assert!(at <= self.length && from.len() <= self.length - at, "a store inside the mapping");
         // SAFETY: inside the mapping by the assertion, and `from`, being a reference to plain bytes, is not
@@ -160,7 +161,7 @@ impl Mapping {
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.at(at), from.len()) };
     }
 
-    /// Copies the bytes from `at` on into `into`. Panics if they are not all in the mapping.
+    /// Copies bytes from offset `at` to `into`. Panics if they are not all in the mapping.
     pub(super) fn load(&self, at: usize, into: &mut [u8]) {
         assert!(at <= self.length && into.len() <= self.length - at, "a load inside the mapping");
         // SAFETY: as for `store`, the other way round.

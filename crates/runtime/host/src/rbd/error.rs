@@ -6,7 +6,7 @@ use derive_more::{Display, Error};
 
 use block::BlockSize;
 
-/// Why an RBD image could not be opened.
+/// The reason why an RBD image could not be opened.
 #[derive(Debug, Display, Error)]
 #[expect(missing_docs, reason = "the fields are the words of the sentences below")]
 pub enum RbdError {

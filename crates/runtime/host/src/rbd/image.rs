@@ -1,4 +1,4 @@
-//! An open image: its handles, blocking calls, its lock, and how it is closed.
+//! An open image: its handles, its blocking calls, its lock, and the steps to close it.
 
 #![allow(unsafe_code)]
 
@@ -123,8 +123,8 @@ impl Image {
         self.call(|image| unsafe { (self.library.rbd_resize)(image, bytes) })
     }
 
-    /// Returns up to `parts_max` parts that contain data, as offset and length, of the `length` bytes from
-    /// `at` on. The parts are whole objects, so the first can start before `at`.
+    /// Returns up to `parts_max` parts that contain data, as offset and length, of the `length` bytes at
+    /// offset `at`. The parts are whole objects, so the first can start before `at`.
     ///
     /// Returns the whole range as one part if the library's result is unusable. This applies to images
     /// striped over objects, because the library reports their parts in another order. It also applies to

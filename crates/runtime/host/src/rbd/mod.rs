@@ -121,8 +121,8 @@ const ZERO_BYTES_MAX: u64 = 1 << 30;
 /// the library queries each object.
 const ALLOCATION_BYTES_MAX: u64 = 4 << 30;
 
-/// The granularity of deallocation, which is also that of Linux's driver. Objects can have smaller holes, but
-/// many small holes cost more space than they free (`rbd_discard_granularity_bytes`).
+/// The granularity of deallocation, the same as in Linux's driver. Objects can have smaller holes, but many
+/// small holes cost more space than they free (`rbd_discard_granularity_bytes`).
 const GRANULARITY_BYTES: u64 = 64 << 10;
 
 impl RbdDevice {
@@ -275,7 +275,7 @@ impl RbdDevice {
     }
 }
 
-/// Returns the number of blocks to serve of an image of `size` bytes.
+/// Returns the number of blocks to serve from an image of `size` bytes.
 fn capacity(options: &RbdOptions, size: u64) -> Result<u64, RbdError> {
     let bytes = match options.bytes {
         Some(asked) if size < asked => {

@@ -24,7 +24,7 @@ pub(super) struct FuseFile {
 struct Syncs {
     /// The errno with which syncs fail; 0 is success.
     errno: AtomicI32,
-    /// The next sync gets no reply.
+    /// Whether the reply to the next sync is withheld.
     holds_next: AtomicBool,
 }
 
@@ -63,7 +63,7 @@ impl FuseFile {
         self.syncs.errno.store(errno, Ordering::SeqCst);
     }
 
-    /// The next sync gets no reply.
+    /// Withholds the reply to the next sync.
     pub(super) fn hold_next_sync(&self) {
         self.syncs.holds_next.store(true, Ordering::SeqCst);
     }

@@ -435,7 +435,7 @@ impl FullDisk {
     }
 
     /// Writes back dirty data, as the kernel does after a while. An error is reported to this file
-    /// description, not to that of the volume.
+    /// description, not to the volume's file description.
     fn write_back(&self) -> std::io::Result<()> {
         std::fs::File::open(&self.device)?.sync_data()
     }
@@ -505,8 +505,9 @@ fn flushes_at_the_same_time_all_fail() {
     });
 }
 
-/// A failed write-back is reported once per open file description: to that of the writes, and to that of the
-/// syncs. A stable write after a flush used to fail because of a loss that the flush had already reported.
+/// A failed write-back is reported once per open file description: to the description for writes, and to the
+/// description for syncs. A stable write after a flush used to fail because of a loss that the flush had
+/// already reported.
 #[test]
 fn a_loss_that_a_flush_has_reported_fails_no_stable_write_after_it() {
     with_both_engines(|| async {
@@ -554,8 +555,8 @@ fn a_failed_sync_is_a_loss_whatever_its_error() {
     });
 }
 
-/// Several threads may use one file. A thread used to end with a hung flush, and the flushes of all other
-/// threads then waited for it.
+/// Several threads may use one file. A thread used to exit while its flush hung, and the flushes of all other
+/// threads then waited for this flush.
 #[test]
 fn a_sync_that_hangs_at_the_end_of_its_thread_leaves_the_file_to_others_and_may_be_a_loss() {
     if Epoll::with_engine(EpollOptions::default(), IoEngine::Uring).is_err() {
