@@ -32,7 +32,7 @@ impl Cell {
         (ROUND_BYTES / (self.strips * self.bytes)).max(1)
     }
 
-    /// Number of data bytes per round.
+    /// Returns the number of data bytes per round.
     fn data_bytes(self) -> f64 {
         (self.rounds() * self.strips * self.bytes) as f64
     }
@@ -61,7 +61,7 @@ impl Cell {
     }
 }
 
-/// CPU time of this thread in nanoseconds, which excludes other threads on this core.
+/// Returns the CPU time of this thread in nanoseconds. It excludes other threads on this core.
 fn cpu_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64

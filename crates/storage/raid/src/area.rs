@@ -117,8 +117,8 @@ impl Area {
         self.copies.lock().in_use.iter().map(|copy| Arc::clone(&copy.device)).collect()
     }
 
-    /// The devices of the copies whose members are in sync, or of all copies if there are none: a member that
-    /// was missing has outdated content.
+    /// Returns the devices of the copies whose members are in sync, or of all copies if no such member
+    /// exists: a member that was missing has outdated content.
     pub(crate) fn current_devices(&self) -> Vec<Arc<dyn BlockDevice>> {
         let states = self.members.states();
         let copies = self.copies.lock();
@@ -136,7 +136,7 @@ impl Area {
         &self.members
     }
 
-    /// Number of copies whose members have not failed.
+    /// Returns the number of copies whose members have not failed.
     pub(crate) fn copies(&self) -> usize {
         self.current().len()
     }

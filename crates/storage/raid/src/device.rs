@@ -64,12 +64,12 @@ pub struct Status {
 }
 
 impl RaidDevice {
-    /// The layout.
+    /// Returns the layout.
     pub fn layout(&self) -> Layout {
         self.set.members.layout()
     }
 
-    /// The current status of the set.
+    /// Returns the current status of the set.
     pub fn status(&self) -> Status {
         let (journal_copies, unsynced_regions) = match &self.set.protection {
             Protection::Journal(journal) => {
@@ -295,13 +295,13 @@ impl RaidDevice {
         })
     }
 
-    /// The same as [`BlockDevice::read`], for a set that may be dropped during the read.
+    /// Like [`BlockDevice::read`], for a set that may be dropped during the read.
     pub fn read_shared(&self, extent: Extent, buffer: Buffer) -> Pending<'static, Buffer> {
         let set = Arc::clone(&self.set);
         Box::pin(async move { set.read(extent, buffer).await })
     }
 
-    /// The same as [`BlockDevice::write`], for a set that may be dropped during the write.
+    /// Like [`BlockDevice::write`], for a set that may be dropped during the write.
     pub fn write_shared(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'static, ()> {
         let set = Arc::clone(&self.set);
         Box::pin(async move { set.write(extent, data, durability).await })

@@ -130,7 +130,7 @@ impl Intent {
         }
     }
 
-    /// Number of blocks that the bitmap needs.
+    /// Returns the number of blocks that the bitmap needs.
     pub(crate) fn blocks_needed(block_bytes: usize, region_stripes: u64, stripes: u64) -> u64 {
         stripes.div_ceil(region_stripes).div_ceil(bits(block_bytes))
     }
@@ -202,7 +202,7 @@ impl Intent {
         &self.area
     }
 
-    /// Number of regions that may have been inconsistent since before the assembly.
+    /// Returns the number of regions that may have been inconsistent since before the assembly.
     pub(crate) fn unsynced(&self) -> u64 {
         self.state.lock().unsynced.len() as u64
     }

@@ -46,7 +46,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// Minimum number of members.
+    /// Returns the minimum number of members.
     pub fn members_min(self) -> usize {
         match self {
             Level::Raid0 | Level::Raid1 | Level::Raid10 => 2,
@@ -55,7 +55,7 @@ impl Level {
         }
     }
 
-    /// Number of parity strips in a stripe.
+    /// Returns the number of parity strips in a stripe.
     pub fn parity_strips(self) -> usize {
         match self {
             Level::Raid0 | Level::Raid1 | Level::Raid10 => 0,
@@ -182,22 +182,22 @@ impl Layout {
         Ok(Layout { level, members, block_size, strip, rows })
     }
 
-    /// The level.
+    /// Returns the level.
     pub fn level(&self) -> Level {
         self.level
     }
 
-    /// Number of members.
+    /// Returns the number of members.
     pub fn members(&self) -> usize {
         self.members
     }
 
-    /// The block size, of the set and of its members.
+    /// Returns the block size of the set and of its members.
     pub fn block_size(&self) -> BlockSize {
         self.block_size
     }
 
-    /// Number of blocks in a strip.
+    /// Returns the number of blocks in a strip.
     pub fn strip_blocks(&self) -> u64 {
         self.strip
     }
@@ -207,12 +207,12 @@ impl Layout {
         self.level.parity_strips() > 0
     }
 
-    /// Number of data strips in a stripe; 1 without parity.
+    /// Returns the number of data strips in a stripe, which is 1 without parity.
     pub fn data_strips(&self) -> usize {
         if self.has_parity() { self.members - self.level.parity_strips() } else { 1 }
     }
 
-    /// Number of strips in a stripe: the data strips, then P, then Q; or the copies.
+    /// Returns the number of strips in a stripe: the data strips, then P, then Q; or the copies.
     pub fn strips(&self) -> usize {
         match self.level {
             Level::Raid0 => 1,
@@ -221,22 +221,22 @@ impl Layout {
         }
     }
 
-    /// Number of stripes.
+    /// Returns the number of stripes.
     pub fn stripes(&self) -> u64 {
         if self.has_parity() { self.rows } else { self.rows * self.members as u64 / self.strips() as u64 }
     }
 
-    /// Number of data blocks in a stripe.
+    /// Returns the number of data blocks in a stripe.
     pub fn stripe_blocks(&self) -> u64 {
         self.strip * self.data_strips() as u64
     }
 
-    /// The capacity of the set.
+    /// Returns the capacity of the set.
     pub fn blocks(&self) -> Blocks {
         Blocks(self.stripes() * self.stripe_blocks())
     }
 
-    /// Number of blocks for data that every member must have.
+    /// Returns the number of blocks for data that every member must have.
     pub fn member_blocks(&self) -> Blocks {
         Blocks(self.rows * self.strip)
     }

@@ -18,7 +18,7 @@ pub enum MemberDevice {
 }
 
 impl MemberDevice {
-    /// The device.
+    /// Returns the device.
     pub fn device(&self) -> Arc<dyn BlockDevice> {
         match self {
             MemberDevice::Plain(device) => Arc::clone(device),

@@ -47,7 +47,7 @@ pub(crate) enum Protection {
 }
 
 impl Protection {
-    /// The area of the journal or bitmap, if there is one.
+    /// Returns the area of the journal or bitmap, if there is one.
     pub(crate) fn area(&self) -> Option<&Area> {
         match self {
             Protection::Journal(journal) => Some(journal.area()),
@@ -109,7 +109,7 @@ impl Set {
         (blocks << self.geometry.block_size.shift()) as usize
     }
 
-    /// The geometry at the current size of the set.
+    /// Returns the geometry at the current size of the set.
     pub(crate) fn geometry(&self) -> Geometry {
         Geometry { blocks: self.members.layout().blocks(), ..self.geometry }
     }

@@ -440,7 +440,7 @@ async fn zero(member: &Member, extent: Extent, may_unmap: bool) -> Result<(), De
 }
 
 impl Piece {
-    /// The part's columns, in blocks from the start of the strip.
+    /// Returns the part's columns, in blocks from the start of the strip.
     pub(crate) fn columns(&self) -> Range<u64> {
         self.column..self.column + self.blocks
     }

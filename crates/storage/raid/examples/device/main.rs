@@ -42,7 +42,7 @@ const WORKS: [(Work, &str); 6] = [
 
 const ROUNDS: usize = 7;
 
-/// CPU time of this thread in nanoseconds, which excludes other threads on this core.
+/// Returns the CPU time of this thread in nanoseconds. It excludes other threads on this core.
 pub(crate) fn cpu_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
@@ -63,7 +63,7 @@ impl Figures {
         at.zip(set).map_or(&[], |(at, set)| &self.0[at][set])
     }
 
-    /// Median over the rounds of `a / b`, where both are in nanoseconds per byte.
+    /// Returns the median over the rounds of `a / b`, where both are in nanoseconds per byte.
     fn ratio(&self, a: (Work, &str), b: (Work, &str)) -> f64 {
         let each = |(work, set): (Work, &str)| -> Vec<f64> {
             let bytes = SETS.iter().find(|other| other.name == set).map_or(1, |set| set.request_bytes(work));

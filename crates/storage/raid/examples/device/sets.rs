@@ -63,7 +63,7 @@ pub(crate) const SETS: [Kind; 13] = [
 ];
 
 impl Kind {
-    /// Number of data strips in a row, not counting parity and copies.
+    /// Returns the number of data strips in a row, not counting parity and copies.
     fn data_members(&self) -> u64 {
         match self.level {
             Level::Raid1 => 4, // so that the request length is the same as at the other levels

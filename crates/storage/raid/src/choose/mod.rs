@@ -77,7 +77,7 @@ pub struct Found {
 }
 
 impl FoundSet {
-    /// The states of the members. Missing members count as failed.
+    /// Returns the states of the members. Missing members count as failed.
     pub fn states(&self) -> MemberStates {
         let records = self.record.members.iter().zip(&self.members).zip(&self.readded);
         let state = |((record, disk), is_readded): ((&MemberRecord, &Option<usize>), &bool)| match disk {
@@ -100,7 +100,8 @@ impl FoundSet {
             || self.record.journal_device.is_some() && self.journal.is_none()
     }
 
-    /// The disks that are present and usable, with their UUIDs: members, spares and the journal device.
+    /// Returns the disks that are present and usable, with their UUIDs: members, spares and the journal
+    /// device.
     pub(crate) fn disks(&self) -> impl Iterator<Item = (Uuid, usize)> {
         let members = self.record.members.iter().zip(&self.members);
         let members = members.filter_map(|(member, disk)| Some((member.uuid, (*disk)?)));

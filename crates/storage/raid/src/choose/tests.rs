@@ -4,7 +4,7 @@ use super::*;
 use crate::layout::Level;
 use crate::superblock::tests::{set, superblock, uuid};
 
-/// A disk that is the member with this number and contains this record.
+/// Creates a disk that is the member with this number and contains this record.
 fn disk(record: &SetRecord, member: u8) -> Candidate {
     Candidate {
         name: format!("disk{member}"),
@@ -18,7 +18,7 @@ fn foreign(reason: NoSuperblock) -> Candidate {
     Candidate { name: "/dev/sdx".to_owned(), bytes: 1 << 30, block_bytes: 512, superblock: Err(reason) }
 }
 
-/// The next record, in which these members have failed.
+/// Returns the next record, in which these members have failed.
 fn failed(record: &SetRecord, members: &[usize]) -> SetRecord {
     let mut states = record.states();
     members.iter().for_each(|member| states.members[*member] = MemberState::Failed);

@@ -118,7 +118,7 @@ impl Growth {
         Ok(Growth { areas, layout, devices, steps, total })
     }
 
-    /// The layout that the set will have.
+    /// Returns the layout that the set will have.
     pub fn layout(&self) -> Layout {
         self.layout
     }

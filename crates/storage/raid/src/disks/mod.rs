@@ -103,7 +103,8 @@ pub struct OpenSet {
 }
 
 impl OpenSet {
-    /// The protection from the write hole: a journal if the set has areas for one, otherwise a bitmap.
+    /// Returns the protection from the write hole: a journal if the set has areas for one, otherwise a
+    /// bitmap.
     pub fn protection(&self) -> ProtectionAreas {
         let copies = |area: fn(&MemberParts) -> &Option<Arc<dyn BlockDevice>>| -> Vec<AreaCopy> {
             let of_members = self.members.iter().enumerate().filter_map(|(index, parts)| {
@@ -142,7 +143,7 @@ impl OpenSet {
         self.records.set().generation == FIRST_GENERATION
     }
 
-    /// The strips of each member.
+    /// Returns the strips of each member.
     pub fn data(&self) -> Vec<Option<MemberDevice>> {
         let data = |parts: &Option<MemberParts>| parts.as_ref().map(|parts| parts.data.clone());
         self.members.iter().map(data).collect()
@@ -345,7 +346,7 @@ pub struct Records {
 }
 
 impl Records {
-    /// The newest record.
+    /// Returns the newest record.
     pub fn set(&self) -> SetRecord {
         self.set.lock().clone()
     }

@@ -9,7 +9,7 @@ use crate::superblock::tests::{set, uuid};
 
 const DISK_BYTES: usize = 5 << 20;
 
-/// A disk with old content.
+/// Creates a disk with old content.
 fn memory(block_size: BlockSize) -> Arc<TestDisk> {
     let disk = TestDisk::new(block_size, DISK_BYTES as u64 >> block_size.shift());
     disk.with_bytes(|bytes| bytes.fill(0x55));
@@ -95,7 +95,7 @@ fn a_record_that_too_few_members_have_is_an_error() {
     assert!(matches!(result, Err(DeviceError::Unwritable(_))), "{result:?}");
 }
 
-/// The last disk contains the journal and has exactly its length.
+/// Creates a set whose last disk contains the journal and has exactly its length.
 fn with_journal_device() -> (SetRecord, Scene) {
     let record = SetRecord { journal_device: Some(uuid(9)), ..set(Level::Raid5, 3) };
     (record.clone(), Scene::with_record(&record))

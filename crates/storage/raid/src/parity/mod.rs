@@ -173,12 +173,12 @@ const VECTORS: usize = 4;
 /// is looked up half as often.
 const VECTORS_OF_P: usize = 2 * VECTORS;
 
-/// Number of bytes in this number of vectors.
+/// Returns the number of bytes in this number of vectors.
 const fn bytes_in<S: Simd>(vectors: usize) -> usize {
     vectors * <S::u8s as SimdBase<S>>::LEN
 }
 
-/// Number of bytes in a step.
+/// Returns the number of bytes in a step.
 const fn step<S: Simd>() -> usize {
     bytes_in::<S>(VECTORS)
 }

@@ -3,7 +3,7 @@ use testkit::Random;
 
 use super::*;
 
-/// All instruction sets of this machine for which there is code.
+/// Returns all instruction sets of this machine for which there is code.
 fn levels() -> Vec<Level> {
     let best = Level::new();
     #[cfg(target_arch = "x86_64")]
@@ -66,8 +66,8 @@ fn the_field_is_that_of_its_polynomial() {
     assert_eq!(powers.len(), 255, "each index has a different weight");
 }
 
-/// The weights are those of md: according to `raid6test` and Anvin's paper, the strip with index 1 has weight
-/// 2 in Q.
+/// Checks that the weights are the same as in md: according to `raid6test` and Anvin's paper, the strip with
+/// index 1 has weight 2 in Q.
 #[test]
 fn a_stripe_worked_out_by_hand() {
     let (mut p, mut q) = ([0], [0]);

@@ -50,7 +50,7 @@ const MISSED_FROM_AT: usize = 296;
 /// Offset, in a member's entry, of the number of checksum mismatches that the scrub has found on it.
 const WRONG_BLOCKS_AT: usize = 20;
 
-/// The length of the longest superblock.
+/// Returns the length of the longest superblock.
 pub(super) const fn bytes_max() -> usize {
     HEADER_BYTES + (MEMBERS_MAX + SPARES_MAX) * ENTRY_BYTES + LOST_RECORDED_MAX * LOST_BYTES
 }

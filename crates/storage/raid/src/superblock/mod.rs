@@ -70,7 +70,7 @@ pub struct Area {
 }
 
 impl Area {
-    /// The end of the area; `None` if it is beyond the address space.
+    /// Returns the end of the area, or `None` if it is beyond the address space.
     pub fn end(self) -> Option<u64> {
         self.offset.checked_add(self.bytes)
     }
@@ -116,12 +116,12 @@ impl Areas {
         [self.data, self.journal, self.bitmap, self.checksums]
     }
 
-    /// Minimum length of the journal device in bytes.
+    /// Returns the minimum length of the journal device in bytes.
     pub fn journal_end(&self) -> u64 {
         self.journal.end().unwrap_or(u64::MAX).max(SLOTS_END)
     }
 
-    /// Minimum length of a member in bytes. The record must have been checked.
+    /// Returns the minimum length of a member in bytes. The record must have been checked.
     pub fn end(&self) -> u64 {
         self.each().iter().filter_map(|area| area.end()).max().unwrap_or(0)
     }
@@ -256,7 +256,7 @@ pub enum BadRecord {
 }
 
 impl SetRecord {
-    /// The layout.
+    /// Returns the layout.
     ///
     /// # Errors
     /// The layout is invalid.
@@ -265,7 +265,7 @@ impl SetRecord {
         Layout::new(self.level, self.members.len(), self.strip_bytes, self.block_size, blocks)
     }
 
-    /// The states of the members, in order.
+    /// Returns the states of the members, in order.
     pub fn states(&self) -> MemberStates {
         let members = self.members.iter().map(|member| member.state).collect();
         MemberStates { members, lost: self.lost.clone() }
@@ -329,18 +329,18 @@ impl SetRecord {
         Ok(())
     }
 
-    /// Minimum length of a disk of the set in bytes.
+    /// Returns the minimum length of a disk of the set in bytes.
     pub fn needed_bytes(&self, disk: Uuid) -> u64 {
         if self.journal_device == Some(disk) { self.areas.journal_end() } else { self.areas.end() }
     }
 
-    /// The UUIDs of members, spares and the journal device.
+    /// Returns the UUIDs of members, spares and the journal device.
     pub fn uuids(&self) -> impl Iterator<Item = Uuid> {
         let members = self.uuids_of_members();
         members.chain(self.spares.iter().copied()).chain(self.journal_device)
     }
 
-    /// The UUIDs of the members, in order.
+    /// Returns the UUIDs of the members, in order.
     pub(crate) fn uuids_of_members(&self) -> impl Iterator<Item = Uuid> {
         self.members.iter().map(|member| member.uuid)
     }
@@ -421,7 +421,7 @@ pub enum Slot {
 }
 
 impl Slot {
-    /// Offset of the slot's first byte on the member.
+    /// Returns the offset of the slot's first byte on the member.
     pub fn offset(self) -> u64 {
         match self {
             Slot::First => SLOT_BYTES,
@@ -429,7 +429,7 @@ impl Slot {
         }
     }
 
-    /// The other slot.
+    /// Returns the other slot.
     #[must_use]
     pub fn other(self) -> Slot {
         match self {

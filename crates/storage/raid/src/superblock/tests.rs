@@ -8,7 +8,7 @@ pub(crate) fn uuid(number: u8) -> Uuid {
     Uuid([number; 16])
 }
 
-/// A set of members 1, 2, … and no spares, each with 4 MiB of data.
+/// Creates the record of a set with members 1, 2, … and no spares, each with 4 MiB of data.
 pub(crate) fn set(level: Level, members: u8) -> SetRecord {
     let record = |number| MemberRecord::new(uuid(number), MemberState::InSync);
     SetRecord {
@@ -36,7 +36,7 @@ pub(crate) fn superblock(set: &SetRecord, member: u8) -> Superblock {
     Superblock { set: set.clone(), member: uuid(member) }
 }
 
-/// A slot that starts with these bytes.
+/// Creates a slot that starts with these bytes.
 fn slot(bytes: &[u8]) -> Vec<u8> {
     let mut slot = vec![0; SLOT_BYTES as usize];
     slot[..bytes.len()].copy_from_slice(bytes);

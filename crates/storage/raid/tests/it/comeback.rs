@@ -19,7 +19,7 @@ use crate::world::{HereSpawner, StepClock, end, seed, wait_a_poll};
 /// Number of blocks in a region: 4 stripes with strips of 4 KiB.
 const REGION_BLOCKS: u64 = 32;
 
-/// The blocks of the second bitmap on a disk.
+/// Returns the blocks of the second bitmap on a disk.
 fn second_bitmap(scene: &Scene) -> Range<u64> {
     let area = scene.set.records.set().areas.bitmap;
     let (start, blocks) = (area.offset / 512, area.bytes / 512);

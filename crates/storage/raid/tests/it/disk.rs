@@ -56,17 +56,17 @@ struct State {
 }
 
 impl Disk {
-    /// A disk of zeros.
+    /// Creates a disk of zeros.
     pub(crate) fn new(blocks: u64) -> Disk {
         Disk::filled(blocks, |_| 0)
     }
 
-    /// A disk with arbitrary content.
+    /// Creates a disk with arbitrary content.
     pub(crate) fn used(blocks: u64) -> Disk {
         Disk::filled(blocks, |_| draw(256) as u8)
     }
 
-    /// A disk whose first blocks are zeros, and which has arbitrary content after them.
+    /// Creates a disk whose first blocks are zeros, and whose other blocks have arbitrary content.
     pub(crate) fn of_zeros_until(zeros: u64, blocks: u64) -> Disk {
         Disk::filled(blocks, |lba| if lba < zeros { 0 } else { draw(256) as u8 })
     }
@@ -94,7 +94,7 @@ impl Disk {
         })))
     }
 
-    /// Another disk with the same content.
+    /// Creates another disk with the same content.
     pub(crate) fn copy(&self) -> Disk {
         Disk(Arc::new(Mutex::new(self.state().clone())))
     }

@@ -131,7 +131,7 @@ fn a_member_in_doubt_that_cannot_be_asked_is_out() {
     assert_eq!(device.status().states.members, [MemberState::Failed, MemberState::InSync]);
 }
 
-/// A set can be a member of another set, which relies on its doubts.
+/// A set can be a member of another set, which relies on its reports of doubt.
 #[test]
 fn a_set_is_in_doubt_with_a_member_that_it_needs() {
     seed(36);

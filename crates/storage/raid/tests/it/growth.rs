@@ -26,7 +26,7 @@ struct Scene {
     model: Rc<RefCell<Vec<Vec<u8>>>>,
 }
 
-/// The disks, presented with this length.
+/// Returns the disks, presented with this length.
 fn named(disks: &[Disk], blocks: u64) -> Vec<NamedDisk> {
     let named = |(index, disk): (usize, &Disk)| NamedDisk {
         name: format!("disk{index}"),

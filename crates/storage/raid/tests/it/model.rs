@@ -45,7 +45,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    /// A model in which all blocks are zeros.
+    /// Creates a model in which all blocks are zeros.
     pub(crate) fn new(blocks: u64, is_durable: bool) -> Model {
         let zero = Value { number: 0, is_zero: true };
         let block = |_| Block { now: vec![zero], crash: vec![zero] };
@@ -100,7 +100,7 @@ impl Model {
         block.crash.len() == 1 && block.now == block.crash
     }
 
-    /// The values that a flush starting now covers.
+    /// Returns the values that a flush starting now covers.
     pub(crate) fn flush_begins(&self) -> Vec<Option<Value>> {
         let acknowledged = |block: &Block| if let [only] = block.now[..] { Some(only) } else { None };
         self.blocks.iter().map(acknowledged).collect()

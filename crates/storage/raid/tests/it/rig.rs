@@ -189,7 +189,7 @@ impl Rig {
         Disk::used(self.disk_blocks())
     }
 
-    /// The data area of a disk.
+    /// Returns the data area of a disk.
     pub(crate) fn data(&self, disk: &Disk) -> MemberDevice {
         let (start, blocks) = (self.data_lba(0), self.layout.member_blocks().0);
         let data: Arc<dyn BlockDevice> = Arc::new(Part { disk: disk.clone(), start, blocks });
@@ -201,22 +201,22 @@ impl Rig {
         Arc::new(Summed::new(data, area).expect("room")).into()
     }
 
-    /// The block of a disk that contains this block of data.
+    /// Returns the block of a disk that contains this block of data.
     pub(crate) fn data_lba(&self, lba: u64) -> u64 {
         self.area_blocks() + self.sums_blocks() + lba
     }
 
-    /// The block of a disk that contains the checksum of this block of data.
+    /// Returns the block of a disk that contains the checksum of this block of data.
     pub(crate) fn sum_lba(&self, lba: u64) -> u64 {
         self.area_blocks() + lba / 128
     }
 
-    /// The area of a disk for a journal or a bitmap.
+    /// Returns the area of a disk for a journal or a bitmap.
     pub(crate) fn area(&self, disk: &Disk) -> Arc<dyn BlockDevice> {
         Arc::new(Part { disk: disk.clone(), start: 0, blocks: self.area_blocks() })
     }
 
-    /// Number of members that have an area. These are the first members.
+    /// Returns the number of members that have an area. These are the first members.
     pub(crate) fn areas(&self) -> usize {
         match self.layout.level() {
             Level::Raid5 => 2,

@@ -33,7 +33,7 @@ pub(crate) fn seed(number: u64) {
     RANDOM.set(Random::new(number));
 }
 
-/// A number below `below`.
+/// Draws a number below `below`.
 pub(crate) fn draw(below: u64) -> u64 {
     RANDOM.with_borrow_mut(|random| random.below(below))
 }
