@@ -21,7 +21,7 @@ use crate::volume::ram;
 /// The LUN that it may write to.
 pub(crate) const LUN: u16 = 15;
 
-/// The adversary's volume, which no other initiator uses.
+/// Returns the adversary's volume, which no other initiator uses.
 pub(crate) fn export() -> Export {
     let identity = Identity::new(*b"simulated victim");
     let options = LogicalUnitOptions { identity, removable: false, thin: None };

@@ -61,7 +61,7 @@ pub(crate) struct Checker {
 }
 
 impl OpenWrite {
-    /// The write's entry in the history of its blocks, if it starts at `begun`.
+    /// Returns the write's entry in the history of its blocks, if it starts at `begun`.
     fn entry(&self, id: WriteId, begun: Moment) -> Entry {
         let WriteKind { zeros, repeats, copied_from } = self.kind;
         let value = if zeros { 0 } else { id.0 };
@@ -74,7 +74,8 @@ impl OpenWrite {
 struct Reads(BTreeMap<Moment, (u64, u64)>);
 
 impl Reads {
-    /// Moment of the earliest request among the outstanding reads of this block; `now` if there are none.
+    /// Returns the moment of the earliest request among the outstanding reads of this block, or `now` if
+    /// there are none.
     fn horizon(&self, block: u64, now: Moment) -> Moment {
         let first = self.0.iter().find(|(_, (lba, blocks))| (*lba..lba + blocks).contains(&block));
         first.map_or(now, |(begun, _)| *begun)
@@ -633,7 +634,7 @@ impl Entry {
         }
     }
 
-    /// Moment by which the write had taken effect, if it ever did.
+    /// Returns the moment by which the write had taken effect, if it ever did.
     fn latest(&self) -> Option<Moment> {
         match (self.ended, self.effective.filter(|_| !self.repeats)) {
             (Some(ended), Some(effective)) => Some(ended.min(effective)),
@@ -688,8 +689,8 @@ impl BlockHistory {
         (self.changed, self.shown) = (now, None);
     }
 
-    /// Moment at which the last of these writes started; 0 if there is none. Once that write has taken
-    /// effect, no read can show a write that took effect before this moment.
+    /// Returns the moment at which the last of these writes started, or 0 if there is none. Once that write
+    /// has taken effect, no read can show a write that took effect before this moment.
     fn newest(&self, is_meant: impl Fn(&Entry) -> bool) -> Moment {
         self.writes.iter().filter(|entry| is_meant(entry)).map(|entry| entry.begun).max().unwrap_or(0)
     }

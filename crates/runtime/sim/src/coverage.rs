@@ -127,7 +127,7 @@ impl Coverage {
         self.strange().next().is_none()
     }
 
-    /// The unexpected pairs that occurred: those in no table, and those listed as impossible.
+    /// Returns the unexpected pairs that occurred: pairs in no table, and pairs listed as impossible.
     fn strange(&self) -> impl Iterator<Item = &Observation> {
         let can_be =
             |met: &Observation| all().any(|one| one == *met) && !NEVER.iter().any(|never| never.is_it(met));
@@ -135,7 +135,7 @@ impl Coverage {
     }
 }
 
-/// Every pair of a state of a task and an event.
+/// Returns all pairs of a task's state and an event.
 fn all() -> impl Iterator<Item = Observation> {
     let target = pairs("target", &target::TASK_STATES, &target::TASK_EVENTS);
     target.chain(pairs("initiator", &initiator::TASK_STATES, &initiator::TASK_EVENTS))

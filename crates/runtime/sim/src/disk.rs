@@ -184,7 +184,7 @@ impl Disk {
         !platter.has_lied && fails_once_in == NEVER && sync_fails_once_in == NEVER
     }
 
-    /// Number of power cuts. Each one discards the cache.
+    /// Returns the number of power cuts. Each one discards the cache.
     pub(crate) fn power_cuts(&self) -> u128 {
         u128::from(self.platter().power_cuts)
     }

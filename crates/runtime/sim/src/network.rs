@@ -184,7 +184,7 @@ fn wake(wakers: impl IntoIterator<Item = Option<Waker>>) {
     wakers.into_iter().flatten().for_each(Waker::wake);
 }
 
-/// The address of a machine.
+/// Returns the address of a machine.
 pub(crate) fn address(machine: Machine, port: u16) -> SocketAddr {
     let [high, low] = (machine.0 as u16).to_be_bytes();
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, high, low)), port)

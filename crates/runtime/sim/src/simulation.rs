@@ -22,7 +22,7 @@ pub(crate) const TARGET: &str = "iqn.2026-01.io.linerate:simulated";
 /// Number of portal groups. Each has one portal.
 pub(crate) const GROUPS: u16 = 2;
 
-/// The address of a portal group.
+/// Returns the address of a portal group.
 pub(crate) fn portal(group: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 255, 0, group as u8)), 3260)
 }
@@ -155,7 +155,7 @@ impl Simulation {
         })
     }
 
-    /// The simulation of [`crate::Run::dense`].
+    /// Creates the simulation of [`crate::Run::dense`].
     pub(crate) fn dense() -> Rc<Simulation> {
         let mut simulation = Simulation::set(NOT_DENSE.to_vec(), Vec::new());
         network::set_weather(NetworkConditions {

@@ -131,12 +131,12 @@ pub(crate) fn try_with<T>(act: impl FnOnce(&mut Universe) -> T) -> Option<T> {
     UNIVERSE.try_with(|universe| universe.borrow_mut().as_mut().map(act)).ok().flatten()
 }
 
-/// The current time of the reactor's clock.
+/// Returns the current time of the reactor's clock.
 pub(crate) fn now() -> Instant {
     with(|universe| universe.beginning + Duration::from_nanos(universe.now))
 }
 
-/// The current time in nanoseconds since the start.
+/// Returns the current time in nanoseconds since the start.
 pub(crate) fn nanoseconds() -> u64 {
     with(|universe| universe.now)
 }

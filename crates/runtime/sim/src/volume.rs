@@ -163,8 +163,8 @@ impl Volume {
         Identity::new(uuid)
     }
 
-    /// The cache generation for the server with this number. A disk's cache is lost only at a power cut; a
-    /// cache in the server's memory is lost whenever a server is replaced.
+    /// Returns the cache generation for the server with this number. A disk's cache is lost only at a power
+    /// cut; a cache in the server's memory is lost whenever a server is replaced.
     fn cache_generation(&self, server: u64) -> Option<CacheGeneration> {
         match &self.medium {
             Medium::Ram => None,
@@ -173,12 +173,12 @@ impl Volume {
         }
     }
 
-    /// The volume's designator in copy commands.
+    /// Returns the volume's designator in copy commands.
     pub(crate) fn naa(&self) -> Vec<u8> {
         self.identity().naa()
     }
 
-    /// The export for the server with this number.
+    /// Returns the export for the server with this number.
     pub(crate) fn export(&self, server: u64) -> Export {
         let options = LogicalUnitOptions { identity: self.identity(), removable: false, thin: None };
         let unit = |keep: Option<Arc<dyn PersistentState>>| {
@@ -213,7 +213,7 @@ impl Volume {
         ask(&mut checker)
     }
 
-    /// A random extent, usually short, as first block and count.
+    /// Draws an extent, usually short, as first block and count.
     pub(crate) fn place(&self) -> (u64, u64) {
         draw(|random| {
             let blocks = match random.once_in(self.long_once_in) {
@@ -224,7 +224,7 @@ impl Volume {
         })
     }
 
-    /// A random extent of one block. Often, it is a block that others exchange concurrently, as clusters do
+    /// Draws an extent of one block. Often, it is a block that others exchange concurrently, as clusters do
     /// with their locks.
     pub(crate) fn lock_block(&self) -> (u64, u64) {
         let blocks = draw(|random| if random.once_in(2) { self.blocks.min(4) } else { self.blocks });
@@ -266,7 +266,7 @@ impl Volume {
         matches!(&self.medium, Medium::Disk(disk) if disk.loses_nothing())
     }
 
-    /// A description for traces.
+    /// Returns a description for traces.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.medium {
             Medium::Ram => "memory",

@@ -160,7 +160,7 @@ impl Sum {
         Sum { begun, worlds: 0, commands: 0, crashes: 0, ends: 0, checks: 0, passed, faults: 0 }
     }
 
-    /// CPU time used so far.
+    /// Returns the CPU time used so far.
     fn used(&self) -> Duration {
         cputime::process().saturating_sub(self.begun)
     }
@@ -235,7 +235,7 @@ fn minimize(first_run: Run) -> bool {
 
 const TRIES: u64 = 20;
 
-/// The kind of a fault: its text without numbers.
+/// Returns the kind of a fault: its text without numbers.
 fn kind(fault: &str) -> String {
     fault.chars().filter(|letter| !letter.is_ascii_digit()).take(60).collect()
 }

@@ -238,7 +238,7 @@ impl Client {
         self.0.local
     }
 
-    /// The size of the export in bytes.
+    /// Returns the size of the export in bytes.
     pub(super) fn bytes(&self) -> u64 {
         self.0.bytes
     }
@@ -425,7 +425,7 @@ impl Client {
         request.map(|request| request.command).ok_or_else(|| wrong(format!("unsolicited reply to {cookie}")))
     }
 
-    /// Number of bytes that follow a simple reply.
+    /// Returns the number of bytes that follow a simple reply.
     fn length(&self, cookie: u64, error: u32) -> usize {
         let state = self.0.state.borrow();
         state.requests.get(&cookie).filter(|_| error == 0).map_or(0, |request| request.data.len())
