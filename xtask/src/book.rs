@@ -47,7 +47,7 @@ fn folder() -> PathBuf {
     workspace::target_directory().join("book")
 }
 
-/// The path of mdBook, installed into a virtual environment if it is missing.
+/// Returns the path of mdBook, which is first installed into a virtual environment if it is missing.
 fn program() -> Result<PathBuf> {
     if let Some(installed) = process::found("mdbook") {
         return Ok(installed);

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use crate::workspace;
 
-/// The path of a command's page.
+/// Returns the path of a command's page.
 fn path(command: &str) -> PathBuf {
     workspace::root().join("docs/measured").join(format!("{command}.md"))
 }

@@ -170,7 +170,7 @@ impl Callgrind {
         Ok(Counts { name: cell.name(), target, initiator })
     }
 
-    /// The target's and the initiator's instructions of a whole run.
+    /// Returns the target's and the initiator's instructions of a whole run.
     fn totals(&self, cell: &Cell, commands: u64) -> Result<[u64; 2]> {
         fs::create_dir_all(&self.folder).with_context(|| self.folder.display().to_string())?;
         let out = self.folder.join("out");
@@ -201,13 +201,13 @@ impl Callgrind {
     }
 }
 
-/// The sum at the end of callgrind's profile.
+/// Returns the sum at the end of callgrind's profile.
 fn total(profile: &str) -> Option<u64> {
     profile.lines().find_map(|line| line.strip_prefix("totals: "))?.trim().parse().ok()
 }
 
 impl Cell {
-    /// The name in the output and in the baseline.
+    /// Returns the name in the output and in the baseline.
     fn name(&self) -> String {
         let Cell { operation, bytes, depth, volume, digests } = self;
         let digests = if *digests == "plain" { "" } else { ", both digests" };
@@ -272,7 +272,7 @@ impl Baseline {
         self.cell.iter().find(|counts| counts.name == cell.name())
     }
 
-    /// The section of docs/measured/instructions.md.
+    /// Returns the section of docs/measured/instructions.md.
     fn section(&self) -> String {
         let rows = self
             .cell

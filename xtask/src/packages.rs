@@ -84,7 +84,7 @@ pub fn ensure(packages: &[Package]) -> Result<()> {
     Ok(())
 }
 
-/// A package without a program is looked up by name.
+/// Whether a package is installed. A package without a program is looked up by name.
 fn present(&Package(name, program, _): &Package) -> bool {
     if !program.is_empty() {
         return process::installed(program);

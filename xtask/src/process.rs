@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::workspace;
 
-/// A cargo command in the workspace's root, with the cargo that runs this program.
+/// Returns a cargo command in the workspace's root, with the cargo that runs this program.
 pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(workspace::root());
@@ -26,7 +26,7 @@ pub fn installed(program: &str) -> bool {
     found(program).is_some()
 }
 
-/// The path of a program, if it is [`installed`].
+/// Returns the path of a program, if it is [`installed`].
 pub fn found(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let everywhere = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
@@ -168,7 +168,7 @@ impl Background {
         Ok(background)
     }
 
-    /// The process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -232,7 +232,7 @@ fn await_ready(stdout: ChildStdout) -> Result<()> {
     }
 }
 
-/// A command line as typed in a shell, for messages.
+/// Returns a command line as typed in a shell, for messages.
 fn shown(command: &Command) -> String {
     let program =
         Path::new(command.get_program()).file_name().unwrap_or_default().to_string_lossy().into_owned();

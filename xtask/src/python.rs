@@ -47,7 +47,7 @@ fn folder() -> PathBuf {
     workspace::root().join("python")
 }
 
-/// The directory of the built wheel.
+/// Returns the directory of the built wheel.
 fn wheels() -> PathBuf {
     workspace::root().join("target/python-wheels")
 }
@@ -61,7 +61,8 @@ struct Environment {
 const VERSION_AT_LEAST: &str = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))";
 
 impl Environment {
-    /// An environment with maturin, pytest and numpy, in the versions of `python/tests/requirements.txt`.
+    /// Creates an environment with maturin, pytest and numpy, in the versions of
+    /// `python/tests/requirements.txt`.
     fn ready(folder: &Path) -> Result<Environment> {
         let why = "Python 3.11 or later with venv is missing (apt-get install python3-venv)";
         process::run("python3", &["-c", VERSION_AT_LEAST]).context(why)?;
@@ -128,7 +129,7 @@ impl Environment {
     }
 }
 
-/// The counts of a line such as `2 failed, 40 passed, 1 skipped in 12.34s`.
+/// Returns the counts of a line such as `2 failed, 40 passed, 1 skipped in 12.34s`.
 fn counted(line: &str) -> Option<Tally> {
     let (counts, _) = line.split_once(" in ")?;
     let mut tally = Tally::default();

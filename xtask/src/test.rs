@@ -262,7 +262,7 @@ impl Failures {
     }
 }
 
-/// The counts of a line such as `test result: ok. 12 passed; 0 failed; 1 ignored; …`.
+/// Returns the counts of a line such as `test result: ok. 12 passed; 0 failed; 1 ignored; …`.
 fn counted(line: &str) -> Option<Tally> {
     let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
     let mut numbers = counts.split("; ").map_while(|part| part.split(' ').next()?.parse().ok());

@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::process;
 
-/// The root of the source tree: the parent of this crate's directory.
+/// Returns the root of the source tree: the parent of this crate's directory.
 pub fn root() -> &'static Path {
     // xtask is directly below the root, so its manifest's directory has a parent.
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
@@ -46,7 +46,7 @@ pub fn use_programs_of_tests() {
     ARE_BUILT_BY_TESTS.store(true, Ordering::Relaxed);
 }
 
-/// The path of a program, if the tests have just built it.
+/// Returns the path of a program, if the tests have just built it.
 pub fn built_by_tests(program: &str) -> Option<PathBuf> {
     let are_built = ARE_BUILT_BY_TESTS.load(Ordering::Relaxed);
     are_built.then(|| target_directory().join("debug").join(program))

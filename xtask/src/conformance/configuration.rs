@@ -169,7 +169,7 @@ impl Configuration {
     }
 }
 
-/// The names of all configurations, for messages.
+/// Returns the names of all configurations, for messages.
 pub(super) fn names() -> String {
     ALL.iter().map(|configuration| configuration.name).collect::<Vec<_>>().join(", ")
 }

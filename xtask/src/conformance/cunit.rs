@@ -87,7 +87,7 @@ fn judged(success: bool, output: &str) -> Outcome {
     }
 }
 
-/// The tool's message, and the first failed assertion.
+/// Returns the tool's message, and the first failed assertion.
 fn failure(output: &str) -> String {
     let assertion = output.lines().map(str::trim).find(|line| line.starts_with("1. ")).unwrap_or_default();
     let assertion = assertion.trim_start_matches("1. ").split_whitespace().collect::<Vec<_>>().join(" ");
@@ -97,7 +97,8 @@ fn failure(output: &str) -> String {
     }
 }
 
-/// The text after the first occurrence of a mark in the output. Marks quoted in an assertion's source do not count.
+/// Returns the text after the first occurrence of a mark in the output. Marks quoted in an assertion's source
+/// do not count.
 fn said(output: &str, mark: &str) -> Option<String> {
     let mut lines = output.lines().filter(|line| !line.contains("CU_"));
     lines.find_map(|line| line.split_once(mark)).map(|(_, after)| after.trim().to_owned())

@@ -38,7 +38,7 @@ pub(super) enum Cell {
 }
 
 impl Cell {
-    /// The text of the result in the tables.
+    /// Returns the text of the result in the tables.
     pub(super) fn word(self) -> &'static str {
         match self {
             Cell::Pass => "pass",
@@ -76,7 +76,7 @@ impl Matrix {
         Matrix { tests, columns, errata }
     }
 
-    /// The result of a test in a configuration.
+    /// Returns the result of a test in a configuration.
     pub(super) fn cell(&self, test: &Test, column: &Column) -> Cell {
         let name = test.name();
         let wrong = self.errata.wrong(&name, &column.name);
@@ -93,12 +93,13 @@ impl Matrix {
         }
     }
 
-    /// The number of tests in a column with this result. The tool itself counts a vacuous pass as a pass.
+    /// Returns the number of tests in a column with this result. The tool itself counts a vacuous pass as a
+    /// pass.
     pub(super) fn count(&self, column: &Column, cell: Cell) -> usize {
         self.tests.iter().filter(|test| self.cell(test, column) == cell).count()
     }
 
-    /// The columns that affect the verdict.
+    /// Returns the columns that affect the verdict.
     fn own(&self) -> impl Iterator<Item = &Column> {
         self.columns.iter().filter(|column| column.name != "tgt")
     }
@@ -114,20 +115,20 @@ impl Matrix {
         everywhere.filter(|(test, column)| self.cell(test, column).is_failure()).collect()
     }
 
-    /// Registered tests that pass in no configuration, except those that are wrong everywhere.
+    /// Returns registered tests that pass in no configuration, except those that are wrong everywhere.
     pub(super) fn never_passed(&self) -> Vec<&Test> {
         let unshown = self.tests.iter().filter(|test| !self.holds_somewhere(test));
         unshown.filter(|test| !self.errata.wrong_everywhere(&test.name())).collect()
     }
 
-    /// Entries of the errata that a pass has disproved.
+    /// Returns entries of the errata that a pass has disproved.
     pub(super) fn refuted(&self) -> Vec<(&Test, &Column)> {
         let everywhere = self.tests.iter().flat_map(|test| self.own().map(move |column| (test, column)));
         let passed = everywhere.filter(|(test, column)| self.cell(test, column) == Cell::Pass);
         passed.filter(|(test, column)| self.errata.wrong(&test.name(), &column.name).is_some()).collect()
     }
 
-    /// Each test counted once: passed if it passes somewhere and fails nowhere.
+    /// Counts each test once: as passed if it passes somewhere and fails nowhere.
     pub(super) fn tally(&self) -> Tally {
         let mut tally = Tally::default();
         for test in &self.tests {
@@ -184,12 +185,12 @@ struct Vacuous {
 }
 
 impl Errata {
-    /// The errata from xtask/conformance.toml, compiled into this program.
+    /// Returns the errata from xtask/conformance.toml, which are compiled into this program.
     pub(super) fn built_in() -> Result<Errata> {
         toml::from_str(include_str!("../../conformance.toml")).context("xtask/conformance.toml")
     }
 
-    /// The entry for a test that is wrong in a configuration.
+    /// Returns the entry for a test that is wrong in a configuration.
     pub(super) fn wrong(&self, test: &str, configuration: &str) -> Option<&Wrong> {
         let here = |wrong: &&Wrong| {
             wrong.configurations.is_empty() || wrong.configurations.iter().any(|name| name == configuration)

@@ -7,7 +7,7 @@ use super::cunit::{Outcome, Test};
 use super::matrix::{Cell, Column, Matrix};
 use xtask::serving::tgt::Tgt;
 
-/// The summary for a terminal: the counts, and all problems.
+/// Returns the summary for a terminal: the counts, and all problems.
 pub(super) fn for_terminal(matrix: &Matrix) -> String {
     let mut text = summary(matrix);
     for (test, column) in matrix.failures() {
@@ -29,7 +29,7 @@ pub(super) fn for_terminal(matrix: &Matrix) -> String {
     text
 }
 
-/// The whole page.
+/// Returns the whole page.
 pub(super) fn markdown(matrix: &Matrix) -> String {
     let mut page = String::from(INTRODUCTION);
     let _ = writeln!(page, "{}\n\n{}", headline(matrix), summary(matrix));
@@ -100,7 +100,7 @@ fn configurations(matrix: &Matrix) -> String {
     text
 }
 
-/// The passes of each family in each configuration.
+/// Returns the passes of each family in each configuration.
 fn families(matrix: &Matrix) -> String {
     let mut text = String::from("## Families\n\nTests passed and tests run.\n\n");
     text.push_str(&header("family", matrix));
@@ -158,7 +158,7 @@ fn header(first: &str, matrix: &Matrix) -> String {
     format!("| {first} | {} |\n|---|{}\n", names.join(" | "), "---|".repeat(names.len()))
 }
 
-/// The tool's message for a failure.
+/// Returns the tool's message for a failure.
 fn reason(test: &Test, column: &Column) -> String {
     match column.outcomes.get(&test.name()) {
         Some(Outcome::Failed(reason) | Outcome::Skipped(reason)) => reason.clone(),
@@ -168,7 +168,7 @@ fn reason(test: &Test, column: &Column) -> String {
     }
 }
 
-/// The tool's reasons why a test passed nowhere, without duplicates.
+/// Returns the tool's reasons why a test passed nowhere, without duplicates.
 fn skipped_because(matrix: &Matrix, test: &Test) -> String {
     let mut reasons: Vec<String> = matrix.columns.iter().map(|column| reason(test, column)).collect();
     reasons.retain(|reason| !reason.is_empty());

@@ -123,7 +123,7 @@ impl Image {
     }
 }
 
-/// The kernel package of a specific version, on which the meta-package depends.
+/// Returns the name of the kernel package of a specific version, on which the meta-package depends.
 fn kernel_package() -> Result<String> {
     let told = |name: &str| process::run("apt-cache", &["depends", name]).ok();
     let depended = KERNELS.iter().filter_map(|name| told(name)).find_map(|text| {
@@ -278,7 +278,7 @@ impl Modules {
         Ok(needs)
     }
 
-    /// The file `modules.dep`: a line for each module, with its dependencies, direct ones first.
+    /// Returns the file `modules.dep`: a line for each module, with its dependencies, direct ones first.
     fn dependencies(&self) -> String {
         let line = |module: &Module| {
             let needs = module.needs.iter().map(|need| format!(" {need}.ko")).collect::<String>();
@@ -288,7 +288,8 @@ impl Modules {
     }
 }
 
-/// A module's dependencies from its section `.modinfo`: `depends=` and names separated by commas, terminated by a NUL.
+/// Returns a module's dependencies from its section `.modinfo`: `depends=` and names separated by commas,
+/// terminated by a NUL.
 fn direct_needs(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else { return Vec::new() };
@@ -329,7 +330,7 @@ impl Archive {
         self.entry(path, LINK, target.as_bytes());
     }
 
-    /// The whole archive.
+    /// Returns the whole archive.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.entry(TRAILER, 0, &[]);
         self.bytes

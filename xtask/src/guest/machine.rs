@@ -141,7 +141,7 @@ impl Guest {
         }
     }
 
-    /// The last lines of the console.
+    /// Returns the last lines of the console.
     pub(super) fn last_words(&self) -> String {
         const LINES: usize = 30;
         let text = fs::read(&self.console).unwrap_or_default();

@@ -159,7 +159,7 @@ impl<'a> World<'a> {
         process::capture(self.command(arguments))
     }
 
-    /// A `linerate` command in the server's namespace.
+    /// Returns a `linerate` command in the server's namespace.
     pub(super) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.place().command(self.binary);
         command.args(arguments);
@@ -172,7 +172,7 @@ impl<'a> World<'a> {
         self.linerate(&[&["server", "--control", &control], arguments].concat())
     }
 
-    /// The path of a file in the environment's directory.
+    /// Returns the path of a file in the environment's directory.
     pub(super) fn path(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }

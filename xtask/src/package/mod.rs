@@ -150,7 +150,7 @@ fn texts(root: &Path, binary: &Path) -> Result<()> {
 
 const MAINTAINER: &str = "The Linerate contributors <linerate@users.noreply.github.com>";
 
-/// Both licences, in Debian's format.
+/// Returns both licences, in Debian's format.
 fn copyright() -> Result<String> {
     let text = fs::read_to_string(workspace::root().join("LICENSE-MIT"))?;
     let body =
@@ -168,7 +168,8 @@ fn copyright() -> Result<String> {
     ))
 }
 
-/// The control file for dpkg. dpkg-shlibdeps finds the libraries that the program needs, and their versions.
+/// Returns the control file for dpkg. dpkg-shlibdeps finds the libraries that the program needs, and their
+/// versions.
 fn control(folder: &Path, root: &Path) -> Result<String> {
     // dpkg-shlibdeps reads the source package's control file in its working directory.
     put(
@@ -198,7 +199,7 @@ fn architecture() -> Result<String> {
     Ok(process::run("dpkg", &["--print-architecture"])?.trim().to_owned())
 }
 
-/// The time of the last commit, in one of git's formats.
+/// Returns the time of the last commit, in one of git's formats.
 fn commit_time(format: &str) -> Result<String> {
     let mut git = Command::new("git");
     git.current_dir(workspace::root()).args(["log", "-1", &format!("--format={format}")]);

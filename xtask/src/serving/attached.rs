@@ -41,7 +41,7 @@ impl Attached {
         Ok(attached)
     }
 
-    /// A new local file instead of a volume, for comparison.
+    /// Creates a local file instead of a volume, for comparison.
     pub fn file(bytes: u64) -> Result<Attached> {
         let file = temporary("file")?.join("disk");
         fs::File::create(&file)?.set_len(bytes)?;
@@ -56,7 +56,7 @@ impl Attached {
         Ok(())
     }
 
-    /// The process that serves the file. It has detached itself from its parent.
+    /// Returns the ID of the process that serves the file. The process has detached itself from its parent.
     pub fn pid(&self) -> Result<u32> {
         let file = self.file.display().to_string();
         let is_it = |pid: &u32| {
@@ -67,7 +67,7 @@ impl Attached {
         all.into_iter().find(is_it).with_context(|| format!("no process serves {file}"))
     }
 
-    /// The block device.
+    /// Returns the block device.
     pub fn device(&self) -> &str {
         self.device.as_deref().unwrap_or_default() // set by both constructors
     }
@@ -102,7 +102,7 @@ impl Mounted {
         found.map(drop).context("the file system is damaged")
     }
 
-    /// The mount point.
+    /// Returns the mount point.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -118,7 +118,7 @@ impl Drop for Mounted {
     }
 }
 
-/// A new, unused directory.
+/// Creates an unused directory.
 fn temporary(name: &str) -> Result<PathBuf> {
     let parent = workspace::target_directory().join("xtask");
     let name = |number| format!("{name}-{}-{number}", std::process::id());

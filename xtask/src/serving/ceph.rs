@@ -102,12 +102,12 @@ impl Ceph {
         Ok(ceph)
     }
 
-    /// The specification of a volume: an image of the pool `rbd`, and options.
+    /// Returns the specification of a volume: an image of the pool `rbd`, and options.
     pub fn volume(&self, image: &str, options: &str) -> String {
         format!("rbd:rbd/{image}?conf={}{options}", self.configuration().display())
     }
 
-    /// A command that uses this cluster.
+    /// Returns a command that uses this cluster.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("CEPH_CONF", self.configuration()).current_dir(&self.folder);

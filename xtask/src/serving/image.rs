@@ -13,12 +13,12 @@ use crate::workspace;
 pub struct Image(PathBuf);
 
 impl Image {
-    /// A file in memory (/dev/shm), as a device with almost no latency.
+    /// Returns an image whose file is in memory (/dev/shm), a device with almost no latency.
     pub fn in_memory(name: &str) -> Image {
         Image(PathBuf::from(format!("/dev/shm/linerate-xtask-{name}-{}.img", std::process::id())))
     }
 
-    /// A file on the disk of the target directory.
+    /// Returns an image whose file is on the disk of the target directory.
     pub fn on_disk(name: &str) -> Image {
         let folder = workspace::target_directory().join("xtask");
         Image(folder.join(format!("{name}-{}.img", std::process::id())))
@@ -36,7 +36,7 @@ impl Image {
         Ok(self)
     }
 
-    /// The path of the image.
+    /// Returns the path of the image.
     pub fn path(&self) -> &Path {
         &self.0
     }

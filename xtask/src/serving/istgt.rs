@@ -44,7 +44,7 @@ impl Istgt {
         Ok(istgt)
     }
 
-    /// The server's version and configuration, for reports.
+    /// Returns the server's version and configuration, for reports.
     pub fn version() -> String {
         let version = process::run("istgt", &["-V"]).unwrap_or_default();
         format!("{}, one file on /dev/shm", version.trim())

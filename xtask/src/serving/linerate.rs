@@ -85,17 +85,17 @@ impl Linerate {
         Ok(Linerate { server, ports, state, started_in: begin.elapsed() })
     }
 
-    /// The address of its first listener.
+    /// Returns the address of the server's first listener.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.ports[0])
     }
 
-    /// The URL of LUN 0 of a volume's target, by one of the listeners.
+    /// Returns the URL of LUN 0 of a volume's target, by one of the listeners.
     pub fn url_of(&self, volume: &str, listener: usize) -> String {
         format!("iscsi://127.0.0.1:{}/iqn.2026-01.io.linerate:{volume}/0", self.ports[listener])
     }
 
-    /// The server's control socket.
+    /// Returns the path of the server's control socket.
     pub fn control(&self) -> PathBuf {
         self.state.join("control")
     }

@@ -17,10 +17,10 @@ use crate::process::Background;
 
 /// A server with a LUN, stopped when dropped.
 pub trait Serving {
-    /// The URL of its LUN.
+    /// Returns the URL of the server's LUN.
     fn url(&self) -> String;
 
-    /// The process of the server.
+    /// Returns the process of the server.
     fn process(&self) -> &Background;
 }
 
@@ -34,8 +34,8 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// A command that runs the program there. Each wrapper executes the next command in its own process, so the process ID is
-    /// that of the program.
+    /// Returns a command that runs the program at this placement. Each wrapper executes the next command in
+    /// its own process, so the process ID is the program's.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut words: Vec<std::ffi::OsString> = Vec::new();
         if let Some(namespace) = &self.namespace {
@@ -52,7 +52,7 @@ impl Placement {
     }
 }
 
-/// A port on the loopback that is currently unused.
+/// Returns a port on the loopback that is currently unused.
 pub fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on the loopback")?;
     Ok(listener.local_addr()?.port())

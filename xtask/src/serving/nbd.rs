@@ -60,7 +60,7 @@ impl Nbd {
         Nbd::other(Background::start(&mut command)?, port, Some(image), placement)
     }
 
-    /// The versions of the other servers, for reports.
+    /// Returns the versions of the other servers, for reports.
     pub fn versions() -> String {
         let of = |program: &str| {
             let said = process::run(program, &["--version"]).unwrap_or_default();

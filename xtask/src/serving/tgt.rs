@@ -43,7 +43,7 @@ impl Tgt {
         Ok(tgt)
     }
 
-    /// The server's version and configuration, for reports.
+    /// Returns the server's version and configuration, for reports.
     pub fn version() -> String {
         let version = process::run("tgtd", &["--version"]).unwrap_or_default();
         format!("tgt {}, one file on /dev/shm, thin provisioned", version.trim())

@@ -66,7 +66,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     Ok(Verdict::of(process::succeed(command).is_ok()))
 }
 
-/// The simulation's options for these parts.
+/// Returns the simulation's options for these parts.
 fn parts_told(parts: &[String]) -> Vec<String> {
     parts.iter().map(|part| format!("--with={part}")).collect()
 }

@@ -358,7 +358,7 @@ const IN_WORLDS: &[(&[Mutation], Option<&str>)] = &[
     (FLOODS_MUTATIONS, Some("Floods")),
 ];
 
-/// All mutations.
+/// Returns all mutations.
 pub(super) fn all() -> impl Iterator<Item = &'static Mutation> {
     IN_WORLDS.iter().flat_map(|(mutations, _)| *mutations).chain(RAID_MUTATIONS)
 }
@@ -371,7 +371,7 @@ pub(super) fn named(name: &str) -> Result<&'static Mutation> {
 }
 
 impl Mutation {
-    /// The text of its file, with the bug.
+    /// Returns the text of the mutation's file, with the bug.
     fn mutated(&self, root: &Path) -> Result<String> {
         let text = fs::read_to_string(root.join(self.file)).with_context(|| self.file)?;
         let count = text.matches(self.from).count();
@@ -430,7 +430,7 @@ impl Mutation {
     }
 }
 
-/// A fresh copy of the sources of the simulation.
+/// Creates a fresh copy of the sources of the simulation.
 fn tree() -> Result<PathBuf> {
     let root = workspace::root();
     let tree = workspace::target_directory().join("xtask/mutant");

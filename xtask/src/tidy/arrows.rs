@@ -147,7 +147,7 @@ fn of_package(package: &Package) -> Vec<Fault> {
     .collect()
 }
 
-/// The name of a package in the table.
+/// Returns the name of a package in the table.
 fn short(package: &str) -> &str {
     package.strip_prefix("linerate-").unwrap_or(package)
 }

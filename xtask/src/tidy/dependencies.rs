@@ -23,8 +23,8 @@ struct Declaration {
     place: String,
 }
 
-/// Dependencies without a reason, declared twice, or in a form that [`declared`] does not find. A page that is out of date
-/// is a fault, and is updated.
+/// Returns dependencies without a reason, declared twice, or in a form that [`declared`] does not find. A
+/// page that is out of date is a fault, and is updated.
 pub(super) fn faults(root: &Path, metadata: &Metadata) -> Result<Vec<Fault>> {
     let crates = metadata.packages.iter().map(|package| package.manifest_path.clone());
     let mut all = Vec::new();
@@ -108,7 +108,7 @@ fn undeclared(declared: &[Declaration], metadata: &Metadata) -> Vec<Fault> {
     faults
 }
 
-/// The page with these dependencies in its first table.
+/// Returns the page with these dependencies in its first table.
 fn with_rows(page: &str, declared: &[Declaration]) -> Option<String> {
     const DASHES: &str = "\n|---|---|\n";
     let (head, rest) = page.split_once(DASHES)?;

@@ -52,7 +52,7 @@ fn fault(folder: &Path, page: &Path, link: &str) -> Option<String> {
     (!anchors(&text).contains(anchor)).then(|| format!("links to {link}, but that heading does not exist"))
 }
 
-/// The anchors of the headings, as GitHub and mdBook generate them.
+/// Returns the anchors of the headings, as GitHub and mdBook generate them.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut anchors = BTreeSet::new();
     for line in prose::without_code(text) {

@@ -105,7 +105,7 @@ pub(super) fn count(root: &Path, sources: &[Source]) -> Result<Prose> {
     Ok(Prose::from([("documents", documents), ("comments", of(of_comments)), ("messages", of(of_messages))]))
 }
 
-/// The hand-written pages; those below docs/measured are generated.
+/// Returns the hand-written pages. Pages below docs/measured are generated.
 pub(super) fn pages(root: &Path) -> Result<Vec<PathBuf>> {
     let mut pages = Vec::new();
     for folder in ["", "docs", "docs/design"] {
@@ -121,7 +121,7 @@ pub(super) fn pages(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(pages)
 }
 
-/// The lines of a page, with code replaced by empty lines.
+/// Returns the lines of a page, with code replaced by empty lines.
 pub(super) fn without_code(page: &str) -> impl Iterator<Item = &str> {
     let mut is_code = false;
     page.lines().map(move |line| {
@@ -200,7 +200,7 @@ impl Ratchet {
         ]
     }
 
-    /// A fault for each count above its limit.
+    /// Returns a fault for each count above its limit.
     pub(super) fn faults(mut self, prose: &Prose) -> Vec<Fault> {
         let mut faults = Vec::new();
         for (kind, limit) in self.limits() {

@@ -19,7 +19,7 @@ pub(super) struct Source {
     pub(super) text: String,
 }
 
-/// Every Rust file of the crates, measurements, xtask and fuzz targets.
+/// Reads every Rust file of the crates, measurements, xtask and fuzz targets.
 pub(super) fn read(root: &Path) -> Result<Vec<Source>> {
     let mut paths = Vec::new();
     for part in ["crates", "measurements", "xtask", "fuzz"] {
@@ -47,7 +47,7 @@ fn read_one(root: &Path, path: &Path) -> Result<Source> {
     Ok(Source { path, text })
 }
 
-/// The files longer than [`LONG`], with their lengths.
+/// Returns the files longer than [`LONG`], with their lengths.
 pub(super) fn long(files: &[Source]) -> impl Iterator<Item = (&str, usize)> {
     files
         .iter()
@@ -91,7 +91,7 @@ const PURE: &[&str] = &[
 /// Uninformative file names.
 const EMPTY_NAMES: &[&str] = &["common.rs", "utils.rs", "util.rs", "helpers.rs", "misc.rs"];
 
-/// The faults of one file.
+/// Returns the faults of one file.
 pub(super) fn faults(source: &Source) -> Vec<Fault> {
     let mut faults = of_lines(source);
     let name = source.path.rsplit('/').next().unwrap_or_default();
@@ -142,7 +142,7 @@ fn of_lines(source: &Source) -> Vec<Fault> {
     faults
 }
 
-/// The faults of one line of code.
+/// Returns the faults of one line of code.
 fn of_code(path: &str, code: &str, is_test: bool) -> Vec<String> {
     if path.starts_with("xtask/src/tidy") {
         return Vec::new(); // these files contain the forbidden names
