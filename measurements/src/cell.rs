@@ -24,7 +24,7 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
-    /// The arguments of `linerate bench`.
+    /// Returns the arguments of `linerate bench`.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let random = if self.is_random { 100 } else { 0 };
         format!(

@@ -360,7 +360,7 @@ fn rbd_bench(Measurement { cell, target, site, .. }: Measurement<'_>, count: u64
     number_after(&ceph.run("rbd", &[&words[..], &more].concat())?, "ops/sec:")
 }
 
-/// The image of `rbd:POOL/IMAGE?KEYS`.
+/// Returns the image of `rbd:POOL/IMAGE?KEYS`.
 fn image(target: &Target) -> &str {
     let place = target.places[0].split('?').next().unwrap_or_default();
     place.rsplit('/').next().unwrap_or_default()

@@ -45,7 +45,7 @@ pub(crate) enum Figure {
 pub(crate) type Figures = BTreeMap<Figure, f64>;
 
 impl Figure {
-    /// The figure's heading in a table, and its number of decimal places.
+    /// Returns the figure's heading in a table, and its number of decimal places.
     pub(crate) fn column(self) -> (&'static str, usize) {
         match self {
             Figure::Iops => ("IOPS", 0),
@@ -97,13 +97,13 @@ pub(crate) fn complete(figures: &mut Figures, block_bytes: u64) {
     figures.extend(both.map(|(server, client)| (Figure::BothUsPerIo, server + client)));
 }
 
-/// The median of each figure, independently.
+/// Returns the median of each figure, independently.
 pub(crate) fn median(rounds: &[Figures]) -> Figures {
     let of = |figure: &Figure| middle(rounds.iter().filter_map(|round| round.get(figure).copied()).collect());
     rounds.iter().flat_map(BTreeMap::keys).filter_map(|figure| Some((*figure, of(figure)?))).collect()
 }
 
-/// The slowest and the fastest round.
+/// Returns the slowest and the fastest round.
 pub(crate) fn spread(rounds: &[Figures]) -> String {
     let rates = || rounds.iter().filter_map(|round| round.get(&Figure::Iops).copied());
     match rates().next() {
@@ -114,7 +114,7 @@ pub(crate) fn spread(rounds: &[Figures]) -> String {
     }
 }
 
-/// The median.
+/// Returns the median.
 pub(crate) fn middle(mut figures: Vec<f64>) -> Option<f64> {
     figures.sort_by(f64::total_cmp);
     let upper = figures.get(figures.len() / 2)?;
@@ -163,7 +163,7 @@ impl Judged {
     }
 }
 
-/// A table with a row for each goal; empty without goals.
+/// Returns a table with a row for each goal. The table is empty if there are no goals.
 pub(crate) fn rows(goals: &[Judged]) -> String {
     if goals.is_empty() {
         return String::new();

@@ -13,7 +13,7 @@ pub(crate) fn machine() -> String {
     format!("{cores} cores, {}", processor())
 }
 
-/// The release of Linux.
+/// Returns the release of Linux.
 pub(crate) fn kernel() -> String {
     fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
 }
@@ -24,7 +24,7 @@ fn processor() -> String {
     name.unwrap_or("unknown").trim_start_matches([' ', '\t', ':']).to_owned()
 }
 
-/// The load average of the last minute.
+/// Returns the load average of the last minute.
 pub(crate) fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|minute| minute.parse().ok()).unwrap_or(0.0)
@@ -52,8 +52,8 @@ fn seconds(process: &str, field: usize) -> Result<f64> {
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// The program's name is in parentheses and can contain any character, including parentheses and spaces, so fields are counted
-/// from its end.
+/// Returns a field of a process's statistics. The program's name is in parentheses and can contain any
+/// character, including parentheses and spaces, so fields are counted from its end.
 fn ticks(stat: &str, field: usize) -> Option<u64> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut fields = fields.split(' ').skip(field);
@@ -77,8 +77,8 @@ fn memory(pid: u32, field: &str) -> Result<u64> {
     field_kib(&text, field).map(|kib| kib << 10).context("smaps_rollup")
 }
 
-/// CPU time of all current threads of a process, in seconds, with nanosecond resolution: [`cpu_s`] is too coarse for an almost
-/// idle process.
+/// Returns the CPU time of all current threads of a process, in seconds, with nanosecond resolution.
+/// [`cpu_s`] is too coarse for an almost idle process.
 pub(crate) fn threads_cpu_s(pid: u32) -> Result<f64> {
     let mut nanoseconds = 0;
     for task in fs::read_dir(format!("/proc/{pid}/task")).context("the server has ended")? {

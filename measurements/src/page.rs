@@ -61,7 +61,7 @@ impl Setting {
         }
     }
 
-    /// A line for the page.
+    /// Returns a line for the page.
     pub(crate) fn line(&self) -> String {
         format!(
             "Machine: {}, Linux {}; load before the first round {:.2}.\n\n",
@@ -86,7 +86,7 @@ pub(crate) fn section(table: &Table, results: &Results, goals: &[Judged]) -> Str
     text + &figures(table, results)
 }
 
-/// The description of the measurement.
+/// Returns the description of the measurement.
 pub(crate) fn about(table: &Table, setting: &Setting) -> String {
     let command = table.name.replacen('-', " --part ", 1);
     let versions = [
@@ -132,7 +132,7 @@ pub(crate) fn about(table: &Table, setting: &Setting) -> String {
     )
 }
 
-/// A row for each cell, a column for each server.
+/// Returns a row for each cell, a column for each server.
 fn times(table: &Table, multiples: &Multiples, results: &Results) -> String {
     let Some(base) = table.server(&multiples.of) else { return String::new() };
     let (heading, places) = multiples.figure.column();
@@ -163,7 +163,7 @@ fn times(table: &Table, multiples: &Multiples, results: &Results) -> String {
     text + "\n"
 }
 
-/// A row for each run.
+/// Returns a row for each run.
 fn figures(table: &Table, results: &Results) -> String {
     let (servers, clients) = (table.servers.len() > 1, table.clients.len() > 1);
     let mut head = vec!["cell"];
@@ -192,7 +192,7 @@ fn number(figure: Option<f64>, places: usize) -> String {
     figure.map_or_else(String::new, |figure| format!("{figure:.places$}"))
 }
 
-/// Every round's figures.
+/// Returns every round's figures as JSON.
 pub(crate) fn json(table: &Table, results: &Results) -> Result<String> {
     let runs: Vec<_> = results
         .runs
@@ -209,7 +209,7 @@ pub(crate) fn json(table: &Table, results: &Results) -> Result<String> {
     Ok(serde_json::to_string_pretty(&json!({"setting": results.setting, "runs": runs}))?)
 }
 
-/// The names of all cells of these runs, for messages.
+/// Returns the names of all cells of these runs, for messages.
 pub(crate) fn cells(table: &Table, runs: &BTreeSet<Run>) -> String {
     let cells: BTreeSet<usize> = runs.iter().map(|run| run.cell).collect();
     cells.into_iter().map(|cell| table.cells[cell].name.as_str()).collect::<Vec<_>>().join("; ")
@@ -272,7 +272,7 @@ impl Beside {
 }
 
 impl Table {
-    /// The names of server and client, if there are several.
+    /// Returns the names of server and client, if there are several.
     pub(crate) fn name_of(&self, run: Run) -> String {
         let (server, client) = (&self.servers[run.server].name, &self.clients[run.client].name);
         match (self.servers.len() > 1, self.clients.len() > 1) {
@@ -282,7 +282,7 @@ impl Table {
         }
     }
 
-    /// The differences of the other run.
+    /// Describes how the other run differs.
     fn other(&self, run: Run, other: Run) -> String {
         let names = [
             (run.server != other.server).then(|| self.servers[other.server].name.clone()),
@@ -294,7 +294,8 @@ impl Table {
 }
 
 impl Results {
-    /// The median of the rounds' ratios; both sides of each ratio were measured within seconds of each other.
+    /// Returns the median of the rounds' ratios. Both sides of each ratio were measured within seconds of
+    /// each other.
     fn ratio(&self, run: Run, others: &[(Run, Figure)], goal: &Goal) -> Option<f64> {
         let of = |run: &Run, figure: Figure, round: usize| {
             let figures = self.runs.get(run)?.get(round)?;
@@ -313,7 +314,7 @@ impl Results {
         median(self.runs.get(&run)?).get(&figure).copied()
     }
 
-    /// The median ratio of one run's figure to another's.
+    /// Returns the median ratio of one run's figure to another's.
     fn times(&self, run: Run, other: Run, figure: Figure) -> Option<f64> {
         let [ours, theirs] = [self.runs.get(&run)?, self.runs.get(&other)?]
             .map(|rounds| rounds.iter().map(move |round| round.get(&figure)));

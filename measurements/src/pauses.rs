@@ -63,7 +63,8 @@ pub(crate) fn alone(cores: &[usize], rate: f64, capacity: f64, seconds: f64) -> 
     ]))
 }
 
-/// The pauses of several cores at the same time, in order. A pause of any core counts, since a request needs both ends.
+/// Records the pauses of several cores at the same time, and returns them in order. A pause of any core
+/// counts, because a request needs both ends.
 fn of_cores(cores: &[usize], seconds: f64) -> Result<Vec<Pause>> {
     let program = std::env::current_exe().context("the path of this program")?;
     let begin = |core: &usize| -> Result<Child> {
@@ -82,8 +83,9 @@ fn of_cores(cores: &[usize], seconds: f64) -> Result<Vec<Pause>> {
     Ok(pauses)
 }
 
-/// The waiting times in microseconds, sorted, if pauses of the machine were the only delays. Requests arrive at equal
-/// intervals, `rate` per second for `seconds`, and each takes 1/`capacity` seconds.
+/// Returns the waiting times in microseconds, sorted, that requests would have if pauses of the machine were
+/// the only delays. Requests arrive at equal intervals, `rate` per second for `seconds`, and each takes
+/// 1/`capacity` seconds.
 fn waits_us(pauses: &[Pause], rate: f64, capacity: f64, seconds: f64) -> Vec<f64> {
     let (between_us, service_us) = (1e6 / rate, 1e6 / capacity);
     let mut coming = pauses.iter().peekable();

@@ -3,7 +3,7 @@
 pub(crate) struct Random(block::Random);
 
 impl Random {
-    /// A generator with its own sequence for each seed, name and repeat.
+    /// Creates a generator with its own sequence for each seed, name and repeat.
     pub(crate) fn new(seed: u64, name: &str, repeat: u32) -> Random {
         // FNV-1a of the name, so that the sequence does not depend on other generators.
         let name = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
@@ -16,7 +16,7 @@ impl Random {
         self.0.next()
     }
 
-    /// A number from `low` to `high`, rounded to two digits so that it is easy to read.
+    /// Draws a number from `low` to `high`, rounded to two digits so that it is easy to read.
     pub(crate) fn between(&mut self, low: f64, high: f64) -> f64 {
         let value = low + self.0.fraction() * (high - low);
         let places = if value >= 10.0 {

@@ -76,7 +76,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The namespace and the programs to measure with.
+    /// Prepares the namespace and the programs to measure with.
     fn site(&self) -> Result<Site> {
         let build = if self.quick { workspace::test_binary } else { workspace::release_binary };
         Site::new(self.binary.clone().map_or_else(build, Ok)?, self.fio.clone())
@@ -261,7 +261,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// The figures of one run; `None` if it depends on a rate that was not measured.
+    /// Measures the figures of one run. Returns `None` if the run depends on a rate that was not measured.
     fn one(&self, run: Run, server: &Started, site: &Site, results: &Results) -> Result<Option<Figures>> {
         let (cell, client) = (&self.table.cells[run.cell], &self.table.clients[run.client]);
         let rate = match &client.rate {

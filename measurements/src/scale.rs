@@ -138,7 +138,7 @@ fn luns_configuration(is_one: bool) -> String {
     }
 }
 
-/// The number of LUNs that an initiator finds.
+/// Returns the number of LUNs that an initiator finds.
 fn luns_seen(is_one: bool, site: &Site, server: &Linerate) -> Result<usize> {
     let mut command = linerate(site)?;
     match is_one {
@@ -214,7 +214,7 @@ fn serve(site: &Site, options: &[&str]) -> Result<Linerate> {
     Linerate::start_with(&site.binary, &options, 1, &site.place(None)?)
 }
 
-/// The program in the measurement's namespace.
+/// Returns the program in the measurement's namespace.
 fn linerate(site: &Site) -> Result<Command> {
     Ok(site.place(None)?.command(&site.binary))
 }
@@ -227,7 +227,7 @@ fn load(site: &Site, server: &Linerate, volume: &str, options: &str) -> Result<B
     Background::start(&mut command)
 }
 
-/// The current sessions, from the server.
+/// Asks the server for its current sessions.
 fn sessions(site: &Site, server: &Linerate) -> Result<Vec<Value>> {
     let mut command = linerate(site)?;
     command.args(["server", "sessions", "--json", "--control"]).arg(server.control());

@@ -270,7 +270,7 @@ impl World {
         self.ip(&self.ends[number][1], &["link", "set", &format!("link{number}"), state])
     }
 
-    /// A host, on one core or on all; without links, this machine.
+    /// Returns the placement on a host, on one core or on all. Without links, the host is this machine.
     fn place(&self, host: &str, core: Option<usize>) -> Result<Placement> {
         let namespace = match self.hosts.is_empty() {
             true => None,
@@ -279,7 +279,7 @@ impl World {
         Ok(Placement { namespace, core })
     }
 
-    /// The placement of clients.
+    /// Returns the placement of clients.
     pub(crate) fn client(&self, core: Option<usize>) -> Result<Placement> {
         self.place(&self.client, core)
     }
@@ -355,7 +355,7 @@ impl World {
         Ok(())
     }
 
-    /// The process IDs of the named daemons.
+    /// Returns the process IDs of the named daemons.
     pub(crate) fn pids(&self, names: &[String]) -> Vec<u32> {
         let named = self.daemons.iter().filter(|(daemon, _)| names.contains(&daemon.name));
         named.filter_map(|(_, running)| Some(running.as_ref()?.pid())).collect()
@@ -368,12 +368,12 @@ impl World {
         Ok(())
     }
 
-    /// The process of a daemon, if it is running.
+    /// Returns the process of a daemon, if it is running.
     pub(crate) fn process(&self, name: &str) -> Option<&Background> {
         self.daemons[self.daemon(name).ok()?].1.as_ref()
     }
 
-    /// The path of a daemon's control socket.
+    /// Returns the path of a daemon's control socket.
     pub(crate) fn control(&self, name: &str) -> Result<PathBuf> {
         Ok(self.state(&self.daemons[self.daemon(name)?].0).join("control"))
     }

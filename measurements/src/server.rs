@@ -132,7 +132,7 @@ impl Site {
         Ok(Site { binary, fio, namespace: Namespace::create()?, world: None, files: Files::default() })
     }
 
-    /// The placement in the namespace or on the scene's client host, on one core or on all.
+    /// Returns the placement in the namespace or on the scene's client host, on one core or on all.
     pub(crate) fn place(&self, core: Option<usize>) -> Result<Placement> {
         match &self.world {
             Some(world) => world.client(core),
@@ -167,7 +167,7 @@ impl Site {
 }
 
 impl Server {
-    /// A server of this kind with default settings.
+    /// Returns a server of this kind with default settings.
     pub(crate) fn of(name: &str, program: Make) -> Server {
         let name = name.to_owned();
         let (options, urls, busy) = Default::default();
@@ -184,7 +184,7 @@ impl Server {
         }
     }
 
-    /// The fio engine for this storage.
+    /// Returns the fio engine for this storage.
     pub(crate) fn engine(&self) -> &'static str {
         match self.program {
             Make::Null => "null",
@@ -275,7 +275,7 @@ impl Started {
         started
     }
 
-    /// An NBD server with its export filled.
+    /// Returns an NBD server, after its export has been filled.
     fn nbd(server: Nbd, client: Placement) -> Result<Started> {
         let url = server.url();
         let mut started = Started::serving(server, client);
@@ -352,7 +352,7 @@ impl Started {
 }
 
 impl Target {
-    /// The CPU time of all of the server's processes.
+    /// Returns the CPU time of all of the server's processes.
     pub(crate) fn server_cpu_s(&self) -> Result<f64> {
         self.servers.iter().map(|pid| machine::cpu_s(*pid)).sum()
     }

@@ -143,7 +143,8 @@ impl Steps {
         Ok(Passed { seconds: begun.elapsed().as_secs_f64(), bytes, silence_s })
     }
 
-    /// Bytes carried by each shown link in both directions, counted on the host of the load; `None` once the load has ended.
+    /// Returns the bytes carried by each shown link in both directions, counted on the host of the load, or
+    /// `None` once the load has ended.
     fn bytes(&self, load: u32) -> Option<Vec<u64>> {
         let text = fs::read_to_string(format!("/proc/{load}/net/dev")).ok()?;
         Some(self.links.iter().map(|number| carried(&text, *number)).collect())
@@ -166,7 +167,7 @@ impl Steps {
     }
 }
 
-/// The bytes that an interface has received and sent (proc(5), `/proc/PID/net/dev`).
+/// Returns the bytes that an interface has received and sent (proc(5), `/proc/PID/net/dev`).
 fn carried(text: &str, link: usize) -> u64 {
     let line = text.lines().find_map(|line| line.trim_start().strip_prefix(&format!("link{link}:")));
     let numbers: Vec<u64> =

@@ -84,7 +84,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     Ok(Verdict::of(fine))
 }
 
-/// The names of all suites, from the program.
+/// Asks the program for the names of all suites.
 fn names(binary: &Path) -> Result<Vec<String>> {
     let said = process::run(binary, &["bench", "--list"])?;
     let names: Vec<String> =
@@ -129,7 +129,7 @@ impl Outcome {
     }
 }
 
-/// A row for each suite on each kind of storage.
+/// Returns a row for each suite on each kind of storage.
 fn table(outcomes: &[Outcome]) -> String {
     let mut text = String::from(
         "| suite | storage | s | cells | runs | fastest read | fastest write | most IOPS | |\n\
@@ -162,7 +162,7 @@ fn figures(record: &Record) -> String {
     )
 }
 
-/// The section of the page.
+/// Returns the section of the page.
 fn section(outcomes: &[Outcome], setting: &Setting, options: &Options) -> String {
     format!(
         "`cargo measure suites` runs and writes this section. Each suite is that of `linerate bench --suite NAME`, reduced by \
@@ -286,7 +286,7 @@ impl Record {
         Ok(serde_json::from_str(&fs::read_to_string(path)?)?)
     }
 
-    /// All cells of the suite.
+    /// Returns all cells of the suite.
     fn cells(&self) -> impl Iterator<Item = &Cell> {
         self.suite.steps.iter().flat_map(|step| match step {
             Step::Measure { cells } => cells.as_slice(),
@@ -300,7 +300,7 @@ impl Run {
         self.reads.ios + self.writes.ios
     }
 
-    /// The mean of all latencies, in seconds.
+    /// Returns the mean of all latencies, in seconds.
     fn latency_mean_s(&self) -> f64 {
         let all = || self.reads.service.iter().chain(&self.writes.service);
         let sum_ns: f64 = all().map(|(ns, times)| *ns as f64 * *times as f64).sum();
@@ -308,7 +308,7 @@ impl Run {
         sum_ns / 1e9 / count.max(1) as f64
     }
 
-    /// The longest latency, in seconds.
+    /// Returns the longest latency, in seconds.
     fn latency_max_s(&self) -> f64 {
         let last = |flow: &Flow| flow.service.last().map_or(0, |(ns, _)| *ns);
         last(&self.reads).max(last(&self.writes)) as f64 / 1e9
@@ -343,7 +343,7 @@ struct Rates {
 /// the effects at the ends of a run. Latencies are recorded to one part in a thousand.
 const LITTLE_PERCENT: f64 = 1.0;
 
-/// All inconsistencies of a record, as messages.
+/// Returns all inconsistencies of a record, as messages.
 fn doubts(record: &Record) -> Vec<String> {
     let mut doubts = Vec::new();
     if record.ended.is_none() {

@@ -124,7 +124,7 @@ pub(crate) struct Run {
     pub(crate) client: usize,
 }
 
-/// All tables of a command: NAME.toml, and NAME-PART.toml for each of its parts.
+/// Reads all tables of a command: NAME.toml, and NAME-PART.toml for each of its parts.
 pub(crate) fn tables(command: &str) -> Result<Vec<Table>> {
     let folder = workspace::root().join("measurements/tables");
     let mut names: Vec<String> = fs::read_dir(&folder)
@@ -199,7 +199,7 @@ impl Table {
         Ok(())
     }
 
-    /// All runs that others are compared with.
+    /// Returns all runs with which other runs are compared.
     fn others(&self) -> impl Iterator<Item = &Beside> {
         let rates = self.clients.iter().filter_map(|client| Some(&client.rate.as_ref()?.of));
         self.goals.iter().flat_map(|goal| &goal.beside).chain(rates)
@@ -217,7 +217,8 @@ impl Table {
         self.cells.iter().position(|cell| cell.name == name)
     }
 
-    /// The runs to measure, restricted to these cells (by a part of their names), servers and clients.
+    /// Returns the runs to measure, restricted to these cells (by a part of their names), servers and
+    /// clients.
     pub(crate) fn runs(&self, cells: &[String], servers: &[String], clients: &[String]) -> BTreeSet<Run> {
         let everything = [Selection::default()];
         let selections = if self.measure.is_empty() { &everything[..] } else { &self.measure };

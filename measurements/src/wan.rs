@@ -40,7 +40,8 @@ struct Section {
 }
 
 impl Section {
-    /// The part of a report between the facts on the machine and the list of all cells, with headings one level deeper.
+    /// Returns the part of a report between the facts on the machine and the list of all cells, with headings
+    /// one level deeper.
     fn of(report: &str) -> Option<Section> {
         let title = report.lines().next()?.strip_prefix("# wan on a lab with a link of ")?;
         let measured = report.lines().nth(2)?;

@@ -41,7 +41,7 @@ impl Column {
     }
 }
 
-/// The summary: the number of correct findings, and the accuracy of the gains.
+/// Returns the summary: the number of correct findings, and the accuracy of the gains.
 pub(super) fn summary(outcomes: &[Outcome]) -> String {
     let (planted, healthy): (Vec<&Outcome>, Vec<&Outcome>) =
         outcomes.iter().partition(|outcome| outcome.planted.is_some());
@@ -59,7 +59,7 @@ pub(super) fn summary(outcomes: &[Outcome]) -> String {
     )
 }
 
-/// The whole page; `setting` contains lines on the machine and the options.
+/// Returns the whole page. `setting` contains lines on the machine and the options.
 pub(super) fn markdown(outcomes: &[Outcome], setting: &[String]) -> String {
     let mut page = INTRODUCTION.to_owned();
     // Writing into a String does not fail.
@@ -126,7 +126,7 @@ fn confusion(outcomes: &[Outcome]) -> String {
     table
 }
 
-/// The outcomes of each plant that has any, and those of healthy paths.
+/// Returns the outcomes of each plant that has any, and the outcomes of healthy paths.
 fn rows(outcomes: &[Outcome]) -> Vec<(String, Vec<&Outcome>)> {
     let healthy = [(None, false), (None, true)];
     let all = plants::ALL.iter().map(|plant| (Some(plant.cause), plant.nbd)).chain(healthy);
@@ -271,7 +271,7 @@ impl Answer {
         }
     }
 
-    /// The first finding.
+    /// Returns the first finding.
     pub(super) fn first(&self) -> Option<Cause> {
         match self {
             Answer::Found(causes) => causes.first().copied(),
@@ -281,7 +281,7 @@ impl Answer {
 }
 
 impl Gain {
-    /// The predicted gain of the first finding.
+    /// Returns the predicted gain of the first finding.
     pub(super) fn predicted(diagnosis: &Diagnosis) -> Option<Gain> {
         let finding = diagnosis.findings.first()?;
         let load = diagnosis.evidence.loads.get(finding.load)?.load;
@@ -298,7 +298,7 @@ impl Outcome {
         }
     }
 
-    /// The predicted and confirmed gains, if the right cause was found and removed.
+    /// Returns the predicted and confirmed gains, if the right cause was found and removed.
     pub(super) fn gains(&self) -> Option<(Gain, Gain)> {
         let both = self.predicted.zip(self.confirmed).filter(|_| self.is_right());
         both.filter(|(predicted, confirmed)| predicted.load == confirmed.load)
@@ -313,13 +313,13 @@ impl Outcome {
         })
     }
 
-    /// The same outcome with a new diagnosis of the stored evidence.
+    /// Returns the same outcome with a new diagnosis of the stored evidence.
     pub(super) fn judged(&self, diagnosis: &Diagnosis) -> Outcome {
         let (answer, predicted) = (Answer::of(diagnosis), Gain::predicted(diagnosis));
         Outcome { answer, predicted, ..self.clone() }
     }
 
-    /// The name of the outcome's files.
+    /// Returns the name of the outcome's files.
     pub(super) fn name(&self) -> String {
         format!("{}-{:02}", crate::diagnosis::plants::named(self.planted, self.nbd), self.repeat)
     }
@@ -330,12 +330,12 @@ impl Outcome {
     }
 }
 
-/// The file name of an outcome.
+/// Returns the file name of an outcome.
 pub(super) fn file(name: &str) -> String {
     format!("{name}.outcome.json")
 }
 
-/// All stored outcomes, in the order of plants and repeats.
+/// Returns all stored outcomes, in the order of plants and repeats.
 pub(super) fn all(folder: &Path) -> Result<Vec<Outcome>> {
     let mut outcomes: Vec<Outcome> = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| folder.display().to_string())? {

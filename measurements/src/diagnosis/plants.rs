@@ -82,19 +82,19 @@ const fn nbd_row(cause: Cause, what: &'static str, plant: fn(&mut Random) -> Pla
 }
 
 impl Plant {
-    /// The plant's name on the command line, which is that of its cause, with the prefix `nbd-` over NBD.
+    /// Returns the plant's name on the command line: the name of its cause, with the prefix `nbd-` over NBD.
     pub(super) fn name(&self) -> String {
         named(Some(self.cause), self.nbd)
     }
 }
 
-/// The name of a plant, or of a healthy path.
+/// Returns the name of a plant, or of a healthy path.
 pub(super) fn named(cause: Option<Cause>, nbd: bool) -> String {
     let cause = cause.map_or_else(|| "healthy".to_owned(), name);
     if nbd { format!("nbd-{cause}") } else { cause }
 }
 
-/// The name of a cause in JSON and on the command line.
+/// Returns the name of a cause in JSON and on the command line.
 pub(super) fn name(cause: Cause) -> String {
     match serde_json::to_value(cause) {
         Ok(serde_json::Value::String(name)) => name,
@@ -349,13 +349,13 @@ fn taken_from(random: &mut Random, core: usize, made: fn(Scene) -> Scene) -> Pla
 
 /// Causes over NBD: those that differ from iSCSI's, and storage behind a third-party server.
 impl Scene {
-    /// The same path with Linerate's NBD server.
+    /// Returns the same path with Linerate's NBD server.
     fn over_nbd(mut self) -> Scene {
         self.server.nbd = Some(NbdServer::Linerate { tls: false });
         self
     }
 
-    /// The same path with nbdkit, 1 GiB of memory, and these filters with their parameters.
+    /// Returns the same path with nbdkit, 1 GiB of memory, and these filters with their parameters.
     fn over_nbdkit(mut self, filters: &[String]) -> Scene {
         let names = filters.iter().filter(|argument| argument.starts_with("--"));
         let parameters = filters.iter().filter(|argument| !argument.starts_with("--"));
@@ -429,7 +429,7 @@ fn tls(random: &mut Random) -> Planted {
 /// Generates a random path of one kind, and its description.
 type NbdKind = fn(&mut Random) -> (String, Scene);
 
-/// A healthy path to an NBD export, and its description.
+/// Generates a healthy path to an NBD export, and its description.
 pub(in super::super) fn nbd_healthy(random: &mut Random, number: u32) -> (String, Scene) {
     let kinds: [NbdKind; 4] = [
         |random| nbd_lan(random, 400.0),
@@ -461,7 +461,7 @@ fn nbd_lan(random: &mut Random, megabits: f64) -> (String, Scene) {
 /// Generates a random path of one kind, and its description.
 type HealthyKind = fn(&mut Random) -> (String, Scene);
 
-/// A healthy path, and its description.
+/// Generates a healthy path, and its description.
 pub(in super::super) fn healthy(random: &mut Random, number: u32) -> (String, Scene) {
     let kinds: [HealthyKind; 10] = [
         |_| ("loopback".to_owned(), Scene::loopback()),
@@ -484,7 +484,8 @@ fn healthy_lan(random: &mut Random, megabits: f64, round_trip_ms: f64) -> (Strin
     (format!("LAN, {megabits} Mbit/s, {round_trip} ms"), Scene::network(megabits, round_trip))
 }
 
-/// The lab's windows are large, so that the distance is not a bottleneck.
+/// Generates a path over the lab's network, whose windows are large, so that the distance is not a
+/// bottleneck.
 fn wan(random: &mut Random, round_trip_ms: f64) -> (String, Scene) {
     let round_trip = random.between(round_trip_ms, 1.4 * round_trip_ms);
     let megabits = random.one_of(&[50.0, 100.0]);

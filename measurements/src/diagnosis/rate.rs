@@ -17,7 +17,7 @@ pub(super) struct Rates {
 }
 
 impl Rates {
-    /// A line for the terminal.
+    /// Returns a line for the terminal.
     pub(super) fn line(&self, load: &Load) -> String {
         let mb = |rates: &[f64]| middle(rates.to_vec()).unwrap_or(0.0) / 1e6;
         let gain = self.gain().unwrap_or(f64::INFINITY);
@@ -31,7 +31,7 @@ impl Rates {
         )
     }
 
-    /// The new rate divided by the old one; `None` if the old rate was zero.
+    /// Returns the new rate divided by the old one, or `None` if the old rate was zero.
     pub(super) fn gain(&self) -> Option<f64> {
         let (planted, cured) = (middle(self.planted.clone())?, middle(self.cured.clone())?);
         (planted > 0.0).then(|| cured / planted)
@@ -74,7 +74,7 @@ pub(super) fn confirm(
     Ok(rates)
 }
 
-/// The load, with the changes that the finding proposes.
+/// Returns the load, with the changes that the finding proposes.
 pub(super) fn changed(load: &Load, finding: &Finding) -> Load {
     let change = finding.trial.clone().unwrap_or_default();
     Load {
@@ -84,7 +84,8 @@ pub(super) fn changed(load: &Load, finding: &Finding) -> Load {
     }
 }
 
-/// The rates of a diagnosis' own rounds of the same load, for loads that `linerate bench` cannot generate.
+/// Returns the rates of a diagnosis' own rounds of the same load, for loads that `linerate bench` cannot
+/// generate.
 pub(super) fn of_diagnosis(diagnosis: &Diagnosis, load: &Load) -> Vec<f64> {
     let run = diagnosis.evidence.loads.iter().find(|run| run.load == *load);
     run.map(|run| run.bytes_per_s.clone()).unwrap_or_default()
@@ -123,8 +124,8 @@ struct Measured {
     mb_per_s: f64,
 }
 
-/// The time to measure a load at this rate: long enough for a hundred requests of a slow medium, and for all outstanding
-/// requests to complete several times if each waits for many round trips.
+/// Returns the time to measure a load at this rate: long enough for a hundred requests of a slow medium, and
+/// for all outstanding requests to complete several times if each waits for many round trips.
 pub(super) fn seconds(load: &Load, bytes_per_s: f64) -> f64 {
     let all_s = f64::from(load.depth) * f64::from(load.block_bytes) / bytes_per_s;
     (TURNS * all_s).clamp(SECONDS_MIN, SECONDS_MAX)

@@ -76,7 +76,7 @@ impl World {
         Ok(World { _forwarder: forwarder, _server: server, lab, binary, scene, url, state })
     }
 
-    /// The evidence that `linerate diagnose` measures, as JSON.
+    /// Runs `linerate diagnose`, and returns its evidence as JSON.
     pub(super) fn evidence(&self, more: &[String]) -> Result<String> {
         let _burner = self.disturbed()?;
         let mut command = self.client()?;
@@ -87,7 +87,7 @@ impl World {
         fs::read_to_string(&file).with_context(|| file.display().to_string())
     }
 
-    /// The output of `linerate bench` with these arguments.
+    /// Runs `linerate bench` with these arguments, and returns its output.
     pub(super) fn bench(&self, arguments: &[String]) -> Result<String> {
         let _burner = self.disturbed()?;
         let mut command = self.client()?;
@@ -167,8 +167,8 @@ fn start(lab: &Lab, scene: &Scene, binary: &Path, at: SocketAddr, state: &Path) 
 /// Time limit for nbdkit to listen.
 const READY: Duration = Duration::from_secs(10);
 
-/// The configuration of Linerate's NBD server. For TLS, it uses copies of the tests' certificates that only
-/// their owner can read.
+/// Returns the configuration of Linerate's NBD server. For TLS, it uses copies of the tests' certificates
+/// that only their owner can read.
 fn exported(server: &Server, listen: SocketAddr, state: &Path) -> Result<String> {
     let volume = server.volume.replace("{state}", &state.display().to_string());
     let mut text = format!("[nbd]\nlisten = [\"{listen}\"]\n");
@@ -226,7 +226,7 @@ fn burn(burner: &Burner) -> Result<Background> {
     Background::start(&mut command)
 }
 
-/// The output of a program, which must succeed within its time limit.
+/// Runs a program, which must succeed within its time limit, and returns its output.
 fn said(limit: Duration, command: Command) -> Result<String> {
     let (ended, text) = process::within(limit, command)?;
     match ended {

@@ -23,12 +23,12 @@ pub(super) trait Load: Send {
     /// Runs for some seconds, or until an error.
     fn round(&mut self) -> Result<Outcome>;
 
-    /// The process that runs from the start to the end, if any.
+    /// Returns the process that runs from the start to the end, if any.
     fn resident(&self) -> Option<(&'static str, u32)> {
         None
     }
 
-    /// A final check, after all faults are repaired.
+    /// Performs a final check after all faults are repaired.
     fn end(self: Box<Self>) -> Result<()> {
         Ok(())
     }

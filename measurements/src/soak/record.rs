@@ -160,7 +160,7 @@ impl Record {
         rows
     }
 
-    /// The rounds of a load without errors: time, MB/s, and p50 in µs.
+    /// Returns the rounds of a load without errors: time, MB/s, and p50 in µs.
     fn right(&self, load: &str) -> Vec<(Duration, f64, Option<f64>)> {
         let rounds = self.rounds.iter().filter(|round| round.load == load);
         let right = rounds.filter_map(|round| match round.outcome {
@@ -170,12 +170,13 @@ impl Record {
         right.collect()
     }
 
-    /// The time and MB/s of these rounds.
+    /// Returns the time and MB/s of these rounds.
     fn rates(&self, load: &str) -> Vec<(Duration, f64)> {
         self.right(load).into_iter().map(|(at, rate, _)| (at, rate)).collect()
     }
 
-    /// The rate of a file system on a volume as a percentage of that on a local file, because other loads use the same disk.
+    /// Returns the rate of a file system on a volume as a percentage of the rate on a local file, because
+    /// other loads use the same disk.
     fn share(&self) -> Option<Row> {
         let [files, raw] = [FILES, RAW_FILES]
             .map(|load| Row::of(format!("{load}, % of that on a file"), &self.rates(load), is_as_fast));
