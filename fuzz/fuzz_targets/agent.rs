@@ -31,7 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// The frames in the rest of a script, received in pieces.
+/// Returns the frames in the rest of a script, received in pieces.
 fn frames(script: &mut Script<'_>) -> Vec<Vec<u8>> {
     let (mut frames, mut came) = (Frames::new(STRANGER_BYTES_MAX), Vec::new());
     while !script.is_over() {

@@ -83,7 +83,7 @@ fn answers(session: &Session, write: impl FnOnce(&mut Vec<u8>)) {
     assert_eq!(session.form == ReplyForm::Extended, number(0, 4) == 0x6e8a_278c);
 }
 
-/// A header, usually with the correct magic number.
+/// Returns a header, usually with the correct magic number.
 fn header(script: &mut Script<'_>, form: ReplyForm) -> Vec<u8> {
     let mut header = vec![0; Request::header_bytes(form)];
     let magic: u32 = if form == ReplyForm::Extended { 0x21e4_1c71 } else { 0x2560_9513 };

@@ -118,8 +118,8 @@ fn power_on(paper: &Arc<Paper>) -> Option<Arc<LogicalUnit>> {
     unit_over(disk, kept_on(paper), unit_options()).ok()
 }
 
-/// The registrations and the reservation holder, from PERSISTENT RESERVE IN, READ FULL STATUS. Excludes PRGENERATION, which is
-/// not persistent.
+/// Returns the registrations and the reservation holder, from PERSISTENT RESERVE IN, READ FULL STATUS.
+/// Excludes PRGENERATION, which is not persistent.
 fn full_status(unit: &Arc<LogicalUnit>) -> Vec<u8> {
     let mut nexus = attach(unit, 100);
     let mut read_full_status = sized(0x5e, 3, 0, 0);

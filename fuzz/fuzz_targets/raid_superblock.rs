@@ -33,7 +33,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// A changed record of the last set, or arbitrary bytes; both usually have a correct checksum.
+/// Generates a changed record of the last set, or arbitrary bytes. Both usually have a correct checksum.
 fn superblock(script: &mut Script<'_>, base: Option<Superblock>) -> Result<Superblock, NoSuperblock> {
     let mut slot = match base.filter(|_| script.flag()) {
         Some(base) => base.emit(),

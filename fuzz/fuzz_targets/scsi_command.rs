@@ -313,7 +313,7 @@ impl Bench {
         }
     }
 
-    /// A command with an LBA and a number of blocks, and about the matching amount of data.
+    /// Returns a command with an LBA and a number of blocks, and about the matching amount of data.
     fn medium_command(&self, at: usize, script: &mut Script<'_>) -> (Vec<u8>, Vec<u8>) {
         const OPCODES: [u8; 32] = [
             0x28, 0x28, 0x2a, 0x2a, 0x2e, 0x2f, 0x34, 0x35, 0x41, 0x88, 0x8a, 0x89, 0x89, 0x8b, 0x8b, 0x8e,
@@ -341,7 +341,7 @@ impl Bench {
         (cdb, vec![script.byte() & 3; bytes])
     }
 
-    /// The current mode pages, if the logical unit returns them.
+    /// Returns the current mode pages, if the logical unit returns them.
     fn mode_pages(&mut self, at: usize) -> Vec<u8> {
         let sense = [0x5a, 0x08, 0x3f, 0, 0, 0, 0, 2, 0, 0];
         match self.begin(at, &sense, &[], 512, false).map(|reply| reply.data) {
@@ -547,7 +547,7 @@ fn blocks(script: &mut Script<'_>) -> u32 {
     }
 }
 
-/// A command that requests parameter data, or sets a state by its CDB alone.
+/// Returns a command that requests parameter data, or sets a state by its CDB alone.
 fn parameter_cdb(script: &mut Script<'_>) -> Vec<u8> {
     const OPCODES: [(u8, u8); 35] = [
         (0x00, 0),
@@ -622,7 +622,7 @@ fn persistent_reserve_out(script: &mut Script<'_>) -> (Vec<u8>, Vec<u8>) {
     (cdb, list)
 }
 
-/// The TransportID of one of our initiators (SPC-4 7.6.4.6), with its ISID or without.
+/// Returns the TransportID of one of our initiators (SPC-4 7.6.4.6), with its ISID or without.
 fn transport_id(script: &mut Script<'_>) -> Vec<u8> {
     let (number, has_isid) = (1 + script.byte() % 4, script.flag());
     let name = format!("iqn.2026-11.test:initiator{number}");
@@ -631,7 +631,7 @@ fn transport_id(script: &mut Script<'_>) -> Vec<u8> {
     id
 }
 
-/// The current pages with some bytes changed, in places that may be changeable.
+/// Returns the current pages with some bytes changed, in places that may be changeable.
 fn mode_select(mut pages: Vec<u8>, script: &mut Script<'_>) -> (Vec<u8>, Vec<u8>) {
     pages[..2].fill(0);
     pages[3] = 0;

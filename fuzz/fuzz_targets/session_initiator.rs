@@ -178,7 +178,7 @@ impl Driver {
         assert!(self.tasks.is_empty(), "commands that never ended");
     }
 
-    /// A header of a response, with small numbers.
+    /// Returns a header of a response, with small numbers.
     fn header(&self, script: &mut Script<'_>) -> Bhs {
         const OPCODES: [u8; 16] =
             [0x25, 0x25, 0x25, 0x25, 0x21, 0x21, 0x31, 0x31, 0x31, 0x20, 0x22, 0x24, 0x26, 0x32, 0x3f, 0x3e];

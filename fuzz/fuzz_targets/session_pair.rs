@@ -198,7 +198,7 @@ impl Scene {
         }
     }
 
-    /// A write that the logical unit completes without receiving its data.
+    /// Sends a write that the logical unit completes without receiving its data.
     fn refused(&mut self, wire: usize, script: &mut Script<'_>) {
         let edtl = self.length(script);
         if self.has_room(wire) {
@@ -218,7 +218,7 @@ impl Scene {
         usize::from(script.byte()) % PLACES
     }
 
-    /// A length that is usually small, and sometimes that of the whole place.
+    /// Draws a length that is usually small, and sometimes the length of the whole place.
     fn length(&self, script: &mut Script<'_>) -> u32 {
         let byte = u32::from(script.byte());
         if byte < 128 { byte * 4 } else { (byte - 127) * 32 - u32::from(script.byte() & 7) }

@@ -224,7 +224,7 @@ impl Driver {
     }
 }
 
-/// A header with small numbers, so that tags, CmdSNs and offsets match existing ones.
+/// Returns a header with small numbers, so that tags, CmdSNs and offsets match existing ones.
 fn header(script: &mut Script<'_>) -> Bhs {
     const OPCODES: [u8; 16] = [1, 1, 1, 5, 5, 5, 2, 2, 0, 0x40, 4, 6, 0x10, 0x41, 0x42, 0x1f];
     let mut bhs = Bhs([0; BHS_BYTES]);

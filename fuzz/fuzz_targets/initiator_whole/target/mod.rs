@@ -146,7 +146,7 @@ impl Target {
         }
     }
 
-    /// A response header for `bhs` with the sequence numbers of a status.
+    /// Returns a response header for `bhs` with the sequence numbers of a status.
     fn status(&mut self, wire: usize, opcode: u8, bhs: &Bhs) -> Bhs {
         let mut answer = self.numbered(wire, opcode, bhs);
         self.wires[wire].stat_sn = self.wires[wire].stat_sn.wrapping_add(1);
@@ -164,7 +164,7 @@ impl Target {
         answer
     }
 
-    /// A login response that accepts all proposals.
+    /// Sends a login response that accepts all proposals.
     fn let_in(&mut self, wire: usize, bhs: &Bhs, data: &[u8], said: &mut Vec<u8>) {
         self.exp_cmd_sn = bhs.u32(24);
         let mut answer = self.status(wire, 0x23, bhs);
@@ -197,7 +197,7 @@ impl Target {
         }
     }
 
-    /// An unsolicited PDU.
+    /// Sends an unsolicited PDU.
     fn say_anything(&mut self, said: &mut Vec<u8>) {
         const OPCODES: [u8; 8] = [0x20, 0x21, 0x22, 0x25, 0x31, 0x32, 0x3f, 0x24];
         let opcode = OPCODES[usize::from(self.byte()) % OPCODES.len()];
@@ -223,7 +223,7 @@ impl Target {
 /// Number of commands that can be outstanding.
 const WINDOW: u32 = 20;
 
-/// A PDU with its length field and padding.
+/// Sends a PDU with its length field and padding.
 fn say(said: &mut Vec<u8>, mut header: Bhs, data: &[u8]) {
     header.set_data_segment_length(data.len() as u32);
     said.extend_from_slice(&header.0);
@@ -231,7 +231,7 @@ fn say(said: &mut Vec<u8>, mut header: Bhs, data: &[u8]) {
     said.resize(said.len() + pad_bytes(data.len()), 0);
 }
 
-/// The result of a login's offers with a target that proposes nothing.
+/// Returns the result of a login's offers with a target that proposes nothing.
 fn agreement(offers: &[u8], portal_group: u16) -> Vec<u8> {
     let mut text = Vec::new();
     for pair in offers.split(|byte| *byte == 0).filter(|pair| !pair.is_empty()) {
