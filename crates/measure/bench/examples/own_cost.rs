@@ -52,7 +52,7 @@ fn show(name: &str, workload: &Workload) {
     );
 }
 
-/// CPU time of this thread (proc(5), schedstat: nanoseconds on a CPU).
+/// Returns the CPU time of this thread (proc(5), schedstat: nanoseconds on a CPU).
 fn cpu_s() -> f64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let ns = text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok());

@@ -25,7 +25,8 @@ pub fn stamp(data: &mut [u8], lba: Lba, block_bytes: usize, generation: u64) {
     }
 }
 
-/// Checks that `data`, which was read from `lba`, is exactly what [`stamp`] wrote for this generation.
+/// Checks that `data`, which was read from `lba`, is exactly the data that [`stamp`] wrote for this
+/// generation.
 ///
 /// Fails with the first block that differs, and the reason.
 pub fn check(data: &[u8], lba: Lba, block_bytes: usize, generation: u64) -> Result<(), Failure> {

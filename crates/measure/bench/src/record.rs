@@ -112,7 +112,7 @@ pub struct ClientRun {
     pub run: Run,
     /// CPU time of this client.
     pub cpu: Cpu,
-    /// The delay of this client's start after that of the first client of the run, in microseconds.
+    /// The delay of this client's start relative to the first client of the run, in microseconds.
     #[serde(default)]
     pub late_us: f64,
     /// The uncertainty of `late_us`, in microseconds, since the clocks of different machines cannot be
@@ -213,8 +213,8 @@ pub struct ServerCpu {
     /// Time of the busiest thread, if known. A single-threaded server is saturated if this thread is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busiest_thread_s: Option<f64>,
-    /// The server's machine, if it is not one of the clients'. `seconds` then covers all programs on this
-    /// machine.
+    /// The server's machine, if the server does not share a machine with a client. `seconds` then covers all
+    /// programs on this machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<ServerMachine>,
 }

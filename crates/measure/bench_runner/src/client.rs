@@ -24,7 +24,7 @@ use crate::client_paths::{Source, StoragePaths, settle};
 use crate::costs::{Cost, Costs};
 use crate::storage::journal_of_run;
 
-/// The handle of a client. When the handle is dropped, the client logs out and ends.
+/// The handle of a client. When the handle is dropped, the client logs out and its thread exits.
 pub struct Client {
     name: String,
     orders: Sender<Order>,

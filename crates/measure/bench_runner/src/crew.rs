@@ -70,7 +70,7 @@ pub enum Progress<'a> {
         /// The sample of this role.
         sample: &'a Sample,
     },
-    /// The storage has not responded for this long; reported about every second.
+    /// The storage has not responded for this long. This is reported about every second.
     Waiting(Duration),
 }
 

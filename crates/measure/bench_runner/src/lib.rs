@@ -52,7 +52,7 @@
 //! ```
 //!
 //! One thread makes the decisions, and the others measure. A client is a thread with its own reactor and
-//! sessions; it runs one role and reports each sample. The conductor gets the next run from the schedule,
+//! sessions; it runs one role and reports each sample. The conductor takes the next run from the schedule,
 //! stops all clients when the samples meet the stop criterion, and passes the run to the keeper. The keeper
 //! replaces `result.json` before the next run starts. Views only observe. `bench` is a separate crate, which
 //! opens no storage and does not depend on any protocol.

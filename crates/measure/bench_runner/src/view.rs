@@ -1,4 +1,4 @@
-//! Observes a measurement ([`View`]), and computes what can be displayed: the rates of the last second
+//! Observes a measurement ([`View`]), and computes the data to display: the rates of the last second
 //! ([`LiveState`]), unresponsive storage, and the whole screen ([`Watched`]).
 
 use std::collections::VecDeque;
@@ -22,7 +22,7 @@ pub trait View {
     /// A sample of one client.
     fn sample(&mut self, _role: usize, _sample: &Sample) {}
 
-    /// The storage has not responded for this long; reported about every second.
+    /// The storage has not responded for this long. This is reported about every second.
     fn waiting(&mut self, _waited: Duration) {}
 
     /// The progress of a purge.

@@ -153,7 +153,7 @@ impl Shown<'_> {
     }
 }
 
-/// Wraps words into lines of up to this number of letters, as far as possible.
+/// Wraps words into lines of up to this number of letters, if possible.
 fn wrapped(text: &str, letters: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ').filter(|word| !word.is_empty()) {

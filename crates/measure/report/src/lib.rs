@@ -74,7 +74,7 @@ pub struct Report<'a> {
     record: &'a Record,
     summaries: Vec<CellSummary>,
     beside: Vec<Curve>,
-    /// Published results for the same requests: those of the document that the suite repeats, and added
+    /// Published results for the same requests: the results of the document that the suite repeats, and added
     /// curves.
     published: Vec<Curve>,
     /// A diagnosis of the same storage.

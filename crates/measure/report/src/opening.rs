@@ -1,5 +1,5 @@
-//! The opening of a report, before all numbers: what was measured and how fast it was, whether that is good,
-//! and what would improve it.
+//! The opening of a report, before all numbers: the measured storage and its speed, an assessment of the
+//! result, and possible improvements.
 //!
 //! Each answer uses only data of the record, or states that the data is not sufficient. [`judgements`] uses
 //! the limits in the record or, without any, the numbers published for the same requests. [`helps`] uses a
@@ -45,7 +45,7 @@ pub(super) enum Help<'a> {
     Length(Step),
     /// A higher queue depth would not help: the last step gained less than [`RISE`].
     NotDepth(Step),
-    /// The record does not show what would help.
+    /// The record shows no change that would help.
     Unknown,
 }
 

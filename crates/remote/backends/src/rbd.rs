@@ -168,7 +168,7 @@ impl Backend for Rbd {
         true
     }
 
-    /// Acknowledged data is in the cluster, and survives the end of this process.
+    /// Returns true: acknowledged data is in the cluster, and survives the end of this process.
     fn cache_outlives_process(&self) -> bool {
         true
     }

@@ -66,8 +66,8 @@ pub(crate) async fn log_in(
         })
     });
     if let (Some(recording), Err(error)) = (begun, &outcome) {
-        // Do not write a file for a failed login: its caller gets the error. Files are for lost connections,
-        // which failed logins must not displace.
+        // Do not write a file for a failed login: its caller receives the error. Files are for lost
+        // connections, which failed logins must not displace.
         recording.end(reactor::now(), error);
     }
     outcome

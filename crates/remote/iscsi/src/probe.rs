@@ -49,7 +49,7 @@ impl Limits {
     }
 }
 
-/// How blocks are deallocated.
+/// The way in which blocks are deallocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deallocation {
     /// Blocks cannot be deallocated.
@@ -251,7 +251,7 @@ fn limits(block: BlockLimits, capacity: &Capacity, geometry: Geometry) -> Limits
     }
 }
 
-/// WCE in the caching mode page (SBC-3 6.5.5), if there is one.
+/// Returns WCE from the caching mode page (SBC-3 6.5.5), if there is one.
 fn write_cache(modes: &Modes) -> Option<bool> {
     modes.caching().map(|caching| caching.wce)
 }

@@ -35,7 +35,7 @@ pub enum Transfer {
 }
 
 impl Transfer {
-    /// Data from the target, to be stored in all of a buffer.
+    /// Creates a transfer of data from the target into all of a buffer.
     pub fn into_all_of(buffer: Buffer) -> Transfer {
         let range = 0..buffer.len();
         Transfer::In { buffer, range }

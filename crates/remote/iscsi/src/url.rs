@@ -703,10 +703,11 @@ fn time(value: &str, least: u64, most: u64) -> Option<Duration> {
 
 // Timeouts, and the escalation when they expire.
 //
-// A command that does not complete is escalated by one [`EscalationStep`] at a time: its requester gets an
-// error, then the target is asked to abort the task, to reset its logical unit, and to reset itself. Finally
-// the session is dropped and reinstated, which terminates all tasks. The settings contain the timeout of each
-// step. SAM-5 leaves the order of the steps to initiators; open-iscsi's error handler uses the same order.
+// A command that does not complete is escalated by one [`EscalationStep`] at a time: its requester receives
+// an error, then the target is asked to abort the task, to reset its logical unit, and to reset itself.
+// Finally the session is dropped and reinstated, which terminates all tasks. The settings contain the timeout
+// of each step. SAM-5 leaves the order of the steps to initiators; open-iscsi's error handler uses the same
+// order.
 
 /// The timeouts of a session.
 #[derive(Clone, Copy, Debug)]
@@ -811,7 +812,7 @@ pub struct Multipath {
     /// The treatment of unflushed writes that an earlier process left in the file; `None` to replay them if
     /// that is safe.
     pub journal_replay: Option<ReplayRule>,
-    /// Which other hosts write to the LUN.
+    /// Whether other hosts also write to the LUN.
     pub writers: Writers,
 }
 

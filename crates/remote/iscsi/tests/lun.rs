@@ -22,7 +22,7 @@ struct Script {
     attention: Option<(u8, u8)>,
     /// Whether the LUN was removed.
     is_gone: bool,
-    /// Whether writes time out. If `holds` is set, they get no response at all.
+    /// Whether writes time out. If `holds` is set, they receive no response at all.
     times_out: bool,
     holds: bool,
     /// The number of writes sent.

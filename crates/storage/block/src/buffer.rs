@@ -1,5 +1,5 @@
-//! Buffers of requests. They are page-aligned, so that direct I/O accepts them. A request owns its buffer, so
-//! that it never writes to reused memory, even if its caller drops it and the device continues it.
+//! Buffers of requests. They are page-aligned, so that direct I/O accepts them. A request owns its buffer.
+//! Therefore a request that continues after its caller has dropped it never writes to reused memory.
 
 use std::cell::RefCell;
 use std::fmt;

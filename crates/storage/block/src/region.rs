@@ -198,8 +198,8 @@ impl WholeBlocks {
         received
     }
 
-    /// Start of the blocks that [`WholeBlocks::rest`] returns. They are at least one block, so that there is
-    /// something to write.
+    /// Returns the start of the blocks that [`WholeBlocks::rest`] returns. They are at least one block, so
+    /// that there is something to write.
     pub fn rest_start(&self) -> usize {
         self.whole(self.end).min(self.len().saturating_sub(self.block_bytes))
     }
@@ -290,7 +290,7 @@ mod tests {
         (medium, WholeBlocks::new(region, BlockSize::B512))
     }
 
-    /// New content, in which each byte differs from its neighbours.
+    /// Returns new content, in which each byte differs from its neighbours.
     fn data() -> Vec<u8> {
         (0..LENGTH).map(|at| (at % 251) as u8 + 1).collect()
     }

@@ -225,8 +225,8 @@ impl<T> Aborted<T> {
         self.count
     }
 
-    /// Called when the device has completed or cancelled the first `count` aborted requests. Returns their
-    /// entries, which the caller must drop.
+    /// Removes and returns the entries of the first `count` aborted requests, which the device has completed
+    /// or cancelled. The caller must drop the entries.
     #[must_use]
     pub fn settle(&mut self, count: u64) -> Vec<T> {
         debug_assert!(count <= self.count, "only requests that were aborted");

@@ -212,7 +212,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// CRC-32C, computed bit by bit: occasional checksums over a few kilobytes need no table.
+/// Returns the CRC-32C, computed bit by bit: occasional checksums over a few kilobytes need no table.
 fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32, _: u32| if crc & 1 != 0 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
     !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), step))
@@ -415,9 +415,9 @@ impl Volume {
         if self.lost_writes() == before { Ok(()) } else { Err(DeviceError::WritesLost) }
     }
 
-    /// Called when the volume is closed without a successful flush. Counts the writes acknowledged since the
-    /// last flush as lost, because a later failure to write them back would not be detected. Records the loss
-    /// for the next start.
+    /// Call this when the volume is closed without a successful flush. Counts the writes acknowledged since
+    /// the last flush as lost, because a later failure to write them back would not be detected. Records the
+    /// loss for the next start.
     pub async fn abandon_unflushed(&self) {
         self.lost_writes.uncounted.fetch_add(1, Ordering::AcqRel);
         self.record_lost_writes().await;

@@ -174,7 +174,8 @@ fn spread(distribution: Distribution, span_bytes: u64, longest_bytes: u64) -> Sp
             Box::new(move |random, align| places.within(zipf.draw(random), random, align))
         }
         Distribution::Pareto { h } => {
-            // fio's formula. With this exponent, a share h of the places gets a share 1 - h of the requests.
+            // fio's formula. With this exponent, a share h of the places receives a share 1 - h of the
+            // requests.
             let exponent = h.ln() / (-h).ln_1p();
             Box::new(move |random, align| {
                 let rank = random.fraction().powf(exponent) * places.count as f64;

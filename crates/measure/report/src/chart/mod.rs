@@ -42,7 +42,7 @@ const COLOURS: usize = 7;
 
 // The width of text, and positions of labels that do not touch each other.
 //
-// The font that will display a drawing is unknown. The widths here are those of DejaVu Sans, the widest font
+// The font that will display a drawing is unknown. The widths here are taken from DejaVu Sans, the widest font
 // in the page's style, so the text fits with any of these fonts.
 
 /// The height of a line of labels at [`SIZE`], in drawing units.

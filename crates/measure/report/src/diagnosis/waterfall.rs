@@ -79,7 +79,8 @@ impl Waterfall {
     }
 }
 
-/// Returns the waterfalls of a read, of a write and of a durable write, as far as they were measured.
+/// Returns the waterfalls of a read, of a write and of a durable write. Omits waterfalls that were not
+/// measured.
 pub(super) fn waterfalls(evidence: &Evidence) -> Vec<Waterfall> {
     let storage = &evidence.storage;
     let read = format!("a read of {}", size(f64::from(storage.block_bytes)));

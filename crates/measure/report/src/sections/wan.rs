@@ -150,7 +150,7 @@ fn bars(wan: &Wan, part: Part, title: &str, name: fn(&Row) -> String, says: &str
     Some([Block::Bars(bars, says), Block::Table(table(title, "", &rows, name))])
 }
 
-/// Describes what all cells of a parameter have in common: `64 KiB × 32 over 10 ms`.
+/// Describes the properties that all cells of a parameter have in common: `64 KiB × 32 over 10 ms`.
 fn setup(rows: &[&Row]) -> String {
     rows.first().map_or_else(String::new, |row| format!("{} over {} ms", load(row), row.setting.rtt_ms))
 }

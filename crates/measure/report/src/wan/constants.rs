@@ -13,8 +13,8 @@ pub struct Constants {
     pub direction: Direction,
     /// The rate of the link, in bits per second.
     pub link_bits_per_s: f64,
-    /// Whether only a small TCP window was fitted. The other constants are those of the same link with a
-    /// large window.
+    /// Whether only a small TCP window was fitted. The other constants are the constants of the same link
+    /// with a large window.
     pub small_window: bool,
     /// The number of cells to which the path was fitted.
     pub cells: usize,
@@ -47,7 +47,7 @@ pub(super) fn of(seen: &[Seen<'_>]) -> Vec<Constants> {
     groups.into_iter().flat_map(|(direction, link)| of_link(seen, direction, link)).collect()
 }
 
-/// Returns whether the cell is one of the document's own.
+/// Returns whether the cell is in the document's tables, and so is used for the fit.
 fn is_used(setting: &Setting) -> bool {
     matches!(setting.part, Part::Wan | Part::Lan | Part::Tcp)
 }

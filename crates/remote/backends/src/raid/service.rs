@@ -40,7 +40,7 @@ impl Raid {
         // A set opened read-only has no upkeep.
         if !opening.read_only {
             // Devices that the upkeep opens later are not waited for, and their creation is not undone
-            // together with that of the set.
+            // together with the creation of the set.
             let opening = Opening { start: None, undo: Undo::default(), ..opening.clone() };
             let throttle = Throttle::new(self.rebuild.map(|rate| rate.0));
             let upkeep = Upkeep::new(parts, running, Arc::downgrade(&current), spares, throttle, opening);

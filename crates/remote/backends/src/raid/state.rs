@@ -25,7 +25,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Percentage completed.
+    /// Returns the completed percentage.
     pub fn percent(&self) -> u64 {
         100 * self.done / self.total.max(1)
     }

@@ -1,4 +1,5 @@
-//! Tests of a session without sockets. They inspect the state machine's PDUs, most of which get no response.
+//! Tests of a session without sockets. They inspect the state machine's PDUs, most of which receive no
+//! response.
 
 use std::sync::Arc;
 use std::task::Waker;

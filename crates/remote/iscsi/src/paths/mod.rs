@@ -321,8 +321,8 @@ impl Drop for Taken<'_> {
 }
 
 impl Url {
-    /// URLs with a single session for the same LUN, one for each path. Each path is a portal, with its own
-    /// source address if the URL names source addresses.
+    /// Returns URLs with a single session for the same LUN, one for each path. Each path is a portal, with
+    /// its own source address if the URL names source addresses.
     pub fn paths(&self) -> Vec<Url> {
         let Multipath { addresses, sources, .. } = &self.settings.paths;
         let portals: Vec<&Portal> = std::iter::once(&self.portal).chain(addresses).collect();
@@ -515,7 +515,7 @@ impl Transport for Portals {
         Asked::new(What::Read(Extent::new(range.start >> block_shift, blocks)), block_shift)
     }
 
-    /// There is no maximum, because the LUN splits long reads.
+    /// Returns the maximum. There is no limit, because the LUN splits long reads.
     fn read_bytes_max(&self) -> u64 {
         u64::MAX
     }

@@ -55,7 +55,8 @@ const RUNS_AT_ONCE: usize = 256;
 const WRITE_SAME_BLOCKS: u32 = 1 << 21;
 
 impl Unit {
-    /// READ CAPACITY(16), or (10) if the target does not support the longer form.
+    /// Returns the capacity, by READ CAPACITY(16), or by READ CAPACITY(10) if the target does not support the
+    /// longer form.
     pub async fn read_capacity(&self) -> Result<Capacity, VerbError> {
         let name = "READ CAPACITY";
         let capacity = match self.ask(name, cdb::read_capacity_16(32), 32).await {
@@ -70,9 +71,9 @@ impl Unit {
         capacity.ok_or(VerbError::Nonsense(name))
     }
 
-    /// GET LBA STATUS of all blocks of `extent`, in several commands if necessary. The runs are consecutive
-    /// from the start of the extent. They end early after `runs_max` descriptors, or where the target's
-    /// response becomes invalid.
+    /// Returns the status of all blocks of `extent` (GET LBA STATUS), with several commands if necessary. The
+    /// runs are consecutive from the start of the extent. They end early after `runs_max` descriptors, or
+    /// where the target's response becomes invalid.
     pub async fn lba_status(&self, extent: Extent, runs_max: usize) -> Result<Vec<LbaRun>, VerbError> {
         let name = "GET LBA STATUS";
         let end = extent.end().ok_or(VerbError::OutOfRange(name))?.0;
@@ -108,8 +109,9 @@ impl Unit {
         Ok(())
     }
 
-    /// WRITE SAME(16), in commands that respect the target's Block Limits page. Uses WRITE SAME(10) if the
-    /// target does not support the longer form, and the shorter one can express the request.
+    /// Writes the same content to all blocks of `extent` (WRITE SAME(16)), in commands that respect the
+    /// target's Block Limits page. Uses WRITE SAME(10) if the target does not support the longer form, and
+    /// the shorter one can express the request.
     pub async fn write_same(&self, extent: Extent, what: &WriteSame) -> Result<(), VerbError> {
         let name = "WRITE SAME";
         extent.end().ok_or(VerbError::OutOfRange(name))?;
@@ -498,26 +500,26 @@ const OUT: &str = "PERSISTENT RESERVE OUT";
 const BYTES: u32 = 4096;
 
 impl Unit {
-    /// READ KEYS.
+    /// Returns the registered keys (READ KEYS).
     pub async fn registered_keys(&self) -> Result<RegisteredKeys, VerbError> {
         let answer = self.reservations(ReserveIn::Keys).await?;
         RegisteredKeys::parse(&answer).ok_or(VerbError::Nonsense(IN))
     }
 
-    /// READ RESERVATION; `None` if the logical unit is not reserved.
+    /// Returns the reservation (READ RESERVATION); `None` if the logical unit is not reserved.
     pub async fn reservation(&self) -> Result<Option<Reservation>, VerbError> {
         let answer = self.reservations(ReserveIn::Reservation).await?;
         Reservation::parse(&answer).ok_or(VerbError::Nonsense(IN))
     }
 
-    /// REPORT CAPABILITIES.
+    /// Returns the supported features of reservations (REPORT CAPABILITIES).
     pub async fn reservation_capabilities(&self) -> Result<ReservationCapabilities, VerbError> {
         let answer = self.ask(IN, cdb::persistent_reserve_in(ReserveIn::Capabilities, 8), 8).await?;
         // The data must contain at least the mask of types.
         answer.get(..6).map(ReservationCapabilities::parse).ok_or(VerbError::Nonsense(IN))
     }
 
-    /// READ FULL STATUS.
+    /// Returns all registrations (READ FULL STATUS).
     pub async fn registrations(&self) -> Result<Vec<Registration>, VerbError> {
         let answer = self.reservations(ReserveIn::FullStatus).await?;
         Registration::parse_list(&answer).ok_or(VerbError::Nonsense(IN))
@@ -550,7 +552,7 @@ impl Unit {
         }))
     }
 
-    /// PERSISTENT RESERVE OUT. A wrong key causes a RESERVATION CONFLICT.
+    /// Executes an action of PERSISTENT RESERVE OUT. A wrong key causes a RESERVATION CONFLICT.
     pub async fn persistent_reserve(&self, what: PersistentReserve) -> Result<(), VerbError> {
         let (action, kind, list) = what.encode();
         let cdb = cdb::persistent_reserve_out(action, kind, ReserveOutList::BYTES as u32);
@@ -563,7 +565,8 @@ impl Unit {
         self.carry_out("RESERVE(6)", cdb::reserve_6()).await
     }
 
-    /// RELEASE(6). Releasing a unit that is not reserved is not an error.
+    /// Releases this session's reservation (RELEASE(6)). Releasing a unit that is not reserved is not an
+    /// error.
     pub async fn release(&self) -> Result<(), VerbError> {
         self.carry_out("RELEASE(6)", cdb::release_6()).await
     }

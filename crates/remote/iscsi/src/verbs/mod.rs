@@ -457,8 +457,8 @@ const LUNS_FIRST: u32 = 255;
 const LUNS_MOST: u32 = 0x1_0000;
 
 impl Unit {
-    /// REPORT LUNS: the logical units that the target has for this initiator. The command can be sent to any
-    /// LUN of the target, usually to LUN 0.
+    /// Returns the logical units that the target reports to this initiator (REPORT LUNS). The command can be
+    /// sent to any LUN of the target, usually to LUN 0.
     pub async fn report_luns(&self, which: LunSelection) -> Result<Vec<Lun>, VerbError> {
         let name = "REPORT LUNS";
         let cdb = |bytes| cdb::report_luns_of(which, bytes);
@@ -468,14 +468,15 @@ impl Unit {
         Ok(list.luns.into_iter().map(Lun).collect())
     }
 
-    /// REPORT TARGET PORT GROUPS. A target whose INQUIRY data has TPGS 0 need not support it.
+    /// Returns the target port groups (REPORT TARGET PORT GROUPS). A target whose INQUIRY data has TPGS 0
+    /// need not support it.
     pub async fn target_port_groups(&self) -> Result<Vec<PortGroup>, VerbError> {
         let name = "REPORT TARGET PORT GROUPS";
         let answer = self.ask_all(name, cdb::report_target_port_groups, 1024, 1 << 20, whole).await?;
         PortGroup::parse_list(&answer).ok_or(VerbError::Nonsense(name))
     }
 
-    /// REPORT SUPPORTED OPERATION CODES: all commands that the logical unit supports.
+    /// Returns all commands that the logical unit supports (REPORT SUPPORTED OPERATION CODES).
     pub async fn supported_commands(&self) -> Result<Vec<SupportedCommand>, VerbError> {
         let answer = self.ask_all(OPCODES, cdb::report_supported_opcodes, 4096, 1 << 16, whole).await?;
         SupportedCommand::parse_list(&answer).ok_or(VerbError::Nonsense(OPCODES))
@@ -559,19 +560,19 @@ impl Unit {
         self.carry_out("TEST UNIT READY", cdb::test_unit_ready()).await
     }
 
-    /// REQUEST SENSE: the unit's current state, such as the progress of an operation; `None` if the response
-    /// contains no sense data.
+    /// Returns the unit's current state, such as the progress of an operation (REQUEST SENSE); `None` if the
+    /// response contains no sense data.
     pub async fn request_sense(&self) -> Result<Option<Sense>, VerbError> {
         let data = self.ask("REQUEST SENSE", cdb::request_sense(252), 252).await?;
         Ok(Sense::parse(&data))
     }
 
-    /// START STOP UNIT. Completes when the operation is done.
+    /// Sends START STOP UNIT. Completes when the operation is done.
     pub async fn start_stop(&self, what: StartStop) -> Result<(), VerbError> {
         self.carry_out("START STOP UNIT", cdb::start_stop(what)).await
     }
 
-    /// SYNCHRONIZE CACHE of the whole medium.
+    /// Sends SYNCHRONIZE CACHE for the whole medium.
     pub async fn synchronize_cache(&self) -> Result<(), VerbError> {
         self.carry_out("SYNCHRONIZE CACHE", cdb::synchronize_cache()).await
     }
@@ -630,7 +631,8 @@ const ALL: u8 = 0x3f;
 const ALL_SUBPAGES: u8 = 0xff;
 
 impl Unit {
-    /// MODE SENSE of all pages and subpages, or of all pages if the target does not support subpages.
+    /// Returns all mode pages and subpages (MODE SENSE), or only all pages if the target does not support
+    /// subpages.
     pub async fn modes(&self, values: ModeValues) -> Result<Modes, VerbError> {
         match self.mode_sense(ALL, ALL_SUBPAGES, values).await {
             Err(error) if error.is_unsupported() => self.mode_sense(ALL, 0, values).await,
@@ -638,7 +640,7 @@ impl Unit {
         }
     }
 
-    /// MODE SENSE of a page.
+    /// Returns one mode page (MODE SENSE).
     pub async fn mode_sense(&self, page: u8, subpage: u8, values: ModeValues) -> Result<Modes, VerbError> {
         let (form, answer) = self.mode_bytes(page, subpage, values).await?;
         Modes::parse(form, &answer).ok_or(VerbError::Nonsense(SENSE))

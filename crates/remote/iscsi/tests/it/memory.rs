@@ -35,7 +35,7 @@ pub(crate) enum Breaks {
 
 #[derive(Default)]
 pub(crate) struct Target {
-    /// The value of each byte of the generation of the cache.
+    /// The value of every byte of the cache generation.
     pub(crate) generation: Cell<u8>,
     /// The number of connections that have logged in.
     pub(crate) logins: Cell<u32>,

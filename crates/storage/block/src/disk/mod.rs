@@ -145,7 +145,7 @@ struct Ahead {
     wanted: u64,
 }
 
-/// Maximum length of a write-behind piece, so that a read does not have to wait for long.
+/// Maximum length of a write-behind piece, so that a read does not have to wait for a long time.
 const PIECE_BYTES: u64 = 1 << 20;
 
 impl Drive {

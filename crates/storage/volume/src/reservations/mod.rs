@@ -364,8 +364,8 @@ impl Registrations {
         verdict
     }
 
-    /// REGISTER and REGISTER AND IGNORE EXISTING KEY (SPC-4 5.12.7, tables 58 and 59; 5.12.11.3 for key
-    /// zero).
+    /// Executes REGISTER, or REGISTER AND IGNORE EXISTING KEY (SPC-4 5.12.7, tables 58 and 59; 5.12.11.3 for
+    /// key zero).
     pub(crate) fn register(&mut self, by: &HostPath, command: &Register) -> Verdict {
         let current = self.key_of(by).map_or(0, NonZeroU64::get);
         if command.existing.is_some_and(|existing| existing != current) {
@@ -485,7 +485,7 @@ impl Registrations {
         self.key_of(by).filter(|registered| registered.get() == key).ok_or(Refusal::Conflict)
     }
 
-    /// RESERVE (SPC-4 5.12.9).
+    /// Executes RESERVE (SPC-4 5.12.9).
     pub(crate) fn reserve(&mut self, by: &HostPath, key: u64, kind: ReservationType) -> Verdict {
         self.registrant(by, key)?;
         match &self.reservation {
@@ -496,7 +496,8 @@ impl Registrations {
         Ok(Changed::default())
     }
 
-    /// RELEASE (SPC-4 5.12.11.2.2). If another path holds the reservation, this succeeds without effect.
+    /// Executes RELEASE (SPC-4 5.12.11.2.2). If another path holds the reservation, this succeeds without
+    /// effect.
     fn release(&mut self, by: &HostPath, key: u64, kind: ReservationType) -> Verdict {
         self.registrant(by, key)?;
         match &self.reservation {
