@@ -66,7 +66,8 @@ pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
 
 /// Like [`open`], but also returns the session.
 ///
-/// # Errors The same errors as [`open`].
+/// # Errors
+/// The same errors as [`open`].
 pub async fn open_with_session(url: &Url) -> Result<(RemoteLun, SessionHandle), Failure> {
     let opened = hyperscsi_client::open_with_session(url, random);
     Ok(peers::announced(url, ("timeout", url.options.timeout), opened).await?)
@@ -74,7 +75,8 @@ pub async fn open_with_session(url: &Url) -> Result<(RemoteLun, SessionHandle), 
 
 /// Logs in to a target, without opening a LUN.
 ///
-/// # Errors The same errors as [`open`].
+/// # Errors
+/// The same errors as [`open`].
 pub async fn open_target(url: &Url) -> Result<Target, Failure> {
     let opened = hyperscsi_client::open_target(url, random);
     Ok(peers::announced(url, ("timeout", url.options.timeout), opened).await?)

@@ -132,7 +132,8 @@ pub async fn open(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenError> {
 
 /// Like [`open`], for a caller that addresses bytes and respects [`BlockDevice::length_bytes`].
 ///
-/// # Errors The same errors as [`open`].
+/// # Errors
+/// The same errors as [`open`].
 pub async fn open_by_bytes(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenError> {
     let opening = Opening { by_bytes: true, ..opening() };
     Ok(Arc::new(SingleUser::new(spec.open(&opening).await?)))
@@ -142,7 +143,8 @@ pub async fn open_by_bytes(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenErro
 /// Servers use it: the device is not restricted to one user, because a logical unit reports lost writes to
 /// each of its users.
 ///
-/// # Errors The same errors as [`open`]. Also fails if the volume [opens
+/// # Errors
+/// The same errors as [`open`]. Also fails if the volume [opens
 /// later](backend::Backend::opens_later).
 pub fn open_local(spec: &Spec, opening: &Opening) -> Result<Arc<dyn BlockDevice>, OpenError> {
     match pin!(spec.open(opening)).poll(&mut Context::from_waker(Waker::noop())) {

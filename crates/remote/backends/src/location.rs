@@ -110,7 +110,8 @@ impl Location {
     /// Like [`Location::open`], for a caller that addresses bytes and uses [`BlockDevice::length_bytes`]. The
     /// length of an NBD export need not be a multiple of the block size.
     ///
-    /// # Errors The same errors as [`Location::open`].
+    /// # Errors
+    /// The same errors as [`Location::open`].
     pub async fn open_by_bytes(&self, read_only: bool) -> Result<Opened, Failure> {
         self.opened(read_only, true).await
     }
@@ -145,6 +146,7 @@ pub fn is_url(text: &str) -> bool {
 
 /// Opens a file or block device.
 ///
+/// # Errors
 /// The system's error.
 pub fn file(options: FileOptions) -> Result<Opened, Failure> {
     let identity = file_identity(&options.path);
@@ -193,7 +195,8 @@ impl Opened {
 
     /// Adds the reason to a failure of work on this device, if its target or server can no longer be reached.
     ///
-    /// # Errors The errors of the work.
+    /// # Errors
+    /// The errors of the work.
     pub async fn explained<T>(&self, done: Result<T, Failure>) -> Result<T, Failure> {
         let failure = match done {
             Err(failure) if failure.is_device() => failure,

@@ -80,7 +80,8 @@ pub async fn open(url: &Url) -> Result<RemoteExport, Failure> {
 
 /// Connects to an export of a server in this process, with TLS by [`tls::loopback`].
 ///
-/// # Errors The same errors as [`open`].
+/// # Errors
+/// The same errors as [`open`].
 pub async fn open_over_loopback_tls(url: &Url) -> Result<RemoteExport, Failure> {
     let credentials = tls::loopback::client().map_err(Failure::failed)?;
     Ok(nbd_client::open(url, Some(&credentials), random).await?)
@@ -112,7 +113,8 @@ const PROBE: Duration = Duration::from_secs(3);
 
 /// Queries the names and descriptions of a server's exports.
 ///
-/// # Errors The same errors as [`open`].
+/// # Errors
+/// The same errors as [`open`].
 pub async fn list(url: &Url) -> Result<Vec<(String, String)>, Failure> {
     let credentials = url.tls.as_ref().map(credentials).transpose()?;
     let listed = nbd_client::list(url, credentials.as_ref());

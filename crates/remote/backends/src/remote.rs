@@ -99,7 +99,8 @@ fn check(text: &str) -> Result<(), String> {
 
 /// Parses the URL of a target, with a LUN if it names one; otherwise the LUN in the URL is 0.
 ///
-/// # Errors The same errors as [`url`].
+/// # Errors
+/// The same errors as [`url`].
 pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
     if let Err(UrlError { problem: UrlProblem::NoLun, .. }) = Url::parse(text) {
         let (path, query) = text.split_at(text.find('?').unwrap_or(text.len()));
@@ -123,7 +124,8 @@ pub(crate) fn has_port(text: &str) -> bool {
 
 /// Parses a portal and its secrets: `HOST`, `HOST:PORT`, an IPv6 address with or without brackets, or a URL.
 ///
-/// # Errors The same errors as [`url`].
+/// # Errors
+/// The same errors as [`url`].
 pub fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
     if GRAMMAR.is_meant(text) && !text.contains("://") && !has_port(text) {
         require_slashes(text)?;
@@ -157,7 +159,8 @@ pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
 /// Logs in over all paths of a URL with several, and attaches the LUN. The sessions live in the runtime
 /// environment of this thread.
 ///
-/// # Errors The same errors as [`open`], for the path tried last.
+/// # Errors
+/// The same errors as [`open`], for the path tried last.
 pub async fn open_paths(url: &Url) -> Result<MultipathLun, Failure> {
     iscsi_client::open_paths(url, random).await.map_err(|error| refused(error, &url.settings))
 }
@@ -169,14 +172,16 @@ pub fn has_paths(text: &str) -> bool {
 
 /// Logs in to a target, without attaching a LUN.
 ///
-/// # Errors The same errors as [`open`].
+/// # Errors
+/// The same errors as [`open`].
 pub async fn open_target(url: &Url) -> Result<Arc<RemoteTarget>, Failure> {
     log_in(&url.portal, &url.target, &url.settings).await
 }
 
 /// Like [`open_target`], without a URL.
 ///
-/// # Errors The same errors as [`open`].
+/// # Errors
+/// The same errors as [`open`].
 pub async fn log_in(
     portal: &Portal,
     target: &str,
@@ -189,7 +194,8 @@ pub async fn log_in(
 
 /// Queries the targets that a portal reports.
 ///
-/// # Errors The same errors as [`open`].
+/// # Errors
+/// The same errors as [`open`].
 pub async fn discover(portal: &Portal, settings: &Settings) -> Result<Vec<Discovered>, Failure> {
     let found =
         peers::announced(portal, login_time(settings), iscsi_client::discover(portal, settings, random));

@@ -531,7 +531,8 @@ impl Running {
     /// Executes an order. Resolves when the order is complete, or, for a rebuild or a scrub, when it has
     /// started.
     ///
-    /// # Errors The reason why the order cannot be executed.
+    /// # Errors
+    /// The reason why the order cannot be executed.
     pub async fn ask(self: &Arc<Self>, order: Order) -> Result<String, Failure> {
         self.order(order)?.await
     }

@@ -65,7 +65,8 @@ pub struct MultipathLun {
 /// Logs in over the paths of `url`, and attaches its LUN. Its sessions run on this thread's reactor, which
 /// must keep running while the LUN is in use.
 ///
-/// # Errors No path could open a session. The error of the last failure is returned.
+/// # Errors
+/// No path could open a session. The error of the last failure is returned.
 pub async fn open_paths(url: &Url, random: Random) -> Result<MultipathLun, OpenError> {
     let common = Arc::new(Common::default());
     let portals = Portals::new(url, random, Arc::clone(&common));
