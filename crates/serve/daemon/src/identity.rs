@@ -20,7 +20,7 @@
 //!
 //! The page cache is identified through sysfs. When a file system is mounted, the kernel creates entries for
 //! it, and removes them when its last mount in any namespace is gone; their inode numbers are not reused.
-//! Mount IDs would not work: a service with a private mount namespace gets new IDs at each start although
+//! Mount IDs would not work: a service with a private mount namespace has new IDs at each start although
 //! nothing was lost. For ext4, XFS and F2FS, the entry is named after the device; for NFS and FUSE, it is
 //! named after the device number. Other file systems (Btrfs, FAT, exFAT, NTFS, JFS, ZFS, CIFS, overlayfs)
 //! have no such entry: their unmount is not detected. For a disk that is served directly, only its

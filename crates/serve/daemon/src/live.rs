@@ -318,7 +318,7 @@ impl Live {
     /// Rereads the configuration and applies it. `by` names the requester for the audit log.
     ///
     /// # Errors
-    /// The reason; in this case nothing has changed.
+    /// The reason for the failure; in this case nothing has changed.
     pub fn reload(&self, options: ReloadOptions, by: &str) -> Result<Reloaded, Failure> {
         self.noted(options, by, || {
             let plan = |now: &LiveState| Ok((now.start_options.safe_config()?, ()));
@@ -514,7 +514,7 @@ impl Live {
         renamed.chain(removed).chain(replaced).chain(added).for_each(|event| self.events.publish(event));
     }
 
-    /// Describes what initiators would lose. New volumes have no initiators yet.
+    /// Describes the losses that a change would cause for initiators. New volumes have no initiators yet.
     pub(crate) fn losses(&self, now: &LiveState, wanted: &Config, difference: &Difference) -> Vec<String> {
         let gone: Vec<VolumeName> = difference.removed.iter().chain(&difference.reopened).cloned().collect();
         let mut next = now.volumes.all_but(&[]);

@@ -30,7 +30,7 @@ const MILLISECONDS_END: usize = 23;
 pub struct LogLine(Format<Full, Milliseconds>);
 
 impl LogLine {
-    /// With colours or without.
+    /// Creates the format, with or without colours.
     pub fn new(colours: bool) -> LogLine {
         LogLine(fmt::format().with_timer(Milliseconds).with_ansi(colours))
     }

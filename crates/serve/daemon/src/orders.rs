@@ -89,7 +89,7 @@ impl Live {
     /// audit log.
     ///
     /// # Errors
-    /// The reason; in this case nothing has changed.
+    /// The reason for the failure; in this case nothing has changed.
     pub fn change(&self, change: &Change, options: ReloadOptions, by: &str) -> Result<Reloaded, Failure> {
         self.noted(options, by, || self.change_unnoted(change, options))
     }

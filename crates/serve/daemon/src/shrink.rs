@@ -11,9 +11,9 @@ use crate::config::values::VolumeName;
 use crate::waiting::answered;
 use backends::Failure;
 
-/// Fails if a volume that will be shrunk to `bytes` has data after this length. If the volume has a file
-/// system of known length that ends before, data behind it does not count: it is left over from before the
-/// file system was shrunk.
+/// Fails if a volume that will be shrunk to `bytes` has data after this length. If the volume contains a file
+/// system of known length that ends earlier, data after the end of the file system does not count: it is left
+/// over from before the file system was shrunk.
 ///
 /// # Errors
 /// There is data, or the device fails, or the check takes too long.
@@ -28,8 +28,8 @@ pub(crate) async fn check(name: &VolumeName, device: &dyn BlockDevice, bytes: By
     })
 }
 
-/// [`check`] for a volume that is `served`, while other orders do not wait. An order that closes the volume
-/// ends the check, because its file could not be opened again while the check uses the device.
+/// [`check`] for a volume that is `served`. Other orders do not wait for the check. An order that closes the
+/// volume ends the check, because its file could not be opened again while the check uses the device.
 pub(crate) async fn check_served<T>(
     name: &VolumeName,
     device: Arc<dyn BlockDevice>,
@@ -50,7 +50,7 @@ pub(crate) async fn check_served<T>(
     }
 }
 
-/// Interval at which the check finds out that the volume was closed. Reopening a file waits longer than this.
+/// Interval at which the check detects that the volume was closed. Reopening a file waits longer than this.
 const LOOK_STEP: Duration = Duration::from_millis(50);
 /// Maximum duration of a check. During the second check, the volume is out of service and other orders wait.
 /// Two checks and a close take less time than the timeout of the control socket's client.
@@ -86,7 +86,7 @@ async fn has_no_data_behind(
     }
 }
 
-/// The position of the first block, from byte `from` on, that is not all zeros.
+/// Returns the position of the first block at or after byte `from` that is not all zeros.
 async fn first_data(device: &dyn BlockDevice, from: u64) -> Result<Option<u64>, DeviceError> {
     const STEP_BYTES: u64 = 1 << 20;
     const RUNS: usize = 64;
@@ -135,7 +135,7 @@ mod tests {
         }
     }
 
-    /// The result and the duration of a check of an empty 256 MiB device before it is shrunk to 1 MiB.
+    /// Checks an empty 256 MiB device before it is shrunk to 1 MiB. Returns the result and the duration.
     fn checked(misbehave: impl FnOnce(&FaultControl)) -> (Option<String>, Duration) {
         let geometry =
             Geometry { block_size: BlockSize::B512, blocks: Blocks(1 << 19), physical_exponent: 0 };

@@ -186,7 +186,7 @@ fn start_reactors(
         async move {
             let Some(((jobs, last_use), mut part)) = part else { return true };
             drop(reactor::spawn(jobs.attend()));
-            // The mailbox ends without a part if the server could not be started.
+            // The mailbox is closed without a part if the server could not be started.
             let Some((core, report)) = part.recv().await else { return true };
             let flushed = core.run(report).await;
             last_use.ended().await;
@@ -197,7 +197,7 @@ fn start_reactors(
     Ok((reactors, begins))
 }
 
-/// Passes the reactor threads their parts. The returned receiver gets the bound portals.
+/// Passes the reactor threads their parts. The returned receiver receives the bound portals.
 fn begin(begins: &[Sender<Part>], parts: Vec<Core>) -> BoundPortals {
     let (report, bound) = mpsc::channel();
     debug_assert_eq!(begins.len(), parts.len(), "each reactor has a core");
@@ -332,7 +332,7 @@ mod tests {
             self.live().now().volumes.named("v").and_then(|volume| volume.faults.clone()).expect("a layer")
         }
 
-        /// Sends a request on another thread; the receiver gets the text of the reply.
+        /// Sends a request on another thread, which sends the text of the reply to the returned receiver.
         fn ask(&self, request: ControlRequest) -> mpsc::Receiver<String> {
             let socket = self.folder.path().join("state").join(CONTROL);
             let (tell, reply) = mpsc::channel();

@@ -32,11 +32,11 @@ pub struct StartOptions {
     pub reactors: Option<u16>,
     /// TCP congestion control of all portals.
     pub congestion: Option<String>,
-    /// How long a reactor polls for events before it sleeps.
+    /// The time for which a reactor polls for events before it sleeps.
     pub poll: Option<Poll>,
     /// Time for which a reactor lets events accumulate before it polls again.
     pub gather: Option<Gather>,
-    /// How files are read and written: the I/O engine.
+    /// The I/O engine that reads and writes files.
     pub io_engine: Option<host::IoEngine>,
     /// The available front ends.
     pub front_ends: FrontEnds,
@@ -171,7 +171,7 @@ impl StartOptions {
         start_options
     }
 
-    /// A copy with a different size of a volume.
+    /// Returns a copy in which the volume has a different size.
     pub(crate) fn with_size(&self, name: &VolumeName, size: Bytes) -> Result<StartOptions, String> {
         let Some(volume) = self.volumes.iter().find(|volume| volume.name == *name) else {
             return Ok(self.clone());
@@ -180,7 +180,7 @@ impl StartOptions {
         Ok(self.with_spec(name, &backends::parse(&sized).map_err(|error| error.to_string())?))
     }
 
-    /// A copy with a different specification of a volume.
+    /// Returns a copy in which the volume has a different specification.
     pub(crate) fn with_spec(&self, name: &VolumeName, spec: &Spec) -> StartOptions {
         let mut start_options = self.clone();
         let named = start_options.volumes.iter_mut().filter(|volume| volume.name == *name);

@@ -60,7 +60,7 @@ pub(crate) struct Kept {
 
 impl Kept {
     /// Determines which missing files of the volume are created. If the volume was served before, these are
-    /// only the files that the specification orders to create, and only once.
+    /// only the files that the specification explicitly orders to be created, and only once.
     pub(crate) fn creation(&self, volume: &Volume) -> Creation {
         match (&self.spec, self.served_as()) {
             (None, _) => Creation::Free,
@@ -148,8 +148,8 @@ impl Kept {
         self.spec.as_ref().map(from).unwrap_or_default()
     }
 
-    /// The error of opening the volume's storage. A missing file may belong to another disk that was given
-    /// the name of this volume.
+    /// Explains an error that occurred when the volume's storage was opened. A missing file may belong to
+    /// another disk that was given the name of this volume.
     pub(crate) fn explain(&self, volume: &Volume, error: OpenError) -> OpenError {
         let is_missing = matches!(
             error.downcast_ref(),
@@ -230,7 +230,7 @@ pub(crate) struct UnitState {
     loss_mark: LossMark,
 }
 
-/// Why a volume's state is unavailable.
+/// The reason why a volume's state is unavailable.
 #[derive(Debug)]
 pub enum StateError {
     /// Neither an argument nor the environment specifies a directory.
@@ -529,7 +529,7 @@ impl PersistentState for UnitState {
 }
 
 impl UnitState {
-    /// Moves the state to the directory of a volume of this name, which must not exist yet.
+    /// Moves the state to the directory of a volume with this name, which must not exist yet.
     pub(crate) async fn rename(&self, state: &ServerState, to: &VolumeName) -> io::Result<()> {
         self.folder.keep.rename(state.path_of(to)).await
     }

@@ -1,4 +1,4 @@
-//! The volumes of a server: opens their devices, and makes them logical units with their stored identities.
+//! The volumes of a server: opens their devices, and creates logical units with their stored identities.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -128,8 +128,8 @@ impl Opened {
         raid::sets(&self.layers)
     }
 
-    /// Sets the log names of the volume's RAID sets. A single set gets the name of the volume; several sets
-    /// also get numbers.
+    /// Sets the log names of the volume's RAID sets. A single set has the name of the volume; the names of
+    /// several sets also contain numbers.
     fn name_sets(&self, name: &VolumeName) {
         let sets = self.sets();
         for (number, set) in sets.iter().enumerate() {
@@ -320,7 +320,7 @@ fn open_one(
         let kept = folder.keep_served(&volume.spec.to_string(), bytes, &opening.undo);
         kept.map_err(Failure::refused)?;
     }
-    // Compute the generation here: before, a newly created file is not on a file system.
+    // Compute the generation here: at an earlier time, a newly created file is not on a file system.
     let generation = identity::cache_generation(&uuid, &volume.spec);
     let options = LogicalUnitOptions {
         identity: Identity { given: volume.names.clone(), ..Identity::new(uuid.0) },
@@ -602,8 +602,8 @@ mod tests {
         assert_eq!(site.start("file:DATA/v.img?size=4MiB"), Ok(4 << 20), "as long as was meant");
     }
 
-    /// Regression: after the loss of the state directory, a disk got another identity, with only a line in
-    /// the log. An image without a mark is served for the first time.
+    /// Regression: after the loss of the state directory, a disk was given another identity, with only a line
+    /// in the log. An image without a mark is served for the first time.
     #[test]
     fn a_file_that_was_served_is_no_new_disk_when_the_state_directory_is_lost() {
         let site = Site::new();
@@ -801,7 +801,8 @@ mod tests {
         }
     }
 
-    /// Regression: the error said that the state directory was lost, and an empty disk got another identity.
+    /// Regression: the error said that the state directory was lost, and an empty disk was given another
+    /// identity.
     #[test]
     fn a_volume_keeps_its_identity_without_the_uuid_of_its_first_start() {
         const UUID: &str = "6f2d4c1e-8a3b-4f5d-9c7e-1b2a3c4d5e6f";

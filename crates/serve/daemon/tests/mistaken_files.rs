@@ -1,5 +1,5 @@
-//! If there is an error anywhere in the configuration file, a reload is rejected with its line and column, as
-//! by `linerate serve --check`. The server continues as before.
+//! If there is an error anywhere in the configuration file, a reload is rejected, and the message contains
+//! the line and column, as with `linerate serve --check`. The server continues as before.
 
 use std::cell::Cell;
 use std::fs;

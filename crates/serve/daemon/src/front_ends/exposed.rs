@@ -99,7 +99,7 @@ pub(super) fn before<T: Exposed>(before: &dyn Exposed) -> &T {
     before.downcast_ref().expect("what one front end exposes is of one type")
 }
 
-/// The texts of an optional list.
+/// Converts an optional list to texts.
 pub(super) fn texts<T: ToString>(list: Option<&Vec<T>>) -> Option<Vec<String>> {
     list.map(|all| all.iter().map(ToString::to_string).collect())
 }

@@ -385,7 +385,7 @@ fn parameters(status: &SessionStatus) -> Vec<String> {
     parameters
 }
 
-/// Adds a LUN. Also adds its target if the file does not have it; the target gets the volume's name unless
+/// Adds a LUN. Also adds its target if the file does not have it. The target is named after the volume unless
 /// the addition specifies a name.
 fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     let section = section_to_edit(root, "hyperscsi", "eth0")?;

@@ -135,7 +135,7 @@ fn exports(nbd: &Section<'_>, document: &Document<'_>, tls: Option<&Tls>) -> Vec
 
 /// An export, which may have no volume, its name, and its position in the file.
 fn export(section: &Section<'_>, document: &Document<'_>) -> Option<(String, Range<usize>, Option<Export>)> {
-    // NBD's strings are UTF-8 without NUL; clients print them, so line ends are refused as well.
+    // NBD's strings are UTF-8 without NUL; clients print them, so line breaks are refused as well.
     let is_printable = |text: &str| text.len() <= STRING_BYTES_MAX && !text.contains(char::is_control);
     let volume = section.required("volume", section.text("volume"), "\"vm1\"");
     let name = section.text("name");
@@ -424,7 +424,7 @@ fn shown(portals: &[Portal]) -> Option<&ListenAddress> {
     own.min_by_key(|listen| listen.inet().is_none())
 }
 
-/// Adds an export. If the addition specifies a target, the export gets this name.
+/// Adds an export. If the addition specifies a target, the export has the name of the target.
 fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     if addition.lun.is_some() || !addition.initiators.is_empty() {
         return Err("NBD exports have neither LUNs nor initiators; omit these options".to_owned());
@@ -454,7 +454,7 @@ fn remove(root: &mut Table, volume: &VolumeName) -> Result<(), String> {
 /// Maximum size of a certificate file, larger than any CA bundle.
 const CERTIFICATES_BYTES_MAX: u64 = 4 << 20;
 
-/// How connections are encrypted.
+/// The TLS settings.
 #[derive(Clone, Debug)]
 struct Tls {
     served: nbd_server::Tls,

@@ -166,7 +166,7 @@ pub(super) fn section_to_edit<'a>(
 }
 
 /// Adds an export with these entries to the list under `key`. If an existing export matches `is_it` and has
-/// no volume, it gets `volume` instead. If it has a volume, the error is `taken`.
+/// no volume, `volume` is assigned to this export instead. If it has a volume, the error is `taken`.
 pub(super) fn add_export<'k>(
     parent: &mut dyn TableLike,
     key: &str,

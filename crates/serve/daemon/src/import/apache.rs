@@ -39,7 +39,8 @@ struct Open {
 
 struct Parser<'a> {
     reader: &'a mut Reader,
-    /// Files that have been read. A file is skipped the second time, as in tgt-admin, so that cycles end.
+    /// Files that have been read. As in tgt-admin, a file is skipped the second time, so that cyclic includes
+    /// end.
     seen: HashSet<PathBuf>,
     root: Vec<Entry>,
     open: Vec<Open>,

@@ -109,17 +109,17 @@ impl<'a> Object<'a> {
         found.filter(|raw| raw.get() != "null")
     }
 
-    /// A string, a number or a Boolean, as text; true is "1".
+    /// Returns a string, a number or a Boolean as text; true is "1".
     pub(super) fn scalar(&self, key: &str) -> Option<String> {
         scalar(self.value(key)?)
     }
 
-    /// A number that is not negative.
+    /// Returns a number that is not negative.
     pub(super) fn number(&self, key: &str) -> Option<u64> {
         self.scalar(key)?.parse().ok()
     }
 
-    /// A Boolean, or 0 or 1.
+    /// Returns a Boolean, which may be written as 0 or 1.
     pub(super) fn flag(&self, key: &str) -> Option<bool> {
         self.scalar(key).map(|value| !matches!(value.as_str(), "0" | "false" | ""))
     }
@@ -128,7 +128,7 @@ impl<'a> Object<'a> {
         self.document.object(self.value(key)?)
     }
 
-    /// The objects of a list under a key. Other elements are skipped.
+    /// Returns the objects of a list under a key. Other elements are skipped.
     pub(super) fn objects(&self, key: &str) -> Vec<Object<'a>> {
         let list = self.value(key).and_then(|raw| serde_json::from_str::<Vec<&RawValue>>(raw.get()).ok());
         list.into_iter().flatten().filter_map(|raw| self.document.object(raw)).collect()

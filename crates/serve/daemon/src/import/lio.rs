@@ -165,7 +165,7 @@ impl Lio {
         target.notes.extend(group.unread());
     }
 
-    /// The initiators that may log in, with their LUNs and secrets.
+    /// Reads the initiators that may log in, with their LUNs and secrets.
     fn users(&mut self, target: &mut Target, group: &Object<'_>, access: &Access, uses: &mut Vec<Use>) {
         let storage = luns_of(target, group);
         let acls = group.objects("node_acls");
@@ -497,7 +497,7 @@ const USUAL_PARAMETERS: &[(&str, &str)] = &[
     ("MaxRecvDataSegmentLength", "8192"),
 ];
 
-/// The volume of a storage object, without its name, or why there is none.
+/// Returns the volume of a storage object, without its name, or the reason why there is none.
 fn volume(plugin: &str, object: &Object<'_>, notes: &mut Vec<Note>) -> Result<Volume, String> {
     let attributes = object.object("attributes");
     let attribute = |key: &str| attributes.as_ref().and_then(|attributes| attributes.scalar(key));

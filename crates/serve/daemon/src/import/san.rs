@@ -209,7 +209,7 @@ impl San {
         Some(name)
     }
 
-    /// A free, valid volume name.
+    /// Returns a free, valid volume name that is similar to `wanted`.
     fn free_name(&mut self, wanted: &str) -> String {
         let letter = |c: char| match c.to_ascii_lowercase() {
             c @ ('a'..='z' | '0'..='9' | '.' | '-') => c,
@@ -361,7 +361,7 @@ impl Account {
     }
 }
 
-/// Why a CHAP secret is not valid here; `None` if it is valid.
+/// Returns the reason why a CHAP secret is not valid here; `None` if it is valid.
 fn unfit(secret: &str) -> Option<String> {
     let length = secret.len();
     if PLACEHOLDERS.contains(&secret) {

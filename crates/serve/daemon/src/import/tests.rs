@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The text and the notes of a file with this content.
+/// Imports a file with this content. Returns the text and the notes.
 fn import(text: &str) -> (String, Vec<String>) {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("f");
@@ -18,7 +18,7 @@ fn keys(text: &str) -> Vec<&str> {
     text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
 }
 
-/// tgtd's identity of a LUN: its serial number, the numbers of its target and of itself, its vendor.
+/// tgtd's identity of a LUN: its serial number, its target's number, its own number, and its vendor.
 fn of_tgt(serial: &str, (tid, lun): (u16, u16), vendor: &str) -> String {
     format!(
         "serial = \"{serial:>36}\"\nnaa = \"0x60000000000000000e000000{tid:04x}{lun:04x}\"\nt10-id = \"IET     {tid:04x}{lun:04x}\"\n\

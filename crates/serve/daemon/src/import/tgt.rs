@@ -1,9 +1,9 @@
 //! Converts tgt's `targets.conf`, interpreted as by `tgt-admin` and `tgtd`.
 //!
-//! LUNs without a number get the lowest free number from 1 on, in the order of their paths, `backing-store`
-//! before `direct-store`. A user has one secret in all of tgtd: the secret of its first line, in the order of
-//! the targets' names. tgtd's default identity of a LUN (`spc_lu_init` in its `spc.c`) contains the number of
-//! the target; targets are numbered in the order of their names.
+//! LUNs without a number are assigned the lowest free number, starting at 1, in the order of their paths,
+//! `backing-store` before `direct-store`. A user has one secret in all of tgtd: the secret of its first line,
+//! in the order of the targets' names. tgtd's default identity of a LUN (`spc_lu_init` in its `spc.c`)
+//! contains the number of the target; targets are numbered in the order of their names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -100,8 +100,8 @@ impl Tgt {
         self.san.discovery = Some(chap);
     }
 
-    /// A user and its secret, `alice secret`. tgtd uses only a user's first secret, and no target may get
-    /// another user's secret here.
+    /// Returns the account from a value such as `alice secret`. tgtd uses only a user's first secret, and no
+    /// target may receive another user's secret here.
     fn account(&mut self, value: &str, place: &Place) -> Found {
         let mut words = value.split(' ');
         let (user, secret) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -410,7 +410,7 @@ impl Store<'_> {
         }
     }
 
-    /// The volume without its name, or why there is none.
+    /// Returns the volume without its name, or the reason why there is none.
     fn volume(&self) -> Result<(Volume, Vec<Note>), String> {
         let mut notes = Vec::new();
         let direct = match self.option("bs-type").map(|(value, _)| value) {

@@ -37,7 +37,7 @@ const CONNECTIONS_OF_ADDRESS_MAX: usize = 8;
 /// Maximum connections per second, and the size of a burst. Further connections wait in the kernel's queue.
 const CONNECTIONS_PER_SECOND: u32 = 1000;
 const CONNECTIONS_BURST: u32 = 100;
-/// Maximum pages per second for which cores are queried, and the size of a burst. Further scrapes get the
+/// Maximum pages per second for which cores are queried, and the size of a burst. Further scrapes receive the
 /// latest page.
 const PAGES_PER_SECOND: u32 = 5;
 const PAGES_BURST: u32 = 10;

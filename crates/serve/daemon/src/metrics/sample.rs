@@ -39,7 +39,7 @@ pub(crate) struct Sample {
     pub(super) sessions: BTreeSet<SessionLabels>,
     pub(super) generation: u64,
     pub(super) reloads: ReloadCounts,
-    /// When the server started, in seconds since 1970.
+    /// The time at which the server started, in seconds since 1970.
     pub(super) started: f64,
 }
 
@@ -239,7 +239,7 @@ pub(super) struct ReloadCounts {
     pub(super) failed: u64,
     /// Whether the latest reload succeeded.
     pub(super) last_succeeded: bool,
-    /// When the latest successful reload ended, or else when the server started, in seconds since 1970.
+    /// The end of the latest successful reload, or else the start of the server, in seconds since 1970.
     pub(super) in_force_since: f64,
 }
 

@@ -54,7 +54,7 @@ pub struct IscsiConfig {
     pub limits: Limits,
 }
 
-/// An address to listen on, and how connections to it are set up.
+/// An address to listen on, and the settings of connections to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Portal {
     /// The address to listen on.
@@ -88,7 +88,7 @@ pub struct Limits {
     pub window: Option<u32>,
     /// Idle time after which an initiator is pinged.
     pub nop_interval: Option<Duration>,
-    /// How long a transfer may stall, in either direction.
+    /// The time for which a transfer may stall, in either direction.
     pub send_stall: Option<Duration>,
     /// Memory for command data and working buffers of one session.
     pub session_staging_bytes: Option<usize>,
@@ -165,7 +165,7 @@ fn authentication(chap: &Chap) -> Authentication {
 }
 
 impl Portal {
-    /// A portal at this address, with defaults for the rest.
+    /// Creates a portal at this address, with defaults for everything else.
     pub fn at(listen: Address) -> Portal {
         let (advertise, congestion) = (None, None);
         Portal { listen, group: 1, advertise, congestion, send_buffer: None, receive_buffer: None }
@@ -193,7 +193,7 @@ fn portals(sections: &[Section<'_>]) -> Vec<Portal> {
     let mut portals: Vec<Portal> = Vec::new();
     for section in sections {
         let Some(portal) = read_portal(section) else { continue };
-        // Port 0 takes a free port each time, so duplicates are allowed.
+        // Port 0 selects a free port each time, so duplicates are allowed.
         if portal.listen.0.port() != 0 && portals.iter().any(|other| other.listen == portal.listen) {
             let sentence = format!("{} is used twice; remove one [[portal]]", portal.listen.0);
             section.mistakes.add(section.at(), sentence);

@@ -1,7 +1,7 @@
 //! `[[target]]`: a target, its access control and its LUNs. `[target.chap]` and `[discovery.chap]`: CHAP
 //! authentication (RFC 7143 sections 9.2.1 and 12.1.3). `[target.session]`: the values that a target offers
 //! and accepts at login (section 13). By the rules of the standard, the result of a negotiation is the
-//! minimum of two numbers, and OR or AND of Booleans.
+//! minimum of two numbers, or the OR or AND of two Boolean values.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -46,7 +46,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// A target for any initiator, with one volume at LUN 0.
+    /// Creates a target for any initiator, with one volume at LUN 0.
     pub(super) fn of_volume(volume: &VolumeName) -> Target {
         Target {
             name: own_target(volume),
@@ -114,7 +114,7 @@ impl Target {
     }
 }
 
-/// The target created for a single volume of the command line or of `server add`.
+/// The name of the target created for a single volume of the command line or of `server add`.
 pub(super) fn own_target(volume: &VolumeName) -> Name {
     // Volume names contain only characters that are valid in iSCSI names, and are short enough: `VolumeName`
     // enforces both.
