@@ -198,9 +198,9 @@ impl CoreShelves {
     ///
     /// The tag, registers and data do not distinguish a repetition from a new change that reuses the tag.
     /// While the medium contains `content`, both may be acknowledged. Otherwise a newer change has replaced
-    /// it, and then an old copy must not be executed, but a new change must. In this case the frame is
-    /// dropped, so that the host repeats it. [`crate::history`] treats it as new once no copy can be in
-    /// transit any more.
+    /// it: an old copy must not be executed, but a new change must be. In this case the frame is dropped, so
+    /// that the host repeats it. [`crate::history`] treats the repeated frame as new once no copy can still
+    /// be in transit.
     fn first(
         self: &Rc<Self>,
         mut command: Command,

@@ -169,7 +169,7 @@ impl CoreShelves {
     }
 
     /// Switches to the slots of the current configuration. Returns removed slots, and slots whose commands
-    /// must end.
+    /// must be aborted.
     fn take_slots(&self) -> Vec<Rc<CoreSlot>> {
         let (config, volumes) = (self.front_end.config(), self.handle.server.volumes());
         let mut slots = self.slots.borrow_mut();
@@ -562,7 +562,7 @@ impl CoreFrontEnd for CoreShelves {
         is_busy
     }
 
-    /// There is none, because replies are sent as fast as the interface accepts them, and no station can
+    /// Returns `None`, because replies are sent as fast as the interface accepts them, and no station can
     /// delay them.
     fn slowest_holder(&self, _: Instant) -> Option<SlowHolder> {
         None

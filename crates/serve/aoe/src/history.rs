@@ -31,7 +31,7 @@ const ANSWERS_MIN: usize = 64;
 /// The header and the registers of a reply.
 pub(crate) type Head = [u8; ATA_BYTES];
 
-/// How to treat a write.
+/// The treatment of a write.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Execute it.
@@ -103,7 +103,7 @@ impl Writes {
         }
     }
 
-    /// Records the reply to a write; `None` if the write got no reply and may be executed again.
+    /// Records the reply to a write; `None` if the write was not answered and may be executed again.
     pub(crate) fn end(&mut self, now: Instant, tag: u32, fingerprint: u64, answer: Option<Head>) {
         // Another write may have reused the tag.
         let Some(write) = self.known.get_mut(&tag).filter(|write| write.fingerprint == fingerprint) else {

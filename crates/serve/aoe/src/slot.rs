@@ -92,8 +92,8 @@ impl SlotState {
         self.holders.clear();
     }
 
-    /// The configuration string to return. `None` if the query requires a different string, and therefore
-    /// gets no reply.
+    /// The configuration string to return. `None` if the query requires a different string, and is therefore
+    /// not answered.
     pub(crate) fn config(&mut self, query: &ConfigQuery<'_>) -> Option<Result<&[u8], ErrorCode>> {
         match query.command {
             ConfigCommand::Read => {}
