@@ -68,7 +68,7 @@ impl Access {
 }
 
 impl Config {
-    /// The target of this name.
+    /// The target with this name.
     pub(crate) fn target(&self, name: &str) -> Option<&Arc<Target>> {
         self.targets.iter().find(|target| target.name == name)
     }

@@ -1,4 +1,5 @@
-//! The front end's part of a core: the protocol state machine with its clock, interfaces and sessions.
+//! The part of the front end for one core: the protocol state machine with its clock, interfaces and
+//! sessions.
 //!
 //! Each core has its own socket for each portal, to which the kernel delivers the frames of the core's
 //! sessions. The first core also receives frames outside sessions. It answers discovery, and passes a login

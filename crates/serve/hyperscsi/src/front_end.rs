@@ -1,5 +1,5 @@
-//! HyperSCSI as a front end: the server's interface to the part that all cores share and to the part of each
-//! core.
+//! The server's interface to HyperSCSI: to the part of the front end that all cores share, and to the part
+//! for each core.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -23,8 +23,8 @@ use crate::core::CoreSessions;
 use crate::status::{SessionStatus, losses};
 
 impl HyperScsi {
-    /// The losses of current sessions if `wanted` were served, one sentence each. Blocks as
-    /// [`HyperScsi::sessions`] does.
+    /// Returns the losses that current sessions would suffer if `wanted` were served, one sentence each.
+    /// Blocks as [`HyperScsi::sessions`] does.
     pub fn losses(&self, server: &Server, wanted: &Config) -> Vec<String> {
         losses(&self.sessions(server), &self.config(), wanted)
     }
@@ -64,7 +64,7 @@ impl FrontEnd for HyperScsi {
         Some(SESSION_AT)
     }
 
-    /// There are no connections to evict.
+    /// Always false, because there are no connections to evict.
     fn has_sessions(&self, _: AddressBlock) -> bool {
         false
     }
@@ -143,14 +143,14 @@ impl CoreFrontEnd for CoreSessions {
         is_busy
     }
 
-    /// There is none: the resources of each session are limited, and the state machine ends a session that
-    /// stops acknowledging frames.
+    /// Returns `None`, because the resources of each session are limited, and the state machine ends a
+    /// session that stops acknowledging frames.
     fn slowest_holder(&self, _: Instant) -> Option<SlowHolder> {
         None
     }
 
-    /// The protocol has no such request. New commands are rejected, outstanding commands get their responses,
-    /// and then the sessions are closed.
+    /// Rejects new commands, because the protocol has no such request. Responses to outstanding commands are
+    /// still sent, and then the sessions are closed.
     fn ask_to_leave(&self, _: Duration) {
         self.is_leaving.set(true);
     }
