@@ -151,7 +151,7 @@ impl RaidDevice {
         self.put_in_place(vacancy, device.into(), area, false)
     }
 
-    /// Re-adds the device that had failed, and that has missed only regions in the second bitmap
+    /// Re-adds the device of a failed member, which has missed only regions in the second bitmap
     /// ([`Records::readd`](crate::disks::Records::readd)).
     pub fn readd(
         &self,
@@ -259,7 +259,7 @@ impl RaidDevice {
 
     /// Retires a failed set before its members are assembled again. From now on, no request starts that could
     /// change a member. [`BlockDevice::quiesced`] resolves only after all requests that have started have
-    /// ended.
+    /// completed.
     pub fn retire(&self) {
         self.set.members.leave_service();
         self.set.operations.end();
@@ -394,7 +394,8 @@ impl BlockDevice for RaidDevice {
         Box::pin(self.set.write(extent, data, durability))
     }
 
-    /// With a journal, acknowledged writes are already on stable storage.
+    /// Flushes the set. With a journal, acknowledged writes are already on stable storage, so this only waits
+    /// until the current states are recorded.
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             self.set.members.check_service()?;

@@ -367,7 +367,7 @@ impl Intent {
             return Ok(());
         }
         let _turn = self.writing.exclude(NOTING).await;
-        // While this call waited for the lock, a member may have failed, come into sync, or been removed
+        // While this call waited for the lock, a member may have failed, become in sync, or been removed
         // manually.
         let is_lacking = self.area.members().is_one_lacking();
         if !self.has_to_record(is_lacking) {

@@ -161,7 +161,7 @@ impl Set {
         let may_be_wrong = self.is_unsynced(piece.stripe);
         let plan = |stripe: &Stripe| {
             let reads = match piece.strip {
-                // The member may have come into sync meanwhile.
+                // The member may have become in sync in the meantime.
                 strip if stripe.readable[strip] => Some(vec![strip]),
                 // If the member has the strip but parity may be inconsistent, return an error. Reconstructed
                 // data might be wrong, and would overwrite the strip.

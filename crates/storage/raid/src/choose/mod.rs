@@ -4,9 +4,9 @@
 //! An ambiguous set is refused, with a message that contains the findings and a remedy. The rules:
 //!
 //! - The newest record of a set determines which members are current, because a member is recorded as failed
-//!   before the first write that it misses is acknowledged. If a member has an older record but is in sync
-//!   according to the newest one, it has not missed data, unless its record is so old that the disk must be
-//!   an old copy of the member.
+//!   before the first write that it misses is acknowledged. A member with an older record that is in
+//!   sync according to the newest one has not missed data. The exception is a record so old that the disk must
+//!   be an old copy of the member.
 //! - Each record is written to enough members to run the set without the others. If the missing members could
 //!   have continued without the members found, a newer record may exist. The set is then refused, unless
 //!   [`Trust::MembersFound`] is given.

@@ -163,7 +163,7 @@ impl Growth {
         let now = records.set().areas;
         records.grow(Areas { data: now.data, ..self.areas }).await?;
         for member in 0..self.devices.len() {
-            // A member that has failed meanwhile is not read any more.
+            // Skip a member that has failed in the meantime.
             if let Ok(summed) = set.summed(member) {
                 summed.use_copy().await;
             }

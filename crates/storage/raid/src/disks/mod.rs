@@ -608,7 +608,7 @@ impl Records {
 }
 
 impl Records {
-    /// Before a member fails, records the generation that every in-sync member has. If a member returns with
+    /// Records, before a member fails, the generation that every in-sync member has. If a member returns with
     /// an older record, it is an old copy. The first failure determines the value.
     fn note_members_from(&self, states: &MemberStates) {
         let mut from = self.left_from.lock();

@@ -353,7 +353,7 @@ impl Ring {
     }
 
     /// Returns the position at which the ring can start once the applied records are on the members' stable
-    /// storage: that of the first record that has not been applied.
+    /// storage: the position of the first record that has not been applied.
     pub(super) fn next_start(&self) -> Start {
         match self.records.iter().find(|record| !record.is_applied) {
             Some(record) => Start { block: record.start, sequence: record.sequence },

@@ -664,7 +664,7 @@ impl Members {
                 && is_whole
                 && matches!(slot.state, MemberState::Rebuilding { .. })
             {
-                // Members without which the set could not run until now get a new baseline of losses.
+                // Members without which the set could not run until now start with a new baseline of losses.
                 let needed: Vec<usize> =
                     (0..slots.len()).filter(|index| !self.survives_without(&slots, *index)).collect();
                 self.losses.fetch_add(self.needed_losses(&slots).count(), Ordering::AcqRel);

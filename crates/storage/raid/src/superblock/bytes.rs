@@ -242,8 +242,8 @@ impl Fields<'_> {
         })
     }
 
-    /// Decodes lost blocks. The extents must be in order, and those of one member must not be adjacent, so
-    /// that the encoding is unique.
+    /// Decodes lost blocks. The extents must be in order, and the extents of one member must not be adjacent,
+    /// so that the encoding is unique.
     fn lost(&self, at: usize, extents: usize) -> Result<LostBlocks, BadBytes> {
         let mut lost = LostBlocks::default();
         for at in (0..extents).map(|index| at + index * LOST_BYTES) {

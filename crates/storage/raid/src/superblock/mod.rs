@@ -365,10 +365,10 @@ impl SetRecord {
         next
     }
 
-    /// Whether, according to the superblock on its disk, a member that is not in sync has missed only regions
-    /// in the second bitmap. False if the member was used without this set since it left. Its superblock is
-    /// then newer than the last one that the set wrote to it, or marks a member as failed that has not
-    /// failed.
+    /// Whether an out-of-sync member has missed only regions in the second bitmap, according to the
+    /// superblock on its disk. Returns false if the member was used without this set since it left. Its
+    /// superblock is then newer than the last one that the set wrote to it, or marks a member as failed that
+    /// has not failed.
     pub fn can_readd(&self, member: usize, found: &Superblock) -> bool {
         let Some(record) = self.members.get(member).filter(|record| record.uuid == found.member) else {
             return false;

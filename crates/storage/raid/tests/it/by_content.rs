@@ -17,7 +17,7 @@ use crate::world::{HereSpawner, StepClock, draw, end, once_in, seed};
 pub(crate) const DISK_BLOCKS: u64 = 2560;
 
 pub(crate) struct Scene {
-    /// All disks that may be found: those of the set, and those that were lost.
+    /// All disks that may be found: the disks of the set, and disks that were lost.
     pub(crate) pile: Vec<Disk>,
     /// The disk of each member.
     pub(crate) members: Vec<Disk>,

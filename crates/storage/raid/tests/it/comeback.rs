@@ -46,7 +46,7 @@ async fn result_of<T>(result: &RefCell<Option<T>>) -> T {
     }
 }
 
-/// A block of the second bitmap is written while member 0 comes into sync and member 1 fails. The regions
+/// A block of the second bitmap is written while member 0 becomes in sync and member 1 fails. The regions
 /// that member 0 had missed are not in the bitmap for member 1.
 #[test]
 fn a_bit_of_an_earlier_absence_is_not_taken_for_one_of_the_next() {
@@ -91,7 +91,7 @@ fn a_bit_of_an_earlier_absence_is_not_taken_for_one_of_the_next() {
     scene.assert_whole();
 }
 
-/// Member 1 of a mirror is missing, and the regions that it misses are recorded.
+/// Creates a mirror without member 1. The regions that this member misses are recorded.
 fn with_one_away() -> Scene {
     let mut scene = Scene::with_bitmap(Level::Raid1, 2);
     scene.lose_contact(1);

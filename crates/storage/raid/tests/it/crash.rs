@@ -248,7 +248,7 @@ impl Scene {
         tasks
     }
 
-    /// Returns the journal or bitmap area of a spare for this member, if it gets one.
+    /// Returns the area for the journal or bitmap on a spare for this member, if the member has such an area.
     fn area_of(&self, member: usize, disk: &Disk) -> Option<Arc<dyn BlockDevice>> {
         let has_one = member < self.rig.areas() && self.rig.guard != Guard::Nothing;
         has_one.then(|| self.rig.area(disk))

@@ -49,7 +49,7 @@ fn a_set_without_its_journal_has_what_its_members_have() {
     }
 }
 
-/// Location of the first stripe's parity.
+/// Returns the location of the first stripe's parity.
 fn layout_parity(rig: &Rig) -> raid::Strip {
     rig.layout.strip(0, rig.layout.data_strips())
 }

@@ -48,7 +48,7 @@ fn writes_of_one_stripe_that_wait_for_each_other_are_one_write() {
         request
     };
     assert_eq!(run((0..9).map(write).collect(), u64::MAX), End::Done);
-    // The first write is executed alone; writes that arrived meanwhile are merged.
+    // The first write is executed alone; writes that arrived while it was outstanding are merged.
     let [_, writes, _] = requests(&rig);
     assert!(writes < 18, "{writes}");
     (0..9).for_each(|strip| assert_eq!(read(&device, strip * 8, 8), vec![strip as u8; 4096]));

@@ -42,7 +42,7 @@ fn a_write_that_ends_while_an_idle_set_is_flushed_keeps_its_bit() {
         let device = rig.created();
         write(&device, 0, 1, 1);
         let (settling, writing) = (Arc::clone(&device), Arc::clone(&device));
-        // The write has started, and ends before, during or after the flush of the set.
+        // The write has started, and completes before, during or after the flush of the set.
         let slow = Box::pin(async move {
             let data = Buffer::from(&[7; 512][..]).share();
             writing.write(Extent::new(40, 1), data, Durability::Cached).await.expect("written");
@@ -151,7 +151,7 @@ fn a_degraded_mirror_takes_writes_in_clean_regions_after_its_last_member_has_los
             write(&device, region * 16, 1, 2);
             assert_eq!(read(&device, region * 16, 1), vec![2; 512]);
         }
-        // Users must still get a report of the loss.
+        // The loss must still be reported to users.
         ask(&device, async move |device| device.resolve_losses().await).expect("asked");
         assert!(before.is_in_doubt() || device.losses().count() == before.count());
         assert_eq!(device.losses().count(), 1);

@@ -38,7 +38,7 @@ pub(crate) fn draw(below: u64) -> u64 {
     RANDOM.with_borrow_mut(|random| random.below(below))
 }
 
-/// True once in `many` calls on average.
+/// Returns true once in `many` calls on average.
 pub(crate) fn once_in(many: u64) -> bool {
     draw(many) == 0
 }
