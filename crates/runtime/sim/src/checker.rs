@@ -8,7 +8,8 @@
 //!
 //! 1. A read shows neither a write that was requested after the read's response, nor one that was never
 //!    requested.
-//! 2. A write is *superseded* once another write, requested after its end, has been answered or seen.
+//! 2. A write is *superseded* once another write, requested after its end, has been answered, or shown by a
+//!    read.
 //! 3. A read that shows a write supersedes all other writes that had ended before the read was requested.
 //! 4. An answered flush makes all writes durable that had been answered before the flush was requested. A
 //!    power cut may revert any write except durable ones.
@@ -88,7 +89,7 @@ struct OpenWrite {
     blocks: u64,
     begun: Moment,
     kind: WriteKind,
-    /// Whether the write must not take effect at present.
+    /// Whether the write must not take effect until it is resumed.
     suspended: bool,
 }
 
@@ -334,7 +335,7 @@ impl Checker {
         now
     }
 
-    /// Records that a read ended without data.
+    /// Records that a read failed or was abandoned, and so returned no data.
     pub(crate) fn read_nothing(&mut self, begun: Now) {
         self.reads.0.remove(&begun.0);
     }

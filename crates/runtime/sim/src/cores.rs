@@ -261,7 +261,7 @@ fn step(core: Core) {
     });
 }
 
-/// Ends a core at its current stop: unwinds its stack, and drops its tasks.
+/// Terminates a core at its current stop: unwinds its stack, and drops its tasks.
 fn drop_core(core: Core) {
     let (body, main) = with(|cores, _| {
         let place = &mut cores.all[core.0];
@@ -281,12 +281,12 @@ fn drop_core(core: Core) {
     }
 }
 
-/// From now on, lets cores on this thread stop when they take a lock.
+/// Makes cores on this thread stop when they take a lock, from now on.
 pub(crate) fn begin() {
     block::set_interleaving(Some(come_to_a_lock));
 }
 
-/// Ends all cores of all machines.
+/// Terminates all cores of all machines.
 pub(crate) fn end() {
     let count = with(|cores, _| cores.all.len());
     (0..count).for_each(|number| drop_core(Core(number)));

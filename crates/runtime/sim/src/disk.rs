@@ -205,7 +205,7 @@ impl Disk {
         let result = poll_fn(|cx| {
             let mut platter = waiting.disk.platter();
             let Some(request) = platter.requests.get_mut(&number) else {
-                // The process that made the request was killed, so it gets no result.
+                // The process that made the request was killed, so the request has no result.
                 return Poll::Pending;
             };
             match request.result {
@@ -302,7 +302,7 @@ impl Disk {
         }
         if fails && !meant.is_empty() {
             platter.losses += 1;
-            // Data that another sync has made durable meanwhile is not lost.
+            // Data that another sync has made durable in the meantime is not lost.
             let shift = platter.geometry.block_size.shift();
             for block in meant {
                 if std::mem::take(&mut platter.dirty[block]) {

@@ -204,8 +204,8 @@ async fn direct(simulation: Rc<Simulation>) {
         let is_young = universe::nanoseconds() < simulation.started.get() + life;
         match kind {
             11 if simulation.has(Feature::Changes) => {
-                // Our NBD client gets an error when its export is removed, but must not get errors on a calm
-                // day.
+                // Our NBD client reports errors when its export is removed, but must not report errors in a
+                // calm simulation.
                 let may_go = !(simulation.is_calm && simulation.has_our_nbd());
                 let of_nbd = simulation.has_nbd() && may_go && draw(|random| random.once_in(2));
                 universe::after(0, move || if of_nbd { later.change_exports() } else { later.change_luns() });

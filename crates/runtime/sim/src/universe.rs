@@ -61,7 +61,8 @@ impl PartialOrd for Event {
 }
 
 impl Ord for Event {
-    /// Reversed, because the heap returns its greatest element first, and this must be the earliest event.
+    /// Compares in reverse order: the heap returns its greatest element first, and this must be the earliest
+    /// event.
     fn cmp(&self, other: &Event) -> Ordering {
         other.key().cmp(&self.key())
     }
