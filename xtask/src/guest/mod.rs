@@ -37,7 +37,7 @@ type Scene = (&'static str, fn(&mut World<'_>) -> Result<()>);
 
 const SCENES: &[&[Scene]] = &[iscsi::SCENES, nbd::SCENES, aoe::SCENES, lio::SCENES];
 
-/// `cargo xtask guest`.
+/// Runs `cargo xtask guest`.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let tally = measure(options, &mut String::new())?;
     println!("{tally}");

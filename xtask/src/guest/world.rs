@@ -185,7 +185,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// Starts the server in this directory, which also gets its log.
+/// Starts the server in this directory, to which it also writes its log.
 fn start_server(binary: &Path, place: &Placement, folder: &Path) -> Result<Background> {
     let log = folder.join("server.log");
     let log: File =

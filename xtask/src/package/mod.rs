@@ -115,7 +115,7 @@ fn make(debug: bool) -> Result<PathBuf> {
     Ok(package)
 }
 
-/// Manual, completions, documents, licence and changelog.
+/// Writes the manual, completions, documents, licence and changelog.
 fn texts(root: &Path, binary: &Path) -> Result<()> {
     let manual = root.join("usr/share/man");
     // This also creates the directories of other sections.

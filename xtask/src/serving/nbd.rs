@@ -27,7 +27,7 @@ enum Server {
 }
 
 impl Nbd {
-    /// `linerate serve` with a RAM volume.
+    /// Starts `linerate serve` with a RAM volume.
     pub fn linerate(binary: &Path, bytes: u64, options: &[String], placement: &Placement) -> Result<Nbd> {
         let port = free_port()?;
         let own = [
@@ -41,7 +41,7 @@ impl Nbd {
         Ok(Nbd { server: Server::Ours(server), url: format!("nbd://127.0.0.1:{port}/vol0"), _image: None })
     }
 
-    /// nbdkit with its memory plugin.
+    /// Starts nbdkit with its memory plugin.
     pub fn nbdkit(bytes: u64, options: &[String], placement: &Placement) -> Result<Nbd> {
         let port = free_port()?;
         let mut command = placement.command("nbdkit");
@@ -50,7 +50,7 @@ impl Nbd {
         Nbd::other(Background::start(&mut command)?, port, None, placement)
     }
 
-    /// qemu-nbd with a fully written file in memory (/dev/shm).
+    /// Starts qemu-nbd with a fully written file in memory (/dev/shm).
     pub fn qemu(bytes: u64, options: &[String], placement: &Placement) -> Result<Nbd> {
         let port = free_port()?;
         let image = Image::in_memory(&format!("qemu-nbd-{port}")).written(bytes)?;

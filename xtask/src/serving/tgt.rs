@@ -78,7 +78,7 @@ impl Tgt {
 }
 
 impl Serving for Tgt {
-    /// tgt reserves LUN 0 for its controller.
+    /// Returns the URL of LUN 1, because tgt reserves LUN 0 for its controller.
     fn url(&self) -> String {
         format!("iscsi://127.0.0.1:{}/{NAME}/1", self.port)
     }

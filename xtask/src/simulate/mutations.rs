@@ -252,8 +252,8 @@ const JOURNAL_MUTATIONS: &[Mutation] = &[Mutation {
     to: "match volume.cache_generation().filter(|_| false) {",
 }];
 
-/// Mutations of RAID sets, to be found by the model checks of members with bad sectors and of members that come back,
-/// and by the scenes of both.
+/// Mutations of RAID sets, to be found by the model checks of members with bad sectors and of returning
+/// members, and by the scenes of both.
 const RAID_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "lost-read",

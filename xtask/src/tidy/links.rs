@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 
 use super::{Fault, prose};
 
-/// Broken links, and pages that docs/SUMMARY.md does not list.
+/// Returns broken links, and pages that docs/SUMMARY.md does not list.
 pub(super) fn faults(root: &Path) -> Result<Vec<Fault>> {
     let mut faults = Vec::new();
     let summary = fs::read_to_string(root.join("docs/SUMMARY.md")).context("docs/SUMMARY.md")?;

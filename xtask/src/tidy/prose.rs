@@ -243,7 +243,7 @@ fn path(root: &Path) -> PathBuf {
     root.join(PATH)
 }
 
-/// One line for each kind of text.
+/// Returns one line for each kind of text.
 pub(super) fn summary(prose: &Prose) -> String {
     let line = |(kind, counts): (&&str, &Counts)| {
         let Counts { avoided, long, sentences, words } = counts;
