@@ -44,8 +44,9 @@ impl Cell {
 impl TryFrom<String> for Cell {
     type Error = anyhow::Error;
 
-    /// `LENGTH [random|sequential read|write|mixed], depth N, N sessions, N sessions of depth N, N clients, N/s`, in any order
-    /// after the first part. Omitted numbers are 1; the default is a sequential read at an unlimited rate.
+    /// Parses `LENGTH [random|sequential read|write|mixed], depth N, N sessions, N sessions of depth N, N
+    /// clients, N/s`, in any order after the first part. Omitted numbers are 1; the default is a sequential
+    /// read at an unlimited rate.
     fn try_from(name: String) -> Result<Cell> {
         let mut parts = name.split(", ");
         let words: Vec<&str> = parts.next().unwrap_or_default().split(' ').collect();

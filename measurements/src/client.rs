@@ -310,7 +310,7 @@ fn number_after(output: &str, mark: &str) -> Result<f64> {
     number.filter(|number| *number > 0.0).with_context(|| format!("it printed: {output}"))
 }
 
-/// iscsi-perf measures whole seconds, and prints the same line repeatedly.
+/// Runs iscsi-perf, which measures whole seconds and prints the same line repeatedly.
 fn iscsi_perf(Measurement { cell, target, seconds, .. }: Measurement<'_>) -> Result<Report> {
     let seconds = seconds.ceil();
     let mut command = target.placement.command("iscsi-perf");
@@ -331,8 +331,9 @@ fn by_count(
     Ok(of_rate(run(asked, count)?, count))
 }
 
-/// `qemu-img bench` advances by a fixed step. A step of about 0.618 times the volume, in whole requests, spreads requests as
-/// evenly as random positions. Requests that are close in time are then far apart on the volume.
+/// Runs `qemu-img bench`, which advances by a fixed step. A step of about 0.618 times the volume, in whole
+/// requests, spreads requests as evenly as random positions. Requests that are close in time are then far
+/// apart on the volume.
 fn qemu_img(Measurement { cell, target, .. }: Measurement<'_>, count: u64) -> Result<f64> {
     let blocks = VOLUME_BYTES / cell.block_bytes;
     let step = match cell.is_random {

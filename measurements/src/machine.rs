@@ -30,7 +30,7 @@ pub(crate) fn load() -> f64 {
     text.split(' ').next().and_then(|minute| minute.parse().ok()).unwrap_or(0.0)
 }
 
-/// User and system time of all threads of a running process, in seconds, in steps of 10 ms.
+/// Returns the user and system time of all threads of a running process, in seconds, in steps of 10 ms.
 pub(crate) fn cpu_s(pid: u32) -> Result<f64> {
     seconds(&pid.to_string(), OWN).context("the server has terminated")
 }
@@ -62,12 +62,14 @@ fn ticks(stat: &str, field: usize) -> Option<u64> {
     Some(user + system)
 }
 
-/// Private memory of a process in bytes: neither shared with other processes nor backed by a file.
+/// Returns the private memory of a process in bytes: memory neither shared with other processes nor backed by
+/// a file.
 pub(crate) fn own_memory(pid: u32) -> Result<u64> {
     memory(pid, "Anonymous:")
 }
 
-/// Proportional set size in bytes: private memory, plus a share of shared memory such as the program's code.
+/// Returns the proportional set size in bytes: private memory, plus a share of shared memory such as the
+/// program's code.
 pub(crate) fn proportional_memory(pid: u32) -> Result<u64> {
     memory(pid, "Pss:")
 }

@@ -48,8 +48,8 @@ fn watch(time: Duration) -> Vec<Pause> {
     pauses
 }
 
-/// Returns the latencies that the pauses of these cores alone would cause, for requests that arrive at equal
-/// intervals, `rate` per second, at a server that needs 1/`capacity` seconds for each.
+/// Returns the latencies that the pauses of these cores alone would cause. Requests arrive at equal intervals,
+/// `rate` per second, at a server that needs 1/`capacity` seconds for each.
 pub(crate) fn alone(cores: &[usize], rate: f64, capacity: f64, seconds: f64) -> Result<Figures> {
     let pauses = of_cores(cores, seconds)?;
     let waits = waits_us(&pauses, rate, capacity, seconds);

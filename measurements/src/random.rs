@@ -26,11 +26,11 @@ impl Random {
         } else {
             2
         };
-        // Parsing the rounded text gives a number that prints equally short.
+        // Parsing the rounded text returns a number that is printed with the same digits.
         format!("{value:.places$}").parse().unwrap_or(value)
     }
 
-    /// One of several. `choices` has at least one.
+    /// Returns one of the `choices`, of which there must be at least one.
     pub(crate) fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[(self.number() % choices.len() as u64) as usize]
     }

@@ -230,8 +230,8 @@ impl Round<'_> {
         }
     }
 
-    /// Measures each cell with all of these servers and their clients in succession, so that changes of the machine affect all
-    /// of them alike.
+    /// Measures each cell with all of these servers and their clients in succession, so that changes of the
+    /// machine affect all of them equally.
     fn servers(&self, servers: &[usize], site: &mut Site, results: &mut Results) -> Result<()> {
         let mut started = BTreeMap::new();
         for &server in servers {
@@ -286,7 +286,7 @@ impl Round<'_> {
     }
 }
 
-/// Rotates the order by one in each round, so that a machine that becomes slower affects all entries alike.
+/// Rotates the order by one in each round, so that a machine that becomes slower affects all entries equally.
 fn in_turn<T: Copy>(everybody: &[T], round: usize) -> Vec<T> {
     let mut order = everybody.to_vec();
     order.rotate_left(round % everybody.len().max(1));

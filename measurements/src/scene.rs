@@ -119,8 +119,8 @@ pub(crate) struct World {
     pub(crate) keep: bool,
 }
 
-/// Parameters of a link's buffer, which is like that of a switch port, with a burst of two segments of the
-/// kernel's maximum size.
+/// Parameters of a link's buffer, which is like the buffer of a switch port, with a burst of two segments of
+/// the kernel's maximum size.
 const BUCKET: [&str; 4] = ["latency", "10ms", "burst", "128kb"];
 /// Parameters of a bucket that is too small for any packet.
 const NOTHING: [&str; 6] = ["rate", "8kbit", "latency", "1ms", "burst", "10b"];

@@ -131,7 +131,7 @@ impl Steps {
         let (mut last, mut since, mut silence) = (before.clone(), begun, Duration::ZERO);
         while begun.elapsed().as_secs_f64() < step.times * step_s {
             thread::sleep(LOOK);
-            // If a server was slow to start, the load ends shortly before the last step.
+            // If a server was slow to start, the load completes shortly before the last step.
             let Some(now) = self.bytes(load) else { break };
             if now.iter().zip(&last).any(|(now, last)| now - last > QUIET_BYTES) {
                 since = Instant::now();

@@ -119,7 +119,7 @@ fn outcome(
 }
 
 impl Outcome {
-    /// `fine`, or the first problem.
+    /// Returns `fine`, or the first problem.
     fn verdict(&self) -> String {
         match (&self.record, self.doubts.as_slice()) {
             (Err(why), _) => format!("FAILED: {why}"),

@@ -105,7 +105,8 @@ pub(super) fn name(cause: Cause) -> String {
 
 // Causes on the link between the two hosts.
 
-/// One window per round trip: up to 64 KiB in 8 ms, or 8 MB/s, while the link carries 12 or more.
+/// Limits the sender to one window per round trip: up to 64 KiB in 8 ms, or 8 MB/s, while the link carries 12
+/// or more.
 fn tcp_window(random: &mut Random) -> Planted {
     let (kib, round_trip) = (random.one_of(&[32u64, 48, 64, 64]), random.between(10.0, 20.0));
     let megabits = random.one_of(&[100.0, 150.0, 200.0]);
@@ -221,8 +222,8 @@ fn solicitation(random: &mut Random) -> Planted {
     Planted::new(format!("{round_trip} ms, {megabits} Mbit/s"), scene, cured)
 }
 
-/// 32 outstanding writes of 64 KiB, each in bursts of up to 8 KiB: 8 round trips of 20 ms for 64 KiB, so up to 13 MB/s, while a
-/// link of 200 Mbit/s carries 23.
+/// Sends 32 outstanding writes of 64 KiB, each in bursts of up to 8 KiB. Each write takes 8 round trips of 20
+/// ms, so the rate is up to 13 MB/s, while a link of 200 Mbit/s carries 23.
 fn small_bursts(random: &mut Random) -> Planted {
     let (kib, round_trip) = (random.one_of(&[4, 8, 8]), random.between(20.0, 30.0));
     let megabits = random.one_of(&[200.0, 250.0]);
@@ -255,7 +256,7 @@ fn small_segments(random: &mut Random) -> Planted {
     Planted::new(format!("{bytes} bytes, {which} (no. {number})"), scene, cured)
 }
 
-/// One or two commands of 64 KiB per round trip: up to 16 MB/s, while the link carries 23 or more.
+/// Permits one or two commands of 64 KiB per round trip: up to 16 MB/s, while the link carries 23 or more.
 fn command_window(random: &mut Random) -> Planted {
     let (window, round_trip) = (random.one_of(&[1, 1, 2]), random.between(8.0, 15.0));
     let megabits = random.one_of(&[200.0, 250.0]);
@@ -384,8 +385,8 @@ fn nbd_medium(random: &mut Random) -> Planted {
     Planted::new(format!("{how}, {round_trip} ms, {megabits} Mbit/s"), scene, cured)
 }
 
-/// One window of the server's host per round trip, or nbdkit's limit per connection: up to 10 MB/s, while the
-/// link carries 23 or more. Four connections remove the limit.
+/// Limits each connection to one window of the server's host per round trip, or by nbdkit's own limit: up to
+/// 10 MB/s, while the link carries 23 or more. Four connections remove the limit.
 fn connections(random: &mut Random) -> Planted {
     let (megabits, round_trip) = (random.one_of(&[200.0, 300.0]), random.between(8.0, 20.0));
     let path = Scene::network(megabits, round_trip);

@@ -62,7 +62,7 @@ pub(super) fn confirm(
 ) -> Result<Rates> {
     let mut rates = Rates { planted: Vec::new(), cured: Vec::new() };
     for round in 0..rounds {
-        // The order alternates, so that a machine that becomes slower affects both alike.
+        // The order alternates, so that a machine that becomes slower affects both environments equally.
         for cured_now in [round % 2 == 1, round % 2 == 0] {
             match cured_now {
                 true => rates.cured.push(rate(cured, other, seconds)?),

@@ -129,7 +129,7 @@ fn plan(scene: &Scene) -> Plan {
     Plan { hosts: vec![HostPlan::new(CLIENT), server], links: vec![wire] }
 }
 
-/// `program` on a host, optionally on one core.
+/// Returns a command that runs `program` on a host, optionally on one core.
 fn on_core(lab: &Lab, host: &str, core: Option<usize>, program: &Path) -> Result<Command> {
     let host = lab.host(host)?;
     let Some(core) = core else { return Ok(host.command(program)) };
@@ -314,7 +314,7 @@ pub(super) struct Burner {
 }
 
 impl Scene {
-    /// One host and a RAM volume, without a link or disturbances.
+    /// Returns a scene with one host and a RAM volume, without a link or disturbances.
     pub(super) fn loopback() -> Scene {
         Scene {
             link: None,
@@ -335,7 +335,8 @@ impl Scene {
         }
     }
 
-    /// Two hosts on a link with this rate and round-trip time. The user specifies the rate.
+    /// Returns a scene with two hosts on a link with this rate and round-trip time. The user specifies the
+    /// rate.
     pub(super) fn network(megabits: f64, round_trip_ms: f64) -> Scene {
         Scene::unknown_network(megabits, round_trip_ms).asking(["--link", &format!("{megabits}Mbit/s")])
     }

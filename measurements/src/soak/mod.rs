@@ -188,7 +188,7 @@ fn trouble(
         }
         Kind::Full => {
             let path = small.0.join("filler");
-            // The copy ends with an error: there is no space.
+            // The copy fails because there is no space.
             let _ = std::io::copy(&mut std::io::repeat(0), &mut File::create(&path)?);
             sleep(random, 1.0, 8.0);
             fs::remove_file(&path).context("freeing space again")

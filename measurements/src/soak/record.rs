@@ -122,7 +122,8 @@ impl Record {
         self.wrong.push(what);
     }
 
-    /// Passes if nothing was wrong, every load had a correct round, and the end was like the start.
+    /// Passes if nothing was wrong, every load had a correct round, and the figures at the end were like
+    /// those at the start.
     pub(super) fn verdict(&self) -> Verdict {
         let rows = self.rows();
         let is_whole = rows.iter().all(|row| row.rounds > 0) && rows.iter().all(Row::lasts);
