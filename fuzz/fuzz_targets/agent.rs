@@ -1,5 +1,6 @@
-//! Arbitrary network input for a benchmark's agent and its coordinator: without the secret, a peer never gets keys, however it
-//! splits its data. Every accepted order and notification can be serialised and parsed again.
+//! Arbitrary network input for a benchmark's agent and its coordinator. Without the secret, a peer never
+//! obtains keys, however it splits its data. Every accepted order and notification can be serialised and
+//! parsed again.
 #![no_main]
 
 use agent::wire::Frames;

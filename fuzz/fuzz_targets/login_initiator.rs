@@ -1,4 +1,5 @@
-//! Arbitrary input for an initiator's login: it ends in bounded time, and never attaches to a target that fails to authenticate.
+//! Arbitrary input for an initiator's login: the login completes or fails in bounded time, and never attaches
+//! to a target that fails to authenticate.
 #![no_main]
 
 use iscsi::login::{InitiatorConfig, InitiatorEvent, InitiatorLogin, LOGIN_DATA_BYTES_MAX};

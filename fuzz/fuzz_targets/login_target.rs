@@ -1,4 +1,5 @@
-//! Arbitrary input for a target's login: it ends in bounded time, and accepts no initiator without the secret.
+//! Arbitrary input for a target's login: the login completes or fails in bounded time, and is refused to an
+//! initiator without the secret.
 #![no_main]
 
 use iscsi::login::{

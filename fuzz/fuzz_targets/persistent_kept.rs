@@ -30,7 +30,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(full_status(&unit), before, "saved {text:02x?}");
 });
 
-/// Raw bytes, or arbitrary parts in a valid frame.
+/// Generates raw bytes, or arbitrary parts in a valid frame.
 fn text(script: &mut Script<'_>) -> Vec<u8> {
     if script.byte() < 16 {
         return script.0.to_vec();
@@ -96,7 +96,8 @@ fn port(bytes: &mut Vec<u8>, script: &mut Script<'_>) {
     bytes.extend([0, 1, 0, script.byte() & 3]);
 }
 
-/// One of a few names, so that holders are usually registered; or arbitrary bytes of any length.
+/// Appends one of a few names, so that reservation holders are usually registered, or arbitrary bytes of any
+/// length.
 fn name(bytes: &mut Vec<u8>, script: &mut Script<'_>) {
     let long = [b'n'; 300];
     let name: &[u8] = match script.byte() {

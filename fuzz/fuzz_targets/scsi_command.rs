@@ -1,6 +1,7 @@
-//! Arbitrary CDBs and data from several nexuses, for two logical units that copy to each other. Meanwhile commands are
-//! abandoned, devices fail, and there are resets, fences and restarts. Nothing panics, no request exceeds the device, no more
-//! data is transferred than offered or requested, and every command ends.
+//! Arbitrary CDBs and data from several nexuses, for two logical units that copy to each other. At the same
+//! time, commands are abandoned, devices fail, and there are resets, fences and restarts. Nothing panics, no
+//! request exceeds the device, no more data is transferred than offered or requested, and every command
+//! completes or is aborted.
 #![no_main]
 
 #[allow(dead_code, unused_imports, unreachable_pub)]

@@ -1,5 +1,5 @@
-//! Arbitrary input for an initiator's session: nothing panics, no data is transferred outside a command's buffers, and each
-//! command ends once.
+//! Arbitrary input for an initiator's session: nothing panics, no data is transferred outside a command's
+//! buffers, and each command completes or fails exactly once.
 #![no_main]
 
 use std::collections::HashMap;

@@ -1,5 +1,6 @@
-//! A target and an initiator with arbitrary parameters and segmentation, while connections are delayed, cut and corrupted and
-//! commands are aborted. Written data is on the disk, reads return written data, and every command ends once.
+//! A target and an initiator with arbitrary parameters and segmentation, while connections are delayed, cut
+//! and corrupted and commands are aborted. Written data is on the disk, reads return written data, and every
+//! command completes or fails exactly once.
 #![no_main]
 
 #[allow(dead_code)]
@@ -409,7 +410,7 @@ impl Scene {
         }
     }
 
-    /// `was_good` is `None` if the outcome of the write is unknown.
+    /// Checks a completed write. `was_good` is `None` if the outcome of the write is unknown.
     fn check_write(&mut self, place: usize, data: &[u8], was_good: Option<bool>) {
         self.places[place].writing = false;
         match was_good {
@@ -427,7 +428,7 @@ impl Scene {
 
     // --- the end
 
-    /// Given time, every command ends.
+    /// Checks that every command ends if it is given enough time.
     fn end(mut self) {
         for wire in 0..self.pair.wires.len() {
             self.pair.wires[wire].held = false;

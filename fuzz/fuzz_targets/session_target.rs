@@ -1,5 +1,6 @@
-//! Arbitrary input for a target's session on two connections, while its driver responds at arbitrary times: nothing panics, no
-//! data exceeds a command's announced length, and each task passed to the driver ends once.
+//! Arbitrary input for a target's session on two connections, while its driver responds at arbitrary times:
+//! nothing panics, no data exceeds a command's announced length, and each task passed to the driver completes
+//! or is aborted exactly once.
 #![no_main]
 
 use std::collections::{BTreeSet, HashMap};

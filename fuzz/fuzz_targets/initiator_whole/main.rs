@@ -1,8 +1,9 @@
 //! The complete initiator with a hostile target: URL, login, inspection of the LUN, reads, writes, verbs and logout, over streams
 //! in memory and with a virtual clock.
 //!
-//! Whatever the target does, nothing panics, no more data is returned than requested, and everything ends with bounded time and
-//! work. Memory is proportional to the session's size (checked by libFuzzer's limit).
+//! Whatever the target does, nothing panics, no more data is returned than requested, and everything
+//! completes with bounded time and work. Memory is proportional to the session's size (checked by libFuzzer's
+//! limit).
 #![no_main]
 
 mod target;
