@@ -212,8 +212,8 @@ pub fn autocorrelation_time(samples: &[f64]) -> f64 {
 ///
 /// A check after each sample can stop too early, when the interval is narrow by chance. At that point, the
 /// interval still contains the true mean of independent samples in 95 of 100 cases. With a lag-1 correlation
-/// of 0.5, it is 85 cases (simulated, and checked by a test). Lower requirements would be worse: with 10
-/// samples and 8 effective ones, it is 65 cases for a correlation of 0.8.
+/// of 0.5, it does so in 85 cases (simulated, and checked by a test). Lower requirements would be worse: with
+/// 10 samples and 8 effective ones, it does so in only 65 cases for a correlation of 0.8.
 pub fn known_well_enough(samples: &[f64], percent: f64) -> bool {
     const SAMPLES_MIN: usize = 20;
     const EFFECTIVE_MIN: f64 = 12.0;

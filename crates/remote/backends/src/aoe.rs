@@ -32,7 +32,7 @@ pub fn is_url(text: &str) -> bool {
 /// Opens a device, as [`aoe_client::open`] does.
 ///
 /// # Errors
-/// The reason why the device could not be opened.
+/// Returns the reason why the device could not be opened.
 pub async fn open(url: &Url) -> Result<RemoteAoe, Failure> {
     Ok(peers::announced(url, ("timeout", url.options.timeout), aoe_client::open(url)).await?)
 }

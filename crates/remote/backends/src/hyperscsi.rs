@@ -51,7 +51,7 @@ pub fn is_url(text: &str) -> bool {
 /// Parses the URL of a target, or of one of its LUNs.
 ///
 /// # Errors
-/// The error in the text.
+/// Fails if the text is invalid.
 pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
     Url::of_target(text).map_err(|error| Failure::refused(format!("{}: {error}", secrets::masked_url(text))))
 }
@@ -59,7 +59,7 @@ pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
 /// Opens a LUN, as [`hyperscsi_client::open`] does.
 ///
 /// # Errors
-/// The reason why the LUN could not be opened.
+/// Returns the reason why the LUN could not be opened.
 pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
     open_with_session(url).await.map(|(lun, _)| lun)
 }
@@ -67,7 +67,7 @@ pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
 /// Like [`open`], but also returns the session.
 ///
 /// # Errors
-/// The same errors as [`open`].
+/// Returns the same errors as [`open`].
 pub async fn open_with_session(url: &Url) -> Result<(RemoteLun, SessionHandle), Failure> {
     let opened = hyperscsi_client::open_with_session(url, random);
     Ok(peers::announced(url, ("timeout", url.options.timeout), opened).await?)
@@ -76,7 +76,7 @@ pub async fn open_with_session(url: &Url) -> Result<(RemoteLun, SessionHandle), 
 /// Logs in to a target, without opening a LUN.
 ///
 /// # Errors
-/// The same errors as [`open`].
+/// Returns the same errors as [`open`].
 pub async fn open_target(url: &Url) -> Result<Target, Failure> {
     let opened = hyperscsi_client::open_target(url, random);
     Ok(peers::announced(url, ("timeout", url.options.timeout), opened).await?)

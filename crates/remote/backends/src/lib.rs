@@ -117,7 +117,7 @@ const OWN: &[&backend::Kind] = &[
 /// Parses a volume specification, such as `512e:[ram:1MiB?block=4096]`.
 ///
 /// # Errors
-/// The first error, with its position. The message contains no secrets.
+/// Returns the first error, with its position. The message contains no secrets.
 pub fn parse(text: &str) -> Result<Spec, SpecError> {
     GRAMMAR.parse(text).map_err(|error| error.masked(secrets::masked_url))
 }
@@ -133,7 +133,7 @@ pub async fn open(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenError> {
 /// Like [`open`], for a caller that addresses bytes and respects [`BlockDevice::length_bytes`].
 ///
 /// # Errors
-/// The same errors as [`open`].
+/// Returns the same errors as [`open`].
 pub async fn open_by_bytes(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenError> {
     let opening = Opening { by_bytes: true, ..opening() };
     Ok(Arc::new(SingleUser::new(spec.open(&opening).await?)))
@@ -144,7 +144,7 @@ pub async fn open_by_bytes(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenErro
 /// each of its users.
 ///
 /// # Errors
-/// The same errors as [`open`]. Also fails if the volume [opens
+/// Returns the same errors as [`open`]. Also fails if the volume [opens
 /// later](backend::Backend::opens_later).
 pub fn open_local(spec: &Spec, opening: &Opening) -> Result<Arc<dyn BlockDevice>, OpenError> {
     match pin!(spec.open(opening)).poll(&mut Context::from_waker(Waker::noop())) {

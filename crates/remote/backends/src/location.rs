@@ -47,7 +47,7 @@ impl Location {
     /// Parses an argument. Looks up secrets, and prompts for missing ones.
     ///
     /// # Errors
-    /// An error in the text, or a missing secret.
+    /// Fails if the text has an error, or a secret is missing.
     pub fn parse(text: &str) -> Result<Location, Failure> {
         if is_url(text) {
             return Ok(Location::Lun(Box::new(remote::url(text)?)));
@@ -102,7 +102,7 @@ impl Location {
     /// Opens the storage for reading and, unless `read_only`, for writing.
     ///
     /// # Errors
-    /// The reason why the storage cannot be used.
+    /// Returns the reason why the storage cannot be used.
     pub async fn open(&self, read_only: bool) -> Result<Opened, Failure> {
         self.opened(read_only, false).await
     }
@@ -111,7 +111,7 @@ impl Location {
     /// length of an NBD export need not be a multiple of the block size.
     ///
     /// # Errors
-    /// The same errors as [`Location::open`].
+    /// Returns the same errors as [`Location::open`].
     pub async fn open_by_bytes(&self, read_only: bool) -> Result<Opened, Failure> {
         self.opened(read_only, true).await
     }
@@ -147,7 +147,7 @@ pub fn is_url(text: &str) -> bool {
 /// Opens a file or block device.
 ///
 /// # Errors
-/// The system's error.
+/// Returns the system's error.
 pub fn file(options: FileOptions) -> Result<Opened, Failure> {
     let identity = file_identity(&options.path);
     let device = FileDevice::open(options).map_err(Failure::refused)?;
@@ -196,7 +196,7 @@ impl Opened {
     /// Adds the reason to a failure of work on this device, if its target or server can no longer be reached.
     ///
     /// # Errors
-    /// The errors of the work.
+    /// Returns the errors of the work.
     pub async fn explained<T>(&self, done: Result<T, Failure>) -> Result<T, Failure> {
         let failure = match done {
             Err(failure) if failure.is_device() => failure,

@@ -71,7 +71,7 @@ pub fn url_of(spec: &Spec) -> Option<Url> {
 /// Connects to an export, as [`nbd_client::open`] does, with the certificates of its URL.
 ///
 /// # Errors
-/// The reason why the export could not be opened.
+/// Returns the reason why the export could not be opened.
 pub async fn open(url: &Url) -> Result<RemoteExport, Failure> {
     let credentials = url.tls.as_ref().map(credentials).transpose()?;
     let opened = nbd_client::open(url, credentials.as_ref(), random);
@@ -81,7 +81,7 @@ pub async fn open(url: &Url) -> Result<RemoteExport, Failure> {
 /// Connects to an export of a server in this process, with TLS by [`tls::loopback`].
 ///
 /// # Errors
-/// The same errors as [`open`].
+/// Returns the same errors as [`open`].
 pub async fn open_over_loopback_tls(url: &Url) -> Result<RemoteExport, Failure> {
     let credentials = tls::loopback::client().map_err(Failure::failed)?;
     Ok(nbd_client::open(url, Some(&credentials), random).await?)
@@ -114,7 +114,7 @@ const PROBE: Duration = Duration::from_secs(3);
 /// Queries the names and descriptions of a server's exports.
 ///
 /// # Errors
-/// The same errors as [`open`].
+/// Returns the same errors as [`open`].
 pub async fn list(url: &Url) -> Result<Vec<(String, String)>, Failure> {
     let credentials = url.tls.as_ref().map(credentials).transpose()?;
     let listed = nbd_client::list(url, credentials.as_ref());

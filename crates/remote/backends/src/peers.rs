@@ -121,7 +121,7 @@ pub(crate) fn has_scheme(text: &str, schemes: &[&str]) -> bool {
 /// Rejects a URL of this kind in which slashes are missing, such as `iscsi:/HOST/IQN/0`.
 ///
 /// # Errors
-/// A message that suggests the correct URL.
+/// Returns a message that suggests the correct URL.
 pub(crate) fn require_slashes(text: &str, kind: &Kind) -> Result<(), String> {
     let scheme = kind.name;
     let rest = text.strip_prefix(scheme).and_then(|rest| rest.strip_prefix(':'));

@@ -72,7 +72,7 @@ pub fn url(text: &str) -> Result<Url, Failure> {
 }
 
 /// Returns the reason why the session with a LUN's target is permanently lost, if it is. A request to such a
-/// LUN only returns "not ready"; the session has the reason.
+/// LUN only returns "not ready"; the session records the reason.
 pub async fn lost(unit: &Unit) -> Option<Failure> {
     match unit.test_unit_ready().await {
         Err(VerbError::Lost(lost)) => Some(Failure::from(lost)),
@@ -100,7 +100,7 @@ fn check(text: &str) -> Result<(), String> {
 /// Parses the URL of a target, with a LUN if it names one; otherwise the LUN in the URL is 0.
 ///
 /// # Errors
-/// The same errors as [`url`].
+/// Returns the same errors as [`url`].
 pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
     if let Err(UrlError { problem: UrlProblem::NoLun, .. }) = Url::parse(text) {
         let (path, query) = text.split_at(text.find('?').unwrap_or(text.len()));
@@ -125,7 +125,7 @@ pub(crate) fn has_port(text: &str) -> bool {
 /// Parses a portal and its secrets: `HOST`, `HOST:PORT`, an IPv6 address with or without brackets, or a URL.
 ///
 /// # Errors
-/// The same errors as [`url`].
+/// Returns the same errors as [`url`].
 pub fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
     if GRAMMAR.is_meant(text) && !text.contains("://") && !has_port(text) {
         require_slashes(text)?;
@@ -160,7 +160,7 @@ pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
 /// environment of this thread.
 ///
 /// # Errors
-/// The same errors as [`open`], for the path tried last.
+/// Returns the same errors as [`open`], for the path tried last.
 pub async fn open_paths(url: &Url) -> Result<MultipathLun, Failure> {
     iscsi_client::open_paths(url, random).await.map_err(|error| refused(error, &url.settings))
 }
@@ -173,7 +173,7 @@ pub fn has_paths(text: &str) -> bool {
 /// Logs in to a target, without attaching a LUN.
 ///
 /// # Errors
-/// The same errors as [`open`].
+/// Returns the same errors as [`open`].
 pub async fn open_target(url: &Url) -> Result<Arc<RemoteTarget>, Failure> {
     log_in(&url.portal, &url.target, &url.settings).await
 }
@@ -181,7 +181,7 @@ pub async fn open_target(url: &Url) -> Result<Arc<RemoteTarget>, Failure> {
 /// Like [`open_target`], without a URL.
 ///
 /// # Errors
-/// The same errors as [`open`].
+/// Returns the same errors as [`open`].
 pub async fn log_in(
     portal: &Portal,
     target: &str,
@@ -195,7 +195,7 @@ pub async fn log_in(
 /// Queries the targets that a portal reports.
 ///
 /// # Errors
-/// The same errors as [`open`].
+/// Returns the same errors as [`open`].
 pub async fn discover(portal: &Portal, settings: &Settings) -> Result<Vec<Discovered>, Failure> {
     let found =
         peers::announced(portal, login_time(settings), iscsi_client::discover(portal, settings, random));

@@ -30,7 +30,7 @@ impl Overwritten<'_> {
     /// consent to lose its content.
     ///
     /// # Errors
-    /// The reason why the storage must not be overwritten.
+    /// Returns the reason why the storage must not be overwritten.
     pub async fn consent(&self, consent: Consent<'_>) -> Result<(), Failure> {
         let Overwritten { device, name, ref part, lun } = *self;
         if let Some(lun) = lun.filter(|_| !device.profile().read_only) {
@@ -45,7 +45,7 @@ impl Overwritten<'_> {
 /// are restricted.
 ///
 /// # Errors
-/// The holder of the reservation, or the reason why the query failed.
+/// Returns the holder of the reservation, or the reason why the query failed.
 pub async fn check(lun: &RemoteLun, read_only: bool, instead: &str) -> Result<(), Failure> {
     match lun.unit().reservation().await {
         Ok(Some(held)) if !(read_only && held.kind.others_may_read()) => {

@@ -621,7 +621,7 @@ impl Sender {
 // for a while, because the target is so slow that a wake-up per response costs little.
 
 /// Computes the number of bytes to wait for after each iteration of a connection. It has no I/O: the
-/// connection measures, and applies the result.
+/// connection performs the measurements, and applies the result.
 #[derive(Debug)]
 pub(crate) struct Gather {
     wanted: bool,

@@ -28,8 +28,8 @@ pub(crate) enum Effect {
 }
 
 impl Effect {
-    /// Classifies by the operation code (SPC-4 and SBC-4), by the service action where several commands share
-    /// a code, and for registrations by the data sent.
+    /// Classifies a command by its operation code (SPC-4 and SBC-4), by its service action if several
+    /// commands share a code, and, for registrations, by the data sent.
     pub(crate) fn from_cdb(cdb: &[u8], sent: &[u8]) -> Effect {
         let Some(&operation) = cdb.first() else { return Effect::Other };
         let flag = |at: usize| cdb.get(at).is_some_and(|byte| byte & FUA != 0);

@@ -683,9 +683,9 @@ impl BlockDevice for RemoteLun {
         })
     }
 
-    /// Uses WRITE SAME with UNMAP. This trait guarantees the content of unmapped blocks for thin devices, and
-    /// the UNMAP command does not. If only UNMAP is supported, uses UNMAP; such a device does not report
-    /// itself as thin.
+    /// Uses WRITE SAME with UNMAP. This trait guarantees the content of unmapped blocks for thin devices,
+    /// whereas the UNMAP command does not. If only UNMAP is supported, uses UNMAP; such a device does not
+    /// report itself as thin.
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         Box::pin(async move {
             self.check(extent)?;

@@ -39,7 +39,7 @@ pub(crate) struct Session {
     shared: Arc<Shared>,
 }
 
-/// State of a session that other threads read.
+/// The part of a session's state that other threads read.
 #[derive(Debug)]
 pub(crate) struct Shared {
     /// Number of reinstatements.

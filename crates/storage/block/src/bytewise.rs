@@ -10,7 +10,7 @@ use crate::extent::Extent;
 /// Reads the bytes of `range`.
 ///
 /// # Errors
-/// Errors of the device.
+/// Returns the errors of the device.
 pub async fn read(device: &dyn BlockDevice, range: Range<u64>) -> Result<Slice, DeviceError> {
     let geometry = device.geometry();
     let extent = covering(device, &range)?;
@@ -22,7 +22,7 @@ pub async fn read(device: &dyn BlockDevice, range: Range<u64>) -> Result<Slice, 
 /// Writes `data` from the byte `at` on.
 ///
 /// # Errors
-/// Errors of the device.
+/// Returns the errors of the device.
 pub async fn write(device: &dyn BlockDevice, at: u64, data: Slice) -> Result<(), DeviceError> {
     let range = at..at.checked_add(data.len() as u64).ok_or(DeviceError::OutOfRange)?;
     let extent = covering(device, &range)?;
@@ -34,7 +34,7 @@ pub async fn write(device: &dyn BlockDevice, at: u64, data: Slice) -> Result<(),
 /// Zeroes the bytes of `range`, deallocating them where possible.
 ///
 /// # Errors
-/// Errors of the device.
+/// Returns the errors of the device.
 pub async fn zero(device: &dyn BlockDevice, range: Range<u64>) -> Result<(), DeviceError> {
     let block = block_bytes(device);
     let inner = range.start.next_multiple_of(block)..range.end - range.end % block;
@@ -57,7 +57,7 @@ async fn write_zeros(device: &dyn BlockDevice, range: Range<u64>) -> Result<(), 
 /// Returns the blocks that contain the bytes of `range`.
 ///
 /// # Errors
-/// [`DeviceError::OutOfRange`] if `range` exceeds the device.
+/// Returns [`DeviceError::OutOfRange`] if `range` exceeds the device.
 pub fn covering(device: &dyn BlockDevice, range: &Range<u64>) -> Result<Extent, DeviceError> {
     let geometry = device.geometry();
     if range.start > range.end || range.end > geometry.bytes() {

@@ -41,7 +41,7 @@ pub struct Profile {
     pub thin: bool,
     /// The unit of allocation: at least 1 block.
     pub granularity: Blocks,
-    /// Writes may be lost in a crash until a flush (write cache enabled, SBC-3 6.5.5 WCE).
+    /// A crash may lose writes that have not been flushed (write cache enabled, SBC-3 6.5.5 WCE).
     pub volatile_cache: bool,
     /// A flush reaches storage that survives a crash of this machine. False for memory.
     pub durable: bool,
@@ -311,7 +311,7 @@ pub enum DeviceError {
 /// has succeeded.
 ///
 /// # Errors
-/// The same as for [`BlockDevice::flush`], except reports of earlier losses.
+/// Returns the same errors as [`BlockDevice::flush`], except reports of earlier losses.
 pub async fn flush_now(device: &dyn BlockDevice) -> Result<(), DeviceError> {
     let counted = device.losses().count();
     match device.flush().await {
@@ -344,7 +344,7 @@ impl Geometry {
     /// Checks that `extent` lies within the device, and that a buffer of `length` bytes, if any, matches it.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfRange`] otherwise.
+    /// Returns [`DeviceError::OutOfRange`] otherwise.
     pub fn check(&self, extent: Extent, length: Option<usize>) -> Result<(), DeviceError> {
         let fits = |length| self.length(extent) == length as u64;
         let is_legal = self.contains(extent) && length.is_none_or(fits);

@@ -31,7 +31,8 @@ use crate::losses::LossCounter;
 pub struct FlushLedger {
     /// The number of the next flush, which will cover all writes so far.
     next: u64,
-    /// The number of the first flush that covers the last acknowledged write; 0 if no write may be unflushed.
+    /// The number of the first flush that covers the last acknowledged write; 0 if there is no unflushed
+    /// write.
     written: u64,
     /// The highest number of a successful flush.
     flushed: u64,
@@ -358,7 +359,7 @@ mod tests {
         writes: Vec<bool>,
         /// Number of writes that a successful flush has made durable.
         durable: usize,
-        /// For each flush that reported a loss, the number of writes up to then.
+        /// For each flush that reported a loss, the number of writes before the report.
         reported: Vec<usize>,
     }
 

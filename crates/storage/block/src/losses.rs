@@ -106,8 +106,8 @@ impl LossCounter {
     }
 }
 
-/// The doubts of a device up to a moment. The reply to a query resolves only doubts that were raised before
-/// the query.
+/// The doubts raised about a device up to a point in time. The reply to a query resolves only doubts that
+/// were raised before the query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Doubts(u64);

@@ -16,7 +16,7 @@ impl<D: BlockDevice> Part<D> {
     /// Presents `extent` of `inner` as a device.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfRange`] if `inner` does not contain all of `extent`.
+    /// Returns [`DeviceError::OutOfRange`] if `inner` does not contain all of `extent`.
     pub fn new(inner: D, extent: Extent) -> Result<Part<D>, DeviceError> {
         inner.geometry().check(extent, None).map(|()| Part { inner, extent })
     }

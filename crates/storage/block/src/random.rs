@@ -19,8 +19,8 @@ impl Random {
         mix(self.0)
     }
 
-    /// Returns a number below `bound`; 0 if `bound` is 0. It is the high half of a product instead of a
-    /// remainder, which avoids a division. The bias is at most `bound` / 2^64.
+    /// Returns a number below `bound`; 0 if `bound` is 0. The result is the high half of a product instead of
+    /// a remainder, which avoids a division. The bias is at most `bound` / 2^64.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }

@@ -168,7 +168,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Opens the back end. Opens its members with [`Spec::open`].
     ///
     /// # Errors
-    /// A human-readable reason why the volume cannot be used.
+    /// Returns a human-readable reason why the volume cannot be used.
     fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a>;
 }
 
@@ -184,7 +184,7 @@ pub type OpenError = Box<dyn Error + Send + Sync>;
 pub struct Opening {
     /// Whether to open read-only: nothing is written, and no file is created.
     pub read_only: bool,
-    /// Whether the user addresses bytes and respects [`BlockDevice::length_bytes`]. Then a device may end
+    /// Whether the user addresses bytes and respects [`BlockDevice::length_bytes`]. If so, a device may end
     /// within its last block. Otherwise such a device is refused, because the bytes at its end could not be
     /// accessed.
     pub by_bytes: bool,

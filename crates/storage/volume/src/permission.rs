@@ -80,7 +80,7 @@ impl Volume {
     /// [generation](Volume::generation), which it must read before this call, is unchanged.
     ///
     /// # Errors
-    /// The first reason to deny the request.
+    /// Returns the first reason to deny the request.
     ///
     /// ```
     /// use std::num::NonZeroU64;

@@ -408,8 +408,8 @@ impl Volume {
     /// only to this change. Earlier losses are reported in responses to flushes.
     ///
     /// # Errors
-    /// The errors of [`Volume::flush`], and [`DeviceError::WritesLost`] if a loss has been counted since the
-    /// change started, which may include this change.
+    /// Returns the errors of [`Volume::flush`], and [`DeviceError::WritesLost`] if a loss has been
+    /// counted since the change started, which may include this change.
     pub async fn settle(&self, before: u64) -> Result<(), DeviceError> {
         self.flush().await?;
         if self.lost_writes() == before { Ok(()) } else { Err(DeviceError::WritesLost) }

@@ -213,8 +213,8 @@ impl Places {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Zipf {
     theta: f64,
-    /// The lower end of the areas to draw from: half a step after the first place, the integral minus that
-    /// place's weight, which is 1.
+    /// The lower bound of the values to draw from: the integral up to half a step after the first place,
+    /// minus the weight of that place, which is 1.
     low: f64,
     /// The integral from 1 to half a step after the last place.
     high: f64,

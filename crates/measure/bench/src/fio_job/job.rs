@@ -558,8 +558,8 @@ fn shares(direction: &Direction, of: u32) -> Vec<u32> {
     direction.sizes.iter().map(|(_, share)| u32::from(*share) * of).collect()
 }
 
-/// Rounds hundredths of a percent, which add up to 100 %, to whole percent. The remainder goes to the values
-/// that lost most in rounding.
+/// Rounds hundredths of a percent, which add up to 100 %, to whole percent. The remainder is added to the
+/// values that were reduced most by rounding.
 fn rounded(hundredths: &[u32]) -> Vec<u32> {
     let mut whole: Vec<u32> = hundredths.iter().map(|share| share / 100).collect();
     let missing = 100u32.saturating_sub(whole.iter().sum()) as usize;

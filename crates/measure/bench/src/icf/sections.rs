@@ -588,8 +588,8 @@ fn percent(word: &Line<'_>, what: &str) -> Result<Percent, IcfError> {
 
 // The lines of an Iometer configuration file.
 //
-// A line with an apostrophe is a *key*, which names the following lines. If blanks follow the apostrophe, it
-// only describes columns. Every other line is a *value*. Case and surrounding blanks do not matter.
+// A line with an apostrophe is a *key*, which names the following lines. If blanks follow the apostrophe, the
+// key only describes columns. Every other line is a *value*. Case and surrounding blanks do not matter.
 
 /// An error in a configuration file, or an unsupported setting, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, Display, Error)]

@@ -50,8 +50,8 @@ pub struct Suite {
 pub enum Step {
     /// Deallocate the whole span (with UNMAP, or by writing zeros where UNMAP is not possible): SNIA's purge.
     Purge,
-    /// Write the span from start to end, `passes` times. This is SNIA's workload-independent preconditioning,
-    /// or creates the file that a test reads.
+    /// Write the span from start to end, `passes` times. This serves as SNIA's workload-independent
+    /// preconditioning, or creates the file that a test reads.
     Fill {
         /// The length of each request.
         block_bytes: u32,

@@ -32,7 +32,7 @@ pub(super) struct Shared {
     /// The origin of all times, which are in nanoseconds.
     pub(super) base: Instant,
     pub(super) tally: RefCell<Tally>,
-    /// The signal that the run is over, or that no request is outstanding.
+    /// Signals that the run is over, or that no request is outstanding.
     pub(super) ended: Signal,
     /// The due times of an open loop.
     pub(super) arrivals: Option<RefCell<Arrivals>>,
@@ -271,7 +271,7 @@ pub(super) struct Session {
     /// The number of requests until the next drain.
     left: Cell<u32>,
     under_way: Cell<u32>,
-    /// The signal that no request is outstanding in this session.
+    /// Signals that no request is outstanding in this session.
     pub(super) drained: Signal,
     verified: Option<Verified>,
 }

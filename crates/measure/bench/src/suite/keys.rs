@@ -79,7 +79,7 @@ impl<'a> Keys<'a> {
         read.map(Some).map_err(|why| Mistake::new(value.span(), format!("`{key}`: {why}")))
     }
 
-    /// Returns the result of `read`; if the key is missing, an error about the table.
+    /// Returns the result of `read`, or an error about the table if the key is missing.
     pub(super) fn required<T>(&self, key: &str, read: Option<T>) -> Result<T, Mistake> {
         read.ok_or_else(|| self.mistake(format!("{} requires the key `{key}`", self.title)))
     }

@@ -267,7 +267,7 @@ fn effort(cell: &Cell) -> impl Ord + use<> {
     (target, way, setting.way, setting.connections, setting.sessions)
 }
 
-/// Returns whether a quick plan includes the cell: it has only a few values of each parameter in the
+/// Returns whether a quick plan includes the cell: such a plan has only a few values of each parameter in the
 /// document's tables, and one value of each additional parameter.
 fn is_quick(cell: &Cell) -> bool {
     let (Some(setting), Some(role)) = (&cell.setting, cell.roles.first()) else { return false };

@@ -157,7 +157,8 @@ fn with_loss(path: &mut Path, setting: &Setting) {
     path.window_bytes = Some(path.window_bytes.map_or(kept, |window| window.min(kept)));
 }
 
-/// Returns the negotiated keys of a session. Plain TCP has none; its default values are not used.
+/// Returns the negotiated keys of a session. Plain TCP has no keys; the default values returned for it are
+/// not used.
 pub(super) fn keys(way: Way) -> Keys {
     way.keys().unwrap_or_default()
 }

@@ -532,7 +532,7 @@ impl Running {
     /// started.
     ///
     /// # Errors
-    /// The reason why the order cannot be executed.
+    /// Returns the reason why the order cannot be executed.
     pub async fn ask(self: &Arc<Self>, order: Order) -> Result<String, Failure> {
         self.order(order)?.await
     }

@@ -98,13 +98,13 @@ const _: () = assert!(size_of::<Pdu>() <= 208);
 
 const DIGEST_BYTES: usize = 4;
 const TRAILER_BYTES_MAX: usize = 3 + DIGEST_BYTES;
-/// Number of bytes kept of every data segment: enough to recognise the start of a partition table, a file
+/// Number of bytes kept for every data segment: enough to recognise the start of a partition table, a file
 /// system's magic number, or a pattern.
 const HEAD_BYTES: usize = 64;
-/// Maximum number of bytes kept of a data segment that is recorded whole. No text (`iscsi::text`) and no
+/// Maximum number of bytes kept for a data segment that is recorded whole. No text (`iscsi::text`) and no
 /// requested page is longer.
 const WHOLE_BYTES_MAX: usize = 8 << 10;
-/// Maximum number of bytes kept of the PDUs of a login. A regular login has two to ten PDUs of a few hundred
+/// Maximum number of bytes kept for the PDUs of a login. A regular login has two to ten PDUs of a few hundred
 /// bytes each.
 const LOGIN_BYTES_MAX: usize = 64 << 10;
 

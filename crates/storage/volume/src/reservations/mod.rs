@@ -349,7 +349,7 @@ impl Registrations {
     /// Executes a change for `by`.
     ///
     /// # Errors
-    /// The reason why the change is refused; the state is then unchanged.
+    /// Returns the reason why the change is refused; the state is then unchanged.
     pub fn change(&mut self, by: &HostPath, change: Change) -> Result<Changed, Refusal> {
         let verdict = match change {
             Change::Register(register) => self.register(by, &register),

@@ -115,7 +115,7 @@ impl Spec {
     /// stores are not created.
     ///
     /// # Errors
-    /// A human-readable reason why the volume cannot be used.
+    /// Returns a human-readable reason why the volume cannot be used.
     pub fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a> {
         Box::pin(async move {
             let read_only = self.readonly || opening.read_only;

@@ -273,7 +273,7 @@ impl BlockShape {
     /// Parses the options `block` and `physical`.
     ///
     /// # Errors
-    /// An invalid block size.
+    /// Fails if a block size is invalid.
     pub fn read(written: &Written<'_>) -> Result<BlockShape, Problem> {
         let size = |word: &Token| {
             let bytes: Bytes = word.text.parse().ok()?;

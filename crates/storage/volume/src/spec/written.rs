@@ -18,7 +18,7 @@ impl Grammar {
     /// Parses all of `text` as one volume.
     ///
     /// # Errors
-    /// The error, its position, and the remedy.
+    /// Returns the error, its position, and the remedy.
     pub fn parse(self, text: &str) -> Result<Spec, SpecError> {
         let spec = parse(self, text).and_then(|node| {
             let spec = volume(&node)?;

@@ -108,8 +108,8 @@ fn stream(workload: &Workload) -> impl Iterator<Item = Request> + use<> {
     })
 }
 
-/// The counts of both streams for each class of requests. A class is the length, whether the request is a
-/// read, whether it is sequential, and the range of its offset if it is not.
+/// The counts of both streams for each class of requests. A class consists of the length, the direction,
+/// whether the request is sequential, and the range of its offset if it is not.
 type Kinds = std::collections::BTreeMap<(u64, bool, bool, u64), (f64, f64)>;
 
 fn count(kinds: &mut Kinds, requests: &[Request], lines: &[Line], span: u64, add: fn(&mut (f64, f64))) {

@@ -74,9 +74,9 @@ fn littles_law_holds_for_all_of_them() {
     }
 }
 
-/// The device stalls for one of ten seconds. In an open loop, the requests that become due during the stall
-/// wait for its remaining time, between zero and one second. They are 10 % of all requests, so p95 is half a
-/// second. In a closed loop, only 4 requests are affected.
+/// The device stalls for one second out of ten. In an open loop, the requests that become due during the
+/// stall wait for its remaining time, between zero and one second. They are 10 % of all requests, so p95 is
+/// half a second. In a closed loop, only 4 requests are affected.
 #[test]
 fn a_stall_of_a_second_is_in_the_response_times_of_an_open_loop_in_full() {
     let stalls = Stalls::new(Duration::from_secs(1), Duration::from_secs(5));
