@@ -143,7 +143,7 @@ fn main() {
         let cell = Cell { what, strips, bytes };
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for round in 0..ROUNDS {
-            // The two implementations take turns at going first.
+            // Alternate which implementation runs first.
             let our_turn = round % 2 == 0;
             if our_turn {
                 ours.push(cell.ours());

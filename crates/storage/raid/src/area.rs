@@ -160,7 +160,7 @@ impl Area {
             }
         });
         let written = written.await;
-        // The members of copies without the write have failed, and the failures are recorded.
+        // The members whose copies do not have the write have failed, and their failures are recorded.
         if written? { Ok(()) } else { Err(DeviceError::NotReady) }
     }
 

@@ -334,7 +334,7 @@ fn profile(layout: &Layout, members: &[Option<MemberDevice>], protection: &Prote
         thin: all(|profile| profile.thin),
         granularity: Blocks(layout.stripe_blocks().saturating_mul(stripes.max(1))),
         // With a journal, acknowledged writes are on stable storage. Without a journal, a member that has no
-        // cache may be replaced later by one that has a cache.
+        // cache may later be replaced by a member that has one.
         volatile_cache: !has_journal
             && (any(|profile| profile.volatile_cache)
                 || layout.level() != Level::Raid0 && any(|profile| profile.durable)),

@@ -118,7 +118,7 @@ fn pin() {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().collect();
     let is_quick = arguments.iter().any(|argument| argument == "--quick");
-    // For use with a profiler: `--only 'raid5, journal' RandomWrite`.
+    // With a profiler, use for example `--only 'raid5, journal' RandomWrite`.
     let only = arguments.iter().position(|argument| argument == "--only").map(|at| &arguments[at + 1..]);
     pin();
     let is_wanted = |name: &str| only.is_none_or(|only| only.iter().any(|wanted| wanted == name));
@@ -136,7 +136,7 @@ fn main() -> ExitCode {
                 bare.push(bare_write_ns(&file, if is_quick { 100 } else { 20_000 }));
             }
             for turn in 0..sets.len() {
-                // The first set changes from round to round.
+                // Start with a different set in each round.
                 let index = (turn + round) % sets.len();
                 let Some(set) = sets[index].as_mut() else { continue };
                 let Some(ns) = set.measured(*work, is_quick) else { continue };

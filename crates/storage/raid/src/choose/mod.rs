@@ -152,7 +152,7 @@ pub fn only_set(candidates: &[Candidate], trust: Trust, journal: Journal) -> Res
         0 => Err(Refusal::NoDisks),
         1 => {
             let mut set = sets.swap_remove(0);
-            // This refusal is checked last, so there is no other reason for a refusal.
+            // Because this refusal is checked last, there is no other reason to refuse the set.
             if journal == Journal::Lost && matches!(set.refusal, Some(Refusal::NoJournal { .. })) {
                 (set.record.journal_device, set.refusal, set.is_journal_lost) = (None, None, true);
             }

@@ -75,7 +75,7 @@ fn a_stale_member_is_left_out_and_its_data_are_not_used() {
 
 #[test]
 fn a_member_that_missed_a_record_and_no_write_is_in_sync() {
-    // The machine crashed between writing the record to the first and to the second member.
+    // The machine crashed after writing the record to the first member and before writing it to the second.
     let before = set(Level::Raid1, 2);
     let after = before.next(&before.states(), false);
     let found =
@@ -113,7 +113,7 @@ fn one_half_of_a_mirror_is_not_taken_for_the_newer_one() {
             .expect("degraded")
             .is_degraded()
     );
-    // So is one half of a mirror, if it records the other half as failed.
+    // One half of a mirror is certainly current if it records the other half as failed.
     let record = failed(&set(Level::Raid1, 2), &[1]);
     assert!(
         only_set(&[disk(&record, 1)], Trust::CertainOnly, Journal::Needed).expect("degraded").is_degraded()
@@ -347,8 +347,8 @@ proptest! {
         match only_set(&pile, Trust::CertainOnly, Journal::Needed) {
             Ok(found) => prop_assert_eq!(found.record.generation, world.on_disks.iter().map(|set| set.generation).max().expect("disks")),
             Err(Refusal::TwoHistories { .. }) => {
-                // A set is refused only if a disk failed while another one had failed that has been rebuilt
-                // since. The refusal includes a remedy.
+                // A set is refused only if a disk failed while another disk, which has since been rebuilt,
+                // had already failed. The refusal includes a remedy.
                 let rebuilt = happened.iter().any(|happening| matches!(happening, Happening::Rebuild(_)));
                 prop_assert!(rebuilt);
             }

@@ -395,7 +395,7 @@ impl Records {
             let place = next.members.get_mut(member).ok_or(DeviceError::OutOfRange)?;
             *place = MemberRecord::new(uuid, MemberState::Rebuilding { done: 0 });
             next.lost.remove_member(member);
-            // A new disk has missed everything, not only the regions in the second bitmap.
+            // A new disk has missed all writes, not only the writes to the regions in the second bitmap.
             next.missed_from = 0;
             Ok(())
         };
@@ -684,7 +684,7 @@ impl MetadataStore for Records {
             let next = SetRecord { journal_device: None, ..set.next(&set.states(), false) };
             let device = set.journal_device;
             // No further record is written to the device. It can be recognised because its record is older
-            // than those of the members.
+            // than the records of the members.
             self.writers.lock().retain(|writer| Some(writer.uuid) != device);
             self.write(next).await.map(drop)
         })

@@ -541,7 +541,7 @@ mod tests {
                     ring.begins(begins);
                     used.retain(|(_, _, sequence)| *sequence >= begins.sequence);
                 }
-                // The reader expects the next record where the last one ended, or at block 0.
+                // The reader expects the next record at the end of the last one, or at block 0.
                 let mut at = begins.block;
                 for (block, length, _) in &used {
                     prop_assert!(*block == at || *block == 0);

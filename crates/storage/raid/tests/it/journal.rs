@@ -58,7 +58,7 @@ fn layout_parity(rig: &Rig) -> raid::Strip {
 fn a_new_journal_is_begun_wherever_an_old_one_has_been() {
     seed(16);
     let mut rig = Rig::new(Level::Raid5, 3, 4, Guard::Journal);
-    // A header with the highest generation, which refers to records that were never written.
+    // This header has the highest generation, and refers to records that were never written.
     let mut header = vec![0; 512];
     header[..8].copy_from_slice(b"LNRJHEAD");
     header[12] = 1;
@@ -143,7 +143,7 @@ fn without_its_journal_q_of_a_degraded_set_is_made_to_fit() {
     rig.disks[q.member].corrupt(rig.data_lba(q.lba + 3));
     let device = without_journal(&mut rig, &device, &[lacking]);
     assert_eq!(accept(&device, 0), Scrubbed::Degraded);
-    // Both are reconstructed from P and Q.
+    // Both strips are reconstructed from P and Q.
     ask(&device, async move |device| device.fail(other).await).expect("failed");
     assert_eq!(read(&device, 0, 24), vec![7; 24 * 512]);
 }

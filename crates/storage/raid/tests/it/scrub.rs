@@ -67,7 +67,7 @@ fn a_block_that_does_not_fit_its_checksum_is_read_from_the_others_and_written_an
         let wrong = || device.status().wrong_blocks[place.member];
         corrupt(3);
         (0..8).for_each(|_| assert_eq!(read(&device, 0, 8), vec![5; 4096], "{level}"));
-        // A mirror may have read the other copy each time.
+        // In a mirror, each read may have used the other copy.
         if guard == Guard::Journal {
             assert_eq!((scrub(&device, 0, false), wrong()), (Scrubbed::Right, 1), "{level}");
         }

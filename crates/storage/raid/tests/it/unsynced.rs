@@ -28,7 +28,7 @@ fn a_small_write_whose_parity_may_be_wrong_reads_its_columns_alone_and_outlives_
         let written = rig.layout.strip(1, 0).member;
         ask(&device, async move |device| device.fail(written).await).expect("failed");
         assert_eq!((read(&device, 33, 2), read(&device, 41, 2)), (vec![33; 1024], vec![41; 1024]));
-        // The parity of neighbouring blocks is still as wrong as before.
+        // The parity of neighbouring blocks may still be wrong.
         assert!(device.status().unsynced_regions > 0);
     }
 }
