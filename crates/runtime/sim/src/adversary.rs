@@ -181,8 +181,8 @@ impl Attack {
                 self.number(&mut header);
             }
             3..6 => {
-                // A write to the adversary's own volume. It sends a part of the data immediately, and the
-                // rest never, twice or late.
+                // Writes to the adversary's own volume. Sends a part of the data immediately, and the rest
+                // never, twice or late.
                 header[8..10].copy_from_slice(&LUN.to_be_bytes());
                 header[0] = 0x01;
                 header[1] = draw(|random| *random.pick(&[0xa1, 0x21]));
@@ -194,7 +194,7 @@ impl Attack {
                 self.number(&mut header);
             }
             6 | 7 => {
-                // A Data-Out for a task that may not exist.
+                // Sends a Data-Out for a task that may not exist.
                 header[8..10].copy_from_slice(&LUN.to_be_bytes());
                 header[0] = 0x05;
                 header[1] = draw(|random| *random.pick(&[0x80, 0]));
@@ -204,7 +204,7 @@ impl Attack {
                 data = vec![0xda; draw(|random| random.below(8193)) as usize];
             }
             8 => {
-                // A task management function for the adversary's own tasks and its own volume.
+                // Sends a task management function for the adversary's own tasks and its own volume.
                 header[8..10].copy_from_slice(&LUN.to_be_bytes());
                 header[0] = 0x42;
                 header[1] = 0x80 | draw(|random| *random.pick(&[1, 2, 3, 4, 5, 8, 9, 10, 11]));

@@ -133,7 +133,8 @@ impl Machine {
             reactor::block_on(world, main());
         });
         let coroutine = Gn::new_opt(STACK_BYTES / size_of::<usize>(), move || {
-            // A coroutine's closure must be `Send`. `main` need not be, so the coroutine takes it from here.
+            // A coroutine's closure must be `Send`, but `main` may not be. So the coroutine takes `main` from
+            // here.
             if let Some(main) = with(|cores, _| cores.all[number].main.take()) {
                 main();
             }

@@ -330,7 +330,7 @@ fn pump(end: StreamEnd) {
             }
             match piece {
                 Segment::Bytes(_) if to.closed || to.broken.is_some() => {
-                    // The receiver's kernel no longer has the connection, and so sends a reset.
+                    // The receiver's kernel no longer has the connection, so it sends a reset.
                     from.wire.clear();
                     from.wire_bytes = 0;
                     if from.broken.is_none() {

@@ -165,7 +165,7 @@ async fn open_export(simulation: &Simulation, volume: &Volume, number: u64) -> O
         stall: *random.pick(&[None, Some(Duration::from_secs(1)), Some(Duration::from_secs(20))]),
         journal_bytes: match simulation.with(Addition::Journals) {
             true => *random.pick(&[4 << 10, 64 << 10, 1 << 20]),
-            // No journal, because others also write to the volume: a replay after a loss would overwrite
+            // Use no journal, because others also write to the volume: a replay after a loss would overwrite
             // their later writes.
             false => 0,
         },

@@ -339,8 +339,8 @@ impl SimKeep {
     fn store(&self, what: Coming) {
         match what {
             Coming::File(bytes) => *self.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes),
-            // The latest mark drawn wins, even if stores complete in another order, as with a directory of
-            // files.
+            // The latest mark drawn is stored, even if stores complete in another order, as with a directory
+            // of files.
             Coming::Loss(mark) => drop(self.loss.fetch_max(mark, Ordering::Relaxed)),
         }
     }

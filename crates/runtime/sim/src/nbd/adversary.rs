@@ -126,7 +126,7 @@ fn request(is_own: bool) -> Vec<u8> {
     sent.extend(offset.to_be_bytes());
     sent.extend(length.to_be_bytes());
     if command == simple::WRITE {
-        // The data is mostly shorter than announced, so the server takes the next request for data.
+        // The data is mostly shorter than announced, so the server reads the next request as data.
         sent.extend(vec![0xad; draw(|random| random.below(8193)) as usize]);
     }
     sent

@@ -287,7 +287,7 @@ impl Client {
         let cookie = state.next;
         state.next += 1;
         let is_extended = self.0.form == Form::Extended;
-        // With extended headers, a flag marks that a write's data follows (NBD_CMD_FLAG_PAYLOAD_LEN).
+        // With extended headers, the flag NBD_CMD_FLAG_PAYLOAD_LEN indicates that a write's data follows.
         let flags = flags | if is_extended && command == WRITE { 1 << 5 } else { 0 };
         let magic = if is_extended { EXTENDED_REQUEST } else { REQUEST };
         let mut sent = magic.to_be_bytes().to_vec();
