@@ -287,7 +287,7 @@ fn ensure_space() -> Result<()> {
     let target = workspace::target_directory();
     // Cargo creates the directory and its parents if they do not exist yet.
     let existing = target.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("/"));
-    // A concurrent build can delete files while they are counted; that is not an error.
+    // A concurrent build can delete files while they are counted, which is not an error.
     let (free, held) = (free_bytes(existing)?, held_bytes(&target).unwrap_or(NEEDED + INCREMENTAL));
     let is_incremental = std::env::var_os("CARGO_INCREMENTAL").is_none_or(|set| set != "0");
     let needed = NEEDED + if is_incremental { INCREMENTAL } else { 0 };

@@ -204,7 +204,7 @@ fn a_reservation_keeps_the_guest_out(world: &mut World<'_>) -> Result<()> {
     ensure!(told.contains("key abc") && told.contains("holds the reservation"), "{told}");
     world.linerate(&["scsi", "register", &url, "--key", "def"])?;
     world.linerate(&["scsi", "preempt", &url, "--key", "def", "--victim", "abc"])?;
-    // The first command gets the unit attention for the preemption, and sd retries it.
+    // The first command receives the unit attention for the preemption, and sd retries the command.
     let said = world.initiator(
         "disk=$(disk 0)
         if dd if=/dev/zero of=$disk bs=4k count=1 oflag=direct 2>/dev/null; then echo written; fi
@@ -254,8 +254,8 @@ fn files_survive_a_server_that_is_killed_under_writes(world: &mut World<'_>) -> 
 }
 
 fn multipath_fails_over_and_back(world: &mut World<'_>) -> Result<()> {
-    // A link that drops everything is detected by a timeout: the kernel sends a NOP-Out after 2 s, and fails requests 5 s after
-    // the response is due.
+    // The kernel detects a link that drops everything by a timeout: it sends a NOP-Out after 2 s, and fails
+    // requests 5 s after the response is due.
     world.initiator(&format!(
         "discover
         for setting in conn[0].timeo.noop_out_interval=2 conn[0].timeo.noop_out_timeout=5 session.timeo.replacement_timeout=5; do

@@ -89,7 +89,7 @@ pub(super) struct World<'a> {
     folder: PathBuf,
     /// Number of boots so far.
     boots: u32,
-    // Both are dropped before the namespace.
+    // The guest and the server are dropped before the namespace.
     pub(super) guest: Guest,
     server: Option<Background>,
     namespace: Namespace,

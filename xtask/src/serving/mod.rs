@@ -39,7 +39,7 @@ impl Placement {
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut words: Vec<std::ffi::OsString> = Vec::new();
         if let Some(namespace) = &self.namespace {
-            // Not `ip netns exec`, which hides the program's mounts from other processes.
+            // Do not use `ip netns exec`, which hides the program's mounts from other processes.
             words.extend(["nsenter".into(), format!("--net=/run/netns/{namespace}").into()]);
         }
         if let Some(core) = self.core {

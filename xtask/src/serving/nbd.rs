@@ -36,7 +36,7 @@ impl Nbd {
             "--listen".to_owned(),
             format!("nbd://127.0.0.1:{port}"),
         ];
-        // It also serves iSCSI, on the listener that `start_with` requires.
+        // The server also serves iSCSI, on the listener that `start_with` requires.
         let server = Linerate::start_with(binary, &[&own, options].concat(), 1, placement)?;
         Ok(Nbd { server: Server::Ours(server), url: format!("nbd://127.0.0.1:{port}/vol0"), _image: None })
     }

@@ -122,7 +122,7 @@ impl Check {
         match self {
             Check::Worlds(words) => {
                 let mut command = simulate(Build::Fast);
-                // The output contains the seed; replaying it shows the backtrace.
+                // The output contains the seed, and replaying the seed shows the backtrace.
                 command.args(words).env("RUST_BACKTRACE", "0");
                 match process::within(CHECK_MAX, command) {
                     Ok((Ended::Exited(status), told)) => (Verdict::of(status.success()), told),

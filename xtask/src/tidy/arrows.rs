@@ -41,8 +41,8 @@ const ARROWS: &[(&str, &str)] = &[
     ("nbd-client", "block volume failover nbd reactor tls"),
     // The server is for tests, with both ends on a simulated Ethernet.
     ("aoe-client", "block volume failover aoe reactor front-end-core aoe-server"),
-    // Its LUNs are the initiator's, over another protocol. Its tests serve a LUN in memory, and have both ends on a
-    // simulated Ethernet.
+    // Its LUNs are the initiator's LUNs, over another protocol. Its tests serve a LUN in memory, and have
+    // both ends on a simulated Ethernet.
     (
         "hyperscsi-client",
         "block volume hyperscsi scsi logical-unit reactor host front-end-core iscsi-client hyperscsi-server",

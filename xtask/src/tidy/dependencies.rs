@@ -31,7 +31,7 @@ pub(super) fn faults(root: &Path, metadata: &Metadata) -> Result<Vec<Fault>> {
     for manifest in std::iter::once(root.join("Cargo.toml")).chain(crates) {
         all.extend(read(root, &manifest)?);
     }
-    // A separate workspace, which shares most of its dependencies.
+    // The Python module is a separate workspace, which shares most of the dependencies.
     let of_python = read(root, &root.join("python/Cargo.toml"))?;
     let is_known = |name: &str| all.iter().any(|known| known.name == name);
     let only_python: Vec<_> = of_python.into_iter().filter(|one| !is_known(&one.name)).collect();
