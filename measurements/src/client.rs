@@ -184,7 +184,7 @@ impl Client {
             true => None,
             false => Some(start(&target.places[0], &self.other_load)?),
         };
-        // A process for each place, concurrently.
+        // Start a process for each place, all concurrently.
         let clients = target.places.iter().map(|place| start(place, &words)).collect::<Result<Vec<_>>>()?;
         let reports: Vec<Result<Report>> = clients.into_iter().map(ours).collect();
         let other = other.map(ours);
@@ -403,7 +403,7 @@ struct FioPercentiles {
 }
 
 fn fio_said(output: &str, cell: &Cell) -> Result<Report> {
-    // A note can precede the JSON.
+    // fio can print a note before the JSON.
     let begin = output.find('{').unwrap_or(0);
     let report: FioReport =
         serde_json::from_str(&output[begin..]).with_context(|| format!("it printed: {output}"))?;

@@ -86,7 +86,7 @@ pub(crate) fn threads_cpu_s(pid: u32) -> Result<f64> {
     for task in fs::read_dir(format!("/proc/{pid}/task")).context("the server has ended")? {
         let text = match fs::read_to_string(task?.path().join("schedstat")) {
             Ok(text) => text,
-            // The thread has ended since the listing; the error is ESRCH if the file was already open.
+            // The thread has exited since the listing. The error is ESRCH if the file was already open.
             Err(error) if error.kind() == ErrorKind::NotFound => continue,
             Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => continue,
             Err(error) => return Err(error).context("schedstat"),

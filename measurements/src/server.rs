@@ -29,8 +29,9 @@ pub(crate) struct Server {
     /// Options of `linerate serve`.
     #[serde(default)]
     pub(crate) options: Vec<String>,
-    /// The volume for `linerate serve`, or the file to measure. `{disk}` is a fully written file on this machine's disk,
-    /// `{cached}` the same file in the page cache, and `{memory}` a file in /dev/shm. All servers of a measurement share these files.
+    /// The volume for `linerate serve`, or the file to measure. `{disk}` is a fully written file on this
+    /// machine's disk, `{cached}` the same file in the page cache, and `{memory}` a file in /dev/shm. All
+    /// servers of a measurement share these files.
     pub(crate) volume: Option<String>,
     /// URLs of the scene's storage. Several are measured concurrently, each by its own client.
     #[serde(default)]

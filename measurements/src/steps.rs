@@ -119,7 +119,7 @@ impl Steps {
         let mut load = Background::start(&mut command)?;
         let watch = |step| self.watch(step, world, load.pid(), step_s);
         let passed = self.list.iter().map(watch).collect::<Result<Vec<_>>>()?;
-        // The result is in the pipe, whose capacity is large enough.
+        // The result is in the pipe, whose capacity is large enough for it.
         let mut said = String::new();
         load.child.stdout.take().context("bench's standard output")?.read_to_string(&mut said)?;
         Ok((passed, serde_json::from_str(&said).with_context(|| format!("bench: {said}"))?))

@@ -136,7 +136,8 @@ fn link_rate(random: &mut Random) -> Planted {
         scene = scene.asking(["--link", &format!("{built}Mbit/s")]);
         "specified by the user"
     } else {
-        // The far end of the path fell back, so our own interface still reports the full rate.
+        // The far end of the path has fallen back to the lower rate, but our own interface still reports the
+        // full rate.
         if let Some(link) = &mut scene.link {
             link.reported_megabits = Some(built as u32);
         }
@@ -302,7 +303,7 @@ fn flush(random: &mut Random) -> Planted {
         let volume = format!("delay:0us:[ram:1GiB]?flush={:.0}us", flush * 1e3);
         Scene::network(megabits, round_trip).with_volume(volume).writable()
     };
-    // The cure is a disk with power-loss protection, whose flush takes no time.
+    // The cure is a disk with power-loss protection, which flushes in no time.
     Planted::new(format!("{ms} ms, {round_trip} ms away, {megabits} Mbit/s"), with(ms), with(0.0))
 }
 
@@ -394,7 +395,7 @@ fn connections(random: &mut Random) -> Planted {
         true => {
             let kib = random.one_of(&[32, 48, 64]);
             let mut scene = path.over_nbd();
-            // The window is half of the size in the kernel's setting.
+            // The kernel uses half of the configured size as the window.
             let bytes = kib * 2 * 1024;
             scene.server.sysctls = vec![("net.ipv4.tcp_wmem".to_owned(), format!("4096 {bytes} {bytes}"))];
             (scene, format!("send window of {kib} KiB"))

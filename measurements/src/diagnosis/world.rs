@@ -15,7 +15,7 @@ use xtask::{process, workspace};
 
 /// A running scene.
 pub(super) struct World {
-    // Dropped in this order: servers before the hosts they run on.
+    // Dropped in this order, so that servers are dropped before the hosts on which they run.
     _forwarder: Option<Background>,
     _server: Background,
     lab: Lab,

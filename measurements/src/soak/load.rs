@@ -113,7 +113,7 @@ impl Bench {
             }
         }
         let mut command = self.command(&["bench", url, "--block", "4KiB:60,64KiB:40", "--seconds", "12"]);
-        // The same options in each round, so that rounds are comparable.
+        // Use the same options in each round, so that rounds are comparable.
         command.args(["--read", "40", "--depth", "8", "--seed", &seed, "--allow-write", "--yes"]);
         command.arg("--json").arg("--verify").arg("--verify-log").arg(&self.log);
         let (ended, text) = process::within(ROUND_MAX, command)?;

@@ -65,7 +65,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         toml::from_str(&fs::read_to_string(&path)?).with_context(|| path.display().to_string())?;
     let small = Small::mount()?;
     table.scene.names.insert("small".to_owned(), small.0.display().to_string());
-    // A copy: a build during the run replaces the program in the target directory.
+    // Use a copy of the program, because a build during the run replaces the program in the target directory.
     let binary = small.0.with_extension("linerate");
     fs::copy(options.binary.clone().map_or_else(workspace::release_binary, Ok)?, &binary)?;
     let mut world = World::build(&table.scene, &binary)?;
