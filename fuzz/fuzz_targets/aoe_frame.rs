@@ -12,7 +12,7 @@ fuzz_target!(|bytes: &[u8]| {
             let again = Frame::parse(&written).expect("it was written by us");
             assert_eq!(again.header, frame.header);
             if let (Body::Ata(ata, data), Body::Ata(again, same)) = (&frame.body, &again.body) {
-                // The flag of asynchronous writes is never sent.
+                // The flag for asynchronous writes is never sent.
                 assert_eq!((again.operation(), same), (ata.operation(), data));
                 assert!(
                     TrimRanges::new(data)

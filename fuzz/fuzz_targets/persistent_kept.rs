@@ -20,7 +20,7 @@ fuzz_target!(|bytes: &[u8]| {
     let paper = Arc::new(Paper::with(text.clone()));
     let Some(unit) = power_on(&paper) else { return };
     let before = full_status(&unit);
-    // A save rewrites the whole file, so that its content can be compared.
+    // A save rewrites the whole file, so that the contents can be compared.
     let mut nexus = attach(&unit, 200);
     register(&unit, &mut nexus, 0, 77);
     register(&unit, &mut nexus, 77, 0);
@@ -48,7 +48,8 @@ fn text(script: &mut Script<'_>) -> Vec<u8> {
     }
     let mut crc = RunningDigest::new();
     crc.update(&text);
-    // A number in the file; on the wire, bytes with the lowest first (RFC 7143 section 13.1).
+    // The file contains the checksum as a big-endian number. `finish` returns the bytes as sent on the wire,
+    // lowest first (RFC 7143 section 13.1).
     let [a, b, c, d] = crc.finish();
     text.extend([d, c, b, a]);
     text

@@ -388,7 +388,7 @@ impl Scene {
                 if *status == GOOD {
                     assert_eq!(*residual, residual_of(length, edtl));
                 }
-                // A command that found the queue full was never started.
+                // A command that was rejected because the queue was full was never started.
                 (!self.disturbed || *status == GOOD).then_some(*status == GOOD)
             }
         };
