@@ -82,9 +82,9 @@ impl OwnStorage<'_> {
 
 /// The duration of each measurement. The rate is steady after a few milliseconds.
 const TIME: Duration = Duration::from_millis(100);
-/// The bytes of a system call; each size is measured over a separate connection. The best result counts,
-/// because a slower result has causes that are not limits: other load on the machine, or two ends that waited
-/// for each other.
+/// The maximum number of bytes per system call; each size is measured over a separate connection. The best
+/// result counts, because a slower result has causes that are not limits: other load on the machine, or two
+/// ends that waited for each other.
 const CALLS_BYTES: [usize; 4] = [64 << 10, 256 << 10, 64 << 10, 256 << 10];
 
 /// Measures the limits for all cells that only read or only write, one after the other. Returns a curve over

@@ -241,7 +241,7 @@ fn to_fill<'a>(names: impl Iterator<Item = &'a str>, blocks: &[DistantBlock]) ->
     std::iter::once(head).chain(blocks.iter().map(row)).collect()
 }
 
-/// Returns the result for the given window and depth, and the name of the one that is the limit.
+/// Returns the results for the given window and depth, each with the name of its limit.
 fn what_comes<'a>(names: impl Iterator<Item = &'a str>, far: &DistanceLimits) -> Vec<Vec<String>> {
     let with =
         far.asked.depth.map_or("MB/s".to_owned(), |depth| format!("MB/s at depth {}", grouped(depth.into())));

@@ -67,13 +67,13 @@ pub(super) fn latencies(summary: &CellSummary) -> &Latencies {
 }
 
 /// Formats the distance of the farther end of an estimate's interval from its median, in percent of the
-/// median, as in flags. Empty without an interval.
+/// median, as in flags. Returns an empty text if there is no interval.
 pub(super) fn plus_minus(estimate: Estimate) -> String {
     estimate.percent().map(|percent| format!("{percent:.1}")).unwrap_or_default()
 }
 
-/// Formats the ends of an estimate's interval in the same way as the estimate itself. Empty without an
-/// interval.
+/// Formats the ends of an estimate's interval in the same way as the estimate itself. Returns an empty text
+/// if there is no interval.
 pub(super) fn interval(estimate: Estimate, written: fn(f64) -> String) -> String {
     let end = |end: f64| if end == 0.0 { "0".to_owned() } else { written(end) };
     let ends = |interval: stats::Interval| format!("{} to {}", end(interval.low), end(interval.high));

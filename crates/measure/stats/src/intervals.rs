@@ -99,8 +99,8 @@ pub fn student_two_sided(t: f64, freedom: f64) -> f64 {
 }
 
 /// Returns the value that t does not exceed with probability `share`, for example 2.776 for 0.975 and 4
-/// degrees of freedom. Infinite if there are no degrees of freedom. The value is found by bisection, because
-/// the inverse in statrs has an error of 10^-4 for a million degrees of freedom.
+/// degrees of freedom. Returns infinity if there are no degrees of freedom. The value is found by bisection,
+/// because the inverse in statrs has an error of 10^-4 for a million degrees of freedom.
 pub fn student_quantile(share: f64, freedom: f64) -> f64 {
     if share < 0.5 {
         return -student_quantile(1.0 - share, freedom);

@@ -1,5 +1,5 @@
 //! LUNs of iSCSI targets: `iscsi://host/target/lun?connections=4` as a back end, which makes a server a
-//! gateway. Also sessions with targets specified by URL or portal.
+//! gateway. This module also opens sessions with targets that are specified by URL or portal.
 //!
 //! Secrets are never on the command line, which other users can list. They come from a file (the keys
 //! `secret-file` and `target-secret-file`), from the environment, or from the function set with
@@ -156,8 +156,8 @@ pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
     target.lun(url.lun).await.map_err(|error| refused(error, &url.settings))
 }
 
-/// Logs in over all paths of a URL with several, and attaches the LUN. The sessions live in the runtime
-/// environment of this thread.
+/// Logs in over all paths of a URL that specifies several paths, and attaches the LUN. The sessions live in
+/// the runtime environment of this thread.
 ///
 /// # Errors
 /// Returns the same errors as [`open`], for the path tried last.

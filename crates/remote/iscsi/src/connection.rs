@@ -131,8 +131,8 @@ impl Connection {
         bytes.into_iter().for_each(|bytes| self.stream.gather(bytes));
     }
 
-    /// Receives all available bytes. Returns true if there may be more, which are received later so that
-    /// other tasks can run.
+    /// Receives all available bytes. Returns true if more bytes may be available. They are received later, so
+    /// that other tasks can run.
     fn receive(
         &mut self,
         inner: &mut SessionInner,

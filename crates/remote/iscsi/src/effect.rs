@@ -213,7 +213,7 @@ impl Registrations {
 pub(crate) enum Verdict {
     /// The command succeeded.
     Done,
-    /// Retry the command: the target reported something else instead of executing it.
+    /// Retry the command: the target reported an earlier event instead of executing it.
     Retry,
     /// Retry the command after a delay.
     RetryLater,

@@ -48,8 +48,8 @@ pub struct RemoteLun {
     blocks: AtomicU64,
     /// Identity of the device.
     identity: Identity,
-    /// The session, by number of reinstatements, in which the identity was verified. Commands are sent only
-    /// in this session. [`IN_DOUBT`] if there is none.
+    /// The session in which the identity was verified, identified by the number of reinstatements before it.
+    /// Commands are sent only in this session. [`IN_DOUBT`] if there is none.
     epoch: AtomicU64,
     /// Number of times that the device's identity came into doubt.
     doubts: AtomicU64,
@@ -795,7 +795,7 @@ struct Sent<'a> {
     lun: &'a RemoteLun,
     info: RequestInfo,
     cdb: Cdb,
-    /// The session in which the command was sent, by number of reinstatements.
+    /// The session in which the command was sent, identified by the number of reinstatements before it.
     epoch: u64,
     may_land: bool,
 }

@@ -461,7 +461,7 @@ impl FurtherLogins {
 /// A nexus that the session left, with commands outstanding, for another portal group.
 struct AbandonedNexus {
     leading: LeadingLogin,
-    /// The session that was lost in this nexus, by number of reinstatements.
+    /// The session that was lost in this nexus, identified by the number of reinstatements before it.
     epoch: u64,
     /// Deadline for terminating the nexus, derived from the time for which requests wait for a lost session.
     /// After the deadline, the nexus ends only if the session returns to it.

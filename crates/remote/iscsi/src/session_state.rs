@@ -51,9 +51,9 @@ pub(crate) struct SessionState {
     time2wait: Duration,
 }
 
-/// The sessions, by number of reinstatements, whose lost commands the target may still execute: the sessions
-/// of abandoned nexuses that have not been terminated, and the current session while it is lost or has an
-/// unsettled lost connection. Devices on any thread read this.
+/// The sessions whose lost commands the target may still execute. Each is identified by the number of
+/// reinstatements before it. They are the sessions of abandoned nexuses that have not been terminated, and
+/// the current session while it is lost or has an unsettled lost connection. Devices on any thread read this.
 #[derive(Debug, Default)]
 pub(crate) struct UnsettledSessions(Lock<Vec<u64>>);
 
@@ -89,7 +89,7 @@ struct Lost {
 /// A nexus whose tasks continue until they are terminated: a login in another portal group does not terminate
 /// them (RFC 7143 section 6.3.5 applies to the same target port).
 struct AbandonedNexus {
-    /// The session that was lost in this nexus, by number of reinstatements.
+    /// The session that was lost in this nexus, identified by the number of reinstatements before it.
     epoch: u64,
     /// Whether recovery is trying to terminate the nexus.
     is_awaited: bool,

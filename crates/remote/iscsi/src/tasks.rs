@@ -91,7 +91,7 @@ impl CommandEnd {
 pub struct Status {
     /// The status (SAM-5 table 45).
     pub status: u8,
-    /// The sense data as received; empty without CHECK CONDITION.
+    /// The sense data as received; empty unless the status is CHECK CONDITION.
     pub sense: Box<[u8]>,
     /// Number of bytes received.
     pub in_bytes: usize,
@@ -133,7 +133,8 @@ pub struct CommandSpec {
     pub cdb: Cdb,
     /// The command's data.
     pub transfer: Transfer,
-    /// The session for which the command is meant, by number of reinstatements; `None` for any session.
+    /// The session for which the command is meant, identified by the number of reinstatements before it;
+    /// `None` for any session.
     pub epoch: Option<u64>,
     /// Whether the requester waits for the command to end even after a timeout, in order to retry it.
     pub waits_for_end: bool,

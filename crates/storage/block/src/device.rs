@@ -43,7 +43,7 @@ pub struct Profile {
     pub granularity: Blocks,
     /// A crash may lose writes that have not been flushed (write cache enabled, SBC-3 6.5.5 WCE).
     pub volatile_cache: bool,
-    /// A flush reaches storage that survives a crash of this machine. False for memory.
+    /// A flush reaches storage that survives a crash of this machine. This is false for memory.
     pub durable: bool,
     /// The medium does not rotate (VPD page B1h, medium rotation rate 1).
     pub solid_state: bool,

@@ -361,7 +361,7 @@ fn name(reader: &mut Reader<'_>) -> Result<String, Damaged> {
 /// The count of lost acknowledged writes. Each front end reports losses to each of its initiators.
 ///
 /// A device counts its losses ([`block::BlockDevice::losses`]). If a flush fails and the device does not
-/// count this, the volume counts it here.
+/// count this as a loss, the volume counts it here.
 ///
 /// The front end's record of initiators to which a loss was reported is only in memory, and contains only
 /// initiators that were logged in. An initiator of an earlier server process detects possible losses from the
@@ -453,8 +453,8 @@ impl Volume {
     }
 
     /// Returns the generation of the cache behind this volume: the generation at its start, combined with the
-    /// mark of later losses. `None` if the generation at the start is unknown. All protocols derive their
-    /// reports from this value, so that no host mistakes a restart for a loss.
+    /// mark of later losses. Returns `None` if the generation at the start is unknown. All protocols derive
+    /// their reports from this value, so that no host mistakes a restart for a loss.
     pub fn cache_generation(&self) -> Option<CacheGeneration> {
         let mut generation = self.cache_generation?;
         generation.iter_mut().zip(self.loss_mark()).for_each(|(byte, mark)| *byte ^= mark);

@@ -95,7 +95,7 @@ const READ: &[Key] = &[
 ];
 
 const IGNORED: &[Key] = &[
-    // Ignored as settings, but read for the queue depth and the notes.
+    // These options are ignored as settings, but are read for the queue depth and the notes.
     ignored("ioengine"),
     ignored("direct"),
     ignored("buffered"),

@@ -32,7 +32,7 @@ pub struct Jobs {
     pub notes: Vec<String>,
 }
 
-/// Maximum length of a job file. Job files are a few pages of text; a longer file is something else.
+/// Maximum length of a job file. Job files are a few pages of text; a longer file is not a job file.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// Maximum number of jobs. It limits the memory that a file can request.

@@ -35,7 +35,7 @@ pub struct Setup {
     pub notes: Vec<String>,
 }
 
-/// Maximum length of a file. Configurations are a few pages of text; a longer file is something else.
+/// Maximum length of a file. Configurations are a few pages of text; a longer file is not a configuration.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// Parses a configuration file.

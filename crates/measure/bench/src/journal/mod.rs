@@ -53,8 +53,8 @@ pub(crate) struct Unflushed {
 type Writes = Vec<(Granules, u32)>;
 
 impl Unflushed {
-    /// Removes and returns the writes that the flush covers. The flush may not cover writes acknowledged
-    /// after this call, so they wait for the next flush.
+    /// Removes and returns the writes that the flush covers. Writes that are acknowledged after this call may
+    /// not be covered, so they wait for the next flush.
     fn begin_flush(&self) -> Writes {
         self.flushing.set(true);
         self.writes.take()

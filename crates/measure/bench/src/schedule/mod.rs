@@ -256,7 +256,7 @@ fn times(cell: &Cell, step: Stop) -> (f64, f64) {
 }
 
 /// Returns the time of several runs. An invalid time in a suite (negative or infinite) counts as the maximum,
-/// and does not panic.
+/// and does not cause a panic.
 fn times_over(seconds: f64, runs: u64) -> Duration {
     Duration::try_from_secs_f64(seconds * runs as f64).unwrap_or(Duration::MAX)
 }

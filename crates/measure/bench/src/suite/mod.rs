@@ -42,7 +42,7 @@ pub use keys::SuiteError;
 
 const SUITE: &[&str] = &["name", "title", "about", "document", "assumed", "each", "step"];
 
-/// Maximum length of a file. A suite is about a page of text; a longer file is something else.
+/// Maximum length of a file. A suite is about a page of text; a longer file is not a suite.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
 const STEPS_MAX: usize = 32;

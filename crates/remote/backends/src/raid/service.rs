@@ -227,8 +227,8 @@ async fn ended(set: Option<&RaidDevice>) {
     }
 }
 
-/// Returns the open devices of the set (members, journal, spares), with the names of their volumes. Empty for
-/// a set without records.
+/// Returns the open devices of the set (members, journal, spares), with the names of their volumes. The list
+/// is empty for a set without records.
 fn devices(upkeep: &Upkeep) -> Vec<Disk> {
     let Some(records) = &upkeep.records else { return Vec::new() };
     let (record, state) = (records.set(), upkeep.running.state());

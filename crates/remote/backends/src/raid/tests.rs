@@ -472,7 +472,8 @@ fn a_journal_has_any_volume_of_its_own_even_a_mirror() {
     }
 }
 
-/// Half of its members could run without the others, which are also lost: both losses must be confirmed.
+/// Half of the set's members could run without the others, which are also lost: both losses must be
+/// confirmed.
 #[test]
 fn a_lost_journal_and_lost_members_can_be_given_up_together() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -1,5 +1,5 @@
 //! The upkeep of a set in use: it rebuilds members, resynchronises after a crash, replaces failed members
-//! with spares, scrubs, and executes orders. It closes the set when the set's last user is gone.
+//! with spares, scrubs, and executes orders. It closes the set once the set has no users.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};

@@ -271,9 +271,9 @@ impl BlockDevice for MultipathLun {
 // Each session has its own ISID, so that one target port can have several sessions. A lost session certainly
 // ends when the same initiator port logs in to the same target port again (RFC 7143 section 6.3.5: the target
 // terminates all its tasks first). So a new session uses the ISID of a lost session of the same portal. Other
-// lost sessions of the same target port, which may have several portals, are ended by a login and a logout
-// each. A session lost at another target port cannot be ended this way: `failover` delays newer writes to the
-// blocks of its outstanding writes until that port is available again, or for a quarantine.
+// lost sessions of the same target port, which may have several portals, are terminated by a login and a
+// logout each. A session lost at another target port cannot be ended this way: `failover` delays newer writes
+// to the blocks of its outstanding writes until that port is available again, or for a quarantine.
 
 /// The portals of a LUN.
 pub(crate) struct Portals {

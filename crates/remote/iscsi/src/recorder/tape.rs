@@ -240,7 +240,7 @@ impl Tape {
         self.framing.is_some()
     }
 
-    /// Returns the time and the reason of the connection's end, if it has ended.
+    /// If the connection has ended, returns the time at which it ended, and the reason.
     pub(crate) fn ending(&self) -> Option<(Instant, &str)> {
         self.ending.as_ref().map(|(at, why)| (*at, why.as_str()))
     }

@@ -127,7 +127,7 @@ pub struct ConnectionStatistics {
     pub path: Option<PathInfo>,
 }
 
-/// Computes the counts since `earlier`. All other fields keep their values for the whole time.
+/// Computes the counts since `earlier`. All other fields keep their values, which cover the whole time.
 macro_rules! since {
     ($type:ident, $now:expr, $earlier:expr, $($field:ident),*) => {{
         #[allow(clippy::needless_update)] // some structs have no other fields

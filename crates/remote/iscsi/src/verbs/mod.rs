@@ -362,7 +362,7 @@ impl Unit {
         self.bytes_of(0xb2).await.map(|page| Provisioning::parse(&page))
     }
 
-    /// Requests the bytes of a page; empty if the target does not have the page.
+    /// Returns the bytes of a page, or an empty vector if the target does not have the page.
     async fn bytes_of(&self, code: u8) -> Result<Vec<u8>, VerbError> {
         match self.vpd(code).await {
             Ok(page) => Ok(page.bytes),
@@ -434,7 +434,7 @@ impl Unit {
         Ok(Identity::Unknown)
     }
 
-    /// Requests the content of a page; empty if the target rejects the request.
+    /// Returns the content of a page, or empty content if the target rejects the request.
     async fn content(&self, page: u8) -> Result<VpdContent, VerbError> {
         self.vpd(page).await.map(|page| page.content).or_else(unless_refused)
     }

@@ -262,7 +262,7 @@ impl Drive {
     }
 
     /// Returns the completion time of a read whose data is in the cache, or will be there once the head has
-    /// passed it. `None` if the data is not covered by the read-ahead.
+    /// passed it. Returns `None` if the read-ahead does not cover the data.
     fn read_from_ahead(&mut self, now: Instant, start: Instant, bytes: &Range<u64>) -> Option<Instant> {
         let mut ahead = self.ahead?;
         let reached = self.reached(&ahead, start);
