@@ -22,10 +22,11 @@ use crate::set::{Protection, Set};
 /// The protection against inconsistency if a crash interrupts writes.
 #[derive(Clone)]
 pub enum ProtectionAreas {
-    /// For RAID 5 and 6: a journal, on one member more than the level can lose, or on a separate device. With
-    /// a separate device, areas on members are in reserve, and the journal moves there if the device fails.
+    /// A journal, for RAID 5 and 6. It has a copy on one member more than the level can lose, or is on a
+    /// separate device. With a separate device, areas on members are in reserve, and the journal moves there
+    /// if the device fails.
     Journal(Vec<AreaCopy>),
-    /// For RAID 1 and 10, and for RAID 5 and 6 without a journal: a write-intent bitmap.
+    /// A write-intent bitmap, for RAID 1 and 10, and for RAID 5 and 6 without a journal.
     Bitmap {
         /// The copies of the bitmap, located as for a journal.
         copies: Vec<AreaCopy>,

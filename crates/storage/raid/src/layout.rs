@@ -265,7 +265,7 @@ impl Layout {
         Extent::new(stripe * self.stripe_blocks(), self.stripe_blocks())
     }
 
-    /// Returns the location of strip number `strip` of a stripe, in the order of [`Layout::strips`].
+    /// Returns the location of a stripe's strip with this index, in the order of [`Layout::strips`].
     pub fn strip(&self, stripe: u64, strip: usize) -> Strip {
         debug_assert!(strip < self.strips(), "a strip of the stripe");
         let members = self.members as u64;

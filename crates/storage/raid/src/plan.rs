@@ -58,9 +58,9 @@ pub(crate) fn segments(writes: &[Range<u64>], strip: u64, data: usize) -> Vec<Se
 /// The method for computing parity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
-    /// From all data of the stripe, new and old.
+    /// Computes parity from all data of the stripe, new and old.
     Reconstruct,
-    /// From old parity and the change of the data.
+    /// Computes parity from the old parity and the change of the data.
     Modify,
 }
 

@@ -497,7 +497,7 @@ struct PartOfChunk {
 }
 
 impl State {
-    /// If there are too many chunks, evicts a clean one that was not used recently.
+    /// If there are too many chunks, evicts a clean chunk that was not used recently.
     fn make_room(&mut self) {
         if self.chunks.len() < CHUNKS_MAX {
             return;
@@ -564,7 +564,7 @@ impl BlockDevice for Summed {
         Box::pin(self.write_and_sum(extent, data, durability))
     }
 
-    /// Writes dirty checksums first, so that the flush of the device covers them.
+    /// Flushes the member. Writes dirty checksums first, so that the flush of the device covers them.
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             self.write_dirty().await?;

@@ -381,7 +381,7 @@ pub enum LeftOut {
         /// The generation of the set's newest record.
         newest: u64,
     },
-    /// The disk was replaced by another one.
+    /// The disk was replaced by a different disk.
     Replaced {
         /// The generation of the set's newest record.
         newest: u64,
@@ -424,7 +424,7 @@ pub enum Refusal {
     NotAMember {
         /// The name of the disk.
         disk: String,
-        /// The reason why it does not belong to one.
+        /// The reason why the disk does not belong to a set.
         reason: NoSuperblock,
     },
     /// The disks belong to more than one set.
@@ -480,8 +480,8 @@ pub enum Refusal {
         /// Whether an old copy of the device was found.
         is_old: bool,
     },
-    /// Stripes may be incomplete, there is no journal or bitmap that identifies them, and missing strips
-    /// would be reconstructed from them.
+    /// Stripes may be incomplete, and there is no journal or bitmap that identifies these stripes. Missing
+    /// strips would be reconstructed from incomplete stripes.
     DirtyAndDegraded {
         /// The missing members.
         missing: Vec<(usize, Uuid)>,

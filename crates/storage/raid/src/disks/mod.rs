@@ -53,8 +53,8 @@ pub async fn look_at(disks: &[Disk]) -> Vec<Candidate> {
 pub struct MemberParts {
     /// The member's strips.
     pub data: MemberDevice,
-    /// The member's copy of the journal, if it has one. It is in reserve if the journal is on a separate
-    /// device.
+    /// The member's copy of the journal, if it has one. The copy is in reserve if the journal is on a
+    /// separate device.
     pub journal: Option<Arc<dyn BlockDevice>>,
     /// The member's copy of the write-intent bitmap, if it has one.
     pub bitmap: Option<Arc<dyn BlockDevice>>,

@@ -344,14 +344,14 @@ impl Journal {
         self.members.record_journal_on_members().await
     }
 
-    /// Waits until the oldest record has been applied, and frees it.
+    /// Waits until the oldest record has been applied, then frees it.
     async fn make_room(&self) -> Result<(), DeviceError> {
         self.wait_for(Ring::can_free).await?;
         self.free().await
     }
 
-    /// Waits until all records have been applied, and frees them. Adds copies while the journal is empty, so
-    /// that they miss no record.
+    /// Waits until all records have been applied, then frees them. Adds copies while the journal is empty, so
+    /// that no copy misses a record.
     async fn free_all(
         &self,
         mut copy: Option<AreaCopy>,

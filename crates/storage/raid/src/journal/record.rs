@@ -65,8 +65,8 @@ const HEADER_BYTES: usize = 48;
 const MAGIC: &[u8; 4] = b"LNRJ";
 const FIXED_BYTES: usize = 48;
 const PART_BYTES: usize = 12;
-/// From version 2 on, a record omits parity that can be computed from its data. Older records, which contain
-/// the parity, can be read.
+/// The version of the format. Since version 2, a record omits parity that can be computed from its data.
+/// Older records, which contain this parity, can still be read.
 const VERSION: u32 = 2;
 const UPDATE: u16 = 1;
 const ZEROS: u16 = 2;

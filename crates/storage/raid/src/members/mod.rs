@@ -49,8 +49,8 @@ pub(crate) struct Members {
     changed: AtomicU64,
     recorded: AtomicU64,
     recording: Arc<ExtentLocks>,
-    /// Number of losses of members that the set could not run without, up to the time of the current
-    /// baselines.
+    /// Number of losses reported by members without which the set could not run, up to the time of their
+    /// current baselines.
     losses: AtomicU64,
     /// Whether `lost` has entries. Each request checks this.
     has_lost: AtomicBool,
@@ -64,9 +64,9 @@ struct Slot {
     /// The device with its checksums, if its blocks have checksums.
     summed: Option<Arc<Summed>>,
     state: MemberState,
-    /// For a member that is being rebuilt: whether it has missed only regions in the second bitmap.
+    /// Whether a member that is being rebuilt has missed only regions in the second bitmap.
     is_readded: bool,
-    /// For a member that is being rebuilt: number of rebuilt stripes on its stable storage.
+    /// Number of rebuilt stripes that are on the stable storage of a member that is being rebuilt.
     secured: u64,
     /// Number of devices that have been in this slot, plus the number of requests to remove a device.
     incarnation: u64,
@@ -474,8 +474,8 @@ impl Members {
         self.layout.survives(&slots.iter().enumerate().map(lacks).collect::<Vec<_>>())
     }
 
-    /// If the set survives without a member, marks it failed and records this. For other members, see the
-    /// module's comment.
+    /// If the set survives without a member, marks the member failed and records the failure. For other
+    /// members, see the module's comment.
     pub(crate) async fn fail(self: &Arc<Self>, member: &Member, cause: Cause) -> Result<(), DeviceError> {
         {
             let mut slots = self.slots.lock();
@@ -850,8 +850,8 @@ impl Drop for TimedRead<'_> {
     }
 }
 
-/// Converts an error of a member at `extent`, which contains the blocks of the set from `lba` on, to an error
-/// of the set.
+/// Converts a member's error to an error of the set. The error occurred at `extent`, which contains the set's
+/// blocks from `lba` on.
 pub(crate) fn in_set(error: DeviceError, extent: Extent, lba: u64) -> DeviceError {
     let translated = |Lba(at)| match at.checked_sub(extent.lba.0) {
         Some(offset) if offset < extent.blocks.0 => Lba(lba + offset),

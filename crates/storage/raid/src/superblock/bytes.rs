@@ -36,7 +36,7 @@ const ENTRY_BYTES: usize = 32;
 
 const CLEAN: u32 = 1;
 
-/// Offset of the number of extents of lost blocks. The extents follow the members and spares.
+/// Offset of the number of lost extents. The extents themselves follow the members and spares.
 const LOST_AT: usize = 304;
 const LOST_BYTES: usize = 24;
 
@@ -47,7 +47,8 @@ const SCRUB_REPAIRS: u32 = 2;
 const SCRUB_ENDED: u32 = 4;
 /// Offset of `missed_from`. Programs without support for a second bitmap write zeros here.
 const MISSED_FROM_AT: usize = 296;
-/// Offset, in a member's entry, of the number of checksum mismatches that the scrub has found on it.
+/// Offset, within a member's entry, of the number of checksum mismatches that the scrub has found on the
+/// member.
 const WRONG_BLOCKS_AT: usize = 20;
 
 /// Returns the length of the longest superblock.

@@ -135,7 +135,7 @@ pub struct MemberRecord {
     /// The member's state.
     pub state: MemberState,
     /// For a failed member, the generation of the first record that marks it failed; 0 if unknown. The
-    /// records on the member itself are older, unless it has been used without this set since.
+    /// records on the member itself are older, unless the member has since been used without this set.
     pub failed_in: u64,
 }
 
