@@ -52,7 +52,7 @@ pub(crate) struct Checker {
     /// Moment of the latest power cut or recreation of the volume. Responses to earlier requests may reflect
     /// the earlier state.
     epoch: Moment,
-    /// By writer: the moment before which all losses of the writer's requests have been reported to it.
+    /// For each writer, the moment before which all losses of its requests have been reported to it.
     told: BTreeMap<Writer, Moment>,
     /// Moment of the server's latest restart, and a function that selects writers that check more than unit
     /// attentions.

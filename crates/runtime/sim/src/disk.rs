@@ -34,7 +34,7 @@ pub(crate) struct DiskBehaviour {
     pub(crate) longest_hang: u64,
     /// One in this many reads and writes fails.
     pub(crate) fails_once_in: u64,
-    /// One in this many syncs fails, and loses the data that it was to sync.
+    /// One in this many syncs fails, and loses the data to be synced.
     pub(crate) sync_fails_once_in: u64,
     /// One in this many writes fails for lack of space.
     pub(crate) full_once_in: u64,
@@ -71,9 +71,9 @@ struct DiskState {
     cache: Vec<u8>,
     /// The content after a power cut.
     stable: Vec<u8>,
-    /// By block: whether the content in the cache is newer.
+    /// For each block, whether the content in the cache is newer than the stable content.
     dirty: Vec<bool>,
-    /// By block: whether it is allocated.
+    /// For each block, whether it is allocated.
     mapped: Vec<bool>,
     habits: DiskBehaviour,
     /// Whether a sync may have reported success without having an effect.

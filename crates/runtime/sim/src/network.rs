@@ -314,7 +314,7 @@ fn pump_later(network: &mut Network, universe: &mut Universe, end: StreamEnd) {
     }
 }
 
-/// Delivers the pieces that are due, as far as there is space for them.
+/// Delivers pieces that are due, as long as the receiver has space for them.
 fn pump(end: StreamEnd) {
     let wakers = with(|network, universe| {
         let now = universe.time();
@@ -391,11 +391,11 @@ const FOR_EVER: u64 = u64::MAX / 2;
 pub(crate) enum Trouble {
     /// A device on the path resets a connection.
     Cut,
-    /// One direction of a connection carries nothing for this many nanoseconds.
+    /// One direction of a connection carries no data for this many nanoseconds.
     Stall(u64),
-    /// A connection appears intact, but carries nothing more in either direction.
+    /// A connection appears intact, but no longer carries data in either direction.
     HalfOpen,
-    /// Nothing reaches or leaves a machine for this many nanoseconds.
+    /// No data reaches or leaves a machine for this many nanoseconds.
     Isolate(Machine, u64),
 }
 

@@ -188,8 +188,8 @@ struct Client {
     remote: Remote,
     writer: Writer,
     opened: Now,
-    /// By block: the client's latest answered write, and the number of losses that the device had reported
-    /// before that write.
+    /// For each block, the client's latest answered write, and the number of losses that the device had
+    /// reported before that write.
     own: RefCell<BTreeMap<u64, (WriteId, u64)>>,
 }
 

@@ -74,7 +74,7 @@ const LOGINS_MAX: usize = 40;
 /// Maximum number of responses that the breaker forwards before it breaks a connection.
 const ANSWERS_MAX: u64 = 8;
 
-/// By ISID: the login times of a session in nanoseconds, and the number of responses after which its
+/// For each ISID, the login times of the session in nanoseconds, and the number of responses after which its
 /// connections break.
 type Sessions = Rc<RefCell<BTreeMap<[u8; 6], (Vec<u64>, u64)>>>;
 

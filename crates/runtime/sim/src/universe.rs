@@ -97,7 +97,7 @@ pub(crate) fn begin(seed: u64, shown: bool) {
     });
 }
 
-/// Ends the simulation of this thread, and everything in it.
+/// Ends the simulation on this thread, and drops all of its state.
 pub(crate) fn end() -> Ended {
     let universe = UNIVERSE.with_borrow_mut(Option::take).expect(OUTSIDE);
     Ended {

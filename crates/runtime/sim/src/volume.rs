@@ -29,7 +29,7 @@ pub(crate) struct Volume {
     medium: Medium,
     keep: SimKeep,
     checker: RefCell<Checker>,
-    /// One in this many requests is for many blocks.
+    /// One in this many requests covers many blocks.
     long_once_in: u64,
     /// Whether writers must register, and are preempted.
     pub(crate) is_fenced: bool,

@@ -20,7 +20,7 @@ use crate::pdu::{self, pdu};
 use crate::simulation::{GROUPS, Simulation, portal};
 use crate::universe::{self, draw, note};
 
-/// Starts the clients that flood the server, and one client with a server that floods it.
+/// Starts the clients that flood the server, and one client whose server floods it.
 pub(crate) fn begin(simulation: &Rc<Simulation>) -> Vec<Machine> {
     Machine::new("flooding server").run(serve);
     let client = Machine::fair("a client that is flooded");
