@@ -94,7 +94,8 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     Ok(Verdict::Holds)
 }
 
-/// Counts all cells and compares them: one check per cell, skipped if the baseline is from another toolchain.
+/// Counts all cells and compares them. Each cell is one check, which is skipped if the baseline is from
+/// another toolchain.
 pub(crate) fn measure() -> Result<Tally> {
     if let Err(error) = process::require(&["valgrind"]) {
         println!("skipped: {error:#}");

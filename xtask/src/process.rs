@@ -94,7 +94,7 @@ pub fn within(limit: Duration, mut command: Command) -> Result<(Ended, String)> 
     Ok((ended, text.concat()))
 }
 
-/// Waits for a child until its time limit, then kills it.
+/// Waits for a child until its time limit, and then kills it.
 fn end_within(limit: Duration, child: &mut Child) -> Result<Ended> {
     let deadline = Instant::now() + limit;
     loop {

@@ -98,7 +98,7 @@ struct Ended {
     time: Duration,
     tally: Tally,
     failures: String,
-    /// Set if the step failed on a full disk.
+    /// A message, if the step failed because a disk is full.
     complaint: Option<String>,
 }
 
@@ -121,7 +121,7 @@ impl Step<'_> {
     }
 }
 
-/// Checks the workspace, and the Python module, which is not part of it.
+/// Checks the formatting of the workspace, and of the Python module, which is a separate workspace.
 fn format() -> Result<Tally> {
     let mut tally = checked(&["fmt", "--all", "--check"])?;
     tally += checked(&["fmt", "--check", "--manifest-path", "python/Cargo.toml"])?;

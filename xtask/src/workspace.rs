@@ -81,7 +81,7 @@ pub struct Package {
 pub struct Dependency {
     /// The name of the package.
     pub name: String,
-    /// Set for packages of this source tree.
+    /// The path of the package if it is in this source tree.
     pub path: Option<PathBuf>,
     /// `dev` or `build`; `None` for dependencies of the program itself.
     pub kind: Option<String>,

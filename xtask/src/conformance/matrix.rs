@@ -33,7 +33,7 @@ pub(super) enum Cell {
     Crash,
     /// A failure caused by a bug in the test.
     Wrong,
-    /// Not run in this configuration.
+    /// The test was not run in this configuration.
     Absent,
 }
 

@@ -23,7 +23,7 @@ pub struct Attached {
 #[derive(Debug)]
 pub struct Mounted {
     folder: PathBuf,
-    /// Underlies the file system, and so is dropped after it.
+    /// The file system is on this device, which is therefore dropped after it is unmounted.
     attached: Attached,
 }
 

@@ -90,7 +90,7 @@ impl Linerate {
         format!("127.0.0.1:{}", self.ports[0])
     }
 
-    /// Returns the URL of LUN 0 of a volume's target, by one of the listeners.
+    /// Returns the URL of LUN 0 of a volume's target, at one of the listeners.
     pub fn url_of(&self, volume: &str, listener: usize) -> String {
         format!("iscsi://127.0.0.1:{}/iqn.2026-01.io.linerate:{volume}/0", self.ports[listener])
     }

@@ -127,7 +127,7 @@ const ARROWS: &[(&str, &str)] = &[
 /// The crate that only tests import.
 const TESTKIT: &str = "testkit";
 
-/// Imports that the table does not permit, and crates that are not in it.
+/// Returns imports that the table does not permit, and crates that the table does not contain.
 pub(super) fn faults(metadata: &Metadata) -> Vec<Fault> {
     metadata.packages.iter().flat_map(of_package).collect()
 }
