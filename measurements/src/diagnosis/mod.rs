@@ -218,7 +218,7 @@ fn more(options: &Options) -> Vec<String> {
     if options.quick { vec!["--quick".to_owned()] } else { Vec::new() }
 }
 
-/// Measures the load of the first finding with the cause and without it.
+/// Measures the load of the first finding, with the cause and without it.
 fn mended(
     world: &World,
     diagnosis: &Diagnosis,

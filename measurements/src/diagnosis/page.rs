@@ -304,7 +304,8 @@ impl Outcome {
         both.filter(|(predicted, confirmed)| predicted.load == confirmed.load)
     }
 
-    /// Whether the predicted gain is within 20 % of the confirmed one; `None` if there is nothing to compare.
+    /// Whether the predicted gain is within 20 % of the confirmed one. Returns `None` if there is nothing to
+    /// compare.
     pub(super) fn is_close(&self) -> Option<bool> {
         let (predicted, confirmed) = self.gains()?;
         Some(match (predicted.ratio, confirmed.ratio) {
