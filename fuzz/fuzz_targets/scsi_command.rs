@@ -236,7 +236,7 @@ impl Bench {
         self.nexuses.push((lun, attach(&self.units[lun].unit, number)));
     }
 
-    /// Notifies one of the nexuses of a changed set of LUNs.
+    /// Notifies one of the nexuses that the set of LUNs has changed.
     fn change_luns(&mut self, script: &mut Script<'_>) {
         let (_, nexus) = &self.nexuses[usize::from(script.byte()) % self.nexuses.len()];
         nexus.unit().luns_changed(nexus.id());
