@@ -27,8 +27,8 @@ pub struct Measured<'a> {
     client_cpu_us_per_io: Option<f64>,
     /// Like `client_cpu_us_per_io`, but without unsuccessful polls.
     client_busy_us_per_io: Option<f64>,
-    /// CPU utilisation in percent of all CPUs of the clients' machine, and of the server's; `null` if
-    /// unknown.
+    /// CPU utilisation of the clients' machine and of the server's machine, in percent of all their CPUs;
+    /// `null` if unknown.
     client_cpu_percent: Option<f64>,
     server_cpu_percent: Option<f64>,
     ios: u64,

@@ -220,7 +220,7 @@ pub fn drained_mean(depth: u32, transactions: u32) -> f64 {
 }
 
 /// Returns Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 if all shares are equal, and 1/n if one share
-/// is everything. Returns `None` if all shares are zero.
+/// is the total. Returns `None` if all shares are zero.
 pub fn jain(shares: &[f64]) -> Option<f64> {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();

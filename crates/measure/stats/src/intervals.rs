@@ -206,9 +206,9 @@ pub fn autocorrelation_time(samples: &[f64]) -> f64 {
     Autocorrelation::new(&folded).map_or(1.0, |memory| memory.time * per_fold)
 }
 
-/// Returns whether half of the 95 % interval of the mean is at most `percent` of the mean, so that a run with
-/// this stop rule may end. At least 20 samples are required, with as much information as 12 independent
-/// samples.
+/// Returns whether half of the 95 % interval of the mean is at most `percent` of the mean, in which case a
+/// run with this stop rule may end. At least 20 samples are required, with as much information as 12
+/// independent samples.
 ///
 /// A check after each sample can stop too early, when the interval is narrow by chance. At that point, the
 /// interval still contains the true mean of independent samples in 95 of 100 cases. With a lag-1 correlation

@@ -49,7 +49,8 @@ impl Overwritten<'_> {
 pub async fn check(lun: &RemoteLun, read_only: bool, instead: &str) -> Result<(), Failure> {
     match lun.unit().reservation().await {
         Ok(Some(held)) if !(read_only && held.kind.others_may_read()) => {
-            // The registrations only add the holder to the message, so an error of this query is ignored.
+            // The registrations are needed only to name the holder in the message, so an error of this query
+            // is ignored.
             let registrations = lun.unit().registrations().await.unwrap_or_default();
             Err(refusal(held, &registrations, instead))
         }

@@ -430,7 +430,7 @@ pub(crate) struct Sender {
     chunks: Vec<Chunk>,
     /// Payload bytes in `chunks` that have a digest.
     summed_bytes: usize,
-    /// Number of chunks sent. `sent_bytes` is the number of bytes sent of the next chunk.
+    /// Number of chunks sent. `sent_bytes` is the number of bytes of the next chunk that have been sent.
     sent_chunks: usize,
     sent_bytes: usize,
 }

@@ -22,8 +22,8 @@ use crate::statistics::Statistics;
 use crate::tasks::{CommandEnd, CommandSpec, Status, Transfer};
 use crate::url::Timeouts;
 
-/// A session with a target. It can be used from any thread. When the last owner drops it, including its LUNs,
-/// the session logs out.
+/// A session with a target. It can be used from any thread. When its last owner, which may be one of its
+/// LUNs, drops it, the session logs out.
 pub struct RemoteTarget {
     link: Link,
     /// Unflushed writes of the devices.

@@ -253,7 +253,7 @@ impl Future for Request {
                 this.stage = RequestStage::Ended;
                 return Poll::Ready(ended);
             }
-            // The future was polled after its end, which a caller must not do.
+            // The future was polled after its completion, which a caller must not do.
             RequestStage::Ended => return Poll::Pending,
             RequestStage::Waiting(since) => Some(since),
             RequestStage::New => None,

@@ -381,8 +381,8 @@ pub struct Settings {
     /// The initiator's iSCSI name.
     pub initiator: String,
     /// The session's identifier; random if `None`. A target identifies an initiator port by its name and this
-    /// value: a second session with the same values ends the first (RFC 7143 section 6.3.5), and persistent
-    /// reservations belong to the port.
+    /// value: a second session with the same values terminates the first (RFC 7143 section 6.3.5), and
+    /// persistent reservations belong to the port.
     pub isid: Option<Isid>,
     /// The initiator's credentials (CHAP), if the target requires them.
     pub account: Option<Credentials>,

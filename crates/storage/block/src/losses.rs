@@ -67,7 +67,7 @@ impl Losses {
     }
 }
 
-/// The losses of a device, which its own thread counts and all threads read.
+/// The losses of a device. The device's own thread counts them, and all threads read them.
 #[derive(Clone, Debug, Default)]
 pub struct LossCounter(Arc<AtomicU64>);
 

@@ -93,7 +93,7 @@ impl Health {
         });
     }
 
-    /// Records that the device has completed the requests of one call of [`Health::falls_silent`].
+    /// Records that the device has completed the requests that caused one call of [`Health::falls_silent`].
     pub fn answers(&self) {
         self.change(|details| {
             debug_assert!(

@@ -41,7 +41,7 @@ pub trait PersistentState: Send + Sync {
 /// and the state in memory have changed, so that saves do not overtake one another.
 pub struct SaveLock(#[expect(dead_code, reason = "held, not read")] Exclusive);
 
-/// The error that the state, which must survive a restart, could not be saved.
+/// The error if the state, which must survive a restart, could not be saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsaved;
 
@@ -118,7 +118,7 @@ pub(crate) struct Saved {
     pub(crate) front_end: Vec<u8>,
 }
 
-/// The error that the saved bytes of a volume are truncated, changed, or of a later version.
+/// The error if the saved bytes of a volume are truncated or changed, or belong to a later version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged;
 

@@ -192,7 +192,7 @@ struct Client {
     request_bytes: u64,
     answer_bytes: u64,
     depth: u64,
-    /// Number of requests that may have been sent, and the bytes of them that have been sent.
+    /// Number of requests that may have been sent, and the number of their bytes that have been sent.
     asked: u64,
     sent_bytes: u64,
     received_bytes: u64,

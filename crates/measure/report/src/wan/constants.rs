@@ -123,8 +123,8 @@ pub(super) fn path(constants: &[Constants], setting: &Setting) -> Option<Path> {
     Some(path)
 }
 
-/// Adapts a path to another packet length, which changes the share of data in each packet, and so the time
-/// for the same data.
+/// Adapts a path to another packet length, which changes the share of data in each packet, and therefore the
+/// time to transfer the same data.
 fn with_packets(path: &mut Path, setting: &Setting) {
     let fitted =
         crate::wan::link(&Setting { mtu: bench::suite::wan::MTU, ..setting.clone() }).payload_per_s();

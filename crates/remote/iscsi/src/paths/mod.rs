@@ -284,7 +284,7 @@ pub(crate) struct Portals {
     common: Arc<Common>,
     /// The LUN's properties when it was opened.
     reference: OnceCell<LunReference>,
-    /// The sessions that may have to be ended, by connection number.
+    /// The sessions that may have to be terminated, by connection number.
     made: RefCell<BTreeMap<u64, Made>>,
 }
 

@@ -409,7 +409,8 @@ impl Registrations {
         Ok(Changed::default())
     }
 
-    /// Registers `path`, or with `all` its host through all ports through which it is not yet registered.
+    /// Registers `path`, or, with `all`, registers its host through all ports through which the host is not
+    /// yet registered.
     fn insert(&mut self, path: &HostPath, key: NonZeroU64, all: bool) {
         debug_assert!(self.key_of(path).is_none(), "a path has one key");
         let elsewhere = self.registered.iter().filter(|other| other.host == path.host);
@@ -547,8 +548,8 @@ impl Registrations {
     }
 
     /// Takes over the reservation for `by`, and removes the registrations with the key `victims`, or all
-    /// others if it is `None` (SPC-4 5.12.11.2.4). Notifies the remaining registrants if the new reservation
-    /// has another type.
+    /// other registrations if `victims` is `None` (SPC-4 5.12.11.2.4). Notifies the remaining registrants if
+    /// the new reservation has another type.
     fn take_over(
         &mut self,
         by: &HostPath,
