@@ -19,7 +19,7 @@ enum Block {
 }
 
 impl AddressBlock {
-    /// The block that contains `address`.
+    /// Returns the block that contains `address`.
     pub fn containing(address: IpAddr) -> AddressBlock {
         match address.to_canonical() {
             IpAddr::V6(v6) => {
@@ -188,7 +188,7 @@ impl Counts {
         self.all
     }
 
-    /// The count of this address block.
+    /// Returns the count of this address block.
     pub fn count_of(&self, block: AddressBlock) -> usize {
         self.per_block.get(&block).copied().unwrap_or(0)
     }

@@ -314,9 +314,9 @@ fn at(portal: &Portal, options: &DatagramOptions, taken: DatagramAddress) -> Por
     Portal { listen: ListenAddress::Datagrams(options), ..portal.clone() }
 }
 
-/// The size of each core's receive buffer if `cores` cores receive; a single core would have `bytes`. Up to
-/// [`BUFFERS_TOGETHER`] cores have buffers of full size. With more cores the buffers are smaller, so that
-/// their total stays bounded. Each buffer serves only the sessions of its core.
+/// Returns the size of each core's receive buffer if `cores` cores receive; a single core would have `bytes`.
+/// Up to [`BUFFERS_TOGETHER`] cores have buffers of full size. With more cores the buffers are smaller, so
+/// that their total stays bounded. Each buffer serves only the sessions of its core.
 fn bytes_of_each(bytes: usize, cores: usize) -> usize {
     (bytes * BUFFERS_TOGETHER / cores).clamp(bytes / BUFFERS_TOGETHER, bytes)
 }

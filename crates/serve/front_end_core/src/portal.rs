@@ -28,7 +28,7 @@ impl ListenAddress {
         }
     }
 
-    /// The URL that is displayed: `SCHEME://ADDR:PORT`, `SCHEME+unix://PATH`, `SCHEME://INTERFACE` or
+    /// Returns the URL that is displayed: `SCHEME://ADDR:PORT`, `SCHEME+unix://PATH`, `SCHEME://INTERFACE` or
     /// `SCHEME+udp://ADDR:PORT`.
     pub fn url(&self, scheme: &str) -> String {
         match self {

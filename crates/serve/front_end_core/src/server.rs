@@ -289,9 +289,9 @@ impl Server {
         *tick = Some(now);
     }
 
-    /// The cores whose last tick is older than `limit`, each with the time since that tick. A tick runs at
-    /// least once a second. This reads recorded times and sends nothing to the cores. `now` must come from
-    /// the clock of the cores' runtime environment.
+    /// Returns the cores whose last tick is older than `limit`, each with the time since that tick. A tick
+    /// runs at least once a second. This reads recorded times and sends nothing to the cores. `now` must come
+    /// from the clock of the cores' runtime environment.
     pub fn hung_cores(&self, now: Instant, limit: Duration) -> Vec<(usize, Duration)> {
         let since = |tick: &Mutex<Option<Instant>>| {
             let last = *tick.lock().unwrap_or_else(PoisonError::into_inner);

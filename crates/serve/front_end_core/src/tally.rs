@@ -135,7 +135,7 @@ impl Span {
         Span { begin, end, class: class(nanoseconds), nanoseconds }
     }
 
-    /// A span between two instants; reuses this one if they are the same.
+    /// Returns a span between two instants; reuses this one if they are the same.
     #[inline]
     pub fn to(self, begin: Instant, end: Instant) -> Span {
         if self.begin == begin && self.end == end { self } else { Span::new(begin, end) }
@@ -147,7 +147,7 @@ fn nanoseconds(time: Duration) -> u64 {
     time.as_secs().wrapping_mul(1_000_000_000).wrapping_add(time.subsec_nanos().into())
 }
 
-/// The class of a duration. Upper bounds are inclusive.
+/// Returns the class of a duration. Upper bounds are inclusive.
 #[inline]
 fn class(nanoseconds: u64) -> usize {
     let microseconds = nanoseconds.saturating_sub(1) / 1000;
@@ -219,7 +219,7 @@ pub enum Counted {
     TaskManagement,
     /// Unit attentions reported, by kind.
     UnitAttention,
-    /// Digest errors, by what the digest covers: a header, or data.
+    /// Digest errors, by the part that the digest covers: a header, or data.
     DigestError,
     /// Frames of a datagram protocol, by outcome, without targets. Not counted by a [`CoreTally`].
     Frame,
@@ -239,7 +239,7 @@ pub struct CoreTally {
 }
 
 impl CoreTally {
-    /// The statistics of a volume.
+    /// Returns the statistics of a volume.
     pub fn volume(&self, volume: &Arc<Volume>) -> Rc<VolumeTally> {
         let mut volumes = self.volumes.borrow_mut();
         let (known, tally) = volumes
@@ -288,7 +288,7 @@ pub struct HostNames {
 }
 
 impl HostNames {
-    /// The label under which a host is counted.
+    /// Returns the label under which a host is counted.
     pub fn label(&self, host: &str) -> Arc<str> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(name) = known.get(host) {
@@ -318,7 +318,7 @@ pub struct Traffic {
 }
 
 impl Traffic {
-    /// The sum of this traffic and `other`.
+    /// Returns the sum of this traffic and `other`.
     pub fn plus(self, other: Traffic) -> Traffic {
         Traffic {
             commands: self.commands + other.commands,
@@ -393,7 +393,7 @@ pub struct HostStatistics {
 }
 
 impl CoreTally {
-    /// The statistics, including the current sessions. The caller must add outstanding commands.
+    /// Returns the statistics, including the current sessions. The caller must add outstanding commands.
     pub fn statistics(&self, sessions: impl Iterator<Item = SessionCounts>) -> CoreStatistics {
         let ended = self.traffic.borrow();
         let mut hosts: BTreeMap<(String, Arc<str>), (u64, u64, Traffic)> =
