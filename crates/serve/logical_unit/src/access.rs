@@ -297,7 +297,8 @@ impl DeviceAccess {
         self.ask(RequestKind::Flush, None, || Box::pin(self.unit.volume().settle(before)))
     }
 
-    /// The result of a flush, given the device's result and the losses reported to this nexus when it began.
+    /// Returns the result of a flush, given the device's result and the losses reported to this nexus when it
+    /// began.
     fn flushed(&self, told: Option<u64>, ended: Result<(), DeviceError>) -> Result<(), DeviceError> {
         match ended {
             // This error does not report the loss: hosts wait for free space and repeat the flush, and that
@@ -406,7 +407,7 @@ impl LogicalUnit {
         extent.chunks(PIECE_BYTES >> self.device().geometry().block_size.shift())
     }
 
-    /// The memory that a piece of `extent` takes, in bytes.
+    /// Returns the memory that a piece of `extent` takes, in bytes.
     pub(crate) fn piece_memory_bytes(&self, extent: Extent) -> usize {
         let geometry = self.device().geometry();
         let longest = self.pieces(extent).next().map_or(0, |piece| geometry.length(piece));

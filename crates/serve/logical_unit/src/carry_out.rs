@@ -219,7 +219,7 @@ impl DeviceAccess {
     }
 }
 
-/// The received data; empty if the front end passed no buffer.
+/// Returns the received data; empty if the front end passed no buffer.
 fn buffer(data: Data) -> Buffer {
     match data {
         Data::Buffer(buffer) => buffer,
@@ -251,7 +251,7 @@ pub enum Misdeclared {
 }
 
 impl LogicalUnit {
-    /// The reply to a command whose data did not arrive.
+    /// Returns the reply to a command whose data did not arrive.
     pub fn transfer_failed(&self, fault: TransferFault) -> Reply {
         let code = match fault {
             TransferFault::Digest => asc::PROTOCOL_SERVICE_CRC_ERROR,
@@ -261,12 +261,12 @@ impl LogicalUnit {
         self.refuse(&Condition::new(SenseKey::AbortedCommand, code))
     }
 
-    /// The reply to a command that was aborted during a device request.
+    /// Returns the reply to a command that was aborted during a device request.
     pub fn gave_up(&self, error: DeviceError) -> Reply {
         self.refuse(&failure::condition(error))
     }
 
-    /// The reply to a command with an invalid declaration.
+    /// Returns the reply to a command with an invalid declaration.
     pub fn misdeclared(&self, fault: Misdeclared) -> Reply {
         self.refuse(&match fault {
             Misdeclared::BothDirections => Condition::INVALID_INFORMATION_UNIT,

@@ -31,7 +31,7 @@ impl From<Unsaved> for Failure {
     }
 }
 
-/// The sense data for a device error.
+/// Returns the sense data for a device error.
 ///
 /// A full thin pool is never reported as a medium error: ESXi pauses the virtual machine on 07/27/07, but the
 /// virtual machine fails on sense key 03. A device that does not respond is reported as "becoming ready", for

@@ -120,7 +120,7 @@ impl fmt::Display for Naa {
 }
 
 impl Identity {
-    /// The default identity of a volume with this UUID.
+    /// Creates the default identity of a volume with this UUID.
     pub fn new(uuid: [u8; 16]) -> Identity {
         Identity { uuid, given: GivenNames::default() }
     }

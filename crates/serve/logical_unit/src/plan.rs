@@ -53,7 +53,8 @@ pub trait SiblingUnits: Send + Sync {
     /// The LUNs visible to this nexus, in the eight-byte form of REPORT LUNS (SAM-5 4.7), in ascending order.
     fn luns(&self) -> Vec<u64>;
 
-    /// The logical unit that has this designator (the DESIGNATOR field of VPD page 83h), for EXTENDED COPY.
+    /// Returns the logical unit that has this designator (the DESIGNATOR field of VPD page 83h), for EXTENDED
+    /// COPY.
     fn by_designator(&self, designator: &[u8]) -> Option<Arc<LogicalUnit>>;
 
     /// Records that this nexus has read the list of its LUNs. No logical unit then needs to report a change

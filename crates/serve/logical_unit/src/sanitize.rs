@@ -113,7 +113,7 @@ fn passes(unit: &LogicalUnit, list: &[u8], length: usize) -> Result<Vec<Method>,
     Ok((0..count).map(|number| Method::Fill(pass(number))).collect())
 }
 
-/// A buffer in which each block is filled with the repeated pattern, which restarts at each block.
+/// Creates a buffer in which each block is filled with the repeated pattern, which restarts at each block.
 fn filled(pattern: &[u8], block_bytes: usize, medium_bytes: u64) -> Slice {
     let mut buffer = Buffer::recycled(PIECE_BYTES.min(medium_bytes).max(block_bytes as u64) as usize);
     for block in buffer.chunks_mut(block_bytes) {
@@ -311,7 +311,7 @@ impl Operation {
         Ok(())
     }
 
-    /// The whole medium, in pieces.
+    /// Returns the whole medium, in pieces.
     fn pieces(&self, method: &Method) -> Chunks {
         let geometry = self.unit.device().geometry();
         let bytes = match method {

@@ -235,7 +235,7 @@ impl UnitState {
         self.nexuses.iter().find(|nexus| nexus.id == id).map(|nexus| &nexus.name)
     }
 
-    /// The cached view of a nexus, valid until the generation changes.
+    /// Returns the cached view of a nexus, valid until the generation changes.
     pub(crate) fn view(&self, id: NexusId, geometry: Geometry, generation: u64) -> View {
         let quiet = self.nexuses.iter().find(|nexus| nexus.id == id && nexus.attentions.is_empty());
         let requester = quiet.map(|nexus| Requester { attachment: id, path: &nexus.name });
@@ -332,7 +332,7 @@ impl Departed {
     }
 }
 
-/// A hash that is the same in every process, so that simulations are reproducible.
+/// Returns a hash that is the same in every process, so that simulations are reproducible.
 fn hash(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);

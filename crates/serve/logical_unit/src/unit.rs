@@ -267,7 +267,7 @@ impl LogicalUnit {
         self.change(|state| state.take_attention(id)).map(|attention| attention.condition())
     }
 
-    /// The number of losses that were reported to this nexus; `None` if it is not attached.
+    /// Returns the number of losses that were reported to this nexus; `None` if it is not attached.
     pub(crate) fn losses_told(&self, nexus: NexusId) -> Option<u64> {
         if self.volume().lost_writes() == 0 {
             return Some(0);

@@ -37,7 +37,7 @@ fn zeros(blocks: u32) -> Vec<u8> {
     vec![0; blocks as usize * 512]
 }
 
-/// The commands of an operation code, or of one of its service actions, at maximum size.
+/// Returns the commands of an operation code, or of one of its service actions, at maximum size.
 fn largest(opcode: u8, action: u8) -> Vec<Case> {
     let none = || Vec::new();
     let length = |bytes: u16| {

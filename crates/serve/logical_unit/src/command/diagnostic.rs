@@ -59,7 +59,7 @@ async fn can_be_read(access: &DeviceAccess, extent: Extent) -> bool {
     access.fetch(extent).await.is_ok()
 }
 
-/// The blocks that a self-test reads, distributed evenly from the first to the last.
+/// Returns the blocks that a self-test reads, distributed evenly from the first to the last.
 fn samples(blocks: u64) -> impl Iterator<Item = u64> {
     let last = blocks.saturating_sub(1);
     let count = SAMPLES.min(blocks);
@@ -120,7 +120,7 @@ fn page(code: u8, subpage: u8, body: &[u8]) -> Vec<u8> {
     [&[subpage_format | code, subpage], &(body.len() as u16).to_be_bytes()[..], body].concat()
 }
 
-/// The supported pages, without their subpages.
+/// Returns the supported pages, without their subpages.
 fn pages(call: &Call<'_>) -> impl Iterator<Item = u8> + use<> {
     let is_thin = call.unit.thin();
     PAGES.into_iter().filter(move |page| *page != PROVISIONING || is_thin)
@@ -150,8 +150,8 @@ fn provisioning(space: Space) -> Vec<(u16, Vec<u8>)> {
     available.into_iter().chain([used]).collect()
 }
 
-/// The first parameters of page 37h, a vendor-specific page of disks: blocks sent to initiators, and blocks
-/// received from them.
+/// Returns the first parameters of page 37h, a vendor-specific page of disks: blocks sent to initiators, and
+/// blocks received from them.
 fn cache(traffic: Traffic) -> Vec<(u16, Vec<u8>)> {
     let counters = [traffic.blocks_sent, traffic.blocks_received];
     (0..).zip(counters.map(|counter| counter.to_be_bytes().to_vec())).collect()

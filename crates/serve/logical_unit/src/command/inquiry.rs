@@ -26,7 +26,8 @@ pub(crate) fn plan_inquiry(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.parameter_data(data, u32::from(call.cdb.u16(3)))
 }
 
-/// The INQUIRY data of a LUN without a block device. `device` is its first byte. There are no VPD pages.
+/// Returns the INQUIRY data of a LUN without a block device. `device` is its first byte. There are no VPD
+/// pages.
 pub(crate) fn without_device(cdb: Cdb<'_>, device: u8) -> Result<Vec<u8>, Condition> {
     if cdb.bit(1, 0) {
         return Err(Condition::invalid_bit(1, 0));
@@ -37,7 +38,7 @@ pub(crate) fn without_device(cdb: Cdb<'_>, device: u8) -> Result<Vec<u8>, Condit
     Ok(standard(device, false, &Identity::new([0; 16])))
 }
 
-/// The standard INQUIRY data. `device` is its first byte: PERIPHERAL QUALIFIER and DEVICE TYPE.
+/// Returns the standard INQUIRY data. `device` is its first byte: PERIPHERAL QUALIFIER and DEVICE TYPE.
 fn standard(device: u8, removable: bool, identity: &Identity) -> Vec<u8> {
     let is_disk = device == DIRECT_ACCESS;
     Inquiry {
@@ -64,7 +65,7 @@ fn standard(device: u8, removable: bool, identity: &Identity) -> Vec<u8> {
 /// PERIPHERAL QUALIFIER 000b, device type 00h: a connected direct-access block device.
 const DIRECT_ACCESS: u8 = 0x00;
 
-/// The page with its header; `None` if there is no such page.
+/// Returns the page with its header; `None` if there is no such page.
 fn vpd_page(call: &Call<'_>, code: u8) -> Option<Vec<u8>> {
     let (_, page) = PAGES.iter().find(|(known, _)| *known == code)?;
     page(call)

@@ -187,13 +187,13 @@ static TABLE: &[Command] = &[
     .reads(),
 ];
 
-/// A SANITIZE command. Its planner checks that the medium is present and writable. A failure of the last
-/// operation does not prevent it.
+/// Creates a SANITIZE command. Its planner checks that the medium is present and writable. A failure of the
+/// last operation does not prevent it.
 const fn sanitize(command: CommandCode, usage: &'static [u8], plan: Planner) -> Command {
     Command::new(command, usage, plan).reserved(Reserved::Write).takes(60, 3600)
 }
 
-/// A PERSISTENT RESERVE IN command. It only reads reservations, so it never conflicts with them.
+/// Creates a PERSISTENT RESERVE IN command. It only reads reservations, so it never conflicts with them.
 const fn persistent_in(command: CommandCode, usage: &'static [u8]) -> Command {
     Command::new(command, usage, reservations::plan_in).reserved(Reserved::Own)
 }
@@ -218,7 +218,7 @@ const fn sixteen(flags: u8) -> [u8; 15] {
     [flags, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, NACA]
 }
 
-/// The commands supported by a logical unit with these traits.
+/// Returns the commands supported by a logical unit with these traits.
 pub(crate) fn commands(traits: UnitTraits) -> impl Iterator<Item = &'static Command> {
     TABLE.iter().filter(move |command| command.exists.on(traits))
 }
@@ -250,9 +250,9 @@ pub(crate) fn plan_operation_codes(call: &mut Call<'_>) -> Result<Plan, Failure>
     call.parameter_data(data, call.cdb.u32(6))
 }
 
-/// The command selected by REPORTING OPTIONS (SPC-4 table 241): 1 selects by operation code, which must have
-/// no service actions. 2 selects by operation code and service action. 3 selects like 1 or 2, depending on
-/// whether the operation code has service actions.
+/// Returns the command selected by REPORTING OPTIONS (SPC-4 table 241): 1 selects by operation code, which
+/// must have no service actions. 2 selects by operation code and service action. 3 selects like 1 or 2,
+/// depending on whether the operation code has service actions.
 fn asked_for(
     traits: UnitTraits,
     option: u8,
@@ -287,7 +287,8 @@ fn one_command(command: Option<&Command>, timeouts: bool) -> Vec<u8> {
     CommandSupport::Yes { as_in_the_standard: true, usage, timeouts }.write()
 }
 
-/// All functions of RFC 7143 11.5, except CLEAR ACA: there is no ACA to clear.
+/// Plans REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS. It reports all functions of RFC 7143 11.5, except CLEAR
+/// ACA: there is no ACA to clear.
 pub(crate) fn plan_task_management(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let extended = call.cdb.bit(2, 7);
     let mut data =

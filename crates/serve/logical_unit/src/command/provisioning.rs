@@ -39,7 +39,8 @@ pub(crate) fn plan_unmap(call: &mut Call<'_>) -> Result<Plan, Failure> {
     })
 }
 
-/// The extents of the parameter list, except empty ones. All extents are checked before any is unmapped.
+/// Returns the extents of the parameter list, except empty ones. All extents are checked before any is
+/// unmapped.
 fn extents(list: &[u8], geometry: Geometry) -> Result<Vec<Extent>, Condition> {
     let descriptors = UnmapDescriptor::parse_list(list).ok_or(Condition::parameter_list_length())?;
     if descriptors.len() > read_write::UNMAP_DESCRIPTORS_MAX as usize {
@@ -194,7 +195,8 @@ fn mapped(extent: Extent) -> Run {
     Run { extent, allocation: Allocation::Mapped }
 }
 
-/// The parameter data. A descriptor counts blocks in 32 bits, so a longer run takes several descriptors.
+/// Returns the parameter data. A descriptor counts blocks in 32 bits, so a longer run takes several
+/// descriptors.
 fn parameter_data(runs: &[Run], room: usize) -> Vec<u8> {
     LbaStatusDescriptor::write_list(runs.iter().flat_map(descriptors).take(room))
 }

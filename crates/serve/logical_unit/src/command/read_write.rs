@@ -182,7 +182,7 @@ pub(crate) fn plan_write_and_verify(call: &mut Call<'_>) -> Result<Plan, Failure
     })
 }
 
-/// The blocks for which data was received: the initiator may offer less than the CDB specifies.
+/// Returns the blocks for which data was received: the initiator may offer less than the CDB specifies.
 fn received(extent: Extent, data: &Buffer, geometry: block::Geometry) -> Extent {
     let blocks = data.len() as u64 >> geometry.block_size.shift();
     Extent::new(extent.lba.0, blocks.min(extent.blocks.0))

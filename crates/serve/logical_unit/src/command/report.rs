@@ -86,13 +86,13 @@ pub(crate) fn plan_luns(call: &mut Call<'_>) -> Result<Plan, Failure> {
     Ok(plan)
 }
 
-/// The reply to a command for a LUN at which this nexus sees no logical unit (SPC-4 5.7, SAM-5 5.13).
+/// Returns the reply to a command for a LUN at which this nexus sees no logical unit (SPC-4 5.7, SAM-5 5.13).
 pub fn absent(command: &CommandIn<'_>) -> Reply {
     let unsupported = Condition::new(SenseKey::IllegalRequest, asc::LOGICAL_UNIT_NOT_SUPPORTED);
     answer(command, NO_DEVICE, unsupported)
 }
 
-/// The reply of the logical unit at [`REPORT_LUNS_WELL_KNOWN`].
+/// Returns the reply of the logical unit at [`REPORT_LUNS_WELL_KNOWN`].
 pub fn well_known(command: &CommandIn<'_>) -> Reply {
     if Cdb(command.cdb).opcode() == 0x00 {
         return Reply::good(0);
@@ -132,7 +132,7 @@ fn sense(cdb: Cdb<'_>, device: u8, absent: &Condition) -> Vec<u8> {
     condition.encode(format).bytes().to_vec()
 }
 
-/// The LUN list selected by SELECT REPORT.
+/// Returns the LUN list selected by SELECT REPORT.
 fn inventory(cdb: Cdb<'_>, luns: &dyn SiblingUnits) -> Result<Vec<u8>, Condition> {
     let list = match cdb.byte(2) {
         0x00 => luns.luns(),

@@ -192,7 +192,7 @@ fn step(segment: &CopySegment, ends: &[Option<DeviceAccess>], by: &Requester<'_>
     Ok(Step { source, from, destination, to })
 }
 
-/// The extents to copy, in blocks of the source and of the destination.
+/// Returns the extents to copy, in blocks of the source and of the destination.
 fn extents(
     segment: &CopySegment,
     source: &LogicalUnit,
@@ -221,8 +221,8 @@ fn aborted(code: u16) -> Condition {
     Condition::new(SenseKey::CopyAborted, code)
 }
 
-/// The error of a copy whose source or destination failed (SPC-4 6.3.3). Lack of space is reported as such,
-/// because the host of a thin volume needs to see it.
+/// Returns the error of a copy whose source or destination failed (SPC-4 6.3.3). Lack of space is reported as
+/// such, because the host of a thin volume needs to see it.
 fn third_party(failure: Failure) -> Failure {
     match failure {
         Failure::Check(condition) if condition.key == SenseKey::DataProtect => failure,

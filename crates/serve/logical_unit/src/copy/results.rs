@@ -40,7 +40,7 @@ pub(crate) struct Progress {
 pub(super) const COPIES_MAX: usize = 256;
 
 impl Copies {
-    /// Records the start of a copy. Its list identifier must not be that of a running copy (SPC-4 6.3.1); the
+    /// Records the start of a copy. No running copy may have the same list identifier (SPC-4 6.3.1); the
     /// results of a finished copy with this identifier are discarded.
     pub(crate) fn begin(&mut self, by: NexusId, id: u8) -> Result<(), Condition> {
         let busy = Condition::new(SenseKey::IllegalRequest, asc::OPERATION_IN_PROGRESS);

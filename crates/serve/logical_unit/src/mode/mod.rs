@@ -30,7 +30,7 @@ pub(crate) struct Pages {
 type Page = [u8; BYTES_MAX];
 
 impl Pages {
-    /// The default pages of a logical unit.
+    /// Creates the default pages of a logical unit.
     pub(crate) fn new(facts: Facts) -> Pages {
         let padded = |page: &Vec<u8>| std::array::from_fn(|at| page.get(at).copied().unwrap_or(0));
         let pages = pages(facts);
@@ -44,7 +44,7 @@ impl Pages {
         Caching::parse(&self.current[CACHING]).wce
     }
 
-    /// SWP of the control page: commands that would change the medium end with WRITE PROTECTED.
+    /// SWP of the control page: commands that would change the medium fail with WRITE PROTECTED.
     pub(crate) fn write_protect(&self) -> bool {
         Control::parse(&self.current[CONTROL]).swp
     }
@@ -113,7 +113,7 @@ impl Pages {
         self.default.iter().filter_map(|page| ModePageHeader::parse(page))
     }
 
-    /// The position and the header of the page with this code and subpage code.
+    /// Returns the position and the header of the page with this code and subpage code.
     fn find(&self, code: (u8, u8)) -> Option<(usize, ModePageHeader)> {
         self.headers().enumerate().find(|(_, header)| (header.code, header.subpage) == code)
     }
@@ -168,8 +168,8 @@ fn pages(facts: Facts) -> [[Vec<u8>; 2]; COUNT] {
     ]
 }
 
-/// A page that cannot be changed. The mask has the same header as the page (SPC-4 6.11.3), and no bits after
-/// it.
+/// Creates a page that cannot be changed. The mask has the same header as the page (SPC-4 6.11.3), and no
+/// bits after it.
 fn fixed(page: &[u8]) -> [Vec<u8>; 2] {
     let header = if page[0] & 0x40 == 0 { 2 } else { 4 };
     let mut changeable = page.to_vec();

@@ -69,8 +69,8 @@ impl Sense {
         })
     }
 
-    /// The mode parameter data, cut to the allocation length. The length field in its header covers the whole
-    /// data.
+    /// Returns the mode parameter data, cut to the allocation length. The length field in its header covers
+    /// the whole data.
     pub(crate) fn data(&self, pages: &Pages, medium: Medium) -> Result<Vec<u8>, Condition> {
         if self.values == ModeValues::Saved && !medium.can_save {
             return Err(Condition::new(SenseKey::IllegalRequest, asc::SAVING_PARAMETERS_NOT_SUPPORTED));
@@ -116,7 +116,7 @@ impl Sense {
         }
     }
 
-    /// The error for a wrong page code, or for a wrong subpage code with a valid page code.
+    /// Returns the error for a wrong page code, or for a wrong subpage code with a valid page code.
     fn no_such_page(&self, pages: &Pages) -> Condition {
         let known = self.page == ALL_PAGES || pages.find((self.page, 0)).is_some();
         if known { Condition::invalid_field(3) } else { Condition::invalid_bit(2, 5) }

@@ -94,7 +94,7 @@ impl UnitState {
         changed.preempted.iter().flat_map(|preempted| self.covered(preempted, by)).collect()
     }
 
-    /// The attached nexuses that a registration covers, except `by`.
+    /// Returns the attached nexuses that a registration covers, except `by`.
     fn covered(&self, registration: &Registration, by: NexusId) -> Vec<NexusId> {
         let others = self.nexuses.iter().filter(|nexus| nexus.id != by);
         others.filter(|nexus| registration.covers(&nexus.name)).map(|nexus| nexus.id).collect()
@@ -138,7 +138,7 @@ pub(crate) fn parse(cdb: &[u8]) -> Result<(ReserveIn, usize), Condition> {
     Ok((action, usize::from(u16::from_be_bytes([high, low]))))
 }
 
-/// The complete parameter data; its length fields do not depend on the allocation length.
+/// Returns the complete parameter data; its length fields do not depend on the allocation length.
 pub(crate) fn report(state: &Registrations, action: ReserveIn, can_persist: bool) -> Vec<u8> {
     match action {
         ReserveIn::Keys => {
@@ -154,8 +154,8 @@ pub(crate) fn report(state: &Registrations, action: ReserveIn, can_persist: bool
     }
 }
 
-/// The reservation as PERSISTENT RESERVE IN reports it. The key of an all-registrants reservation is zero
-/// (SPC-4 6.15.3.2).
+/// Returns the reservation as PERSISTENT RESERVE IN reports it. The key of an all-registrants reservation is
+/// zero (SPC-4 6.15.3.2).
 fn reservation(state: &Registrations) -> Option<scsi::Reservation> {
     let reservation = state.reservation()?;
     let key = match reservation.kind.all_registrants() {
@@ -165,7 +165,7 @@ fn reservation(state: &Registrations) -> Option<scsi::Reservation> {
     Some(scsi::Reservation { key, kind: kind(reservation)? })
 }
 
-/// The SCSI type of a reservation; the saved state uses the same codes.
+/// Returns the SCSI type of a reservation; the saved state uses the same codes.
 fn kind(reservation: &Reservation) -> Option<ReservationType> {
     ReservationType::try_from(reservation.kind.code()).ok()
 }
@@ -199,7 +199,7 @@ fn full_status(state: &Registrations, registration: &Registration) -> scsi::Regi
     }
 }
 
-/// The name of an initiator port in reservations.
+/// Returns the name of an initiator port in reservations.
 pub(crate) fn transport_id(port: &InitiatorPort) -> TransportId {
     TransportId::Iscsi { name: port.name.clone(), isid: Some(port.qualifier) }
 }
@@ -241,7 +241,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// The initiator port `who`, through the first target port.
+    /// Returns the initiator port `who`, through the first target port.
     pub(in crate::reservations) fn nexus(who: u8) -> HostPath {
         through(who, 1)
     }
@@ -253,13 +253,13 @@ pub(super) mod tests {
         HostPath { host, service: ServicePort { name, group, relative_port: group } }
     }
 
-    /// A registration with `key` by an unregistered nexus.
+    /// Returns a registration with `key` by an unregistered nexus.
     pub(in crate::reservations) fn register(key: u64) -> Register {
         Register::new(NonZeroU64::new(key).expect("tests use keys that are not zero"))
     }
 
-    /// The initiator ports `who`, each registered with a key that has its number in the first byte and ends
-    /// in ABh.
+    /// Returns the initiator ports `who`, each registered with a key that has its number in the first byte
+    /// and ends in ABh.
     pub(in crate::reservations) fn registered(who: &[u8]) -> Registrations {
         let mut state = Registrations::default();
         for &who in who {

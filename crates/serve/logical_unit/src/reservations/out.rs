@@ -142,8 +142,8 @@ fn ports_of(id: &TransportId, context: &ListContext<'_>) -> Vec<InitiatorPort> {
     ports
 }
 
-/// The port that a TransportID names, if it names exactly one. iSCSI names are compared in lower case (RFC
-/// 7143 4.2.7.1).
+/// Returns the port that a TransportID names, if it names exactly one. iSCSI names are compared in lower case
+/// (RFC 7143 4.2.7.1).
 fn port_of(id: &TransportId) -> Option<InitiatorPort> {
     match id {
         TransportId::Iscsi { name, isid: Some(isid) } => {
@@ -173,7 +173,7 @@ fn moved(list: &[u8], context: &ListContext<'_>) -> Result<Move, Condition> {
     })
 }
 
-/// The target port with this RELATIVE TARGET PORT IDENTIFIER, if it is in use.
+/// Returns the target port with this RELATIVE TARGET PORT IDENTIFIER, if it is in use.
 fn target_port(relative: u16, context: &ListContext<'_>) -> Option<TargetPort> {
     let mut ports = context.attached.iter().chain([context.by]).map(|nexus| &nexus.service);
     ports.find(|port| port.name == context.by.service.name && port.relative_port == relative).cloned()

@@ -10,7 +10,7 @@ fn cached() -> Bench {
     Bench::of_disk(DiskOptions { cached: true, ..DiskOptions::default() })
 }
 
-/// The reply of `finish` to a command; `None` if it must be awaited.
+/// Returns the reply of `finish` to a command; `None` if it must be awaited.
 fn at_once(bench: &mut Bench, cdb: &[u8], data_out: &[u8], room: u32) -> Option<Reply> {
     let (job, data) = match bench.begin(cdb, data_out.len() as u32, room) {
         Plan::Run(job) => (job, Data::None),

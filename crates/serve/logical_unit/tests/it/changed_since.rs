@@ -219,7 +219,7 @@ fn a_stop_that_was_accepted_before_a_format_does_not_eject_the_medium_under_it()
 }
 
 impl Bench {
-    /// A command that has been accepted, and whose data, if any, has not arrived yet.
+    /// Begins a command. The command is accepted, but its data, if any, has not arrived yet.
     fn accept(&mut self, cdb: &[u8], data_bytes: usize) -> Job {
         match self.begin(cdb, data_bytes as u32, if data_bytes == 0 { 1 << 20 } else { 0 }) {
             Plan::Run(job) => job,

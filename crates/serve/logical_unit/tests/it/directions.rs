@@ -5,7 +5,7 @@ use crate::support::*;
 
 const INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT: u16 = 0x0e03;
 
-/// A CDB with a parameter list of this length.
+/// Creates a CDB with a parameter list of this length.
 fn with_length(opcode: u8, flags: u8, length: u16) -> Vec<u8> {
     ten(opcode, flags, 0, length).to_vec()
 }
@@ -60,7 +60,7 @@ fn givers() -> Vec<Vec<u8>> {
     ]
 }
 
-/// A small disk whose first block holds AAh; commands that write change it.
+/// Creates a small disk whose first block holds AAh; commands that write change it.
 fn bench(in_memory: bool) -> Bench {
     let mut bench = Bench::of_disk(DiskOptions { in_memory, blocks: 64, ..DiskOptions::default() });
     bench.write(0, &[0xaa; 512]);

@@ -276,7 +276,7 @@ fn a_crowd_of_other_sessions_does_not_make_the_unit_forget_whom_it_has_to_tell()
     flush(&mut bench, &mut again).check(3, 0x0c00);
 }
 
-/// A flush whose response is not acknowledged. Returns the number of losses that it reports.
+/// Sends a flush whose response is not acknowledged. Returns the number of losses that it reports.
 fn unacknowledged(bench: &mut Bench) -> u64 {
     let Plan::Run(job) = bench.begin(&FLUSH, 0, 0) else { panic!("a flush is at work") };
     let Step::Later(Running { reply, watch }) = bench.unit.finish(job, Data::None) else {

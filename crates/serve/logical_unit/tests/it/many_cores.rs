@@ -6,7 +6,7 @@ use std::thread;
 
 const BLOCK: usize = 512;
 
-/// A thread's own access to the unit of `bench`: another nexus, the same medium.
+/// Creates a thread's own access to the unit of `bench`: another nexus, the same medium.
 fn another(bench: &Bench, number: u8) -> Bench {
     let (disk, unit, luns) = (Arc::clone(&bench.disk), Arc::clone(&bench.unit), Arc::clone(&bench.luns));
     let mut another = Bench { disk, unit, nexus: attach(&bench.unit, number), luns };

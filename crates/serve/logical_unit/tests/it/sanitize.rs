@@ -19,7 +19,7 @@ fn sanitize(action: u8, length: u16) -> [u8; 10] {
     [0x48, action, 0, 0, 0, 0, 0, high, low, 0]
 }
 
-/// An OVERWRITE parameter list.
+/// Creates an OVERWRITE parameter list.
 fn pattern_list(flags: u8, pattern: &[u8]) -> Vec<u8> {
     let [high, low] = (pattern.len() as u16).to_be_bytes();
     [&[flags, 0, high, low], pattern].concat()
@@ -32,7 +32,7 @@ fn overwrite(bench: &mut Bench, flags: u8, pattern: &[u8]) -> CommandResult {
 
 type Waiting = std::pin::Pin<Box<dyn Future<Output = Reply>>>;
 
-/// An erase that has been started and has not done anything yet.
+/// Begins an erase that has not changed anything yet.
 fn begun(bench: &mut Bench, flags: u8) -> (Waiting, Background) {
     let Plan::Run(job) = bench.begin(&sanitize(BLOCK_ERASE | flags, 0), 0, 0) else {
         panic!("it runs");

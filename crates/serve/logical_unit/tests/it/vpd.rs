@@ -135,7 +135,7 @@ fn hosts_learn_the_strip_and_the_stripe_of_a_set() {
         (u16::from_be_bytes([limits[6], limits[7]]), u32_at(&limits, 12))
     };
     assert_eq!(set(128, 384), (128, 384));
-    // This optimal length is longer than the limit of a command, so a host that used it would get errors.
+    // This optimal length is longer than the limit of a command, so a host that used it would receive errors.
     assert_eq!(set(2048, 2048 * 40), (2048, 0));
 }
 

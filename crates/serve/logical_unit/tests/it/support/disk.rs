@@ -127,12 +127,12 @@ impl Disk {
         self.inner().settled += queued.len();
     }
 
-    /// The first byte of a block.
+    /// Returns the first byte of a block.
     pub fn byte(&self, lba: u64) -> u8 {
         self.bytes.0[(lba as usize) << self.options.block_size.shift()].load(Ordering::Relaxed)
     }
 
-    /// The first byte of a block after a crash.
+    /// Returns the first byte of a block after a crash.
     pub fn stable_byte(&self, lba: u64) -> u8 {
         self.inner().stable[(lba as usize) << self.options.block_size.shift()]
     }

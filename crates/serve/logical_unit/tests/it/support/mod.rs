@@ -81,7 +81,7 @@ impl Bench {
         Bench::over(disk, unit.expect("nothing was kept"))
     }
 
-    /// A logical unit that saves its persistent state on `paper`.
+    /// Creates a logical unit that saves its persistent state on `paper`.
     pub fn keeping(paper: &Arc<Paper>) -> Bench {
         let disk = Arc::new(Disk::new(DiskOptions::default()));
         let volume = VolumeOptions { cache_generation: Some([7; 16]), ..kept_on(paper) };
@@ -221,7 +221,7 @@ pub fn kept_on(paper: &Arc<Paper>) -> VolumeOptions {
     VolumeOptions { persistent_state: Some(Arc::clone(paper) as _), ..VolumeOptions::default() }
 }
 
-/// A logical unit over a volume over a device.
+/// Creates a logical unit over a volume over a device.
 pub fn unit_over(
     device: Arc<dyn BlockDevice>,
     volume: VolumeOptions,
