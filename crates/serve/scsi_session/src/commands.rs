@@ -84,7 +84,8 @@ pub struct Declared<'a, I> {
 }
 
 impl<'a, I> Declared<'a, I> {
-    /// The command in the logical unit's form. `stage` is true if its data must be kept until its turn.
+    /// Converts the command to the logical unit's form. `stage` is true if its data must be kept until its
+    /// turn.
     fn command_in(&self, luns: &'a Arc<dyn SiblingUnits>, stage: bool) -> CommandIn<'a> {
         let Declared { cdb, data_out_bytes, data_in_bytes, .. } = *self;
         CommandIn { cdb, data_out_bytes, data_in_bytes, luns, stage }
@@ -113,10 +114,10 @@ pub trait ScsiSession: Sized + 'static {
     /// The commands of the session, mutable.
     fn commands_mut(&mut self) -> &mut Commands<Self>;
 
-    /// A small number, unique among the session's commands while this one exists.
+    /// Returns a small number, unique among the session's commands while this one exists.
     fn index(id: Self::Id) -> usize;
 
-    /// The header of a command.
+    /// Returns the header of a command.
     fn declared(command: &Self::Command) -> Declared<'_, Self::Id>;
 
     /// The target's name; `None` for a discovery session.
@@ -688,7 +689,7 @@ pub struct Commands<S: ScsiSession> {
     aborted_units: AbortedUnits,
 }
 
-/// The task of this name, if it still exists.
+/// Returns the task with this name, if it still exists.
 fn task_of<S: ScsiSession>(tasks: &mut [Option<Task<S>>], id: S::Id) -> Option<&mut Task<S>> {
     tasks.get_mut(S::index(id))?.as_mut().filter(|task| task.id == id)
 }
@@ -755,7 +756,7 @@ impl<S: ScsiSession> Commands<S> {
         })
     }
 
-    /// A task, if it still exists.
+    /// Returns a task, if it still exists.
     pub fn task(&self, id: S::Id) -> Option<&Task<S>> {
         self.tasks.get(S::index(id))?.as_ref().filter(|task| task.id == id)
     }
@@ -769,7 +770,7 @@ impl<S: ScsiSession> Commands<S> {
         self.tasks.iter().flatten()
     }
 
-    /// A task that waits for its turn or for memory; `None` if it was aborted in the meantime.
+    /// Returns a task that waits for its turn or for memory; `None` if it was aborted in the meantime.
     fn held_task(&mut self, id: S::Id) -> Option<&mut Task<S>> {
         self.task_mut(id).filter(|task| matches!(task.state, TaskState::Held))
     }
@@ -784,12 +785,12 @@ impl<S: ScsiSession> Commands<S> {
         }
     }
 
-    /// A task whose data is being received.
+    /// Returns a task whose data is being received.
     pub fn receiving(&self, id: S::Id) -> Option<&Receiving<S>> {
         self.task(id).and(self.receiving.get(S::index(id))?.as_ref())
     }
 
-    /// A task whose data is being received.
+    /// Returns a task whose data is being received.
     pub fn receiving_mut(&mut self, id: S::Id) -> Option<&mut Receiving<S>> {
         let place = self.receiving.get_mut(S::index(id))?;
         task_of(&mut self.tasks, id).and(place.as_mut())
@@ -805,7 +806,7 @@ impl<S: ScsiSession> Commands<S> {
         Some((slot, self.receiving[S::index(id)].take()?))
     }
 
-    /// The data that an answered task sends.
+    /// Returns the data that an answered task sends.
     pub fn outgoing_mut(&mut self, id: S::Id) -> Option<&mut S::Outgoing> {
         match &mut task_of(&mut self.tasks, id)?.state {
             TaskState::Answered(outgoing) => Some(outgoing),
@@ -936,7 +937,7 @@ impl<S: ScsiSession> Commands<S> {
         cleared
     }
 
-    /// The commands that use `unit`: commands for its LUN, and copies that another LUN received.
+    /// Returns the commands that use `unit`: commands for its LUN, and copies that another LUN received.
     pub fn tasks_of(&self, unit: &Arc<LogicalUnit>) -> impl Iterator<Item = &Task<S>> {
         let same = |other: &Arc<LogicalUnit>| Arc::ptr_eq(other, unit);
         self.tasks().filter(move |task| {
@@ -1000,7 +1001,7 @@ impl<S: ScsiSession> Commands<S> {
         }
     }
 
-    /// The nexus of this session at `unit`.
+    /// Returns the nexus of this session at `unit`.
     pub fn nexus_of(&self, unit: &Arc<LogicalUnit>) -> Option<NexusId> {
         self.luns.user_of(unit.volume()).map(|(_, nexus)| nexus)
     }

@@ -57,8 +57,8 @@ impl NamePattern {
         NamePattern { stem: stem.unwrap_or(pattern).to_ascii_lowercase(), open_ended: stem.is_some() }
     }
 
-    /// A matching name: the stem, with `rest` appended if the pattern has a star. `None` if every name
-    /// matches.
+    /// Returns a matching name: the stem, with `rest` appended if the pattern has a star. `None` if every
+    /// name matches.
     pub fn example(&self, rest: &str) -> Option<String> {
         match (self.open_ended, self.stem.is_empty()) {
             (true, true) => None,
@@ -300,32 +300,32 @@ impl<W> Luns<W> {
         }
     }
 
-    /// The statistics of the volume at an index.
+    /// Returns the statistics of the volume at an index.
     pub fn tally(&self, place: usize) -> &VolumeTally {
         &self.kept(place).tally
     }
 
-    /// The LUN at an index.
+    /// Returns the LUN at an index.
     pub fn slot(&mut self, place: usize) -> &mut Slot<W> {
         self.places[place].as_mut().expect(KEPT)
     }
 
-    /// A slot, and the units that are visible to its commands.
+    /// Returns a slot, and the units that are visible to its commands.
     pub fn slot_among(&mut self, place: usize) -> (&mut Slot<W>, &Arc<dyn SiblingUnits>) {
         (self.places[place].as_mut().expect(KEPT), &self.visible)
     }
 
-    /// The unit at an index.
+    /// Returns the unit at an index.
     pub fn unit(&self, place: usize) -> Arc<LogicalUnit> {
         Arc::clone(self.unit_at(place))
     }
 
-    /// The unit at an index, borrowed.
+    /// Returns the unit at an index, borrowed.
     pub fn unit_at(&self, place: usize) -> &Arc<LogicalUnit> {
         &self.kept(place).unit
     }
 
-    /// The deadline of the LUN at an index.
+    /// Returns the deadline of the LUN at an index.
     pub fn deadline(&self, place: usize) -> Duration {
         self.kept(place).deadline
     }
@@ -339,14 +339,15 @@ impl<W> Luns<W> {
         self.by_number.iter().filter_map(|(_, place)| self.places[*place].as_ref())
     }
 
-    /// The unit of `volume` and the session's nexus at it. Includes removed LUNs that still have commands.
+    /// Returns the unit of `volume` and the session's nexus at it. Includes removed LUNs that still have
+    /// commands.
     pub fn user_of(&self, volume: &Arc<Volume>) -> Option<(Arc<LogicalUnit>, NexusId)> {
         let mut slots = self.iter().chain(self.places.iter().flatten());
         let slot = slots.find(|slot| Arc::ptr_eq(slot.unit.volume(), volume))?;
         Some((Arc::clone(&slot.unit), slot.nexus.id()))
     }
 
-    /// The nexus with this id, if its LUN still exists.
+    /// Returns the nexus with this id, if its LUN still exists.
     pub fn nexus(&self, id: u64) -> Option<&Nexus> {
         self.places.iter().flatten().map(|slot| &slot.nexus).find(|nexus| nexus.id().number() == id)
     }

@@ -3,7 +3,7 @@
 use front_end_core::Operation;
 use logical_unit::{SenseData, SenseKey, Status, asc};
 
-/// The operation of a command with this operation code.
+/// Returns the operation of a command with this operation code.
 pub(crate) fn operation(code: u8) -> Operation {
     BY_CODE[usize::from(code)]
 }
