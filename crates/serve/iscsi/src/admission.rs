@@ -50,7 +50,7 @@ enum Failure {
 }
 
 impl Failure {
-    /// The label for monitoring.
+    /// Returns the label for monitoring.
     fn name(&self, refusal: Option<&Refusal>) -> &'static str {
         match (self, refusal) {
             (Failure::Login(LoginError::Refused(_)), Some(refusal)) => refusal.name(),
@@ -350,7 +350,7 @@ impl LoginDriver {
         }
     }
 
-    /// The nexus that a login would use; a discovery session has none.
+    /// Returns the nexus that a login would use; a discovery session has none.
     fn nexus(&self, request: &AdmissionRequest) -> Option<NexusName> {
         let target = request.target_name.as_ref().filter(|_| request.session_type == SessionType::Normal)?;
         Some(NexusName {
@@ -504,7 +504,7 @@ impl LoginDriver {
     }
 }
 
-/// The beginning of a text from a peer, up to the maximum length of a name.
+/// Returns the beginning of a text from a peer, up to the maximum length of a name.
 fn bounded(text: &str) -> String {
     text[..text.floor_char_boundary(NAME_BYTES_MAX)].to_owned()
 }

@@ -37,7 +37,7 @@ impl Config {
         self
     }
 
-    /// The target with this name, ignoring case.
+    /// Returns the target with this name, ignoring case.
     pub(crate) fn target(&self, name: &str) -> Option<&Arc<Target>> {
         self.targets.iter().find(|target| target.name.eq_ignore_ascii_case(name))
     }

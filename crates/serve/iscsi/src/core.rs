@@ -53,7 +53,7 @@ impl CoreSessions {
         self.sessions.borrow().values().cloned().collect()
     }
 
-    /// The session that has this slot. Another session may have its TSIH by now, so the whole slot is
+    /// Returns the session that has this slot. Another session may have its TSIH by now, so the whole slot is
     /// compared.
     fn session_of(&self, slot: SessionSlot) -> Option<SharedSession> {
         self.session(slot.tsih).filter(|session| session.borrow().identity.slot == slot)

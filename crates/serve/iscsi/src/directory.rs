@@ -22,7 +22,8 @@ pub(crate) struct SendTargetsRequester<'a> {
 /// PDUs of 256 KiB, but no response that consists of several PDUs.
 pub(crate) const PART_BYTES_MAX: usize = 256 << 10;
 
-/// The targets to which `requester` may log in, starting at the name `from`. Other targets are not reported.
+/// Returns the targets to which `requester` may log in, starting at the name `from`. Other targets are not
+/// reported.
 pub(crate) fn visible<'a>(
     config: &'a Config,
     requester: &'a SendTargetsRequester<'a>,
@@ -34,9 +35,9 @@ pub(crate) fn visible<'a>(
     targets.filter(|target| target.access.admits(requester.initiator, requester.address))
 }
 
-/// A part of a SendTargets response: `TargetName` and its `TargetAddress`es, each terminated by a NUL. Also
-/// returns the name of the first target of the next part, if there is one. The part fits into `segment_max`
-/// bytes unless a single target does not.
+/// Returns a part of a SendTargets response: `TargetName` and its `TargetAddress`es, each terminated by a
+/// NUL. Also returns the name of the first target of the next part, if there is one. The part fits into
+/// `segment_max` bytes unless a single target does not.
 pub(crate) fn describe<'a>(
     targets: impl Iterator<Item = &'a Target>,
     portals: &[Portal],
@@ -63,8 +64,8 @@ pub(crate) fn describe<'a>(
     (text, None)
 }
 
-/// The address of a portal to report to a requester that is connected to `local`; `None` if the requester
-/// could not reach the portal.
+/// Returns the address of a portal to report to a requester that is connected to `local`; `None` if the
+/// requester could not reach the portal.
 fn address_for(portal: &Portal, local: SocketAddr) -> Option<String> {
     if let Some(advertised) = &portal.advertise {
         return Some(advertised.clone());
@@ -122,7 +123,7 @@ mod tests {
         ask_for(config, initiator, local, 8192)
     }
 
-    /// All parts of the response to an initiator that accepts PDUs of this size.
+    /// Returns all parts of the response to an initiator that accepts PDUs of this size.
     fn ask_for(
         (portals, config): &(Vec<Portal>, Config),
         initiator: &str,

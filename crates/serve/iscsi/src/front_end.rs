@@ -31,7 +31,7 @@ impl Iscsi {
         losses(&self.sessions(server), &self.config(), &server.portals(), wanted, portals)
     }
 
-    /// The status of all sessions. Blocks for up to one second, so reactor threads must not call it.
+    /// Returns the status of all sessions. Blocks for up to one second, so reactor threads must not call it.
     pub fn sessions(&self, server: &Server) -> Vec<SessionStatus> {
         let status = |local: &Rc<RunningCore>| local.front_end::<CoreSessions>().map(|core| core.status());
         let by_core = server.ask_cores(Duration::from_secs(1), status);
@@ -161,7 +161,7 @@ impl CoreFrontEnd for CoreSessions {
     }
 }
 
-/// The logical units in use, by the address of their volume.
+/// Returns the logical units in use, by the address of their volume.
 fn units_of(context: &Context) -> BTreeMap<usize, Arc<LogicalUnit>> {
     let config = context.config();
     let exports = config.targets.iter().flat_map(|target| &target.exports);

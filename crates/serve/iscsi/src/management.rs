@@ -125,7 +125,7 @@ async fn carry_out(
     Outcome::FunctionComplete
 }
 
-/// The response to a query (RFC 7144 section 4.2).
+/// Returns the response to a query (RFC 7144 section 4.2).
 fn yes(found: bool) -> Outcome {
     if found { Outcome::FunctionSucceeded } else { Outcome::FunctionComplete }
 }

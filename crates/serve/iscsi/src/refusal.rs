@@ -71,8 +71,8 @@ impl Refusal {
         }
     }
 
-    /// The login status. For a hidden target, an initiator without access gets the same status as for a
-    /// target that does not exist.
+    /// Returns the login status. For a hidden target, an initiator without access receives the same status
+    /// as for a target that does not exist.
     pub(crate) fn status(&self, hidden: bool) -> LoginStatus {
         match self {
             Refusal::NotOpen | Refusal::TooManyGuesses(_) => LoginStatus::ServiceUnavailable,
@@ -154,7 +154,7 @@ pub(crate) const FORGOTTEN: Duration = Duration::from_secs(600);
 pub(crate) const ENTRIES_MAX: usize = 4096;
 
 impl Backoff {
-    /// The remaining delay of an attempt; `None` if its CHAP response may be checked.
+    /// Returns the remaining delay of an attempt; `None` if its CHAP response may be checked.
     pub(crate) fn wait(&self, now: Instant, attempt: &Attempt<'_>) -> Option<Duration> {
         let entry = self.entries.get(&self.key(now, attempt))?;
         let left = entry.wait().checked_sub(now.saturating_duration_since(entry.last))?;
@@ -192,7 +192,7 @@ impl Backoff {
         (attempt.from, Some(self.hasher.hash_one(attempt)))
     }
 
-    /// The entry that counts an attempt.
+    /// Returns the entry that counts an attempt.
     fn key(&self, now: Instant, attempt: &Attempt<'_>) -> Key {
         let (own, others) = (self.own_key(attempt), (attempt.from, None));
         let is_one_of_others = !self.entries.contains_key(&own)

@@ -191,16 +191,16 @@ impl Registry {
         SlotOutcome::Allocated(slot)
     }
 
-    /// The session that a further connection names, if it has the same nexus and user. Includes sessions
-    /// whose login is not complete.
+    /// Returns the session that a further connection names, if it has the same nexus and user. Includes
+    /// sessions whose login is not complete.
     pub(crate) fn find(&self, tsih: Tsih, claim: &Claim) -> Option<SessionSlot> {
         let book = self.book();
         let entry = book.sessions.get(&tsih.0)?;
         (entry.claim.as_ref() == Some(claim)).then_some(entry.slot)
     }
 
-    /// The negotiated parameters of the session `tsih`, if it has this nexus. Does not check the user,
-    /// because the login requires the parameters before authentication. [`Self::find`] checks the user
+    /// Returns the negotiated parameters of the session `tsih`, if it has this nexus. Does not check the
+    /// user, because the login requires the parameters before authentication. [`Self::find`] checks the user
     /// afterwards.
     pub(crate) fn parameters(&self, tsih: Tsih, nexus: &NexusName) -> Option<Parameters> {
         let book = self.book();
@@ -250,7 +250,7 @@ impl Book {
             .map(|entry| entry.slot)
     }
 
-    /// The session of a nexus.
+    /// Returns the session of a nexus.
     fn of_nexus(&self, nexus: &NexusName) -> Option<(SessionSlot, &Claim)> {
         self.sessions.values().find_map(|entry| {
             let claim = entry.claim.as_ref().filter(|claim| claim.nexus == *nexus)?;
@@ -279,7 +279,7 @@ mod tests {
         NexusName { initiator: initiator.into(), isid, target: "iqn.t".into(), tag: 1 }
     }
 
-    /// A claim without authentication.
+    /// Creates a claim without authentication.
     fn open(initiator: &str, isid: u8) -> Claim {
         Claim { nexus: nexus(initiator, isid), user: None }
     }

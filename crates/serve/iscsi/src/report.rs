@@ -96,7 +96,7 @@ impl Session {
         }
     }
 
-    /// The status of the session for monitoring.
+    /// Returns the status of the session for monitoring.
     pub(crate) fn status(&self, core: usize) -> SessionStatus {
         let identity = &self.identity;
         let target = identity.target.as_ref().map(|target| target.name.clone());

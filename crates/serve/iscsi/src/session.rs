@@ -222,7 +222,7 @@ impl Session {
         }
     }
 
-    /// The destination of a task's data; `None` if the data is no longer needed.
+    /// Returns the destination of a task's data; `None` if the data is no longer needed.
     pub(crate) fn landing(&mut self, id: TaskId) -> Option<&mut Landing> {
         self.commands.receiving_mut(id).map(|receiving| &mut receiving.landing)
     }
@@ -268,7 +268,7 @@ impl Session {
         self.answer(id, reply);
     }
 
-    /// The payload of a task that is being sent.
+    /// Returns the payload of a task that is being sent.
     pub(crate) fn payload(&self, id: TaskId) -> Payload {
         let outgoing = self.commands.task(id).and_then(|task| task.outgoing());
         outgoing.map_or(Payload::None, |outgoing| outgoing.payload.clone())
@@ -298,7 +298,7 @@ impl Session {
         units
     }
 
-    /// The unit that a LUN field addresses, if this session has a unit at this LUN.
+    /// Returns the unit that a LUN field addresses, if this session has a unit at this LUN.
     pub(crate) fn unit(&self, lun: u64) -> Option<Arc<LogicalUnit>> {
         self.commands.luns.find(lun).map(|index| self.commands.luns.unit(index))
     }
@@ -583,8 +583,8 @@ impl ScsiSession for Session {
     }
 }
 
-/// The response to an abort of a task that has already ended. ESXi, whose initiator names have VMware's
-/// prefix, resets the target if the response follows RFC 7143 section 11.6.1 (c).
+/// Returns the response to an abort of a task that has already ended. ESXi, whose initiator names have
+/// VMware's prefix, resets the target if the response follows RFC 7143 section 11.6.1 (c).
 fn abort_of_finished(initiator: &str) -> TaskManagementResult {
     match initiator.starts_with("iqn.1998-01.com.vmware:") {
         true => TaskManagementResult::FunctionComplete,

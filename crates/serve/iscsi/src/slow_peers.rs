@@ -126,9 +126,9 @@ impl Session {
         }
     }
 
-    /// The connection whose slow peer has held memory longest (for a transfer, copies, a segment or early
-    /// data), and the time since which it has held the memory. `None` if no peer has held memory for longer
-    /// than [`PATIENCE`].
+    /// Returns the connection whose slow peer has held memory longest (for a transfer, copies, a segment or
+    /// early data), and the time since which it has held the memory. `None` if no peer has held memory for
+    /// longer than [`PATIENCE`].
     pub(crate) fn slowest_holder(&self, now: Instant) -> Option<(Instant, ConnectionId)> {
         let held = self.commands.observed().filter(|(task, Observed { stage, .. })| {
             let by_its_peer = matches!(stage, WaitingFor::Data | WaitingFor::Sending);

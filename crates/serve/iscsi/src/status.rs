@@ -52,7 +52,7 @@ pub struct ConnectionStatus {
     pub local: SocketAddr,
 }
 
-/// The negotiated keys as `Key=Value`. Keys that affect performance come first.
+/// Returns the negotiated keys as `Key=Value`. Keys that affect performance come first.
 pub(crate) fn keys(parameters: &Parameters) -> Vec<String> {
     use Key::*;
     #[rustfmt::skip]
@@ -113,8 +113,8 @@ impl fmt::Display for Loss {
     }
 }
 
-/// The losses of these sessions if `wanted` were served instead of `now`, on `wanted_portals` instead of
-/// `portals`.
+/// Returns the losses of these sessions if `wanted` were served instead of `now`, on `wanted_portals` instead
+/// of `portals`.
 pub(crate) fn losses(
     sessions: &[SessionStatus],
     now: &Config,
