@@ -369,12 +369,12 @@ impl Client {
         self.device().geometry().length(extent) as usize
     }
 
-    /// The blocks that contain a request's bytes.
+    /// Returns the blocks that contain a request's bytes.
     fn covering(&self, request: &Request) -> Result<Extent, DeviceError> {
         bytewise::covering(self.device(), &(request.offset..request.offset + request.length))
     }
 
-    /// The blocks completely within a request.
+    /// Returns the blocks completely within a request.
     fn inner(&self, request: &Request) -> Extent {
         let shift = self.device().geometry().block_size.shift();
         let block = 1 << shift;
@@ -383,7 +383,7 @@ impl Client {
         Extent::new(first, end.saturating_sub(first))
     }
 
-    /// The position of a request's bytes within the blocks that contain them.
+    /// Returns the position of a request's bytes within the blocks that contain them.
     fn part(&self, request: &Request, covering: Extent) -> Range<usize> {
         debug_assert!(
             self.device().geometry().offset(covering) <= request.offset,
@@ -406,15 +406,15 @@ impl Client {
         extent.chunks(PIECE_BYTES >> self.device().geometry().block_size.shift())
     }
 
-    /// The durability that a change must have before it is acknowledged. Without a volatile cache, every
-    /// change is stable anyway.
+    /// Returns the durability that a change must have before it is acknowledged. Without a volatile cache,
+    /// every change is stable anyway.
     fn durability(&self, request: &Request) -> Durability {
         let is_volatile = self.device().profile().volatile_cache;
         if is_volatile && request.flags & command::FUA != 0 { Durability::Stable } else { Durability::Cached }
     }
 }
 
-/// Maximum number of extents in the reply to BLOCK_STATUS.
+/// Returns the maximum number of extents in the reply to BLOCK_STATUS.
 fn most_extents(request: &Request) -> usize {
     if request.flags & command::REQ_ONE != 0 { 1 } else { EXTENTS_MAX }
 }

@@ -325,7 +325,7 @@ impl Client {
         }
     }
 
-    /// The description of the client for observers.
+    /// Returns the description of the client for observers.
     pub(crate) fn info<'a>(&'a self, host: &'a str) -> SessionInfo<'a> {
         let (target, handle) = (Some(&*self.export.name), Some(self.number()));
         SessionInfo { front_end: NBD, initiator: host, user: None, target, handle }
@@ -436,7 +436,7 @@ impl Client {
     }
 }
 
-/// The name of a request for monitoring.
+/// Returns the name of a request for monitoring.
 fn operation(request: &Request) -> Operation {
     match request.command() {
         Some(Command::Read) => Operation::Read,
@@ -448,7 +448,7 @@ fn operation(request: &Request) -> Operation {
     }
 }
 
-/// The name of an error for monitoring.
+/// Returns the name of an error for monitoring.
 fn name_of(error: Errno) -> &'static str {
     match error {
         Errno::Eperm => "eperm",
@@ -462,7 +462,7 @@ fn name_of(error: Errno) -> &'static str {
     }
 }
 
-/// The path of a client. A client has no name except its address.
+/// Returns the path of a client. A client has no name except its address.
 fn path(portal: &Portal, peer: SocketAddr, export: &str) -> HostPath {
     let host = HostPort { name: format!("{NBD}:{}", peer.ip().to_canonical()), qualifier: [0; 6] };
     let service = ServicePort { name: format!("{NBD}:{export}"), group: portal.tag, relative_port: 1 };

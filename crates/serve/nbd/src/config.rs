@@ -122,7 +122,8 @@ impl Config {
         names.len() == self.exports.len()
     }
 
-    /// The export of this name, for this client. The empty name selects the only export visible to it.
+    /// Returns the export with this name, for this client. The empty name selects the only export visible to
+    /// it.
     pub(crate) fn find(&self, name: &str, from: &Requester) -> Option<&Arc<Export>> {
         let mut exports = self.exports_for(from);
         match name {

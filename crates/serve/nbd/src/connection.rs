@@ -398,8 +398,8 @@ impl Receiver {
 }
 
 impl Incoming {
-    /// The destination of the missing part, if it has at least `least` bytes and should therefore be received
-    /// in place.
+    /// Returns the destination of the missing part, if it has at least `least` bytes and should therefore be
+    /// received in place.
     fn rest(&mut self, least: usize) -> Option<&mut [u8]> {
         let received = self.received as usize;
         let (buffer, _) = self.place.as_mut().ok()?;
@@ -420,7 +420,7 @@ impl Incoming {
     }
 }
 
-/// The reason why [`nbd::Session::check`] rejects a request.
+/// Returns the reason why [`nbd::Session::check`] rejects a request.
 fn why(error: Errno) -> &'static str {
     match error {
         Errno::Eperm => "the export is read-only",

@@ -85,7 +85,7 @@ impl Nbd {
         *self.config.lock() = Arc::new(config);
     }
 
-    /// The status of all clients. Blocks for up to one second, so reactor threads must not call it.
+    /// Returns the status of all clients. Blocks for up to one second, so reactor threads must not call it.
     pub fn clients(&self, server: &Server) -> Vec<ClientStatus> {
         let status = |local: &Rc<RunningCore>| local.front_end::<CoreClients>().map(|core| core.status());
         let by_core = server.ask_cores(Duration::from_secs(1), status);

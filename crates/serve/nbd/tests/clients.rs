@@ -164,7 +164,7 @@ impl World for Flooded {
     }
 }
 
-/// An option with this number of bytes of data, which follow.
+/// Creates the header of an option that is followed by this number of bytes of data.
 fn option(number: u32, bytes: u32) -> Vec<u8> {
     [&b"IHAVEOPT"[..], &number.to_be_bytes(), &bytes.to_be_bytes()].concat()
 }
