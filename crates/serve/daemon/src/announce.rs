@@ -10,7 +10,7 @@ use front_end_core::{ListenAddress, Portal};
 use crate::config::{Config, Volume as ConfiguredVolume};
 use crate::control::Volume;
 
-/// The text at start-up. `bound` contains the portals of the configuration with their actual ports.
+/// Returns the text at start-up. `bound` contains the portals of the configuration with their actual ports.
 pub fn text(config: &Config, volumes: &[Volume], bound: &[Portal]) -> String {
     let mut text = format!("linerate {}\n", env!("CARGO_PKG_VERSION"));
     for ((front_end, _), portal) in config.portals().zip(bound) {
@@ -25,7 +25,7 @@ pub fn text(config: &Config, volumes: &[Volume], bound: &[Portal]) -> String {
 /// The last line of the text at start-up.
 pub const READY: &str = "ready\n";
 
-/// The commands to type on hosts.
+/// Returns the commands to type on hosts.
 pub(crate) fn usage(config: &Config, bound: &[Portal]) -> String {
     let portals = reached(bound);
     config.front_ends().map(|front_end| front_end.usage(&portals)).collect()
@@ -39,8 +39,8 @@ fn reached(bound: &[Portal]) -> Vec<Portal> {
     bound.iter().map(|portal| Portal { listen: listen(portal), ..portal.clone() }).collect()
 }
 
-/// An address to paste into a command. A wildcard is replaced by the address of this computer that other
-/// hosts see.
+/// Returns an address to paste into a command. A wildcard is replaced by the address of this computer that
+/// other hosts see.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => {
@@ -61,20 +61,21 @@ fn reachable(address: SocketAddr) -> SocketAddr {
 const OUTSIDE_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const OUTSIDE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 
-/// The source address of packets to `outside`. Connecting a datagram socket sends no packet.
+/// Returns the source address of packets to `outside`. Connecting a datagram socket sends no packet.
 fn outward(any: IpAddr, outside: IpAddr) -> Option<IpAddr> {
     let socket = UdpSocket::bind((any, 0)).ok()?;
     socket.connect((outside, 9)).ok()?;
     socket.local_addr().ok().map(|local| local.ip())
 }
 
-/// The output for a valid configuration.
+/// Returns the output for a valid configuration.
 pub fn summary(config: &Config) -> String {
     summary_of(config, &[]) + "the configuration is valid\n"
 }
 
-/// One line for each listener, each export of each front end, and each volume that is not exported. `bound`
-/// contains the addresses of the portals with their actual ports; it is empty if the server does not listen.
+/// Returns one line for each listener, each export of each front end, and each volume that is not exported.
+/// `bound` contains the addresses of the portals with their actual ports; it is empty if the server does not
+/// listen.
 pub(crate) fn summary_of(config: &Config, bound: &[ListenAddress]) -> String {
     let mut text = String::new();
     // Writing to a `String` does not fail.

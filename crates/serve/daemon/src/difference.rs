@@ -35,7 +35,7 @@ pub(crate) struct Difference {
 }
 
 impl Difference {
-    /// The changes that turn `now` into `wanted`.
+    /// Returns the changes that turn `now` into `wanted`.
     pub(crate) fn between(now: &Config, wanted: &Config) -> Difference {
         let mut difference = Difference::default();
         difference.volumes(now, wanted);
@@ -187,7 +187,8 @@ impl Difference {
     }
 }
 
-/// The old and new size, if a smaller `size=` truncates one of the stores, and everything else is the same.
+/// Returns the old and new size, if a smaller `size=` truncates one of the stores, and everything else is the
+/// same.
 pub(crate) fn shrinking(before: &Spec, after: &Spec) -> Option<(Bytes, Bytes)> {
     match (before.backend.members(), after.backend.members()) {
         ([one], _) => shrinking(one, after),
@@ -200,12 +201,12 @@ pub(crate) fn shrinking(before: &Spec, after: &Spec) -> Option<(Bytes, Bytes)> {
     }
 }
 
-/// The `size=` of a store, below all layers.
+/// Returns the `size=` of a store, below all layers.
 pub(crate) fn size(spec: &Spec) -> Option<Bytes> {
     spec.store().options().iter().find_map(|option| option.strip_prefix("size=")?.parse().ok())
 }
 
-/// The new size, if only the `size=` of the store differs and is larger.
+/// Returns the new size, if only the `size=` of the store differs and is larger.
 pub(crate) fn growth(before: &Spec, after: &Spec) -> Option<Bytes> {
     resized(before, after).filter(|(old, new)| new.0 > old.0).map(|(_, new)| new)
 }
@@ -215,8 +216,8 @@ fn has_ram(spec: &Spec) -> bool {
     spec.backend.kind().name == "ram" || spec.backend.members().iter().any(has_ram)
 }
 
-/// The old and new size, if only the `size=` of the store or orders for the start differ. Both are 0 if
-/// neither specification has a size.
+/// Returns the old and new size, if only the `size=` of the store or orders for the start differ. Both are 0
+/// if neither specification has a size.
 fn resized(before: &Spec, after: &Spec) -> Option<(Bytes, Bytes)> {
     let flags = |spec: &Spec| (spec.readonly, spec.removable, spec.thick);
     let (old, new) = (&before.backend, &after.backend);

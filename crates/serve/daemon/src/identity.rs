@@ -59,12 +59,12 @@ pub(crate) enum Mark {
 }
 
 impl Mark {
-    /// The mark of the file of a volume, which need not be open.
+    /// Returns the mark of a volume's file. The volume need not be open.
     pub(crate) fn of_file(spec: &Spec) -> Option<Mark> {
         spec.file().and_then(read_mark).map(Mark::File)
     }
 
-    /// The mark of an open volume with these layers.
+    /// Returns the mark of an open volume with these layers.
     pub(crate) fn of(spec: &Spec, layers: &Layers) -> Option<Mark> {
         let set = || raid::sets(layers).first().and_then(|set| set.status().uuid).map(Mark::Set);
         Mark::of_file(spec).or_else(set)
@@ -154,7 +154,7 @@ fn is_one_store(spec: &Spec) -> bool {
     }
 }
 
-/// The error for a member of a RAID set without the set.
+/// Returns the error for a member of a RAID set without the set.
 fn member_of(volume: &Volume, kept: &Kept, set: &str) -> Failure {
     let (name, place) = (&volume.name, secrets::masked(&volume.spec.to_string()));
     Failure::refused(format!(
@@ -166,7 +166,7 @@ fn member_of(volume: &Volume, kept: &Kept, set: &str) -> Failure {
     ))
 }
 
-/// The error for a file that is marked as another disk.
+/// Returns the error for a file that is marked as another disk.
 fn other_mark(volume: &Volume, kept: &Kept, known: &Known<'_>, identity: Uuid, uuid: Uuid) -> Failure {
     let (name, folder) = (&volume.name, kept.folder.display());
     let path = volume.spec.file().unwrap_or(Path::new("")).display();
@@ -205,7 +205,7 @@ fn other_mark(volume: &Volume, kept: &Kept, known: &Known<'_>, identity: Uuid, u
     ))
 }
 
-/// The error for unmarked storage that was served as another volume.
+/// Returns the error for unmarked storage that was served as another volume.
 fn other_place(volume: &Volume, kept: &Kept, known: &Known<'_>, what: &str, other: &str) -> Failure {
     let (name, directory) = (&volume.name, known.directory.display());
     let remedy = match known.served_as(volume, other) {
@@ -234,7 +234,7 @@ fn other_place(volume: &Volume, kept: &Kept, known: &Known<'_>, what: &str, othe
     ))
 }
 
-/// The note on a volume whose data has no mark and is at another path or URL than before.
+/// Returns the note on a volume whose data has no mark and is at another path or URL than before.
 fn moved(volume: &Volume, kept: &Kept) -> Option<String> {
     // A missing file is created by an explicit order, or not at all.
     let is_there = volume.spec.path().is_none_or(Path::exists);
@@ -247,8 +247,8 @@ fn moved(volume: &Volume, kept: &Kept) -> Option<String> {
     ))
 }
 
-/// The note on a file at the recorded path whose mark is missing. There is no note if the file had no mark
-/// before, as on a file system that cannot store marks.
+/// Returns the note on a file at the recorded path whose mark is missing. There is no note if the file had no
+/// mark before, as on a file system that cannot store marks.
 fn unmarked(volume: &Volume, kept: &Kept) -> Option<String> {
     let path = volume.spec.file().filter(|path| path.exists())?;
     let Some(Mark::File(uuid)) = &kept.mark else { return None };
@@ -298,7 +298,7 @@ impl Known<'_> {
         names.get(key)?.iter().map(String::as_str).find(is_other)
     }
 
-    /// The volume, other than `volume`, that has this record according to the configuration.
+    /// Returns the volume, other than `volume`, that has this record according to the configuration.
     fn served_as(&self, volume: &Volume, record: &str) -> Option<&Volume> {
         let is_its = |other: &&Volume| {
             let names = [Some(&other.name), other.previous_name.as_ref()];
@@ -308,7 +308,7 @@ impl Known<'_> {
     }
 }
 
-/// The keys of a record. Only data without a mark is identified by its path or URL.
+/// Returns the keys of a record. Only data without a mark is identified by its path or URL.
 fn keys(kept: &Kept) -> Vec<String> {
     let place = || kept.served_as().and_then(|spec| place_key(&spec));
     let (disk, other) = match &kept.mark {
@@ -327,8 +327,8 @@ fn set_key(uuid: &str) -> String {
     format!("raid {uuid}")
 }
 
-/// The location of data that is in one store: a path that is the same for all names of a file, or a URL or
-/// image.
+/// Returns the location of data that is in one store: a path that is the same for all names of a file, or a
+/// URL or image.
 fn place_key(spec: &Spec) -> Option<String> {
     match (spec.backend.kind().blocks, spec.backend.members()) {
         (BlockPlaces::Store, _) if !spec.keeps_data() => None,
@@ -344,8 +344,8 @@ fn place_key(spec: &Spec) -> Option<String> {
     }
 }
 
-/// The identity, from the mark of its file, of a volume that has no identity in the state directory or the
-/// configuration; `None` for a new volume.
+/// Returns the identity, according to the mark of its file, of a volume that has no identity in the state
+/// directory or the configuration; `None` for a new volume.
 ///
 /// # Errors
 /// The file was served before and has data, or is the disk of another volume. Hosts may know the disk, and
@@ -448,7 +448,7 @@ fn write_mark(path: &Path, uuid: Uuid) -> io::Result<()> {
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const SYSFS: &str = "/sys";
 
-/// The cache generation of an open volume.
+/// Returns the cache generation of an open volume.
 pub(crate) fn cache_generation(uuid: &Uuid, spec: &Spec) -> [u8; 16] {
     let mut generation = [0; 16];
     match fs::read(BOOT_ID) {
@@ -489,7 +489,7 @@ fn page_cache(sysfs: &Path, path: &Path) -> io::Result<Vec<u64>> {
         signs.extend(systems.filter_map(|system| Some(fs::metadata(system.path().join(name)).ok()?.ino())));
         signs.sort_unstable();
     }
-    // The sequence number of a partition is that of its disk.
+    // A partition has the sequence number of its disk.
     let whole = disk.parent().unwrap_or(&disk);
     let sequence =
         [disk.as_path(), whole].into_iter().find_map(|disk| fs::read_to_string(disk.join("diskseq")).ok());

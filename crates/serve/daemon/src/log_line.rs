@@ -105,7 +105,7 @@ where
 
 const ESCAPE: char = '\u{1b}';
 
-/// The position at which to cut a line that is too long. Colour codes do not count.
+/// Returns the position at which to cut a line that is too long. Colour codes do not count.
 fn cut(line: &str) -> Option<usize> {
     let (mut seen, mut in_colour, mut in_quotes, mut is_escaped) = (0, false, false, false);
     let mut end = None;
@@ -151,7 +151,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The log of this thread during `work`.
+    /// Runs `work`. Returns the log lines that this thread wrote meanwhile.
     pub(crate) fn logged(work: impl FnOnce()) -> String {
         let written = Written::default();
         let writer = written.clone();

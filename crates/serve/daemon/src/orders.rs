@@ -132,7 +132,7 @@ impl Live {
         Ok(reloaded)
     }
 
-    /// The volume that this change shrinks, if the change is forced.
+    /// Returns the volume that this change shrinks, if the change is forced.
     fn volume_to_cut(
         &self,
         volume: &VolumeName,
@@ -174,7 +174,7 @@ impl Live {
 }
 
 impl LiveState {
-    /// The configuration file, and the configuration with this change.
+    /// Returns the configuration file, and the configuration with this change.
     fn changed(&self, change: &Change) -> Result<(Option<ConfigFile>, Changed), Failure> {
         let file = self.start_options.file()?;
         self.check_served(file.as_ref())?;
@@ -267,7 +267,7 @@ pub(crate) fn read(spec: &str) -> Result<Spec, String> {
     }
 }
 
-/// A file in the specification whose path is not absolute.
+/// Returns a file in the specification whose path is not absolute.
 fn relative(spec: &Spec) -> Option<String> {
     let own = spec.backend.path().filter(|path| path.is_relative());
     own.map(|path| path.display().to_string()).or_else(|| spec.backend.members().iter().find_map(relative))

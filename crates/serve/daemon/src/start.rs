@@ -134,7 +134,7 @@ impl Started {
     }
 }
 
-/// The directory for the state of a server.
+/// Returns the directory for the state of a server.
 pub(crate) fn state_directory(config: &Config) -> Result<PathBuf, Failure> {
     match &config.state {
         Some(directory) => Ok(directory.clone()),
@@ -216,7 +216,7 @@ fn addresses(bound: &BoundPortals) -> Result<Vec<ListenAddress>, Failure> {
     }
 }
 
-/// The message for a portal that cannot be bound. The error names the portal.
+/// Returns the message for a portal that cannot be bound. The error names the portal.
 pub(crate) fn no_listener(error: &io::Error) -> String {
     format!("cannot listen on {error}; {}", remedy(error.kind()))
 }

@@ -208,7 +208,7 @@ mod tests {
         vec![text.parse().expect("an address")]
     }
 
-    /// A file with this text, and start options that name only this file.
+    /// Creates a file with this text, and start options that name only this file.
     fn file(text: &str) -> (tempfile::NamedTempFile, StartOptions) {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         std::fs::write(file.path(), text).expect("written");

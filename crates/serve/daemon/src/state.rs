@@ -166,7 +166,7 @@ impl Kept {
         }
     }
 
-    /// The usable records in a state directory, with the names of their volumes.
+    /// Returns the usable records in a state directory, with the names of their volumes.
     pub(crate) fn all(directory: &Path) -> Vec<(String, Kept)> {
         let folders = fs::read_dir(directory.join("volumes")).into_iter().flatten().flatten();
         let read = |folder: fs::DirEntry| {
@@ -192,7 +192,7 @@ impl Kept {
     }
 }
 
-/// The stores of a specification, below all its layers.
+/// Returns the stores of a specification, below all its layers.
 fn stores(spec: &Spec) -> Vec<&Spec> {
     match spec.backend.members() {
         [] => vec![spec],
@@ -419,7 +419,7 @@ fn take(directory: &Path, undo: &Undo) -> Result<File, StateError> {
     Ok(lock)
 }
 
-/// The error for a state directory that cannot be locked.
+/// Returns the error for a state directory that cannot be locked.
 fn held(error: TryLockError, directory: &Path) -> StateError {
     let path = directory.join(LOCK);
     match error {
@@ -595,8 +595,8 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
-/// The control socket of a server: `named` if specified, else the socket in its configuration file, else the
-/// default.
+/// Returns the control socket of a server: `named` if specified, else the socket in its configuration file,
+/// else the default.
 ///
 /// # Errors
 /// The file cannot be read, or is not TOML. The other keys of the file are not checked.
@@ -609,7 +609,7 @@ pub fn control_socket(named: Option<&Path>, config: Option<&Path>) -> Result<Pat
     control.map_or_else(|| state.map(|directory| directory.join(CONTROL)), Ok)
 }
 
-/// The keys `control` and `state` of a configuration file.
+/// Reads the keys `control` and `state` of a configuration file.
 fn places(config: &Path) -> Result<[Option<PathBuf>; 2], Failure> {
     let file = ConfigFile::read(config, FrontEnds::default());
     file.and_then(|file| file.places()).map_err(Failure::refused)

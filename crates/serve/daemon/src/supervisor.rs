@@ -23,9 +23,9 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// The service manager specified by the environment, if any: by `NOTIFY_SOCKET`, and by `WATCHDOG_USEC`
-    /// unless `WATCHDOG_PID` names a process other than this one, `pid`. These variables must not be passed
-    /// on to children.
+    /// Returns the service manager specified by the environment, if any: by `NOTIFY_SOCKET`, and by
+    /// `WATCHDOG_USEC` unless `WATCHDOG_PID` names a process other than this one, `pid`. These variables must
+    /// not be passed on to children.
     ///
     /// # Errors
     /// The environment contains an invalid value.

@@ -46,7 +46,7 @@ impl Volumes {
         self.0.get(name)
     }
 
-    /// A copy without these volumes.
+    /// Returns a copy without these volumes.
     pub(crate) fn all_but(&self, names: &[VolumeName]) -> Volumes {
         let others = self.0.iter().filter(|(name, _)| !names.contains(name));
         Volumes(others.map(|(name, opened)| (name.clone(), opened.clone())).collect())
@@ -111,7 +111,7 @@ impl Volumes {
         self.0.values()
     }
 
-    /// The volume with this RAID set.
+    /// Returns the volume with this RAID set.
     pub(crate) fn of_set(&self, set: &Arc<Running>) -> Option<&VolumeName> {
         let has_set = |opened: &Opened| opened.sets().iter().any(|known| Arc::ptr_eq(known, set));
         self.0.iter().find(|(_, opened)| has_set(opened)).map(|(name, _)| name)
@@ -143,7 +143,8 @@ impl Opened {
         self.moved.as_ref()
     }
 
-    /// A note if the volume's file has just been created, although hosts know the volume as a disk with data.
+    /// Returns a note if the volume's file has just been created, although hosts know the volume as a disk
+    /// with data.
     pub(crate) fn of_created_file(&self, name: &VolumeName) -> Option<String> {
         let path = self.created.as_ref()?;
         Some(format!(
@@ -344,7 +345,7 @@ fn open_one(
     Ok(opened)
 }
 
-/// The error for a changed specification that would make a volume smaller.
+/// Returns the error for a changed specification that would make a volume smaller.
 pub(crate) fn too_small(name: &VolumeName, spec: &Spec, before: Bytes, bytes: Bytes) -> Failure {
     let remedy = match spec.cannot_shrink() {
         Some(why) => format!("; {why}"),
@@ -520,7 +521,7 @@ mod tests {
             Ok(volumes.named("v").expect("opened").unit.volume().device().geometry().bytes())
         }
 
-        /// The output of `serve --check`.
+        /// Returns the output of `serve --check`.
         fn check(&self, spec: &str) -> String {
             let spec = spec.replace("DATA", &self.path("data").display().to_string());
             let mut config = config(&format!("[volume.v]\nspec = \"{spec}\"\n"), &["v"]);
@@ -652,7 +653,7 @@ mod tests {
             format!("[volume.{name}]\n{keys}\n")
         }
 
-        /// The errors of a start and of `--check`, which are the same.
+        /// Returns the errors of a start and of `--check`, which are the same.
         fn refused(&self, name: &str, keys: &str) -> String {
             let started = self.serve(name, keys).expect_err("refused");
             let mut config = config(&self.section(name, keys), &[name]);

@@ -73,7 +73,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The keys by which initiators identify a disk, as tgtd (1.0.85) or LIO generate them.
+/// Returns the keys by which initiators identify a disk, as tgtd (1.0.85) or LIO generate them.
 fn names(disk: &Disk, (target, lun): (usize, usize), is_lio: bool) -> [Option<String>; 6] {
     let digits = disk.identity.map(|bytes| hexadecimal(&bytes));
     let all = match (digits, is_lio) {
@@ -113,7 +113,7 @@ fn user(initiator: u8) -> (String, String) {
     (format!("user{initiator}"), format!("secret of \"user{initiator}\""))
 }
 
-/// The configuration as `targets.conf`. Writing to a `String` does not fail.
+/// Renders the configuration as `targets.conf`. Writing to a `String` does not fail.
 fn as_tgt(san: &San) -> String {
     let mut text = String::from("# written by a test\ndefault-driver iscsi\n");
     for (number, target) in san.targets.iter().enumerate() {
@@ -153,7 +153,7 @@ fn as_tgt(san: &San) -> String {
     text
 }
 
-/// The configuration as `saveconfig.json`.
+/// Renders the configuration as `saveconfig.json`.
 fn as_lio(san: &San) -> String {
     let (mut storage, mut targets) = (Vec::new(), Vec::new());
     for (number, target) in san.targets.iter().enumerate() {

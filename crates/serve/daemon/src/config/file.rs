@@ -50,7 +50,7 @@ impl ConfigFile {
         &self.path
     }
 
-    /// The same file with another text, not yet written.
+    /// Returns the same file with another text, not yet written.
     fn with(&self, text: String) -> ConfigFile {
         let (path, text) = (self.path.clone(), Zeroizing::new(text));
         ConfigFile { path, text, mode: self.mode, front_ends: self.front_ends }
@@ -179,7 +179,7 @@ pub(crate) fn with_size(spec: &str, size: Bytes) -> Option<String> {
     Some(format!("{}{size}{}", &spec[..start], &rest[end..]))
 }
 
-/// The specification of a volume, with another size.
+/// Returns the specification of a volume, with another size.
 ///
 /// # Errors
 /// The volume has no size, or cannot have this size. The error is a sentence without a column, because users
@@ -216,7 +216,7 @@ fn volumes(root: &mut Table) -> Result<&mut dyn TableLike, String> {
     volumes.as_table_like_mut().ok_or_else(not_editable)
 }
 
-/// The string under `key`, if there is one.
+/// Returns the string under `key`, if there is one.
 pub fn text_of<'a>(table: &'a dyn TableLike, key: &str) -> Option<&'a str> {
     table.get(key)?.as_str()
 }
@@ -230,7 +230,7 @@ pub enum Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// The tables under `key`, possibly none. The error is a sentence.
+    /// Returns the tables under `key`, possibly none. The error is a sentence.
     pub fn under<'a>(parent: &'a mut dyn TableLike, key: &str) -> Result<Tables<'a>, String> {
         if !parent.contains_key(key) {
             parent.insert(key, Item::ArrayOfTables(ArrayOfTables::new()));
@@ -278,7 +278,7 @@ impl Tables<'_> {
     }
 }
 
-/// A table, preceded by an empty line.
+/// Creates a table, preceded by an empty line.
 fn table<'k>(entries: impl IntoIterator<Item = (&'k str, Value)>) -> Table {
     let mut table: Table = entries.into_iter().map(|(key, value)| (key, Item::Value(value))).collect();
     table.decor_mut().set_prefix("\n");
@@ -357,7 +357,7 @@ mod tests {
     ];
     const TARGET: &str = "iqn.2026-01.com.example:t";
 
-    /// The served volumes, and the LUNs of targets, in order.
+    /// Returns the served volumes, and the LUNs of targets, in order.
     fn meaning(file: &ConfigFile) -> (Vec<String>, Vec<String>) {
         let config: Config = file.config().unwrap_or_else(|error| panic!("{error}\n{}", file.text()));
         let volumes = config.volumes.iter().map(|volume| format!("{} = {}", volume.name, volume.spec));

@@ -220,7 +220,7 @@ mod tests {
         }
     }
 
-    /// The name of a library, from its manifest.
+    /// Returns the name of a library, from its manifest.
     fn library(package: &Path) -> String {
         let manifest = fs::read_to_string(package.join("Cargo.toml")).expect("a manifest");
         let lib = manifest.split("[lib]\nname = \"").nth(1).and_then(|rest| rest.split('"').next());

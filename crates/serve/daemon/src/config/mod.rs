@@ -154,7 +154,7 @@ pub struct Beside<'a> {
 /// Open volumes, as logical units. Front ends without SCSI use [`LogicalUnit::volume`].
 pub type Units = HashMap<VolumeName, Arc<LogicalUnit>>;
 
-/// A configuration to serve, and those of its volumes that are open.
+/// A configuration to serve, and its open volumes.
 #[derive(Clone, Copy)]
 pub struct Serving<'a> {
     /// The configuration.
@@ -183,7 +183,7 @@ pub trait Configured: Any + fmt::Debug + Send + Sync {
     /// The portals to which the hosts of this front end connect.
     fn portals(&self) -> Vec<Portal>;
 
-    /// A readable description of one of its portals.
+    /// Returns a readable description of one of its portals.
     fn describe(&self, portal: &Portal) -> String {
         portal.listen.url(portal.front_end)
     }
@@ -226,7 +226,7 @@ pub trait RunningFrontEnd: front_end_core::FrontEnd + Any {
     /// are the portals of all front ends after the switch. Blocks for up to one second.
     fn losses(&self, server: &Server, wanted: Serving<'_>, portals: &[Portal]) -> Vec<String>;
 
-    /// The current sessions. Blocks for up to one second.
+    /// Returns the current sessions. Blocks for up to one second.
     fn sessions(&self, server: &Server) -> Vec<control::ServedSession>;
 
     /// Ends the sessions selected by `which`, and returns their number. Without `force` it requests a logout
@@ -249,7 +249,7 @@ impl Config {
         mistakes.verdict(Some(config))
     }
 
-    /// The configuration from an empty file.
+    /// Creates the configuration of an empty file.
     pub(crate) fn empty(front_ends: FrontEnds) -> Config {
         Config::read(Mistakes::new("", "", None), front_ends).expect("all keys may be missing")
     }
@@ -296,7 +296,7 @@ impl Config {
         self.front_ends.iter().map(|front_end| &**front_end)
     }
 
-    /// The volume with this name.
+    /// Returns the volume with this name.
     pub fn volume(&self, name: &VolumeName) -> Option<&Volume> {
         self.volumes.iter().find(|volume| volume.name == *name)
     }
@@ -325,8 +325,8 @@ impl Config {
         exports
     }
 
-    /// The exports of all front ends, without sessions. `portals` are the portals of all front ends, with the
-    /// ports actually bound.
+    /// Returns the exports of all front ends, without sessions. `portals` are the portals of all front ends,
+    /// with the ports actually bound.
     pub(crate) fn targets(&self, portals: &[Portal]) -> Vec<control::Target> {
         let of = |front_end: &dyn Configured| -> Vec<control::Target> {
             let name = front_end.kind().name;
@@ -335,7 +335,7 @@ impl Config {
         self.front_ends().flat_map(of).collect()
     }
 
-    /// The summary that `serve --check` prints.
+    /// Returns the summary that `serve --check` prints.
     pub(crate) fn summary_of(&self, exposed: &[&dyn Exposed]) -> String {
         let spec_of = |name: &VolumeName| self.volume(name).map(|volume| volume.spec.to_string());
         exposed.iter().map(|exposed| exposed::summary(*exposed, &spec_of)).collect()
@@ -352,7 +352,7 @@ impl Config {
         })
     }
 
-    /// The volumes under their new names. `renamed` has the old and new names.
+    /// Returns the volumes under their new names. `renamed` has the old and new names.
     pub(crate) fn renamed_volumes(&self, renamed: &[(VolumeName, VolumeName)]) -> Vec<Volume> {
         // A volume that is not exported may have had the new name.
         let is_replaced = |volume: &&Volume| renamed.iter().any(|(_, to)| *to == volume.name);
@@ -384,7 +384,7 @@ fn parsed<'a>(mistakes: &Mistakes<'a>) -> Option<DeTable<'a>> {
     errors.is_empty().then(|| document.into_inner())
 }
 
-/// The keys `control` and `state`, even if the rest of the file has errors.
+/// Reads the keys `control` and `state`, even if the rest of the file has errors.
 pub(crate) fn places(mistakes: Mistakes<'_>) -> Result<[Option<PathBuf>; 2], ConfigError> {
     let places = parsed(&mistakes).map(|table| {
         ["control", "state"]
@@ -393,7 +393,7 @@ pub(crate) fn places(mistakes: Mistakes<'_>) -> Result<[Option<PathBuf>; 2], Con
     mistakes.verdict(places)
 }
 
-/// The sections of a document without errors, and the keys allowed in each.
+/// Returns the sections of a document without errors, and the keys allowed in each.
 fn known_keys(text: &str) -> Vec<(String, Vec<KnownKey>)> {
     let mistakes = Mistakes::new("", text, None);
     let (document, _) = DeTable::parse_recoverable(text);
@@ -425,7 +425,7 @@ impl Limits {
 }
 
 impl Serving<'_> {
-    /// An open volume.
+    /// Returns the open volume with this name.
     pub fn unit(&self, name: &VolumeName) -> Option<&Arc<LogicalUnit>> {
         self.units.get(name)
     }
@@ -442,7 +442,7 @@ impl Serving<'_> {
 }
 
 impl FrontEnds {
-    /// The front end with this name; without a name, the first one.
+    /// Returns the front end with this name; without a name, the first one.
     pub(crate) fn named(self, name: Option<&str>) -> Result<&'static FrontEndKind, String> {
         let names: Vec<&str> = self.0.iter().map(|kind| kind.name).collect();
         let found = match name {
@@ -461,8 +461,9 @@ impl fmt::Debug for FrontEnds {
 }
 
 impl Document<'_> {
-    /// The volume that a key of `section` names. If the file has no such volume, the error is recorded at the
-    /// key. The empty name means no volume: the entry keeps its host settings until it has a volume again.
+    /// Returns the volume that a key of `section` names. If the file has no such volume, the error is
+    /// recorded at the key. The empty name means no volume: the entry keeps its host settings until it has a
+    /// volume again.
     pub fn volume(&self, section: &Section<'_>, name: &Placed<&str>) -> Option<VolumeName> {
         if name.value.is_empty() {
             return None;

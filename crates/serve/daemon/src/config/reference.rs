@@ -65,7 +65,7 @@ pub fn sections() -> Vec<Section> {
     sections
 }
 
-/// The heading, with a placeholder in place of a name that users choose.
+/// Returns the heading, with a placeholder in place of a name that users choose.
 fn generic(heading: &str) -> &str {
     if heading.starts_with("[volume.") { "[volume.NAME]" } else { heading }
 }

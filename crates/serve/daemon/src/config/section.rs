@@ -63,7 +63,7 @@ impl<'a> Section<'a> {
         self.at.clone()
     }
 
-    /// The position of the value of `key`, or of the heading if the key is missing.
+    /// Returns the position of the value of `key`, or of the heading if the key is missing.
     pub fn placed(&self, key: &str) -> Range<usize> {
         self.table.get(key).map_or_else(|| self.at(), Spanned::span)
     }
@@ -78,8 +78,8 @@ impl<'a> Section<'a> {
         &self.title
     }
 
-    /// The value of `key`, if it exists and `read` accepts it. If `read` rejects the value, it returns a
-    /// sentence, which is recorded as an error.
+    /// Returns the value of `key`, if it exists and `read` accepts it. If `read` rejects the value, it
+    /// returns a sentence, which is recorded as an error.
     fn read<T>(
         &self,
         key: &'static str,
@@ -144,8 +144,8 @@ impl<'a> Section<'a> {
         self.elements(key, "a list of numbers", "write numbers in brackets: [1, 2]", read)
     }
 
-    /// The elements of an array that `read` accepts. An empty array is an error, because it could mean "none"
-    /// or "not set". To leave a list unset, users omit the key.
+    /// Returns the elements of an array that `read` accepts. An empty array is an error, because it could
+    /// mean "none" or "not set". To leave a list unset, users omit the key.
     fn elements<T>(
         &self,
         key: &'static str,
@@ -303,7 +303,7 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// The file itself could not be read.
+    /// Creates the error for a file that cannot be read.
     pub fn unreadable(file: &str, error: &std::io::Error) -> ConfigError {
         ConfigError { shown: format!("cannot read the configuration {file}: {error}") }
     }
@@ -372,8 +372,8 @@ impl<'a> Mistakes<'a> {
         self.sections.borrow().clone()
     }
 
-    /// The position of the part `within` of the string at `at`. If the string contains escapes, positions
-    /// inside it cannot be determined, so this returns the position of the whole string.
+    /// Returns the position of the part `within` of the string at `at`. If the string contains escapes,
+    /// positions inside it cannot be determined, so this returns the position of the whole string.
     pub fn inside(&self, at: &Range<usize>, value: &str, within: &Range<usize>) -> Range<usize> {
         let start = at.start + 1;
         if self.text.get(start..start + value.len()) == Some(value) {
@@ -466,7 +466,8 @@ impl SourceLine {
 /// Shown instead of hidden text.
 const NOT_SHOWN: &str = "(not shown)";
 
-/// The start of a line that can be shown although the rest may be a secret; `None` if all of it can be shown.
+/// Returns the start of a line that can be shown although the rest may be a secret; `None` if all of it can
+/// be shown.
 ///
 /// In a file with an error, secrets may be in the wrong place: a quote may be missing, a key may be misspelt.
 /// This function therefore looks only at words: every value is hidden from the first word that indicates a

@@ -22,7 +22,7 @@ impl fmt::Display for Unfit {
 
 impl std::error::Error for Unfit {}
 
-/// The value named `text` in `table`. `what` names the kind of value, for the error message.
+/// Returns the value named `text` in `table`. `what` names the kind of value, for the error message.
 pub fn one_of<T: Copy>(what: &str, text: &str, table: &[(&str, T)]) -> Result<T, Unfit> {
     debug_assert!(!table.is_empty(), "there is something to choose");
     let known: Vec<&str> = table.iter().map(|(name, _)| *name).collect();
@@ -45,7 +45,8 @@ impl FromStr for Address {
     }
 }
 
-/// A listen address: `SCHEME://ADDR:PORT`. The scheme may be omitted, and so may the protocol's default port.
+/// Parses a listen address: `SCHEME://ADDR:PORT`. The scheme may be omitted, and so may the protocol's
+/// default port.
 pub fn listen_address(text: &str, own_scheme: &str, own_port: u16) -> Result<SocketAddr, Unfit> {
     debug_assert_ne!(own_port, 0, "the protocol's port");
     let place = without_scheme(text, own_scheme)?;
@@ -62,7 +63,7 @@ pub fn listen_address(text: &str, own_scheme: &str, own_port: u16) -> Result<Soc
     })
 }
 
-/// A listen address as in [`listen_address`], or a Unix socket: `SCHEME+unix://PATH`.
+/// Parses a listen address as in [`listen_address`], or a Unix socket: `SCHEME+unix://PATH`.
 pub fn listen_address_or_path(text: &str, own_scheme: &str, own_port: u16) -> Result<ListenAddress, Unfit> {
     let local = text.strip_prefix(own_scheme).and_then(|rest| rest.strip_prefix("+unix://"));
     let Some(path) = local else { return Ok(listen_address(text, own_scheme, own_port)?.into()) };
@@ -77,7 +78,7 @@ pub fn listen_address_or_path(text: &str, own_scheme: &str, own_port: u16) -> Re
     }
 }
 
-/// A network interface of this computer: `[SCHEME://]NAME`.
+/// Parses a network interface of this computer: `[SCHEME://]NAME`.
 pub(crate) fn interface<'a>(text: &'a str, own_scheme: &str) -> Result<&'a str, Unfit> {
     let name = without_scheme(text, own_scheme)?;
     // These are the kernel's rules for interface names (`dev_valid_name`).

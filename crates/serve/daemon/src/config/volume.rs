@@ -37,7 +37,7 @@ impl Volume {
     }
 }
 
-/// The names of all volumes, including invalid ones, and the valid volumes.
+/// Reads the names of all volumes, including invalid ones, and the valid volumes.
 pub(super) fn all(named: &[(Placed<&str>, Section<'_>)]) -> (Vec<String>, Vec<Volume>) {
     let names = named.iter().map(|(name, _)| name.value.to_owned()).collect();
     let volumes: Vec<Volume> = named.iter().filter_map(|(name, section)| read(name, section)).collect();
@@ -77,7 +77,7 @@ fn read(name: &Placed<&str>, section: &Section<'_>) -> Option<Volume> {
     Some(Volume { uuid, names, previous_name, ..volume })
 }
 
-/// The specification; an error in it is reported at its column in the file.
+/// Reads the specification; an error in it is reported at its column in the file.
 fn spec(section: &Section<'_>) -> Option<Spec> {
     let text = section.text("spec")?;
     backends::parse(text.value)

@@ -121,7 +121,7 @@ impl Subscription {
     }
 }
 
-/// The error for a reply of the wrong kind.
+/// Returns the error for a reply of the wrong kind.
 pub fn unexpected(reply: ControlReply) -> Failure {
     match reply {
         ControlReply::Refused { reason } => Failure::failed(reason),
@@ -138,7 +138,7 @@ pub fn unexpected(reply: ControlReply) -> Failure {
     }
 }
 
-/// The timeout of a request. A reload opens and closes volumes, which may be remote or hang.
+/// Returns the timeout of a request. A reload opens and closes volumes, which may be remote or hang.
 fn patience(request: &ControlRequest) -> Duration {
     match request {
         ControlRequest::Reload { .. } | ControlRequest::Change { .. } | ControlRequest::Raid { .. } => {

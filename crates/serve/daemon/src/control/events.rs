@@ -207,7 +207,7 @@ impl Queue {
 }
 
 impl Subscriber {
-    /// The next line; `None` if there is none within `time`.
+    /// Waits for the next line. Returns `None` if there is none within `time`.
     pub(crate) fn next(&self, time: Duration) -> Option<Line> {
         let is_empty = |waiting: &mut Waiting| waiting.lines.is_empty() && waiting.missed == 0;
         let waiting = locked(&self.0.waiting);

@@ -136,7 +136,7 @@ pub enum RaidOrder {
     Assemble,
 }
 
-/// A key and its value, written `KEY=VALUE`. The error is a sentence.
+/// Parses a key and its value, written `KEY=VALUE`. The error is a sentence.
 pub fn key_and_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text.split_once('=').ok_or("write a key, `=` and its value, such as serial=AB12")?;
     Ok((key.to_owned(), value.to_owned()))

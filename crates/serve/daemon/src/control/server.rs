@@ -199,7 +199,7 @@ impl Clients {
     }
 }
 
-/// The peer process, for the audit log.
+/// Returns the peer process, for the audit log.
 fn who(client: &UnixStream) -> String {
     match socket_peercred(client) {
         Ok(peer) => format!("user {}, process {}", peer.uid.as_raw(), peer.pid.as_raw_nonzero()),

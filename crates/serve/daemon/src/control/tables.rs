@@ -8,7 +8,7 @@ use volume::spec::Bytes;
 
 use super::{ServedSession, Target, Volume};
 
-/// A table with a row for each export of each volume, in lines of up to `width` characters.
+/// Returns a table with a row for each export of each volume, in lines of up to `width` characters.
 pub fn volumes(volumes: &[Volume], width: usize) -> String {
     let names = COLUMNS.map(|(name, ..)| name);
     let mut rows = vec![names.map(str::to_owned)];
@@ -49,12 +49,13 @@ const COLUMNS: [(&str, Align, u8); 8] = [
     ("SERIAL", Align::Left, 3),
 ];
 
-/// The name of an export in a front end without targets: `NBD export vm1`.
+/// Returns the name of an export in a front end without targets: `NBD export vm1`.
 fn export(front_end: &str, name: &str) -> String {
     format!("{} export {name}", front_end.to_uppercase())
 }
 
-/// A paragraph for each target, in lines of up to `width` characters: its access lists, portals and LUNs.
+/// Returns a paragraph for each target, in lines of up to `width` characters: its access lists, portals and
+/// LUNs.
 pub fn targets(targets: &[Target], width: usize) -> String {
     targets.iter().map(|it| target(it, width)).collect()
 }
@@ -110,7 +111,7 @@ pub fn sessions_json(sessions: &[ServedSession]) -> serde_json::Result<Vec<Value
     sessions.iter().map(value).collect()
 }
 
-/// A session with its keys as an object; numeric values are numbers.
+/// Converts a session with its keys to an object; numeric values are numbers.
 fn value(session: &ServedSession) -> serde_json::Result<Value> {
     let number = |text: &str| text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from);
     let keys = session.parameters.iter().filter_map(|key| key.split_once('='));
@@ -120,8 +121,8 @@ fn value(session: &ServedSession) -> serde_json::Result<Value> {
     Ok(session)
 }
 
-/// A line for each session of `after`, with its connections and keys below, for a terminal with this number
-/// of columns. `interval` is the time between the samples.
+/// Returns a line for each session of `after`, with its connections and keys below, for a terminal with this
+/// number of columns. `interval` is the time between the samples.
 pub fn sessions(
     before: &[ServedSession],
     after: &[ServedSession],
@@ -140,8 +141,8 @@ pub fn sessions(
     lines.chain(note).map(|line| line + "\n").collect()
 }
 
-/// The same session in the previous sample. The handle alone does not identify it, because it may have been
-/// reused.
+/// Returns the same session in the previous sample. The handle alone does not identify it, because it may
+/// have been reused.
 fn past<'a>(before: &'a [ServedSession], now: &ServedSession) -> Option<&'a ServedSession> {
     let same = |past: &&ServedSession| {
         let names = |session: &ServedSession| {
@@ -173,8 +174,8 @@ fn row(past: Option<&ServedSession>, now: &ServedSession, interval: Duration) ->
     ]
 }
 
-/// The argument for `linerate server drop`. Each front end numbers its sessions separately, and only the
-/// numbers of iSCSI are TSIHs.
+/// Returns the argument for `linerate server drop`. Each front end numbers its sessions separately, and only
+/// the numbers of iSCSI are TSIHs.
 fn number(session: &ServedSession) -> String {
     match session.tsih {
         None => "-".to_owned(),

@@ -72,7 +72,7 @@ impl AoeConfig {
         AoeConfig(listening)
     }
 
-    /// The AoE part of a configuration; `None` if it was read by a table of front ends without AoE.
+    /// Returns the AoE part of a configuration; `None` if it was read by a table of front ends without AoE.
     fn of(config: &Config) -> Option<&AoeConfig> {
         config.front_end()
     }
@@ -81,8 +81,8 @@ impl AoeConfig {
         self.0.exports.iter().find(|slot| slot.address == address)
     }
 
-    /// The configuration for `aoe_server`. A slot whose volume is not open, as happens during a change, is
-    /// omitted.
+    /// Returns the configuration for `aoe_server`. A slot whose volume is not open, as happens during a
+    /// change, is omitted.
     fn served(&self, serving: Serving<'_>) -> aoe_server::Config {
         let served = |slot: &Slot| {
             Some(Arc::new(aoe_server::Slot {
@@ -101,7 +101,7 @@ impl AoeConfig {
 }
 
 impl Slot {
-    /// A slot, which may have no volume, with its address and its position in the file.
+    /// Reads a slot, which may have no volume, with its address and its position in the file.
     fn read(
         section: &Section<'_>,
         document: &Document<'_>,

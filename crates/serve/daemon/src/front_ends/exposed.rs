@@ -21,7 +21,7 @@ pub trait Exposed: Any {
     /// Its volumes.
     fn contents(&self) -> Contents<'_>;
 
-    /// A description of the hosts with access to it, or to one of its LUNs.
+    /// Returns a description of the hosts with access to it, or to one of its LUNs.
     fn audience(&self, lun: Option<&Lun>) -> String;
 
     /// The access lists, for the control socket.
@@ -34,8 +34,8 @@ pub trait Exposed: Any {
         true
     }
 
-    /// The differences from `before`, which has the same type, apart from the contents: one word for each
-    /// ([`differing`]).
+    /// Returns the differences from `before`, which has the same type, apart from the contents: one word for
+    /// each ([`differing`]).
     fn differences(&self, before: &dyn Exposed) -> Vec<&'static str>;
 
     /// Whether the hosts with access differ from those of `before`.
@@ -88,7 +88,7 @@ impl<'a> Contents<'a> {
     }
 }
 
-/// The words whose values differ.
+/// Returns the words whose values differ.
 pub(super) fn differing(words: &[(bool, &'static str)]) -> Vec<&'static str> {
     words.iter().filter(|(differs, _)| *differs).map(|(_, word)| *word).collect()
 }
@@ -104,7 +104,7 @@ pub(super) fn texts<T: ToString>(list: Option<&Vec<T>>) -> Option<Vec<String>> {
     list.map(|all| all.iter().map(ToString::to_string).collect())
 }
 
-/// The description for the control socket. `portals` are the portals of all front ends.
+/// Returns the description for the control socket. `portals` are the portals of all front ends.
 pub(crate) fn target(exposed: &dyn Exposed, front_end: &str, portals: &[Portal]) -> control::Target {
     let AccessLists { alias, initiators, networks, users, redirect } = exposed.access();
     debug_assert!(!exposed.name().is_empty(), "hosts ask for it by name");
@@ -128,7 +128,7 @@ pub(crate) fn target(exposed: &dyn Exposed, front_end: &str, portals: &[Portal])
     }
 }
 
-/// The lines of `serve --check`; `spec_of` returns the specification of a volume.
+/// Returns the lines of `serve --check`; `spec_of` returns the specification of a volume.
 pub(crate) fn summary(exposed: &dyn Exposed, spec_of: &dyn Fn(&VolumeName) -> Option<String>) -> String {
     let spec = |volume| spec_of(volume).map(|spec| format!(" = {spec}")).unwrap_or_default();
     let [protocol, noun] = exposed.words();
@@ -145,8 +145,8 @@ pub(crate) fn summary(exposed: &dyn Exposed, spec_of: &dyn Fn(&VolumeName) -> Op
 /// Maximum LUNs on one line of text.
 const LUNS_SHOWN: usize = 4;
 
-/// The lines about an export that a server prints after its start: the volumes with their sizes, and `place`,
-/// its address.
+/// Returns the lines about an export that a server prints after its start: the volumes with their sizes, and
+/// `place`, its address.
 pub(super) fn announced(exposed: &dyn Exposed, volumes: &[control::Volume], place: &str) -> String {
     let sized = |name: &VolumeName| {
         let volume = volumes.iter().find(|volume| volume.name == name.as_str());
@@ -166,21 +166,21 @@ pub(super) fn announced(exposed: &dyn Exposed, volumes: &[control::Volume], plac
     format!("\n{}, for {}\n  {contents}\n  {place}\n", label(exposed), exposed.audience(None))
 }
 
-/// The address of a target's first LUN: its URL, and the number of further portals.
+/// Returns the address of a target's first LUN: its URL, and the number of further portals.
 pub(super) fn place_of_target(url: &str, name: &str, luns: &[Lun], more: usize) -> String {
     let lun = luns.first().map_or_else(String::new, |lun| format!("/{}", lun.lun));
     let elsewhere = if more == 0 { String::new() } else { format!(", and {more} more portals") };
     format!("{url}/{name}{lun}{elsewhere}")
 }
 
-/// The label of an export: `NBD export vm1`.
+/// Returns the label of an export: `NBD export vm1`.
 fn label(exposed: &dyn Exposed) -> String {
     let [protocol, _] = exposed.words();
     format!("{protocol}{}", exposed.name())
 }
 
-/// The differences between two lists of exports, one line each. `renamed` has the old and new names of
-/// volumes that are renamed in `wanted`.
+/// Returns the differences between two lists of exports, one line each. `renamed` has the old and new names
+/// of volumes that are renamed in `wanted`.
 pub(crate) fn changes(
     now: &[&dyn Exposed],
     wanted: &[&dyn Exposed],
@@ -254,17 +254,17 @@ fn lun_changes(
     }
 }
 
-/// The current name of a renamed volume.
+/// Returns the current name of a renamed volume.
 fn called_now<'a>(name: &'a VolumeName, renamed: &'a [(VolumeName, VolumeName)]) -> &'a VolumeName {
     renamed.iter().find(|(from, _)| from == name).map_or(name, |(_, to)| to)
 }
 
-/// The audience as shown in a change; `ANY` is in capitals, so that it stands out.
+/// Returns the audience as shown in a change; `ANY` is in capitals, so that it stands out.
 fn for_whom(audience: &str) -> String {
     format!("for {}", audience.replacen("any ", "ANY ", 1))
 }
 
-/// The differences between two lists of portals, one line each; `describe` names a portal.
+/// Returns the differences between two lists of portals, one line each; `describe` names a portal.
 pub fn portal_changes(
     now: &[Portal],
     wanted: &[Portal],

@@ -129,14 +129,14 @@ impl HyperScsiConfig {
         HyperScsiConfig(listening)
     }
 
-    /// The HyperSCSI part of a configuration; `None` if it was read by a table of front ends without
+    /// Returns the HyperSCSI part of a configuration; `None` if it was read by a table of front ends without
     /// HyperSCSI.
     fn of(config: &Config) -> Option<&HyperScsiConfig> {
         config.front_end()
     }
 }
 
-/// The configuration for `hyperscsi_server`; empty without a section.
+/// Returns the configuration for `hyperscsi_server`; empty without a section.
 fn served(config: Option<&HyperScsiConfig>, serving: Serving<'_>) -> hyperscsi_server::Config {
     let served = |target: &Target| {
         Arc::new(hyperscsi_server::Target {
@@ -155,7 +155,7 @@ fn served(config: Option<&HyperScsiConfig>, serving: Serving<'_>) -> hyperscsi_s
 }
 
 impl Target {
-    /// A target, its name, and its position in the file.
+    /// Reads a target, its name, and its position in the file.
     fn read(
         section: &Section<'_>,
         document: &Document<'_>,
@@ -362,7 +362,8 @@ fn connection(peer: HostAddress, portal: &str) -> control::Connection {
     control::Connection { cid: None, peer, local: portal.to_owned() }
 }
 
-/// The negotiated parameters, the frame counts and the state of each path, in the order of the connections.
+/// Returns the negotiated parameters, the frame counts and the state of each path, in the order of the
+/// connections.
 fn parameters(status: &SessionStatus) -> Vec<String> {
     let Counters { frames_sent, frames_received, frames_repeated, frames_damaged, .. } = status.counters;
     let protection = if status.is_encrypted { "sealed" } else { "crc32c" };

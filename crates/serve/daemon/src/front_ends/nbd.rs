@@ -77,13 +77,13 @@ impl NbdConfig {
         NbdConfig { section: listening, tls, limits }
     }
 
-    /// The NBD part of a configuration; `None` if it was read by a table of front ends without NBD.
+    /// Returns the NBD part of a configuration; `None` if it was read by a table of front ends without NBD.
     fn of(config: &Config) -> Option<&NbdConfig> {
         config.front_end()
     }
 
-    /// The configuration for `nbd_server`. An export whose volume is not open, as happens during a change, is
-    /// omitted.
+    /// Returns the configuration for `nbd_server`. An export whose volume is not open, as happens during a
+    /// change, is omitted.
     fn served(&self, serving: Serving<'_>) -> nbd_server::Config {
         let served = |export: &Export| {
             let unit = serving.unit(&export.volume)?;
@@ -133,7 +133,7 @@ fn exports(nbd: &Section<'_>, document: &Document<'_>, tls: Option<&Tls>) -> Vec
     })
 }
 
-/// An export, which may have no volume, its name, and its position in the file.
+/// Reads an export, which may have no volume, its name, and its position in the file.
 fn export(section: &Section<'_>, document: &Document<'_>) -> Option<(String, Range<usize>, Option<Export>)> {
     // NBD's strings are UTF-8 without NUL; clients print them, so line breaks are refused as well.
     let is_printable = |text: &str| text.len() <= STRING_BYTES_MAX && !text.contains(char::is_control);
@@ -311,7 +311,7 @@ impl RunningFrontEnd for Nbd {
     }
 }
 
-/// The keys of `[limits]` that have the same meaning for every front end.
+/// Reads the keys of `[limits]` that have the same meaning for every front end.
 fn limits(section: &Section<'_>) -> Limits {
     let usual = Limits::default();
     let time = |key| section.parsed::<Time>(key).map(|time| time.value.0);
@@ -348,7 +348,7 @@ fn session(status: ClientStatus) -> control::ServedSession {
     }
 }
 
-/// The commands to run on a host.
+/// Returns the commands to run on a host.
 fn usage_of(export: &Export, tls: Option<&Tls>, portals: &[Portal]) -> Option<String> {
     let name = &export.name;
     let (linux, qemu) = match shown(portals)? {
@@ -418,7 +418,7 @@ fn url(export: &Export, scheme: &str, portals: &[Portal]) -> Option<String> {
     })
 }
 
-/// The address to which clients should connect: a Unix socket only if there is no other address.
+/// Returns the address to which clients should connect: a Unix socket only if there is no other address.
 fn shown(portals: &[Portal]) -> Option<&ListenAddress> {
     let own = portals.iter().filter(|portal| portal.front_end == NBD).map(|portal| &portal.listen);
     own.min_by_key(|listen| listen.inet().is_none())
@@ -486,7 +486,7 @@ impl FromStr for Mode {
     }
 }
 
-/// The TLS settings; `None` if TLS is off or there are errors.
+/// Reads the TLS settings; `None` if TLS is off or there are errors.
 fn read_tls(section: &Section<'_>) -> Option<Tls> {
     let mode = section.parsed::<Mode>("tls");
     let certificate = section.text("tls-certificate");
@@ -524,7 +524,7 @@ fn read_tls(section: &Section<'_>) -> Option<Tls> {
     }
 }
 
-/// The content of a file named by a key.
+/// Reads the content of a file named by a key.
 fn contents<T>(
     section: &Section<'_>,
     file: &Placed<&str>,
@@ -544,7 +544,7 @@ fn certificates_of(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// The differences of the TLS settings, one line each.
+/// Returns the differences of the TLS settings, one line each.
 fn tls_changes(now: Option<&Tls>, wanted: Option<&Tls>) -> Vec<String> {
     match (now, wanted) {
         (None, None) => Vec::new(),

@@ -86,7 +86,7 @@ impl<E: Exposed> Listening<E> {
     }
 }
 
-/// The entries of a list. An entry with the name of an earlier entry is an error. `twice` returns its
+/// Returns the entries of a list. An entry with the name of an earlier entry is an error. `twice` returns its
 /// sentence, given the name and all earlier names. An entry without a volume also reserves its name.
 pub(super) fn each_once<K: PartialEq, E>(
     entries: impl IntoIterator<Item = (K, Range<usize>, Option<E>)>,
@@ -105,7 +105,7 @@ pub(super) fn each_once<K: PartialEq, E>(
     all
 }
 
-/// The LUNs of a target; `patterns` reads the names of initiators.
+/// Reads the LUNs of a target; `patterns` reads the names of initiators.
 pub(super) fn luns(
     target: &Section<'_>,
     title: &str,
@@ -128,7 +128,7 @@ pub(super) fn luns(
     })
 }
 
-/// The LUNs to serve. A LUN whose volume is not open, as happens during a change, is omitted.
+/// Returns the LUNs to serve. A LUN whose volume is not open, as happens during a change, is omitted.
 pub(super) fn exports(luns: &[Lun], serving: Serving<'_>) -> Vec<Export> {
     debug_assert_eq!(
         luns.iter().map(|lun| lun.lun).collect::<BTreeSet<u16>>().len(),
@@ -154,8 +154,8 @@ pub(super) fn random(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the system's random source works");
 }
 
-/// The section of a front end in the text of a file; `example` is an address to listen on. The error is a
-/// sentence.
+/// Returns the section of a front end in the text of a file; `example` is an address to listen on. The error
+/// is a sentence.
 pub(super) fn section_to_edit<'a>(
     root: &'a mut Table,
     name: &str,
@@ -302,9 +302,9 @@ const INDENT: usize = 12;
 /// Indentation of a continued command line.
 const HANGING: usize = INDENT + 2;
 
-/// The lines of one system after its label. A line that is too long is continued with `mark`, in the syntax
-/// of that system's shell. A word stays whole unless it contains commas. After a comma, the continuation
-/// begins in the first column, so that the shell parses one word.
+/// Returns the lines of one system after its label. A line that is too long is continued with `mark`, in the
+/// syntax of that system's shell. A word stays whole unless it contains commas. After a comma, the
+/// continuation begins in the first column, so that the shell parses one word.
 pub(super) fn labelled(label: &str, lines: &[String], mark: char) -> String {
     let mut text = String::new();
     for (index, line) in lines.iter().enumerate() {
@@ -348,7 +348,7 @@ fn broken(label: &str, line: &str, mark: char) -> String {
     done + &now
 }
 
-/// The text as the shell parses it.
+/// Returns the text as the shell parses it.
 #[cfg(test)]
 pub(super) fn joined(text: &str) -> String {
     let hanging = format!("\n{:HANGING$}", "");

@@ -40,7 +40,7 @@ struct Open {
 struct Parser<'a> {
     reader: &'a mut Reader,
     /// Files that have been read. As in tgt-admin, a file is skipped the second time, so that cyclic includes
-    /// end.
+    /// are not read forever.
     seen: HashSet<PathBuf>,
     root: Vec<Entry>,
     open: Vec<Open>,
@@ -50,7 +50,7 @@ struct Parser<'a> {
 const BLOCKS_MAX: usize = 8;
 const INCLUDES_MAX: usize = 16;
 
-/// All lines of `text`, the content of `path`, and of the files that it includes.
+/// Reads all lines of `text`, the content of `path`, and of the files that it includes.
 pub(super) fn entries(path: &Path, text: &str, reader: &mut Reader) -> Result<Vec<Entry>, Failure> {
     let mut parser =
         Parser { reader, seen: HashSet::from([whole(path)]), root: Vec::new(), open: Vec::new() };
@@ -185,12 +185,13 @@ impl Parser<'_> {
     }
 }
 
-/// A path that identifies a file, whichever name it was opened by.
+/// Returns a path that identifies a file, whichever name it was opened by.
 fn whole(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// The files selected by an include, in order; `None` if it names a missing file. A pattern may match none.
+/// Returns the files selected by an include, in order; `None` if it names a missing file. A pattern may match
+/// none.
 fn matching(named: &Path) -> Result<Option<Vec<PathBuf>>, String> {
     let is_pattern = |text: &str| text.contains(['*', '?', '[', '{']);
     let name = named.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -282,7 +283,7 @@ fn unquoted(text: &str) -> &str {
     inside('"').or_else(|| inside('\'')).unwrap_or(text)
 }
 
-/// The value as returned by Config::General: without surrounding quotes, and with `\#` as `#`.
+/// Returns the value as Config::General does: without surrounding quotes, and with `\#` as `#`.
 fn unescaped(text: &str) -> String {
     let text = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
     text.replace("\\#", "#")

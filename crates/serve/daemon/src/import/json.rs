@@ -51,7 +51,7 @@ impl<'de> Deserialize<'de> for Entries<'de> {
 }
 
 impl<'a> Document<'a> {
-    /// A document with a text from a file.
+    /// Creates a document with a text from a file.
     pub(super) fn new(file: Rc<str>, text: &'a str) -> Document<'a> {
         let lines = text.match_indices('\n').map(|(at, _)| at + 1).collect();
         Document { file, text, lines }
@@ -76,7 +76,7 @@ impl<'a> Document<'a> {
         Some(Object { document: self, at: self.offset(raw), entries, asked })
     }
 
-    /// The offset of a raw value, which is a part of the text.
+    /// Returns the offset of a raw value, which is a part of the text.
     fn offset(&self, raw: &RawValue) -> usize {
         raw.get().as_ptr().addr().wrapping_sub(self.text.as_ptr().addr())
     }
@@ -91,13 +91,13 @@ impl<'a> Object<'a> {
         self.document.place(self.at)
     }
 
-    /// The position of a key's value, or of the object if the key is missing.
+    /// Returns the position of a key's value, or of the object if the key is missing.
     pub(super) fn place_of(&self, key: &str) -> Place {
         let raw = self.entries.iter().rfind(|(name, _)| name == key);
         raw.map_or_else(|| self.place(), |(_, raw)| self.document.place(self.document.offset(raw)))
     }
 
-    /// The last value with this name, as in Python. `null` counts as missing.
+    /// Returns the last value with this name, as in Python. `null` counts as missing.
     fn value(&self, key: &str) -> Option<&'a RawValue> {
         let mut found = None;
         for ((name, raw), asked) in self.entries.iter().zip(self.asked.borrow_mut().iter_mut()) {

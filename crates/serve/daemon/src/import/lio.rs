@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use super::json::{Document, Object};
 use super::san::{self, Account, Chap, LUN_MAX, Lun, Note, Place, Portal, San, Target, Volume};
 
-/// The whole configuration in the document.
+/// Reads the whole configuration in the document.
 ///
 /// # Errors
 /// The document is not JSON.
@@ -396,7 +396,7 @@ struct Access {
     protected: bool,
 }
 
-/// The storage objects of a portal group, by LUN number.
+/// Reads the storage objects of a portal group, by LUN number.
 fn luns_of(target: &mut Target, group: &Object<'_>) -> BTreeMap<u64, (String, Place)> {
     let mut luns = BTreeMap::new();
     for lun in group.objects("luns") {
@@ -437,7 +437,7 @@ fn mapped(
     }
 }
 
-/// The addresses of a portal group.
+/// Reads the addresses of a portal group.
 fn portals(target: &mut Target, group: &Object<'_>) -> Vec<SocketAddr> {
     let mut addresses = Vec::new();
     for portal in group.objects("portals") {
@@ -593,7 +593,7 @@ struct Login {
     mutual: Option<(Result<Account, Note>, Place)>,
 }
 
-/// The CHAP credentials of a node ACL or portal group, if it has a user.
+/// Reads the CHAP credentials of a node ACL or portal group, if it has a user.
 fn login(object: &Object<'_>, initiator: Option<&str>) -> Option<Login> {
     let read = |user: &str, secret: &str, initiator: Option<&str>| {
         let secret = Zeroizing::new(object.scalar(secret).unwrap_or_default());
@@ -736,7 +736,7 @@ const STORAGE_ATTRIBUTES: &[(&str, Option<&str>)] = &[
     ("unmap_zeroes_data", None),
 ];
 
-/// A note for each attribute that does not have LIO's default value.
+/// Returns a note for each attribute that does not have LIO's default value.
 fn unusual(attributes: &Object<'_>, known: &[(&str, Option<&str>)]) -> Vec<Note> {
     let is_unusual = |(name, value, place): (&str, Option<String>, Place)| {
         // Properties that the kernel or the device reports are not settings.

@@ -66,7 +66,7 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// The text of a file; bytes that are not UTF-8 become U+FFFD, which is invalid in any value.
+    /// Reads the text of a file; bytes that are not UTF-8 become U+FFFD, which is invalid in any value.
     pub(super) fn read(&mut self, path: &Path) -> Result<Zeroizing<String>, Failure> {
         let refused = |why: &str| Failure::refused(format_args!("{}: {why}", path.display()));
         self.files_left =
@@ -319,17 +319,18 @@ impl Target {
     }
 }
 
-/// An iSCSI name in Linerate's form, if it is valid.
+/// Returns an iSCSI name in Linerate's form, if it is valid.
 pub(super) fn name(text: &str) -> Option<String> {
     Name::new(text).ok().map(|name| name.as_str().to_owned())
 }
 
-/// A UUID in Linerate's form.
+/// Returns a UUID in Linerate's form.
 pub(super) fn uuid(text: &str) -> Option<String> {
     text.parse::<Uuid>().ok().map(|uuid| uuid.to_string())
 }
 
-/// The specification of a file or block device with these options. `None` if the path is not valid here.
+/// Returns the specification of a file or block device with these options. `None` if the path is not valid
+/// here.
 pub(super) fn file_spec(path: &str, options: &[String]) -> Option<String> {
     let query = if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) };
     let spec = format!("file:{}{query}", encode(path.as_bytes()));
@@ -587,7 +588,7 @@ fn line(text: &mut String, line: impl fmt::Display) {
     let _ = writeln!(text, "{line}");
 }
 
-/// A basic string of TOML, on one line.
+/// Returns a basic string of TOML, on one line.
 fn quoted(text: &str) -> String {
     let mut quoted = String::from("\"");
     for c in text.chars() {

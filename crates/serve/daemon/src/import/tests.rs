@@ -13,7 +13,7 @@ fn import(text: &str) -> (String, Vec<String>) {
     (imported.text.replace(&prefix, "f"), notes)
 }
 
-/// The lines without comments and empty lines.
+/// Returns the lines without comments and empty lines.
 fn keys(text: &str) -> Vec<&str> {
     text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
 }
@@ -84,7 +84,7 @@ fn no_target_becomes_more_open() {
     }
 }
 
-/// A shortened `saveconfig.json`, as written by targetcli.
+/// Returns a shortened `saveconfig.json`, as written by targetcli.
 fn lio(group: &str, acls: &str) -> String {
     format!(
         r#"{{

@@ -369,7 +369,7 @@ const LUN_KEYS: &[&str] = &[
 ];
 
 impl Store<'_> {
-    /// The first value of a key, and its position.
+    /// Returns the first value of a key, and its position.
     fn option(&self, key: &str) -> Option<(&str, &Place)> {
         let found = self.options.iter().find(|entry| entry.key == key)?;
         Some((&found.value, &found.place))
@@ -475,7 +475,7 @@ impl Store<'_> {
     }
 }
 
-/// The note for a line about a LUN; `None` if it is carried over.
+/// Returns the note for a line about a LUN; `None` if it is carried over.
 fn lun_line(entry: &Entry) -> Option<Note> {
     let value = entry.value.as_str();
     let why = match entry.key.as_str() {

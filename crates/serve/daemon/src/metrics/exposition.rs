@@ -104,7 +104,7 @@ fn escape(text: &mut String, value: &str) {
     }
 }
 
-/// The unit of time in Prometheus.
+/// Converts a time to seconds, the unit of time in Prometheus.
 pub(super) fn seconds(time: Duration) -> f64 {
     time.as_secs_f64()
 }

@@ -233,7 +233,8 @@ impl Pages {
         Pages { live, latest: AsyncMutex::new(latest), requests: AsyncMutex::new(requests) }
     }
 
-    /// A new page, or the latest one if the rate limit is reached; `None` if the server is shutting down.
+    /// Returns a new page, or the latest one if the rate limit is reached; `None` if the server is shutting
+    /// down.
     async fn metrics(&self) -> Option<Bytes> {
         let mut latest = self.latest.lock().await;
         if latest.bucket.take(Instant::now()).is_ok() || latest.page.is_none() {

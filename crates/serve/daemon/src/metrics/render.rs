@@ -140,9 +140,9 @@ macro_rules! counted {
         /// The counters of front ends that have a word as a label, in output order.
         const COUNTED: &[Counted] = &[$(Counted::$counted),*];
 
-        /// The family of a counter. [`counts`] assigns label values by the number of labels: two labels are
-        /// the protocol and the word; three are the protocol, the target and the word. The word is always
-        /// last.
+        /// Returns the family of a counter. [`counts`] assigns label values by the number of labels: two
+        /// labels are the protocol and the word; three are the protocol, the target and the word. The word is
+        /// always last.
         fn family_of(counted: Counted) -> &'static Family {
             match counted {
                 $(Counted::$counted => &Family {
@@ -260,7 +260,7 @@ impl VolumeSum {
     }
 }
 
-/// The counters in the latest response of each core, by protocol.
+/// Returns the counters in the latest response of each core, by protocol.
 fn statistics(sample: &Sample) -> impl Iterator<Item = (&'static str, &CoreStatistics)> {
     let cores = sample.cores.iter().filter_map(|core| core.latest.as_ref());
     cores.flat_map(|core| core.front_ends.iter().map(|(protocol, statistics)| (*protocol, statistics)))

@@ -124,7 +124,7 @@ impl IscsiConfig {
         IscsiConfig { has_portal: !portals.is_empty(), portals, targets, discovery, limits }
     }
 
-    /// The configuration for `iscsi_server`.
+    /// Returns the configuration for `iscsi_server`.
     fn served(&self, serving: Serving<'_>) -> iscsi_server::Config {
         let served = |target: &Target| {
             Arc::new(iscsi_server::Target {
@@ -341,7 +341,7 @@ impl Configured for IscsiConfig {
     }
 }
 
-/// The addresses of the portals that reach a target.
+/// Returns the addresses of the portals that reach a target.
 fn addresses(target: &Target, portals: &[front_end_core::Portal]) -> Vec<SocketAddr> {
     let leads_to =
         |portal: &&front_end_core::Portal| portal.front_end == ISCSI && target.is_reached_by(portal);

@@ -114,7 +114,7 @@ impl Target {
     }
 }
 
-/// The name of the target created for a single volume of the command line or of `server add`.
+/// Returns the name of the target created for a single volume of the command line or of `server add`.
 pub(super) fn own_target(volume: &VolumeName) -> Name {
     // Volume names contain only characters that are valid in iSCSI names, and are short enough: `VolumeName`
     // enforces both.
@@ -208,7 +208,7 @@ impl Exposed for Target {
 /// An iSCSI name, or the beginning of a name followed by `*`.
 struct InitiatorPattern(NamePattern);
 
-/// The `initiators` of a section; `None` allows any.
+/// Reads the `initiators` of a section; `None` allows any.
 fn patterns(section: &Section<'_>) -> Option<Vec<NamePattern>> {
     Some(section.list::<InitiatorPattern>("initiators")?.into_iter().map(|pattern| pattern.0).collect())
 }
@@ -234,8 +234,8 @@ impl FromStr for InitiatorPattern {
     }
 }
 
-/// The ASCII characters valid in names (RFC 7143 section 4.2.7.1), and the underscore that some appliances
-/// use.
+/// Whether this is an ASCII character that is valid in names (RFC 7143 section 4.2.7.1), or the underscore
+/// that some appliances use.
 fn legal(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte)
 }
@@ -469,7 +469,7 @@ fn first_burst(section: &Section<'_>, max_burst: u32) -> Option<u32> {
     None
 }
 
-/// The digests that a login may negotiate.
+/// Reads the digests that a login may negotiate.
 fn digests(section: &Section<'_>, key: &'static str) -> Option<Vec<DigestKind>> {
     Some(section.list::<NamedDigest>(key)?.into_iter().map(|NamedDigest(digest)| digest).collect())
 }
