@@ -339,7 +339,7 @@ impl Command {
         (range.start | range.end) & (block - 1) == 0
     }
 
-    /// The position of the bytes within the blocks that contain them.
+    /// Returns the position of the bytes within the blocks that contain them.
     fn part(&self, range: &Range<u64>, covering: Extent) -> Range<usize> {
         debug_assert!(self.device().geometry().offset(covering) <= range.start, "the blocks cover the bytes");
         let skipped = (range.start - self.device().geometry().offset(covering)) as usize;
@@ -500,7 +500,7 @@ impl CoreSlot {
         self.volume.device().geometry().bytes() / SECTOR_BYTES as u64
     }
 
-    /// The byte range of some sectors, if they exist.
+    /// Returns the byte range of some sectors, if they exist.
     fn range(&self, lba: u64, sectors: u64) -> Option<Range<u64>> {
         let end = lba.checked_add(sectors).filter(|end| *end <= self.sectors())?;
         Some(lba * SECTOR_BYTES as u64..end * SECTOR_BYTES as u64)

@@ -56,14 +56,14 @@ impl Aoe {
         *self.config.lock() = Arc::new(config);
     }
 
-    /// The stations that currently use a slot. Blocks for up to one second, so reactor threads must not call
-    /// it.
+    /// Returns the stations that currently use a slot. Blocks for up to one second, so reactor threads must
+    /// not call it.
     pub fn stations(&self, server: &Server) -> Vec<StationStatus> {
         let status = |local: &Rc<RunningCore>| local.front_end::<CoreShelves>().map(|core| core.status());
         server.ask_cores(Duration::from_secs(1), status).into_iter().flatten().flatten().flatten().collect()
     }
 
-    /// The settings that hosts have made at an address.
+    /// Returns the settings that hosts have made at an address.
     fn state(&self, address: Address) -> Arc<Lock<SlotState>> {
         Arc::clone(self.states.lock().entry(address).or_default())
     }

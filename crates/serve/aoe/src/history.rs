@@ -186,7 +186,7 @@ pub(crate) struct ReportedLosses {
 }
 
 impl ReportedLosses {
-    /// The state of a station that arrives at this loss count.
+    /// Creates the state of a station that arrives at this loss count.
     pub(crate) fn since(count: u64) -> ReportedLosses {
         ReportedLosses { count, by: [None; REPORTS_MAX] }
     }
@@ -233,7 +233,7 @@ impl Departed {
         debug_assert!(self.stations.len() <= DEPARTED_MAX);
     }
 
-    /// The losses reported to a station that arrives at this loss count.
+    /// Returns the losses reported to a station that arrives at this loss count.
     pub(crate) fn take(&mut self, station: MacAddress, losses: u64) -> ReportedLosses {
         let known = self.stations.remove(&station);
         known.unwrap_or_else(|| ReportedLosses::since(self.least.unwrap_or(losses)))

@@ -92,8 +92,8 @@ impl SlotState {
         self.holders.clear();
     }
 
-    /// The configuration string to return. `None` if the query requires a different string, and is therefore
-    /// not answered.
+    /// Returns the configuration string. `None` if the query requires a different string, and is
+    /// therefore not answered.
     pub(crate) fn config(&mut self, query: &ConfigQuery<'_>) -> Option<Result<&[u8], ErrorCode>> {
         match query.command {
             ConfigCommand::Read => {}
@@ -138,12 +138,12 @@ impl SlotState {
         Ok(())
     }
 
-    /// The current holders of the reservation, for the reply.
+    /// Returns the current holders of the reservation, for the reply.
     pub(crate) fn holders(&self, command: ReserveCommand) -> Reserve {
         Reserve { command, stations: self.holders.clone() }
     }
 
-    /// The new holders, if this command of `from` changes the reservation. An empty list releases it.
+    /// Returns the new holders, if this command of `from` changes the reservation. An empty list releases it.
     pub(crate) fn reservation(
         &self,
         asked: &Reserve,
