@@ -68,7 +68,7 @@ impl Access {
 }
 
 impl Config {
-    /// The target with this name.
+    /// Returns the target with this name.
     pub(crate) fn target(&self, name: &str) -> Option<&Arc<Target>> {
         self.targets.iter().find(|target| target.name == name)
     }
@@ -112,8 +112,8 @@ impl Directory<Place> for Door {
         hasher.finish()
     }
 
-    /// The targets that a discovery query from this address may see. A query does not contain the initiator's
-    /// name, so only the address is checked.
+    /// Returns the targets that a discovery query from this address may see. A query does not contain the
+    /// initiator's name, so only the address is checked.
     fn targets(&self, from: &Place) -> Vec<String> {
         let targets = self.config.targets.iter();
         let known = targets.filter(|target| target.access.admits_address(from.address.into()));

@@ -45,7 +45,7 @@ impl HyperScsi {
         Arc::new(HyperScsi { config, names, inboxes: Lock::default() })
     }
 
-    /// The mailbox of a core for frames that other cores have received for it.
+    /// Returns the mailbox of a core for frames that other cores have received for it.
     pub(crate) fn inbox(&self, core: u32) -> Receiver<Handed> {
         let (sender, receiver) = reactor::bounded_mailbox(HANDED_MAX);
         self.inboxes.lock().insert(core, sender);

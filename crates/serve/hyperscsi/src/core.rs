@@ -415,7 +415,7 @@ impl CoreSessions {
         self.all().iter().map(status).collect()
     }
 
-    /// The state of a session in the state machine; empty if the session has just ended.
+    /// Returns the state of a session in the state machine; empty if the session has just ended.
     fn transport_of(&self, id: SessionId) -> (usize, Counters, Vec<PathStatus>) {
         let machine = self.wire.machine.borrow();
         let Some(state) = machine.session(id) else { return Default::default() };

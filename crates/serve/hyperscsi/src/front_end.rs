@@ -29,7 +29,7 @@ impl HyperScsi {
         losses(&self.sessions(server), &self.config(), wanted)
     }
 
-    /// The status of all sessions. Blocks for up to one second, so reactor threads must not call it.
+    /// Returns the status of all sessions. Blocks for up to one second, so reactor threads must not call it.
     pub fn sessions(&self, server: &Server) -> Vec<SessionStatus> {
         let status = |local: &Rc<RunningCore>| local.front_end::<CoreSessions>().map(|core| core.status());
         let by_core = server.ask_cores(Duration::from_secs(1), status);

@@ -154,7 +154,7 @@ impl Session {
         self.arrive(now, Arrived { tag, command });
     }
 
-    /// The unanswered command with this number.
+    /// Returns the unanswered command with this number.
     pub(crate) fn tag(&self, number: u64) -> Option<Tag> {
         self.commands.tasks().map(|task| task.id).find(|tag| tag.number == number)
     }
@@ -166,7 +166,7 @@ impl Session {
         }
     }
 
-    /// The unit at a LUN, if it is visible to this session.
+    /// Returns the unit at a LUN, if it is visible to this session.
     pub(crate) fn unit(&self, lun: [u8; 8]) -> Option<Arc<LogicalUnit>> {
         let luns = &self.commands.luns;
         luns.find(u64::from_be_bytes(lun)).map(|index| luns.unit(index))
@@ -430,8 +430,8 @@ impl ScsiSession for Session {
 /// All portals belong to one target port, because a session may change its path.
 const TARGET_PORT: u16 = 1;
 
-/// The LUNs of a target that this initiator can see. They are selected here by its HyperSCSI name, because
-/// the port name of the session, by which reservations identify the initiator, has a prefix.
+/// Returns the LUNs of a target that this initiator can see. They are selected here by its HyperSCSI name,
+/// because the port name of the session, by which reservations identify the initiator, has a prefix.
 fn exports(target: &Target, initiator: &str) -> Vec<scsi_session::Export> {
     let seen = target.exports.iter().filter(|export| export.is_seen_by(initiator));
     seen.map(|export| scsi_session::Export { initiators: None, ..export.clone() }).collect()

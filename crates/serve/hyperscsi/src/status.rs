@@ -60,7 +60,7 @@ pub struct PathStatus {
     pub window_frames: u32,
 }
 
-/// The losses of these sessions if `wanted` were served instead of `now`, one sentence each.
+/// Returns the losses of these sessions if `wanted` were served instead of `now`, one sentence each.
 pub(crate) fn losses(sessions: &[SessionStatus], now: &Config, wanted: &Config) -> Vec<String> {
     sessions.iter().filter_map(|session| lost(session, now, wanted)).collect()
 }
