@@ -49,7 +49,7 @@ impl<T: 'static> Resident<T> {
         Resident { key, jobs }
     }
 
-    /// Returns the value, if the current thread and executor are those of the value.
+    /// Returns the value, if the current thread and executor are the thread and executor of the value.
     #[inline]
     pub fn here(&self) -> Option<Rc<T>> {
         HERE.with_borrow(|here| {
