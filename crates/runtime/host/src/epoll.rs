@@ -89,7 +89,7 @@ const FILE_SPIN: u32 = 10;
 /// call.
 const GLANCES: usize = 16;
 
-/// Registration key of the eventfd; sockets have keys from 0 on.
+/// Registration key of the eventfd; the keys of sockets start at 0.
 const UNPARK: u64 = u64::MAX;
 
 impl Epoll {

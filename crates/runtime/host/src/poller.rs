@@ -88,7 +88,7 @@ impl Sources {
     fn remove(&mut self, key: u64) {
         let index = key as u32 as usize;
         if let Some(slot) = self.slots.get_mut(index) {
-            // The highest generation is not used, so that no key equals that of a world's eventfd.
+            // The highest generation is not used, so that no key equals the key of a world's eventfd.
             slot.generation = (slot.generation + 1) % u32::MAX;
             slot.source = Weak::new();
             self.vacant.push(index);

@@ -64,7 +64,7 @@ impl StateDirectory {
         })
     }
 
-    /// The bytes last saved under `name`; `None` if there are none.
+    /// Returns the bytes last saved under `name`; `None` if there are none.
     pub async fn load(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         let (directory, name) = (Arc::clone(&self.directory), checked(name)?);
         self.lane.run(move || directory.load(&name)).await
@@ -94,7 +94,7 @@ impl StateDirectory {
         self.lane.run(move || directory.remove(&name)).await
     }
 
-    /// The sorted names of all saved files.
+    /// Returns the sorted names of all saved files.
     pub async fn names(&self) -> io::Result<Vec<String>> {
         let directory = Arc::clone(&self.directory);
         self.lane.run(move || directory.names()).await

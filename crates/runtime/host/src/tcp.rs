@@ -95,8 +95,8 @@ fn no_congestion_control(name: &str, error: io::Error) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, why)
 }
 
-/// Number of bytes that one call can receive from a socket. Both this count and a receive call stop at urgent
-/// data (SIOCINQ, tcp(7)).
+/// Returns the number of bytes that one call can receive from a socket. Both this count and a receive call
+/// stop at urgent data (SIOCINQ, tcp(7)).
 pub(crate) fn readable_bytes(socket: impl AsFd) -> usize {
     ioctl_fionread(socket).ok().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0)
 }

@@ -215,7 +215,7 @@ fn segment_to(header: &mut libc::msghdr, control: &mut Control, bytes: u16) {
     }
 }
 
-/// The length of each datagram, if the kernel has joined several.
+/// Returns the length of each datagram, if the kernel has joined several.
 fn segment(header: &libc::msghdr) -> Option<usize> {
     if header.msg_control.is_null() {
         return None;
@@ -248,8 +248,8 @@ fn describe(
     message.msg_len = 0;
 }
 
-/// A classic BPF program that computes the index of the receiving endpoint: a word of the payload modulo the
-/// number of endpoints.
+/// Creates a classic BPF program that computes the index of the receiving endpoint: a word of the payload
+/// modulo the number of endpoints.
 pub(super) fn remainder(share: DatagramShare) -> [sock_filter; 2] {
     let step = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let load = step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, share.word_at.into());

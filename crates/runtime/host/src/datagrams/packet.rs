@@ -94,7 +94,7 @@ impl Packet {
         address(&self.bound)
     }
 
-    /// The current MTU of the interface, or the last known one if the interface no longer exists.
+    /// Returns the current MTU of the interface, or the last known one if the interface no longer exists.
     pub(super) fn mtu(&self, socket: &OwnedFd) -> usize {
         if let Some(mtu) = mtu(socket, &self.interface) {
             self.mtu.set(mtu);
@@ -102,7 +102,7 @@ impl Packet {
         self.mtu.get()
     }
 
-    /// The address structure for sending a frame to this MAC address.
+    /// Creates the address structure for sending a frame to this MAC address.
     pub(super) fn name(&self, to: MacAddress) -> Name {
         let mut name = self.bound;
         name.sll_halen = 6;
@@ -168,7 +168,7 @@ pub(super) fn sender_of(name: &sockaddr_ll) -> Option<DatagramAddress> {
     (is_ours && name.sll_halen == 6).then(|| address(name))
 }
 
-/// Number of frames dropped since the last query because the receive queue was full.
+/// Returns the number of frames dropped since the last query because the receive queue was full.
 pub(super) fn drops(socket: &OwnedFd) -> u64 {
     let mut statistics = [0; 2]; // struct tpacket_stats: all, and those dropped
     get_option(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut statistics);

@@ -77,7 +77,7 @@ pub(super) fn sender(name: &sockaddr_storage) -> Option<DatagramAddress> {
     address.as_socket().map(DatagramAddress::Udp)
 }
 
-/// Number of datagrams dropped because the receive buffer was full.
+/// Returns the number of datagrams dropped because the receive buffer was full.
 pub(super) fn drops(socket: &OwnedFd) -> u64 {
     const DROPS: usize = libc::SK_MEMINFO_DROPS as usize;
     let mut words = [0; DROPS + 1];

@@ -113,7 +113,7 @@ impl FileDevice {
         if self.geometry().length(extent) == bytes as u64 { Ok(()) } else { Err(DeviceError::OutOfRange) }
     }
 
-    /// The block at which an operation stopped after `done` bytes.
+    /// Returns the block at which an operation stopped after `done` bytes.
     fn failed_at(&self, extent: Extent, done: usize) -> Lba {
         Lba(extent.lba.0 + (done as u64 >> self.options.block_size.shift()))
     }

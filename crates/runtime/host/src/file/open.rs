@@ -285,7 +285,7 @@ pub(super) fn lengthen(file: &File, bytes: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// The length of a file or block device in bytes.
+/// Returns the length of a file or block device in bytes.
 pub(super) fn size(file: &File) -> io::Result<u64> {
     if file.metadata()?.file_type().is_block_device() {
         return Ok(seek(file, SeekFrom::End(0))?);
@@ -293,15 +293,16 @@ pub(super) fn size(file: &File) -> io::Result<u64> {
     Ok(file.metadata()?.len())
 }
 
-/// The space allocated to the file, and the space that its file system has available for unprivileged users.
+/// Returns the space allocated to the file, and the space that its file system has available for unprivileged
+/// users.
 pub(super) fn space(file: &File) -> io::Result<Space> {
     let system = rustix::fs::fstatvfs(file)?;
     let available_bytes = Some(system.f_bavail.saturating_mul(system.f_frsize));
     Ok(Space { used_bytes: allocated(file)?, available_bytes })
 }
 
-/// The space allocated to the file in bytes. The kernel counts it in 512-byte blocks, whatever the file
-/// system's block size (inode(7)).
+/// Returns the space allocated to the file in bytes. The kernel counts it in 512-byte blocks, whatever the
+/// file system's block size (inode(7)).
 pub(super) fn allocated(file: &File) -> io::Result<u64> {
     Ok(file.metadata()?.blocks() * 512)
 }
@@ -347,8 +348,8 @@ fn queue(device: u64, name: &str) -> Option<u64> {
     })
 }
 
-/// The alignment that direct I/O requires of buffers and offsets, in bytes. Linux before 6.1 does not report
-/// it; then the usual values are returned.
+/// Returns the alignment that direct I/O requires of buffers and offsets, in bytes. Linux before 6.1 does not
+/// report it; then the usual values are returned.
 fn alignment(file: &File) -> io::Result<(usize, u64)> {
     let told = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
     match (told.stx_dio_mem_align, told.stx_dio_offset_align) {

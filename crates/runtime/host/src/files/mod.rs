@@ -181,7 +181,7 @@ impl AsyncFile {
         drop(self.perform(Operation::ClearError(stable)).await);
     }
 
-    /// Number of failed syncs, including those of stable writes and of dropped requests.
+    /// Number of failed syncs, including syncs of stable writes and of dropped requests.
     pub(crate) fn losses(&self) -> u64 {
         self.syncs.losses()
     }

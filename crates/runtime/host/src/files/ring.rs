@@ -367,7 +367,7 @@ impl Slots {
     }
 }
 
-/// Converts the result of a completion to that of the corresponding system call.
+/// Converts the result of a completion to the result of the corresponding system call.
 fn moved(result: i32) -> io::Result<usize> {
     usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
 }

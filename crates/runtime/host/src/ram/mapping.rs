@@ -88,8 +88,9 @@ impl Mapping {
         collapsed
     }
 
-    /// Number of small pages in this range that have memory. A huge page counts as all the small pages that
-    /// it replaces. The range must start at a page. Returns zero if the kernel cannot count the pages.
+    /// Returns the number of small pages in this range that have memory. A huge page counts as all the small
+    /// pages that it replaces. The range must start at a page. Returns zero if the kernel cannot count the
+    /// pages.
     pub(super) fn resident_pages_in(&self, bytes: Range<usize>) -> usize {
         assert!(bytes.start.is_multiple_of(PAGE) && bytes.end <= self.length, "pages of the mapping");
         let mut pages = vec![0; bytes.len().div_ceil(PAGE)];
@@ -168,7 +169,7 @@ impl Mapping {
         unsafe { ptr::copy_nonoverlapping(self.at(at), into.as_mut_ptr(), into.len()) };
     }
 
-    /// The address of a byte, or of the end of the mapping.
+    /// Returns the address of a byte, or of the end of the mapping.
     fn at(&self, byte: usize) -> *mut u8 {
         debug_assert!(byte <= self.length);
         // SAFETY: callers have checked that `byte` lies in the mapping.

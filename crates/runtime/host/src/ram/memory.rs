@@ -157,7 +157,7 @@ impl Memory {
         }
     }
 
-    /// The granules that the range touches.
+    /// Returns the granules that the range touches.
     pub(super) fn granules(&self, range: &Range<usize>) -> Range<usize> {
         range.start >> self.granule_shift..(range.end + self.granule() - 1) >> self.granule_shift
     }
