@@ -16,8 +16,8 @@
 //! ```
 //! use diagnose::{Cause, Evidence, diagnose};
 //!
-//! Measured by `linerate diagnose --quick` on a path with a round trip of 16 ms and a receive buffer of 48
-//! KiB.
+//! // Measured by `linerate diagnose --quick` on a path with a round trip of 16 ms and a receive buffer of
+//! // 48 KiB.
 //! let measured = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/tests/real/tcp-window.json"));
 //! let evidence: Evidence = serde_json::from_str(measured).expect("evidence");
 //!

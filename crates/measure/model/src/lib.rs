@@ -9,11 +9,12 @@
 //! use model::link::Link;
 //! use model::{Direction, Keys, Load, Path, Term, predict};
 //!
-//! The Gigabit Ethernet of document 003 carries 118.7 MB/s of TCP payload.
+//! // The Gigabit Ethernet of document 003 carries 118.7 MB/s of TCP payload.
 //! let link = Link::ethernet(1e9, 1500);
 //! assert_eq!((link.payload_per_s() / 1e5).round(), 1187.0);
 //!
-//! With one outstanding 64 KiB read over 10 ms, one request completes per round trip, regardless of the link.
+//! // With one outstanding 64 KiB read over 10 ms, one request completes per round trip, regardless of the
+//! // link.
 //! let path = Path { payload_per_s: Some(link.payload_per_s()), ..Path::of_round_trip(0.01) };
 //! let load = Load {
 //!     direction: Direction::Read,

@@ -24,7 +24,7 @@
 //! use report::compare::compare;
 //! use report::Report;
 //!
-//! Four runs of 4 KiB reads, and then the same cell on storage that is a tenth slower.
+//! // Four runs of 4 KiB reads, and then the same cell on storage that is a tenth slower.
 //! let cell = cell("read-4k", 4096, 8);
 //! let measured = |iops: [f64; 4]| {
 //!     let runs = (0..).zip(iops).map(|(round, iops)| run(&cell, round, &[iops]));

@@ -36,8 +36,8 @@
 //!    reads the key by `secrets::read`. A layer that needs only volumes, a clock and tasks can be a section with an `impl Layer` in
 //!    `storage/volume/src/backends.rs`, and a row of `ALL` there. The fuzz target then covers it. Every other layer implements `Backend`
 //!    here. A device that is also used without a specification is a file of `storage/block/src`. An `impl Layer` has these limits:
-//! - It has the same number of blocks as its member, at the same positions (`Layered::read` and
-//!   `Layered::open` assert it).
+//!    - It has the same number of blocks as its member, at the same positions (`Layered::read` and
+//!      `Layered::open` assert this).
 //!    - It has no statistics: `over` runs when the member is open, which is too late for `Layers::place`, and `volume` has no serde.
 //!    - It has no state on its member to read before it opens: `over` is not asynchronous.
 //! 2. Run the tests here: they write its row of `docs/volumes.md`, from its `usage` and `about`. Add rows for its options there.
