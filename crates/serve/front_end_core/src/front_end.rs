@@ -156,7 +156,7 @@ pub struct SessionInfo<'a> {
     pub target: Option<&'a str>,
     /// The name of its front end ([`crate::FrontEnd::name`]).
     pub front_end: &'static str,
-    /// The front end's number of the session, if any. A later session may reuse the number.
+    /// The number that the front end assigned to the session, if any. A later session may reuse the number.
     pub handle: Option<u16>,
 }
 

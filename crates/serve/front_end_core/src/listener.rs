@@ -437,7 +437,7 @@ const BUFFERS_TOGETHER: usize = 4;
 const BURST: u32 = 16;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections that have not logged in, with the means to end them.
+/// Connections that have not logged in, each with a handle that can end it.
 pub(crate) struct Logins<T> {
     most: usize,
     next: u64,

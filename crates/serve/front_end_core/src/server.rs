@@ -94,7 +94,7 @@ pub struct Server {
     unanswered: Arc<[AtomicUsize]>,
     /// Number of cores that no longer serve hosts, during a shutdown.
     drained: AtomicUsize,
-    /// When each core last ran its tick.
+    /// The time at which each core last ran its tick.
     // This is not a `block::Lock`, because a simulation need not vary the order of threads here.
     ticks: Box<[Mutex<Option<Instant>>]>,
 }
@@ -481,8 +481,8 @@ enum Message {
     Drain(Duration),
 }
 
-/// A reactor thread's part of a server. [`Server::new`] creates it; it is then moved to its thread and run
-/// there.
+/// The part of a server on one reactor thread. [`Server::new`] creates it; it is then moved to its thread and
+/// run there.
 pub struct Core {
     index: usize,
     server: Arc<Server>,

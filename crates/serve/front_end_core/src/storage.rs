@@ -229,7 +229,7 @@ pub async fn last_flush(volume: &Volume, limit: Duration) -> Result<(), Unflushe
     Err(unflushed)
 }
 
-/// The time for which closing a volume waits for the record of a loss.
+/// Maximum time to wait for the record of a loss when a volume is closed.
 pub(crate) const RECORD_TIME: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
