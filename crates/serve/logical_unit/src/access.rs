@@ -115,7 +115,7 @@ pub(crate) struct OutstandingRequest<'a, T> {
     kind: RequestKind,
     /// The blocks that the request changes; `None` once it has completed.
     changes: Option<Extent>,
-    /// When the request was first found to be pending; `None` if its time is not measured.
+    /// The time at which the request was first found to be pending; `None` if its time is not measured.
     since: Option<Instant>,
 }
 

@@ -62,7 +62,7 @@ pub trait SiblingUnits: Send + Sync {
     fn luns_reported(&self);
 }
 
-/// How a command must be executed.
+/// The steps that are required to execute a command.
 pub enum Plan {
     /// The command is complete.
     Reply(Reply),

@@ -134,7 +134,7 @@ fn largest(opcode: u8, action: u8) -> Vec<Case> {
     }
 }
 
-/// The maximum number of segments, each within the unit.
+/// Creates a list with the maximum number of segments, each within the unit.
 fn copy_list() -> Vec<u8> {
     let naa = unit().identity().naa();
     let mut target = [0; 32];
@@ -171,7 +171,7 @@ fn unit() -> Arc<LogicalUnit> {
     unit_over(Arc::new(Null::new(geometry)), Default::default(), unit_options()).expect("nothing was kept")
 }
 
-/// All commands of the unit: operation code, and service action if it has one.
+/// Returns all commands of the unit: the operation code, and the service action or 0.
 fn commands() -> Vec<(u8, u8)> {
     let report = case(&[0xa3, 0x0c, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, 0], Vec::new());
     let Ended { reply, .. } = run(&unit(), &report, || 0);

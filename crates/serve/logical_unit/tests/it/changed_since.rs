@@ -20,7 +20,8 @@ const FUA: u8 = 0x08;
 const ABORTED: (u8, u16) = (0xb, 0x0006);
 const FORMAT_IN_PROGRESS: (u8, u16) = (2, 0x0404);
 
-/// Every kind of command that changes block 0, with its data. COMPARE AND WRITE expects a zeroed medium.
+/// Returns every kind of command that changes block 0, with its data. COMPARE AND WRITE expects a zeroed
+/// medium.
 fn writers() -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut writers = vec![
         (six(0x0a, 0, 1).to_vec(), vec![7; 512]),
@@ -35,7 +36,7 @@ fn writers() -> Vec<(Vec<u8>, Vec<u8>)> {
     writers
 }
 
-/// A disk that completes writes immediately in a cache, and one whose writes take time.
+/// Creates a disk that completes writes immediately in a cache, and one whose writes take time.
 fn benches() -> [Bench; 2] {
     [false, true].map(|cached| Bench::of_disk(DiskOptions { cached, blocks: 64, ..DiskOptions::default() }))
 }

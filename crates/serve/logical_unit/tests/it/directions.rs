@@ -10,7 +10,7 @@ fn with_length(opcode: u8, flags: u8, length: u16) -> Vec<u8> {
     ten(opcode, flags, 0, length).to_vec()
 }
 
-/// Commands with Data-Out.
+/// Returns commands with Data-Out, and their data.
 fn takers() -> Vec<(Vec<u8>, Vec<u8>)> {
     let block = || vec![0x55; 512];
     let (unmap, list) = unmap(&[(0, 1)]);
@@ -38,7 +38,7 @@ fn takers() -> Vec<(Vec<u8>, Vec<u8>)> {
     ]
 }
 
-/// Commands with Data-In.
+/// Returns commands with Data-In.
 fn givers() -> Vec<Vec<u8>> {
     vec![
         inquiry(None, 96).to_vec(),

@@ -2,7 +2,7 @@
 
 use crate::support::*;
 
-/// LBA, blocks, provisioning status.
+/// Returns the LBA, the number of blocks and the provisioning status of each descriptor.
 fn descriptors(data: &[u8]) -> Vec<(u64, u32, u8)> {
     let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
     data[8..].chunks_exact(16).map(|d| (number(&d[..8]), number(&d[8..12]) as u32, d[12])).collect()

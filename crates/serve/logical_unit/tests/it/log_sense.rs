@@ -14,7 +14,7 @@ fn page(bench: &mut Bench, code: u8) -> Vec<u8> {
     data
 }
 
-/// Reads, writes, blocks received, blocks sent.
+/// Returns the numbers of reads, writes, blocks received and blocks sent.
 fn counters(bench: &mut Bench) -> Vec<u64> {
     let data = page(bench, 0x19);
     assert_eq!(data[4..8], [0, 1, 3, 64], "parameter 1, a binary list");

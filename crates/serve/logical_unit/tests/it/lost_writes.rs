@@ -15,7 +15,7 @@ fn flush(bench: &mut Bench, nexus: &mut Nexus) -> CommandResult {
     bench.by(nexus, &FLUSH)
 }
 
-/// WRITE(16) of block 0 with FUA.
+/// Sends a WRITE(16) of block 0 with FUA.
 fn stable_write(bench: &mut Bench) -> CommandResult {
     bench.send(&sixteen(0x8a, 0x08, 0, 1), &[1; 512])
 }

@@ -11,7 +11,7 @@ fn sense(page: u8) -> [u8; 6] {
     [0x1a, 0x08, page, 0, 255, 0]
 }
 
-/// MODE SELECT(6) with the control page: bytes 2 and 4 as given.
+/// Creates MODE SELECT(6) with a control page that has `flags` in byte 2 and `swp` in byte 4.
 fn control(flags: u8, swp: u8, save: bool) -> ([u8; 6], [u8; 16]) {
     let list = [0, 0, 0, 0, 0x0a, 0x0a, 0x02 | flags, 0x10, swp, 0x40, 0, 0, 0xff, 0xff, 0, 0];
     ([0x15, 0x10 | u8::from(save), 0, 0, 16, 0], list)

@@ -7,7 +7,7 @@ fn rsoc(option: u8, opcode: u8, service_action: u16) -> [u8; 12] {
     [0xa3, 0x0c, option, opcode, high, low, 0, 0, 0xff, 0xff, 0, 0]
 }
 
-/// Operation code, service action if there is one, CDB length.
+/// Returns the operation code, the service action if there is one, and the CDB length of each command.
 fn listed(bench: &mut Bench) -> Vec<(u8, Option<u16>, u16)> {
     let data = bench.command(&rsoc(0, 0, 0)).good().data;
     assert_eq!(u32::from_be_bytes(data[..4].try_into().expect("four")) as usize, data.len() - 4);

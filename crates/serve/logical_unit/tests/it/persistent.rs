@@ -33,7 +33,7 @@ fn reserve_in(action: u8, allocation_length: u8) -> [u8; 10] {
     [0x5e, action, 0, 0, 0, 0, 0, 0, allocation_length, 0]
 }
 
-/// Two initiators, registered with the keys 1 and 2.
+/// Registers two initiators with the keys 1 and 2.
 fn registered() -> (Bench, Nexus) {
     let mut bench = Bench::new();
     let mut other = bench.second();

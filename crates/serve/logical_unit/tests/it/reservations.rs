@@ -85,12 +85,12 @@ const RULES: &[(&[u8], &[Held])] = &[
 /// RESERVE, RELEASE and PERSISTENT RESERVE IN and OUT have their own rules and tests.
 const ABOUT_RESERVATIONS: [u8; 6] = [0x16, 0x17, 0x56, 0x57, 0x5e, 0x5f];
 
-/// A unit that supports all commands.
+/// Creates a unit that supports all commands.
 fn bench() -> Bench {
     Bench::of_disk(DiskOptions { durable: false, blocks: 512, ..DiskOptions::default() })
 }
 
-/// Operation codes, and service actions or 0.
+/// Returns the operation code and the service action, or 0, of each command.
 fn commands() -> Vec<(u8, u8)> {
     let data = bench().command(&[0xa3, 0x0c, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0]).good().data;
     data[4..].chunks(8).map(|descriptor| (descriptor[0], descriptor[3])).collect()

@@ -40,7 +40,7 @@ fn the_serial_number_is_the_uuid() {
     assert_eq!(&page(&mut Bench::new(), 0x80)[4..], b"30313233343536373839616263646566");
 }
 
-/// Association and type, code set, designator.
+/// Returns the association and type, the code set and the designator of each descriptor.
 fn designators(page: &[u8]) -> Vec<(u8, u8, Vec<u8>)> {
     let mut rest = &page[4..];
     let mut all = vec![];

@@ -30,7 +30,7 @@ impl CommandResult {
         self
     }
 
-    /// CHECK CONDITION with this sense key and additional sense code.
+    /// Expects CHECK CONDITION with this sense key and additional sense code.
     #[track_caller]
     pub fn check(self, key: u8, asc: u16) -> CommandResult {
         let sense = self.sense.unwrap_or_else(|| panic!("{:?} without sense data", self.status));
@@ -38,7 +38,7 @@ impl CommandResult {
         self
     }
 
-    /// INVALID FIELD IN CDB with a pointer at this byte.
+    /// Expects INVALID FIELD IN CDB with a pointer at this byte.
     #[track_caller]
     pub fn invalid_field(self, byte: u8) {
         let sense = self.check(5, 0x2400).sense.expect("checked");

@@ -29,7 +29,7 @@ pub fn sixteen(opcode: u8, flags: u8, lba: u64, blocks: u32) -> [u8; 16] {
     cdb
 }
 
-/// Ten, twelve or sixteen bytes, by operation code.
+/// Creates a CDB of ten, twelve or sixteen bytes, depending on the operation code.
 pub fn sized(opcode: u8, flags: u8, lba: u64, blocks: u32) -> Vec<u8> {
     match opcode >> 5 {
         1 | 2 => ten(opcode, flags, lba as u32, blocks as u16).to_vec(),
@@ -45,7 +45,7 @@ pub fn inquiry(page: Option<u8>, allocation_length: u16) -> [u8; 6] {
     [0x12, u8::from(page.is_some()), page.unwrap_or(0), high, low, 0]
 }
 
-/// START STOP UNIT with byte 4 as given.
+/// Creates START STOP UNIT with these bits in byte 4.
 pub fn start_stop(bits: u8) -> [u8; 6] {
     [0x1b, 0, 0, 0, bits, 0]
 }
@@ -70,7 +70,7 @@ pub fn get_lba_status(lba: u64, allocation_length: u32) -> [u8; 16] {
     sixteen(0x9e, 0x12, lba, allocation_length)
 }
 
-/// UNMAP and its parameter list.
+/// Creates UNMAP and its parameter list.
 pub fn unmap(extents: &[(u64, u32)]) -> ([u8; 10], Vec<u8>) {
     let bytes = extents.len() as u16 * 16;
     let mut list = (bytes + 6).to_be_bytes().to_vec();

@@ -108,7 +108,7 @@ impl Disk {
         self.inner().failure = Some(error);
     }
 
-    /// A write-back of acknowledged data fails, and no request reports it.
+    /// Makes a write-back of acknowledged data fail. No request reports the failure.
     pub fn lose_writes(&self) {
         self.inner().losses += 1;
     }

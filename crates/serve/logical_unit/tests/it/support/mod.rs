@@ -73,7 +73,7 @@ impl Bench {
         Bench::over(disk, unit.expect("nothing was kept"))
     }
 
-    /// A logical unit over a read-only volume.
+    /// Creates a logical unit over a read-only volume.
     pub fn read_only() -> Bench {
         let disk = Arc::new(Disk::new(DiskOptions::default()));
         let volume = VolumeOptions { read_only: true, ..VolumeOptions::default() };
@@ -96,12 +96,12 @@ impl Bench {
         bench
     }
 
-    /// Another initiator, through another port, that has not received its unit attention.
+    /// Attaches another initiator through another port. It has not received its unit attention.
     pub fn newcomer(&self) -> Nexus {
         attach(&self.unit, 2)
     }
 
-    /// Another initiator that has received its unit attention.
+    /// Attaches another initiator, which has received its unit attention.
     pub fn second(&mut self) -> Nexus {
         let mut nexus = self.newcomer();
         self.by(&mut nexus, &[0; 6]);
@@ -266,7 +266,7 @@ pub fn poll<T>(future: &mut Pin<Box<dyn Future<Output = T>>>) -> Option<T> {
     }
 }
 
-/// `blocks` blocks of `bytes` bytes, each filled with its own number.
+/// Returns `blocks` blocks of `bytes` bytes, each filled with its own number.
 pub fn pattern(blocks: u64, bytes: usize) -> Vec<u8> {
     (0..blocks).flat_map(|block| vec![(block % 251) as u8 + 1; bytes]).collect()
 }

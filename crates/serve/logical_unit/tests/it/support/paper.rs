@@ -25,12 +25,12 @@ impl Paper {
         self.text.lock().expect("no test panics while it writes").clone()
     }
 
-    /// From now on, written data can be read immediately, but its writer waits for [`Paper::dry`].
+    /// Makes later writers wait for [`Paper::dry`], although their data can be read immediately.
     pub fn wet(&self) {
         self.wet.store(true, Ordering::Relaxed);
     }
 
-    /// Writers no longer wait.
+    /// Ends the wait of all writers.
     pub fn dry(&self) {
         self.wet.store(false, Ordering::Relaxed);
     }
@@ -40,7 +40,7 @@ impl Paper {
         self.losses.load(Ordering::Relaxed)
     }
 
-    /// From now on, writes fail.
+    /// Makes later writes fail.
     pub fn fill(&self) {
         *self.full.lock().expect("no test panics while it writes") = true;
     }
