@@ -129,7 +129,7 @@ fn play(limit: usize, disk: fn() -> DiskOptions, scene: impl FnOnce(&mut Scene))
     });
 }
 
-/// A disk that queues writes until [`Disk::settle`] executes them.
+/// Creates a disk that queues writes until [`Disk::settle`] executes them.
 fn queueing() -> DiskOptions {
     DiskOptions { queues: true, ..DiskOptions::default() }
 }
