@@ -34,7 +34,7 @@ pub(crate) struct Link {
     owed: Cell<Option<(u64, Instant)>>,
 }
 
-/// How to end a connection.
+/// The ways of ending a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
     /// After all queued PDUs have been sent.

@@ -132,7 +132,7 @@ impl Session {
         Traffic { window_full: self.machine.window_closings(), ..self.commands.traffic }
     }
 
-    /// Adds the traffic of the session to the statistics at its end.
+    /// Adds the traffic of the session to the statistics when the session ends.
     pub(crate) fn count_end(&self) {
         if let Some(target) = self.target() {
             self.tally.session_ended(target, &self.identity.counted_as, self.traffic());
