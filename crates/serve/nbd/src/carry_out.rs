@@ -31,7 +31,7 @@ use crate::connection::queue_answer;
 const PIECE_BYTES: u64 = 1 << 20;
 /// Reads of memory up to this length are copied, so that the kernel gets one slice per reply instead of two.
 const COPIED_BYTES_MAX: usize = 8 << 10;
-/// Up to this length of the send queue, copies are not charged to the memory budget.
+/// Copies are not charged to the memory budget while the send queue is at most this long.
 const COPIES_BYTES_MAX: usize = 256 << 10;
 /// Maximum number of extents in one reply to BLOCK_STATUS.
 const EXTENTS_MAX: usize = 4096;

@@ -25,7 +25,7 @@ use crate::config::{Encryption, Export, Limits, Requester};
 /// The name of this front end in [`Portal::front_end`](front_end_core::Portal::front_end).
 pub const NBD: &str = "nbd";
 
-/// A client after its handshake.
+/// A client that has completed its handshake.
 pub(crate) struct Client {
     number: Number,
     pub(crate) peer: SocketAddr,
@@ -269,7 +269,7 @@ impl Client {
         }
     }
 
-    /// Whether another request may have a task.
+    /// Whether a task may be started for another request.
     pub(crate) fn has_room(&self) -> bool {
         self.closing.get().is_none() && self.running.get() < self.limits.requests
     }

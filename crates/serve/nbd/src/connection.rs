@@ -38,7 +38,7 @@ const FILL_BYTES: usize = 1 << 20;
 /// data, the cost of system calls is insignificant.
 const GATHERED_BYTES_MAX: u64 = 128 << 10;
 
-/// A connection after its handshake.
+/// A connection whose handshake is complete.
 pub(crate) struct Connection {
     client: Rc<Client>,
     stream: Box<dyn Stream>,
