@@ -173,7 +173,7 @@ impl Live {
     /// watchdog is notified as long as every reactor thread responds.
     ///
     /// # Errors
-    /// Cannot start a thread.
+    /// A thread cannot be started.
     pub fn supervise(self: &Arc<Live>, supervisor: Supervisor) -> Result<(), Failure> {
         let period = supervisor.period();
         let has_watchdog = supervisor.watchdog.is_some();
@@ -273,7 +273,7 @@ impl Live {
         what(&self.now().config)
     }
 
-    /// Shuts the server down: requests logouts, and gives outstanding commands the time `grace`.
+    /// Shuts the server down: requests logouts, and waits up to `grace` for outstanding commands.
     pub fn shutdown(&self, grace: Duration) {
         tracing::info!(grace_seconds = grace.as_secs(), "shutting down; requesting logout from initiators");
         if let Some(supervisor) = self.supervisor.get() {

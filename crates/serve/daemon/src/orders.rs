@@ -460,7 +460,7 @@ impl Live {
 }
 
 impl LiveState {
-    /// Writes down the new specification of a set, if orders have changed it and the set is in use.
+    /// Records the new specification of a set, if orders have changed it and the set is in use.
     fn write_down(&mut self, set: &Arc<Running>, reloaded: &mut Reloaded) {
         let Some(volume) = self.volumes.of_set(set) else { return };
         let named = |known: &Volume| known.name == *volume;

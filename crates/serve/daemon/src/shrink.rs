@@ -124,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// A device of zeros that were written: it has no holes.
+    /// A device on which all zeros were written, so that it has no holes.
     struct Zeros(Null);
 
     impl BlockDevice for Zeros {

@@ -442,7 +442,7 @@ mod tests {
         drop(one.end());
     }
 
-    /// A server with a mirror of two files, the first of which can be made to hang.
+    /// Starts a server with a mirror of two files, the first of which can be made to hang.
     fn mirror() -> One {
         mirror_with("")
     }

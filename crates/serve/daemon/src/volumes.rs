@@ -98,7 +98,7 @@ impl Volumes {
         self.0.extend(taken);
     }
 
-    /// Adopts the descriptions of the configuration.
+    /// Updates the displayed specifications from the configuration.
     pub(crate) fn describe(&mut self, config: &Config) {
         for volume in &config.volumes {
             if let Some(opened) = self.0.get_mut(&volume.name) {
@@ -321,7 +321,7 @@ fn open_one(
         let kept = folder.keep_served(&volume.spec.to_string(), bytes, &opening.undo);
         kept.map_err(Failure::refused)?;
     }
-    // Compute the generation here: at an earlier time, a newly created file is not on a file system.
+    // Compute the generation only here: earlier, a newly created file is not yet on a file system.
     let generation = identity::cache_generation(&uuid, &volume.spec);
     let options = LogicalUnitOptions {
         identity: Identity { given: volume.names.clone(), ..Identity::new(uuid.0) },

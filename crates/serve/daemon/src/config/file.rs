@@ -142,7 +142,7 @@ impl ConfigFile {
     /// Changes the specification of a volume.
     ///
     /// # Errors
-    /// There is no such volume, or the error of `spec_of`.
+    /// There is no such volume, or `spec_of` returns an error.
     pub(crate) fn with_spec(
         &self,
         name: &VolumeName,

@@ -97,7 +97,7 @@ pub enum Event {
     VolumeFenced {
         /// Its name.
         volume: String,
-        /// How long its device has been unresponsive.
+        /// The time for which its device has been unresponsive.
         silent_seconds: f64,
     },
     /// The configuration has changed, by a reload or by a change to one volume.

@@ -243,7 +243,7 @@ impl Configured for NbdConfig {
     }
 
     fn changes(&self, wanted: &dyn Configured, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {
-        // The front end iSCSI reports differences of the limits, because both have the same keys.
+        // The iSCSI front end reports differences in the limits, because both front ends have the same keys.
         let any: &dyn std::any::Any = wanted;
         let Some(NbdConfig { section: _, tls, limits: _ }) = any.downcast_ref() else { return Vec::new() };
         let mut lines = exposed::changes(&self.exposed(), &wanted.exposed(), renamed);

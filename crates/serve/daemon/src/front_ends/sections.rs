@@ -147,8 +147,8 @@ pub(super) fn exports(luns: &[Lun], serving: Serving<'_>) -> Vec<Export> {
     luns.iter().filter_map(export).collect()
 }
 
-/// Random bytes for challenges and keys. If these bytes repeated, an eavesdropper could replay an old
-/// response.
+/// Fills `bytes` with random bytes for challenges and keys. If these bytes repeated, an eavesdropper could
+/// replay an old response.
 pub(super) fn random(bytes: &mut [u8]) {
     // The random source has worked at the start, and on Linux it does not fail afterwards.
     getrandom::fill(bytes).expect("the system's random source works");

@@ -1,4 +1,4 @@
-//! The format of `targets.conf`: lines of a key and a value in nested blocks, as parsed by Perl's
+//! The format of `targets.conf`: lines with a key and a value in nested blocks, as parsed by Perl's
 //! Config::General with the options set by `tgt-admin`.
 //!
 //! ```text

@@ -339,7 +339,7 @@ pub(super) fn file_spec(path: &str, options: &[String]) -> Option<String> {
 }
 
 impl Account {
-    /// Creates an account, if user name and secret are valid here.
+    /// Creates an account, if the user name and the secret are valid here.
     ///
     /// # Errors
     /// A note on why the account is not imported.

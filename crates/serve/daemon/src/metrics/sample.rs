@@ -202,7 +202,7 @@ impl Probe {
         }
     }
 
-    /// Updates and returns the state of all cores after these responses.
+    /// Updates the state of all cores with these responses, and returns the state.
     fn heard(&self, answers: Vec<Option<(Duration, CoreSample)>>) -> Vec<CoreState> {
         let mut cores = lock(&self.cores);
         debug_assert!(cores.is_empty() || cores.len() == answers.len(), "a server keeps its cores");
