@@ -109,7 +109,7 @@ impl SlotState {
         Some(Ok(&self.string))
     }
 
-    /// Reads or edits the mask list. An edit that would fail in part changes nothing.
+    /// Reads or edits the mask list. An edit succeeds completely, or changes nothing.
     pub(crate) fn mask(&mut self, asked: &Mask) -> Result<Mask, ErrorCode> {
         let error = match asked.command {
             0 => None,
