@@ -39,7 +39,7 @@ pub(crate) type SharedSession = Rc<RefCell<Session>>;
 /// The properties of a session that has started.
 pub(crate) struct Began {
     pub(crate) id: SessionId,
-    /// The target's number of the session.
+    /// The session's number, assigned by the target.
     pub(crate) handle: u16,
     pub(crate) initiator: String,
     /// The label for monitoring.
@@ -70,7 +70,7 @@ pub(crate) struct Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
     index: usize,
-    /// The initiator's number of the command.
+    /// The command's number, assigned by the initiator.
     number: u64,
     /// Number of bytes that the initiator expects to transfer.
     expected_bytes: u32,

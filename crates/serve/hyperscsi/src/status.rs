@@ -14,10 +14,10 @@ use crate::config::Config;
 pub struct SessionStatus {
     /// The initiator's name.
     pub initiator: String,
-    /// The initiator's number of the session: two sessions with the same name, number and target replace each
-    /// other.
+    /// The number that the initiator assigned: two sessions with the same name, number and target replace
+    /// each other.
     pub port: u32,
-    /// The server's number of the session.
+    /// The session's number, assigned by the server.
     pub handle: u16,
     /// The target's name.
     pub target: String,
