@@ -69,7 +69,7 @@ pub trait World {
     fn detached_datagrams(&self, _options: &DatagramOptions) -> io::Result<DetachedDatagrams> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Attaches a datagram endpoint that another thread opened to this thread.
+    /// Attaches to this thread a datagram endpoint that another thread opened.
     ///
     /// # Errors
     /// System errors, or an error if the endpoint was opened by another kind of world.
@@ -81,7 +81,7 @@ pub trait World {
     fn interface_name(&self, name: &str) -> String {
         name.to_owned()
     }
-    /// Attaches a stream that another thread detached to this thread.
+    /// Attaches to this thread a stream that another thread detached.
     fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>>;
     /// Polls for events and wakes the tasks that wait for them. If there is no event, it sleeps, at most as
     /// long as `park` permits.
