@@ -410,7 +410,7 @@ impl World for Epoll {
     }
 }
 
-/// An eventfd that ends the sleep of the thread with whose epoll it is registered.
+/// An eventfd that wakes the thread with whose epoll it is registered.
 struct EventFd(OwnedFd);
 
 impl Unpark for EventFd {

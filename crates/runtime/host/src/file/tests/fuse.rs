@@ -160,7 +160,7 @@ fn init() -> [u8; 64] {
     out
 }
 
-/// `fuse_attr_out`: valid for an hour, inode 1, a regular file of [`BYTES`] bytes in one link.
+/// `fuse_attr_out`: valid for an hour, inode 1, a regular file of [`BYTES`] bytes with one link.
 fn attributes() -> [u8; 104] {
     let mut out = [0; 104];
     for (at, value) in [(0, 3600), (16, 1), (24, BYTES as u64)] {
