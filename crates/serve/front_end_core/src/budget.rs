@@ -8,7 +8,7 @@ use std::rc::Rc;
 pub struct Budget {
     limit: Cell<usize>,
     used: Cell<usize>,
-    /// A request for memory was refused since the last [`Budget::take_refusal`].
+    /// Whether a request for memory was refused since the last [`Budget::take_refusal`].
     refused: Cell<bool>,
     /// The outer budget, against which the bytes of this budget also count.
     within: Option<Rc<Budget>>,
