@@ -22,7 +22,7 @@ use scsi::{Condition, SenseKey, asc};
 pub(crate) enum OperationKind {
     /// SANITIZE.
     Sanitize {
-        /// AUSE: after a failure, EXIT FAILURE MODE is allowed.
+        /// AUSE: whether EXIT FAILURE MODE is allowed after a failure.
         may_exit: bool,
     },
     /// FORMAT UNIT.

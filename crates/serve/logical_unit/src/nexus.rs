@@ -89,14 +89,14 @@ impl Traffic {
 pub(crate) struct View {
     pub(crate) generation: u64,
     pub(crate) geometry: Geometry,
-    /// Reads need no further checks: there is no unit attention and no reservation, the medium is ready, and
-    /// the volume is not fenced.
+    /// Whether reads need no further checks: there is no unit attention and no reservation, the medium is
+    /// ready, and the volume is not fenced.
     pub(crate) reads: bool,
-    /// Writes need no further checks: as for reads, and the medium is not write protected.
+    /// Whether writes need no further checks: as for reads, and the medium is not write protected.
     pub(crate) writes: bool,
-    /// The device has a volatile write cache, so FUA differs from an ordinary write.
+    /// Whether the device has a volatile write cache, so that FUA differs from an ordinary write.
     pub(crate) volatile_cache: bool,
-    /// The write cache is switched off (caching mode page, WCE = 0): every write is stable.
+    /// Whether the write cache is switched off (caching mode page, WCE = 0), so that every write is stable.
     pub(crate) write_through: bool,
     pub(crate) format: SenseFormat,
 }

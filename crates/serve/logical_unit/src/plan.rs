@@ -31,8 +31,8 @@ pub struct CommandIn<'a> {
     pub data_in_bytes: u32,
     /// The other logical units visible to this nexus.
     pub luns: &'a Arc<dyn SiblingUnits>,
-    /// Data digests are in use: the front end must verify received data before it is stored, and must copy
-    /// data before it is sent.
+    /// Whether data digests are in use. If so, the front end must verify received data before it is stored,
+    /// and must copy data before it is sent.
     pub stage: bool,
 }
 

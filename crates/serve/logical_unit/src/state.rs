@@ -44,7 +44,7 @@ pub(crate) struct Attached {
     pub(crate) id: NexusId,
     pub(crate) name: NexusName,
     pub(crate) attentions: Attentions,
-    /// PREVENT ALLOW MEDIUM REMOVAL, per nexus (SPC-4 6.14).
+    /// Whether the nexus prevents medium removal (PREVENT ALLOW MEDIUM REMOVAL, SPC-4 6.14).
     pub(crate) prevents_removal: bool,
     pub(crate) counters: Arc<Counters>,
     /// The count of lost acknowledged writes that was reported to this nexus.

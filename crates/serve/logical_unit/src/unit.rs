@@ -21,7 +21,7 @@ use crate::state::UnitState;
 pub struct LogicalUnitOptions {
     /// Its names.
     pub identity: Identity,
-    /// The medium can be ejected and loaded (INQUIRY, RMB).
+    /// Whether the medium can be ejected and loaded (INQUIRY, RMB).
     pub removable: bool,
     /// Whether blocks can be deallocated. `None` selects the value that the device reports.
     pub thin: Option<bool>,

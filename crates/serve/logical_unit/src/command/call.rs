@@ -30,12 +30,14 @@ pub(crate) struct Command {
     /// Its nominal and recommended timeouts.
     pub(crate) timeouts: CommandTimeouts,
     pub(crate) reserved: Reserved,
-    /// A pending unit attention is reported instead of executing the command: true except for INQUIRY, REPORT
-    /// LUNS and REQUEST SENSE (SAM-5 5.14).
+    /// Whether the unit reports a pending unit attention instead of executing the command: true except for
+    /// INQUIRY, REPORT LUNS and REQUEST SENSE (SAM-5 5.14).
     pub(crate) attention: bool,
-    /// The command needs the medium: it is rejected while the medium is stopped, ejected or fenced.
+    /// Whether the command needs the medium. Such a command is rejected while the medium is stopped, ejected
+    /// or fenced.
     pub(crate) medium: bool,
-    /// The command changes the medium: it is rejected while the medium is write protected.
+    /// Whether the command changes the medium. Such a command is rejected while the medium is write
+    /// protected.
     pub(crate) writes: bool,
     /// The logical units on which the command exists.
     pub(crate) exists: Exists,

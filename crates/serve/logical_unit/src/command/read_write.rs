@@ -189,7 +189,7 @@ fn received(extent: Extent, data: &Buffer, geometry: block::Geometry) -> Extent 
 }
 
 /// Plans SYNCHRONIZE CACHE, which flushes all blocks to stable storage, whichever blocks the CDB names. Even
-/// with IMMED, GOOD is returned only after the flush: an earlier response would have no value.
+/// with IMMED, GOOD is returned only after the flush: an earlier response would not be useful.
 pub(crate) fn plan_synchronize(call: &mut Call<'_>) -> Result<Plan, Failure> {
     within(call.cdb.extent(), call.geometry())?;
     call.run(0, |access| async move {

@@ -122,7 +122,7 @@ impl Pages {
 /// Properties of the medium that affect mode pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// Writes may be lost in a crash until a flush: there is a volatile write cache.
+    /// Whether there is a volatile write cache, so that a crash may lose writes that have not been flushed.
     pub(crate) volatile_cache: bool,
 }
 

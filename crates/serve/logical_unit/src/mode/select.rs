@@ -17,7 +17,7 @@ use crate::state::UnitState;
 pub(crate) struct Select {
     /// The form of the command: MODE SELECT(6) or (10).
     pub(crate) form: ModeForm,
-    /// SP: save the values, so that they survive a reset.
+    /// SP: whether the values are saved, so that they survive a reset.
     pub(crate) save: bool,
 }
 

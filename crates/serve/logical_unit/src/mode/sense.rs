@@ -18,11 +18,11 @@ pub(crate) struct Medium {
     pub(crate) blocks: u64,
     /// The length of a logical block in bytes.
     pub(crate) block_bytes: u32,
-    /// Write protected, whether by the device, the configuration or SWP.
+    /// Whether the medium is write protected, by the device, the configuration or SWP.
     pub(crate) write_protected: bool,
-    /// DPO and FUA are honoured.
+    /// Whether DPO and FUA are honoured.
     pub(crate) dpo_fua: bool,
-    /// Pages can be saved: their PS bit is one.
+    /// Whether pages can be saved: their PS bit is one.
     pub(crate) can_save: bool,
 }
 
@@ -31,9 +31,9 @@ pub(crate) struct Medium {
 pub(crate) struct Sense {
     /// The form of the command: MODE SENSE(6) or (10).
     pub(crate) form: ModeForm,
-    /// DBD: the block descriptor is omitted.
+    /// DBD: whether the block descriptor is omitted.
     pub(crate) no_block_descriptor: bool,
-    /// LLBAA: the block descriptor may have 64-bit addresses.
+    /// LLBAA: whether the block descriptor may have 64-bit addresses.
     pub(crate) long_lba: bool,
     /// The requested type of values.
     pub(crate) values: ModeValues,

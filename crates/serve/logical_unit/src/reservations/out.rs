@@ -22,7 +22,7 @@ pub(crate) struct ListContext<'a> {
     pub(crate) by: &'a NexusName,
     /// All attached I_T nexuses: a TransportID without ISID, or a relative port, identifies some of them.
     pub(crate) attached: &'a [NexusName],
-    /// Registrations can persist through a power loss.
+    /// Whether registrations can persist through a power loss.
     pub(crate) can_persist: bool,
 }
 

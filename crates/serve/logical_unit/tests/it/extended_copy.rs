@@ -40,7 +40,8 @@ fn target(bench: &Bench) -> Vec<u8> {
     bytes
 }
 
-/// Copies `blocks` blocks from LBA `lbas.0` of target `ends.0` to LBA `lbas.1` of target `ends.1`.
+/// Creates a segment that copies `blocks` blocks from LBA `lbas.0` of target `ends.0` to LBA `lbas.1` of
+/// target `ends.1`.
 fn segment(ends: (u16, u16), blocks: u16, lbas: (u64, u64)) -> Vec<u8> {
     let mut bytes = vec![0x02, 0, 0, 24];
     bytes.extend(ends.0.to_be_bytes());

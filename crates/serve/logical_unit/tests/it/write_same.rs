@@ -34,7 +34,7 @@ fn more_blocks_than_one_piece() {
     assert_eq!(bench.read(4997, 3), [&block[..], &block, &[0; 512]].concat());
 }
 
-/// For a unit whose WSNZ is zero (VPD page B0h; SBC-4 5.50 and 6.6.4).
+/// Tests a unit whose WSNZ is zero (VPD page B0h; SBC-4 5.50 and 6.6.4).
 #[test]
 fn zero_blocks_are_all_to_the_end_where_nothing_is_unmapped() {
     for opcode in WRITE_SAMES {
@@ -47,7 +47,7 @@ fn zero_blocks_are_all_to_the_end_where_nothing_is_unmapped() {
     }
 }
 
-/// For a unit whose WSNZ is one (VPD page B0h; SBC-4 5.50 and 6.6.4).
+/// Tests a unit whose WSNZ is one (VPD page B0h; SBC-4 5.50 and 6.6.4).
 #[test]
 fn zero_blocks_are_refused() {
     for opcode in WRITE_SAMES {

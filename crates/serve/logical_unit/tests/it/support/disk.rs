@@ -22,12 +22,12 @@ pub struct DiskOptions {
     pub read_only: bool,
     pub volatile_cache: bool,
     pub durable: bool,
-    /// Exposes its blocks in memory.
+    /// Whether the disk exposes its blocks in memory.
     pub in_memory: bool,
-    /// All blocks are cached, and the cache has free space, so no request waits.
+    /// Whether all blocks are cached and the cache has free space, so that no request waits.
     pub cached: bool,
-    /// Queues writes, as a kernel does, and executes them at [`Disk::settle`], even if no task waits for
-    /// them.
+    /// Whether the disk queues writes, as a kernel does. It then executes them at [`Disk::settle`], even if
+    /// no task waits for them.
     pub queues: bool,
     pub optimal_transfer: Option<OptimalTransfer>,
 }
