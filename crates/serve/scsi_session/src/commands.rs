@@ -79,7 +79,7 @@ pub struct Declared<'a, I> {
     pub data_in_bytes: u32,
     /// An error in the header itself, independent of the CDB.
     pub fault: Option<Misdeclared>,
-    /// The data of the command may arrive before its turn, and then needs a destination.
+    /// Whether the data of the command may arrive before its turn. Such data needs a destination.
     pub sends_early: bool,
 }
 
@@ -496,7 +496,7 @@ pub struct Task<S: ScsiSession> {
     pub operation: Operation,
     state: TaskState<S>,
     turn: Turn,
-    /// The command has started and is counted at its LUN.
+    /// Whether the command has started and is counted at its LUN.
     entered: bool,
     started: Instant,
     /// Memory held for its data.

@@ -100,11 +100,11 @@ pub struct Slot<W> {
     pub tally: Rc<VolumeTally>,
     /// Number of commands started and not yet answered.
     pub active: usize,
-    /// One of the active commands is ORDERED, so no other command may start.
+    /// Whether one of the active commands is ORDERED, so that no other command may start.
     pub ordered: bool,
     /// Commands that wait for their turn (SAM-5 section 8.6, task attributes).
     pub waiting: VecDeque<W>,
-    /// A loop that starts the waiting commands is running.
+    /// Whether a loop that starts the waiting commands is running.
     pub is_beginning: bool,
 }
 

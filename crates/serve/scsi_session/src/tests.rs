@@ -34,9 +34,9 @@ struct Scene {
     commands: Commands<Scene>,
     /// The responses so far, with the index of their command.
     answers: Vec<(usize, Status)>,
-    /// The initiator does not read its responses, so they stay outstanding, as over iSCSI.
+    /// Whether the initiator does not read its responses, so that they stay outstanding, as over iSCSI.
     is_stuck: bool,
-    /// The data of writes arrives when [`Scene::data_arrives`] is called.
+    /// Whether the data of writes arrives only when [`Scene::data_arrives`] is called.
     holds_data: bool,
 }
 
