@@ -61,8 +61,8 @@ pub struct Target {
     pub offers: Offers,
     /// The portal groups through which it is accessible; `None` for all.
     pub portal_groups: Option<Vec<u16>>,
-    /// Initiators without access receive the login status for a missing target (0203h), not the status for
-    /// missing access (0202h).
+    /// Whether initiators without access receive the login status for a missing target (0203h) instead of the
+    /// status for missing access (0202h).
     pub hidden: bool,
     /// Redirects logins to another address.
     pub redirect: Option<Redirect>,
@@ -140,7 +140,7 @@ impl Authentication {
 pub struct Redirect {
     /// "The comma and portal-group-tag MUST be omitted" (RFC 7143 section 13.8).
     pub address: TargetAddress,
-    /// The redirection is permanent (status 0102h, not 0101h), so the initiator may remember it.
+    /// Whether the redirection is permanent (status 0102h, not 0101h), so that the initiator may remember it.
     pub permanent: bool,
 }
 

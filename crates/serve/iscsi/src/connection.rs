@@ -47,7 +47,7 @@ pub(crate) struct Connection {
     send_stall: Duration,
     inbox: Inbox,
     outbox: Outbox,
-    /// The socket may have more data.
+    /// Whether the socket may have more data.
     readable: bool,
     /// The time since which the socket has accepted no data; `None` if it accepts data.
     stuck: Option<Instant>,

@@ -22,9 +22,9 @@ pub(crate) struct Link {
     is_waiting: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     closing: Cell<Option<Closing>>,
-    /// The socket is full: the outbox was not empty when the task last started to wait.
+    /// Whether the socket is full: the outbox was not empty when the task last started to wait.
     blocked: Cell<bool>,
-    /// Other commands wait for blocks that this connection sends from the volume's memory.
+    /// Whether other commands wait for blocks that this connection sends from the volume's memory.
     to_withdraw: Cell<bool>,
     /// The time since which copies of blocks have waited for the socket. The value is not reset when the
     /// socket accepts data again: [`Link::copies_since`] checks whether the socket is still full.

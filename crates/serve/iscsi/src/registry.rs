@@ -76,8 +76,9 @@ pub(crate) struct NewSession {
     /// `None` for a discovery session.
     pub(crate) claim: Option<Claim>,
     pub(crate) from: AddressBlock,
-    /// A session of the same nexus was ended so that this session can reinstate it. The new session is given
-    /// a slot even if the limit has been reached in the meantime. No effect for a discovery session.
+    /// Whether a session of the same nexus was ended so that this session can reinstate it. The new session
+    /// is then given a slot even if the limit has been reached in the meantime. No effect for a discovery
+    /// session.
     pub(crate) reinstates: bool,
 }
 

@@ -119,7 +119,7 @@ impl Session {
         }
     }
 
-    /// Counts the end of one of its connections.
+    /// Counts the end of one of the session's connections.
     pub(crate) fn count_end_of_connection(&self, end: &ConnectionEnd) {
         self.tally.note(Counted::ConnectionClosed, self.target(), end.name());
         if matches!(end, ConnectionEnd::Violation(Fatal::HeaderDigest)) {
