@@ -7,8 +7,8 @@
 //!
 //! As over iSCSI, there is one exception, because data is sent without a copy: a long read of memory may
 //! return a block that is half old and half new, if the block is written while the read is outstanding. Reads
-//! of up to [`COPIED_BYTES_MAX`] are copied under the lock of their blocks, so that data that hosts change by
-//! compare-and-write is read consistently.
+//! of up to [`COPIED_BYTES_MAX`] are copied under the lock of their blocks, which makes reads consistent for
+//! data that hosts change by compare-and-write.
 
 use std::ops::Range;
 use std::rc::Rc;

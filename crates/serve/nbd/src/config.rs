@@ -36,7 +36,7 @@ impl Tls {
     /// does not authenticate anything.
     ///
     /// # Errors
-    /// As for [`tls::loopback::server`].
+    /// The same as for [`tls::loopback::server`].
     pub fn for_loopback() -> Result<Tls, tls::CredentialsError> {
         Ok(Tls { is_required: false, server: tls::loopback::server()? })
     }
@@ -71,7 +71,7 @@ pub struct Export {
     /// The volume's UUID, from which clients detect that the export has become a different disk; `None` if
     /// the volume has no persistent UUID.
     pub identity: Option<u128>,
-    /// Clients cannot write, even if the volume is writable.
+    /// Whether clients are prevented from writing, even if the volume is writable.
     pub read_only: bool,
     /// The networks from which clients may connect; `None` allows any.
     pub networks: Option<Vec<Network>>,

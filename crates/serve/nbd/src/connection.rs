@@ -46,7 +46,7 @@ pub(crate) struct Connection {
     receiver: Receiver,
     queue: SendQueue<Charge>,
     gather: Gather,
-    /// The socket may have more data.
+    /// Whether the socket may have more data.
     readable: bool,
 }
 
