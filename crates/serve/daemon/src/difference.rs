@@ -30,7 +30,7 @@ pub(crate) struct Difference {
     pub(crate) reordered: Vec<VolumeName>,
     /// Volumes that must be closed and reopened, because their specification has changed.
     pub(crate) reopened: Vec<VolumeName>,
-    /// The metrics address has changed or was removed.
+    /// Whether the metrics address has changed or was removed.
     pub(crate) metrics: bool,
 }
 

@@ -158,7 +158,7 @@ fn tell(start_options: &StartOptions, config: &Config, state: &ServerState, boun
 
 type BoundPortals = Receiver<io::Result<Vec<ListenAddress>>>;
 
-/// A reactor thread's part of the server, and the channel for its bound portals.
+/// The part of the server on one reactor thread, and the channel for its bound portals.
 type Part = (Core, mpsc::Sender<io::Result<Vec<ListenAddress>>>);
 
 /// Starts the reactor threads. They open remote volumes, and wait for their parts of the server at their

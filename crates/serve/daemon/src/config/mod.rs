@@ -72,8 +72,8 @@ pub struct Config {
     pub log: Log,
 }
 
-/// The server's part of `[limits]`; front ends read their limits from the same section. `None` means the
-/// default of [`front_end_core::Limits`].
+/// The limits of the server in `[limits]`; front ends read their limits from the same section. `None` means
+/// the default of [`front_end_core::Limits`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Limits {
     /// Maximum concurrent connections from one address or IPv6 network (/64).
