@@ -71,7 +71,7 @@ struct Write {
 struct Answer {
     /// The time in the queue of replies.
     since: Instant,
-    /// A copy was answered after `since`, so the reply is queued again instead of being removed.
+    /// Whether a copy was answered after `since`. If so, the reply is queued again instead of being removed.
     is_repeated: bool,
     head: Head,
 }

@@ -26,7 +26,7 @@ pub struct Slot {
     pub address: Address,
     /// The volume.
     pub volume: Arc<Volume>,
-    /// Hosts cannot write to the volume.
+    /// Whether hosts are prevented from writing to the volume.
     pub read_only: bool,
     /// The stations that may use it; `None` allows any.
     pub stations: Option<Vec<MacAddress>>,
