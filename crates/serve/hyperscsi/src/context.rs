@@ -85,9 +85,9 @@ pub(crate) struct Wire {
 /// Determines when `core::drive` has work.
 #[derive(Default)]
 pub(crate) struct Pace {
-    /// The state machine has changed and must be run.
+    /// Whether the state machine has changed and must be run.
     pub(crate) is_wanted: Cell<bool>,
-    /// The state machine is running, and will process changes.
+    /// Whether the state machine is running, and will process changes.
     pub(crate) is_running: Cell<bool>,
     pub(crate) due: Cell<Option<Instant>>,
     pub(crate) waker: RefCell<Option<Waker>>,

@@ -74,7 +74,7 @@ pub(crate) struct CoreSessions {
     /// Memory used by the state machine at the last tick.
     pub(crate) kept: RefCell<Charge>,
     pub(crate) tally: Rc<CoreTally>,
-    /// The server is shutting down: no new session or command starts.
+    /// Whether the server is shutting down, so that no new session or command starts.
     pub(crate) is_leaving: Cell<bool>,
 }
 
