@@ -475,7 +475,8 @@ impl Wake for Handle {
 pub(crate) struct ExecutorHandle {
     queue_remote: Lock<RemoteQueue>,
     has_mail: AtomicBool,
-    /// The thread sleeps or is about to. A thread that adds a task to the remote queue must then unpark it.
+    /// Whether the thread sleeps or is about to. If so, a thread that adds a task to the remote queue must
+    /// unpark it.
     asleep: AtomicBool,
     unpark: Arc<dyn Unpark>,
 }
@@ -483,8 +484,8 @@ pub(crate) struct ExecutorHandle {
 #[derive(Default)]
 struct RemoteQueue {
     woken: Vec<Arc<Handle>>,
-    /// The executor has ended. The queue then accepts no more tasks: a queued handle keeps this queue alive,
-    /// and the queue the handle.
+    /// Whether the executor has ended. If so, the queue accepts no more tasks: a queued handle would keep the
+    /// queue alive, and the queue would keep the handle alive.
     closed: bool,
 }
 

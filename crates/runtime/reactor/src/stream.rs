@@ -88,7 +88,7 @@ pub struct Received {
     pub placed: usize,
     /// Number of bytes that followed, stored in the buffer `rest`.
     pub rest: usize,
-    /// All buffers were filled, so more data may be available.
+    /// Whether all buffers were filled, so that more data may be available.
     pub is_full: bool,
 }
 

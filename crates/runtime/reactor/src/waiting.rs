@@ -67,7 +67,7 @@ impl dyn Stream + '_ {
 }
 
 impl dyn Listener + '_ {
-    /// Waits for the next connection. Yields periodically, even if connections arrive without pause.
+    /// Waits for the next connection. Yields periodically, even if connections arrive continuously.
     pub async fn accept(&self) -> io::Result<Box<dyn Stream>> {
         loop {
             proceed().await;
