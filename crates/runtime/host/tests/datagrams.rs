@@ -373,7 +373,7 @@ async fn divided(
 
 const WORDS: [u32; 7] = [0, 5, 0xffff_ffff, 4, 3, 0x8000_0001, 7];
 
-/// The words that each of three endpoints must receive, in the order in which they were sent.
+/// Returns the words that each of three endpoints must receive, in the order in which they were sent.
 fn thirds() -> Vec<Vec<u32>> {
     let of = |index| WORDS.iter().copied().filter(|word| word % 3 == index).collect();
     (0..3).map(of).collect()

@@ -36,7 +36,7 @@ const JOINED_BYTES_MAX: usize = 65_000;
 pub(super) struct ReceivedMessage<'a> {
     pub(super) from: &'a sockaddr_storage,
     pub(super) bytes: usize,
-    /// The message was longer than its buffer, and was truncated.
+    /// Whether the message was longer than its buffer, and was truncated.
     pub(super) is_cut: bool,
     /// If the message consists of several joined datagrams, the length of each in bytes.
     pub(super) segment: Option<usize>,
@@ -73,8 +73,9 @@ impl Calls {
             describe(message, name, size_of::<sockaddr_storage>() as socklen_t, piece, 1);
             count += 1;
         }
-        // SAFETY: each of the first `count` messages names an address, a control and a piece of this structure, and a place that the iterator
-        // has borrowed mutably for longer than the call; no two are the same.
+        // SAFETY: each of the first `count` messages names an address, a control and a piece of this
+        // structure, and a place that the iterator has borrowed mutably for longer than the call; no two are
+        // the same.
         let received = unsafe {
             libc::recvmmsg(
                 socket,
@@ -164,8 +165,9 @@ impl Calls {
                 }
             }
         }
-        // SAFETY: each of the first `count` messages names an address, pieces and perhaps a control of this structure, and the pieces
-        // payloads that are borrowed for longer than the call, which only reads them.
+        // SAFETY: each of the first `count` messages names an address, pieces and perhaps a control of this
+        // structure, and the pieces name payloads that are borrowed for longer than the call, which only
+        // reads them.
         let sent = unsafe {
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
             libc::sendmmsg(socket, self.messages.as_mut_ptr(), count as _, flags as _)
@@ -182,7 +184,7 @@ struct Open {
     bytes: usize,
     count: usize,
     pieces: usize,
-    /// The last datagram is shorter than the others, so no other can follow.
+    /// Whether the last datagram is shorter than the others, so that no other can follow.
     is_full: bool,
 }
 
@@ -204,7 +206,8 @@ impl Open {
 fn segment_to(header: &mut libc::msghdr, control: &mut Control, bytes: u16) {
     *control = Control::default();
     header.msg_control = control.as_mut_ptr().cast();
-    // SAFETY: the control is aligned for and longer than a header with a number of 16 bits, which are written into it.
+    // SAFETY: the control is aligned for and longer than a header with a number of 16 bits, which are written
+    // into it.
     unsafe {
         header.msg_controllen = libc::CMSG_SPACE(size_of::<u16>() as _) as _;
         let head = control.as_mut_ptr().cast::<cmsghdr>();

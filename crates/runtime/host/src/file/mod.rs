@@ -83,7 +83,7 @@ pub struct FileDevice {
 #[derive(Clone, Copy, Debug)]
 struct FileProperties {
     block_device: bool,
-    /// Blocks can be deallocated.
+    /// Whether blocks can be deallocated.
     thin: bool,
     granularity: Blocks,
     /// The granularity with which the kernel zeroes and deallocates: the sector of a block device, 1 for a

@@ -30,7 +30,7 @@ struct Queue {
     jobs: VecDeque<Arc<dyn Job>>,
     threads: usize,
     idle: usize,
-    /// The lane was dropped, so threads exit once the queue is empty.
+    /// Whether the lane was dropped, so that threads exit once the queue is empty.
     closed: bool,
 }
 
