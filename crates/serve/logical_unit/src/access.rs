@@ -1,9 +1,11 @@
 //! Device requests of a command. All of them go through its [`DeviceAccess`], which records each outstanding
 //! request. The record has two purposes:
+//!
 //! - The [`Watch`] shows the front end the request that a command is waiting for, and the device of the
 //!   request. A deadline therefore counts from the start of the request, not from the arrival of the command.
 //! - The blocks of an aborted change stay locked until the device has completed or cancelled the change
 //!   ([`volume::Volume::quiesced`]), because the kernel may execute it after later requests.
+//!
 //! Order and exclusion among commands are not handled here; range locks provide them.
 
 use std::cell::{Cell, OnceCell};
