@@ -112,8 +112,8 @@ pub(crate) struct Ends {
 }
 
 impl Openers {
-    /// Creates openers on `count` reactors. Each reactor processes its jobs, and ends when no core is needed
-    /// any more.
+    /// Creates openers on `count` reactors. Each reactor processes its jobs, and ends when no core
+    /// is needed any longer.
     pub(crate) fn of_cores(count: NonZeroUsize) -> (Openers, Vec<(Jobs, LastUse)>, Ends) {
         let (reactors, jobs): (Vec<_>, Vec<_>) = (0..count.get()).map(|_| mailbox()).unzip();
         let (users, unused): (Vec<_>, Vec<_>) = (0..count.get()).map(|_| mailbox()).unzip();
