@@ -9,9 +9,9 @@
 //!
 //! - [`HyperScsi`] (`context`) is the configuration, shared by all cores. `front_end` is the server's
 //!   interface.
-//! - `context` also has the protocol's state machine of a core; `core` runs it, with its clock and sessions;
-//!   `interface` receives and sends frames. Each core has a socket for each portal, and the kernel delivers
-//!   the frames of its sessions to it. Sessions of one nexus are on one core.
+//! - `context` also contains the protocol's state machine for each core; `core` runs it, with its clock and
+//!   sessions; `interface` receives and sends frames. Each core has a socket for each portal, and the kernel
+//!   delivers the frames of its sessions to it. Sessions of one nexus are on one core.
 //! - `config` has the access control.
 //! - `session` executes commands, like iSCSI's sessions: the crate `scsi_session` defines their life cycle.
 //!
