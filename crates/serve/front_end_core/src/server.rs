@@ -240,7 +240,7 @@ impl Server {
         let (done, mut all_done) = reactor::mailbox();
         (0..self.cores.len()).for_each(|core| self.run_on(core, order(Sender::clone(&done))));
         drop(done);
-        // Nothing is ever sent: the mailbox ends when every core has dropped its sender.
+        // Nothing is ever sent: the mailbox is closed when every core has dropped its sender.
         while let Some(()) = all_done.recv().await {}
     }
 
