@@ -31,7 +31,8 @@ fn a_device_that_another_host_has_taken_over_is_out_of_service_for_good() {
     let mut bench = Bench::new();
     bench.disk.fail(DeviceError::Fenced);
     bench.send(&sized(0x2a, 0, 0, 1), &[0; 512]).check(2, 0x0403);
-    // The unit now rejects commands without asking the device, and TEST UNIT READY also reports the error.
+    // The unit now rejects commands without sending them to the device, and TEST UNIT READY also reports the
+    // error.
     bench.send(&sized(0x2a, 0, 0, 1), &[0; 512]).check(2, 0x0403);
     bench.command(&[0; 6]).check(2, 0x0403);
     bench.command(&[0x12, 0, 0, 0, 36, 0]).good();
