@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use iscsi::pdu::Cid;
 use iscsi::target::CloseReason;
 
-/// Transfers of a peer that is late by this time are moved from the volume's memory to a buffer, if other
-/// commands wait for their blocks.
+/// Transfers of a peer that has been late for this time are moved from the volume's memory to a buffer, if
+/// other commands wait for their blocks.
 pub(crate) const SLOW: Duration = Duration::from_secs(1);
 
 /// The shared state of a connection. Its task is in `connection`.
