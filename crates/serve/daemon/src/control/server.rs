@@ -1,6 +1,6 @@
-//! The server side of the control socket. A limited number of clients have a thread each, and requests have
-//! limits on size and time. A long request (a reload) does not delay other clients. Once a client has
-//! subscribed to events, it counts as a subscriber.
+//! The server side of the control socket. Each client has a thread. The number of clients is limited, and so
+//! are the size and time of a request. A long request (a reload) does not delay other clients. Once a client
+//! has subscribed to events, it counts as a subscriber.
 
 use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
