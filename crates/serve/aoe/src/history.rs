@@ -69,7 +69,7 @@ struct Write {
 }
 
 struct Answer {
-    /// The time in the queue of replies.
+    /// The time of the reply in the queue of replies.
     since: Instant,
     /// Whether a copy was answered after `since`. If so, the reply is queued again instead of being removed.
     is_repeated: bool,
