@@ -1,6 +1,6 @@
 //! Unflushed writes of a session's block devices, for logical units with volatile caches.
 //!
-//! The session's thread records the result of every command, whoever sent it. An acknowledged WRITE is
+//! The session's thread records the result of every command, from any sender. An acknowledged WRITE is
 //! recorded as unflushed before its requester receives the status. A unit attention that reports a reset is
 //! recorded, whichever command receives it. Each device has its own [`FlushLedger`], so that a loss is
 //! reported to each device.

@@ -18,10 +18,13 @@
 //!
 //! Not included: protocols, the source of the configuration, the back ends of volumes, system calls.
 //!
-//! Reading order: [`FrontEnd`] (the interface of a protocol) and [`Observer`] (the recipient of events),
-//! [`Server`] and [`Core`] (the threads, their shared state, and the end of commands whose device is
-//! unresponsive), `listener` (connections that have not logged in), [`Budget`] (memory), `storage` (failing
-//! and growing volumes), `tally` (statistics for monitoring), `log_limit`.
+//! Reading order:
+//!
+//! - [`FrontEnd`] (the interface of a protocol) and [`Observer`] (the recipient of events)
+//! - [`Server`] and [`Core`] (the threads, their shared state, and the end of commands whose device is
+//!   unresponsive)
+//! - `listener` (connections that have not logged in) and [`Budget`] (memory)
+//! - `storage` (failing and growing volumes), `tally` (statistics for monitoring) and `log_limit`
 //!
 //! # Adding a front end
 //!
