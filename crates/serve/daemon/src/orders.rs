@@ -109,18 +109,29 @@ impl Live {
             Ok((changed.wanted(file.as_ref())?, (file, changed)))
         };
         let (mut now, wanted, (file, changed)) = self.lock_for(options, plan)?;
-        let mut reloaded = self.serve(&mut now, wanted, options, Some(change))?;
-        reloaded.notes.extend(changed.lasts.clone());
-        if options.dry_run {
-            return Ok(reloaded);
-        }
+        let files = file.as_ref().zip(changed.file.as_ref()).filter(|_| !options.dry_run);
+        // A larger size is written first: after a kill in between, the next start grows the volume, but it
+        // would refuse to shrink it.
+        let is_growth = matches!(change, Change::Resize { shrink: false, .. });
+        let early = files.filter(|_| is_growth).map(|(before, after)| after.replace(before));
+        let served = self.serve(&mut now, wanted, options, Some(change));
         // If a file could not grow, the configuration must not specify the new size at the next start either.
-        if !Difference::between(&now.config, &changed.wanted(file.as_ref())?).lines.is_empty() {
+        let is_in_effect = served.is_ok()
+            && Difference::between(&now.config, &changed.wanted(file.as_ref())?).lines.is_empty();
+        if let (Some((before, after)), Some(Ok(())), false) = (files, &early, is_in_effect)
+            && let Err(error) = before.replace(after)
+        {
+            let path = before.path().display();
+            tracing::error!(target: AUDIT, %error, "{path} contains the size of a volume that has not grown");
+        }
+        let mut reloaded = served?;
+        reloaded.notes.extend(changed.lasts.clone());
+        if options.dry_run || !is_in_effect {
             return Ok(reloaded);
         }
-        if let (Some(before), Some(after)) = (&file, &changed.file) {
+        if let Some((before, after)) = files {
             let path = before.path().display();
-            match after.replace(before) {
+            match early.unwrap_or_else(|| after.replace(before)) {
                 Ok(()) => reloaded.notes.push(format!("{path} was also updated")),
                 Err(error) => reloaded.failed.push(format!(
                     "the change is in effect, but {path} could not be written ({error}): make the change there \
