@@ -19,7 +19,7 @@ pub(super) struct Document {
 /// The summary at the start of a report.
 #[derive(Clone, Debug)]
 pub(super) struct Verdict {
-    /// Answers to the first questions, shown before all numbers: what was measured, whether the result is
+    /// Answers to the first questions, shown before all numbers: the measured storage, whether the result is
     /// good, and what would improve it.
     pub(super) lead: Vec<Lead>,
     /// The severity.

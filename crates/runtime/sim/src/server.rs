@@ -162,7 +162,7 @@ impl Simulation {
 
     fn await_end(self: Rc<Simulation>, machine: Machine, until: u64) {
         if !machine.is_alive() {
-            return; // the server was killed meanwhile, and whoever killed it starts a replacement
+            return; // the server was killed meanwhile, and the code that killed it starts a replacement
         }
         if !machine.is_busy() {
             self.server_has_ended();

@@ -110,8 +110,8 @@ impl Live {
         };
         let (mut now, wanted, (file, changed)) = self.lock_for(options, plan)?;
         let files = file.as_ref().zip(changed.file.as_ref()).filter(|_| !options.dry_run);
-        // A larger size is written first: after a kill in between, the next start grows the volume, but it
-        // would refuse to shrink it.
+        // Write a larger size to the file before the volume grows. If the server is killed in between, its next
+        // start grows the volume. In the other order, the start would refuse to shrink the volume.
         let is_growth = matches!(change, Change::Resize { shrink: false, .. });
         let early = files.filter(|_| is_growth).map(|(before, after)| after.replace(before));
         let served = self.serve(&mut now, wanted, options, Some(change));

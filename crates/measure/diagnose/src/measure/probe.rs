@@ -269,7 +269,7 @@ pub(super) fn of_device(error: DeviceError) -> NoTime {
 // order, so after a long packet is lost, the connection remains unresponsive; this distinguishes it from a
 // slow disk. Shorter segments arrive, and all other measurements use the longest segments that do.
 
-/// A path that works, and what was found about long packets.
+/// A path that works, and the findings about long packets.
 pub(super) struct Found {
     pub(super) way: Way,
     pub(super) long_packets: Option<LongPackets>,

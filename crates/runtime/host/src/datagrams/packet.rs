@@ -340,7 +340,7 @@ impl ReceiveRing {
         };
         if memory == libc::MAP_FAILED {
             let error = io::Error::last_os_error();
-            // Remove the ring: otherwise the kernel would continue to fill it although nobody reads it.
+            // Remove the ring: otherwise the kernel would continue to fill it although no thread reads it.
             let none = tpacket_req { tp_block_size: 0, tp_block_nr: 0, tp_frame_size: 0, tp_frame_nr: 0 };
             set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_RX_RING, &none)?;
             return Err(error);
