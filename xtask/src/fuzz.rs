@@ -39,15 +39,14 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
 
 /// Like [`run`], but counts targets. The output of failures is also added to `failed`.
 pub(crate) fn measure(options: &Options, failed: &mut String) -> Result<Tally> {
-    let manifest = fs::read_to_string(workspace::root().join("fuzz/Cargo.toml"))?;
-    let Targets { bin: targets } = toml::from_str(&manifest).context("fuzz/Cargo.toml")?;
+    let targets = targets()?;
     if let Some(unknown) = options.only.iter().find(|only| targets.iter().all(|target| target.name != **only))
     {
         bail!("fuzz/Cargo.toml has no target {unknown}");
     }
     let is_chosen = |target: &Target| options.only.is_empty() || options.only.contains(&target.name);
     let targets: Vec<Target> = targets.into_iter().filter(is_chosen).collect();
-    process::succeed(build(options.seconds)).context("building the fuzz targets")?;
+    process::succeed(build(options.seconds)?).context("building the fuzz targets")?;
     let make = |target: &Target| {
         let (verdict, told) = fuzz(&target.name, options.seconds)
             .unwrap_or_else(|error| (Verdict::Fails, format!("{error:#}")));
@@ -75,6 +74,12 @@ struct Target {
     name: String,
 }
 
+fn targets() -> Result<Vec<Target>> {
+    let manifest = fs::read_to_string(workspace::root().join("fuzz/Cargo.toml"))?;
+    let Targets { bin } = toml::from_str(&manifest).context("fuzz/Cargo.toml")?;
+    Ok(bin)
+}
+
 /// Runs one target, and returns its output. Its corpus is in fuzz/corpus, its findings are in fuzz/artifacts.
 fn fuzz(target: &str, seconds: u64) -> Result<(Verdict, String)> {
     let [corpus, artifacts] =
@@ -97,13 +102,17 @@ fn fuzz(target: &str, seconds: u64) -> Result<(Verdict, String)> {
 const SPARE: Duration = Duration::from_mins(5);
 
 /// Builds all targets, for runs of `seconds`.
-pub(crate) fn build(seconds: u64) -> Command {
+pub(crate) fn build(seconds: u64) -> Result<Command> {
     let Build { profile, options, .. } = Build::of(seconds);
-    let mut command =
-        process::cargo(&["build", "--package", "linerate-fuzz", "--bins", "--profile", profile]);
+    // Cargo selects the features of the dependencies for all selected packages together, with those of
+    // development dependencies if there is an example. With the same features as for the tests, both share them.
+    let mut command = process::cargo(&["build", "--profile", profile, "--workspace", "--example", "echo"]);
+    for target in targets()? {
+        command.args(["--bin", &target.name]);
+    }
     command.env("RUSTC_WORKSPACE_WRAPPER", workspace::root().join("fuzz/instrument"));
     command.env("HOT_OPTIONS", options);
-    command
+    Ok(command)
 }
 
 /// How targets are built. Both profiles have assertions and overflow checks.

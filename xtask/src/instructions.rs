@@ -146,9 +146,10 @@ const OUTSIDE: &str = "--toggle-collect=instructions::outside::Outside::*";
 const TUNABLES: &str =
     "glibc.cpu.x86_rep_movsb_threshold=268435456:glibc.cpu.x86_rep_stosb_threshold=268435456";
 
-/// Builds the measured program with the profile of the packaged program.
+/// Builds the measured program together with the packaged program, whose profile and features its crates then have.
 pub(crate) fn build() -> Command {
-    process::cargo(&["build", "--profile", workspace::SHIPPED, "--package", "linerate-instructions"])
+    let packages = ["--package", "linerate", "--package", "linerate-instructions"];
+    process::cargo(&[&["build", "--profile", workspace::SHIPPED], &packages[..]].concat())
 }
 
 impl Callgrind {
