@@ -17,7 +17,7 @@ use aoe::{
 use block::{Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent, bytewise};
 use front_end_core::{Charge, Operation, Span, Ticket, Traffic, Unserved};
 use reactor::{DatagramAddress, MacAddress};
-use volume::{Access, Denied, RequestKind};
+use volume::{Access, Denied, Reported as _, RequestKind};
 
 use crate::front_end::{CoreShelves, CoreSlot, Interface, OutFrame, Station};
 use crate::history::{Head, Verdict};

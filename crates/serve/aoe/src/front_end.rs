@@ -19,9 +19,9 @@ use front_end_core::{
     VolumeTally,
 };
 use reactor::{DatagramAddress, DatagramBatch, Datagrams, MacAddress, OutDatagram, OutSlice, Sender};
-use volume::{AttachmentId, HostPath, HostPort, Requester, ServicePort, Volume};
+use volume::{AttachmentId, Departed, HostPath, HostPort, Requester, ServicePort, Volume};
 
-use crate::history::{Departed, ReportedLosses, Writers, Writes};
+use crate::history::{ReportedLosses, Writers, Writes};
 use crate::slot::{Config, Slot, SlotState};
 
 /// The name of this front end in [`Portal::front_end`](front_end_core::Portal::front_end).
@@ -125,7 +125,8 @@ pub(crate) struct CoreSlot {
     state: Arc<Lock<SlotState>>,
     pub(crate) tally: Rc<VolumeTally>,
     stations: RefCell<BTreeMap<MacAddress, Rc<Station>>>,
-    departed: RefCell<Departed>,
+    /// The losses reported to departed stations.
+    departed: RefCell<Departed<MacAddress, ReportedLosses>>,
 }
 
 /// A host that sends commands to a slot.
@@ -354,12 +355,14 @@ impl CoreShelves {
             let silent = idle.min_by_key(order).map(|station| station.address)?;
             stations.remove(&silent).into_iter().for_each(|station| self.see_off(slot, &station));
         }
+        let presumed = slot.volume.presumed_reported(now);
+        let told = ReportedLosses::of_arriving(&mut slot.departed.borrow_mut(), address, presumed);
         let station = Rc::new(Station {
             address,
             counted_as: self.front_end.names.label(&address.to_string()),
             running: Cell::new(0),
             writes: RefCell::new(Writes::new(&self.writers)),
-            told: Cell::new(slot.departed.borrow_mut().take(address, slot.volume.lost_writes())),
+            told: Cell::new(told),
             traffic: Cell::default(),
             since: now,
             heard: Cell::new(now),

@@ -8,12 +8,13 @@
 //! does, the retransmission cannot be detected.
 
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use aoe::ATA_BYTES;
 use reactor::MacAddress;
+use volume::{Departed, Reported};
 
 /// Time after the latest reply in which a copy of its command may still arrive. Linerate's client assumes
 /// that no frame takes longer than its quarantine of 2 s, and sends a newer write as soon as it has a reply.
@@ -170,8 +171,6 @@ impl Drop for Writes {
 
 /// Time for which a flush may be repeated after its reply was lost.
 const REPEATED: Duration = Duration::from_secs(60);
-/// Maximum number of departed stations recorded at a slot.
-const DEPARTED_MAX: usize = 4096;
 
 /// Maximum number of flushes per station that have reported a loss and can be repeated.
 const REPORTS_MAX: usize = 8;
@@ -185,15 +184,28 @@ pub(crate) struct ReportedLosses {
     by: [Option<(u32, Instant)>; REPORTS_MAX],
 }
 
+impl Reported for ReportedLosses {
+    fn count(&self) -> u64 {
+        self.count
+    }
+}
+
 impl ReportedLosses {
+    /// Returns the state of a station that arrives. `presumed` is the count for a station of which nothing is
+    /// known.
+    pub(crate) fn of_arriving(
+        departed: &mut Departed<MacAddress, ReportedLosses>,
+        station: MacAddress,
+        presumed: u64,
+    ) -> ReportedLosses {
+        departed.take(|gone| *gone == station).unwrap_or_else(|| {
+            ReportedLosses::since(departed.forgotten().map_or(presumed, |count| count.min(presumed)))
+        })
+    }
+
     /// Creates the state of a station that arrives at this loss count.
     pub(crate) fn since(count: u64) -> ReportedLosses {
         ReportedLosses { count, by: [None; REPORTS_MAX] }
-    }
-
-    /// The loss count last reported to the station, for [`ReportedLosses::report`] at the end of a flush.
-    pub(crate) fn count(&self) -> u64 {
-        self.count
     }
 
     /// Whether a flush must report a loss, given the reported count at its start and the loss count now. If
@@ -210,33 +222,6 @@ impl ReportedLosses {
         let is_repeated =
             |(told, at): &(u32, Instant)| *told == tag && now.saturating_duration_since(*at) <= REPEATED;
         self.by.iter().flatten().any(is_repeated)
-    }
-}
-
-/// The losses reported to departed stations of a slot.
-#[derive(Default)]
-pub(crate) struct Departed {
-    stations: BTreeMap<MacAddress, ReportedLosses>,
-    /// The lowest reported count of the stations whose records were dropped. An unknown station may be one of
-    /// them.
-    least: Option<u64>,
-}
-
-impl Departed {
-    pub(crate) fn note(&mut self, station: MacAddress, told: ReportedLosses) {
-        self.stations.insert(station, told);
-        if self.stations.len() > DEPARTED_MAX
-            && let Some((_, told)) = self.stations.pop_first()
-        {
-            self.least = Some(self.least.map_or(told.count, |least| least.min(told.count)));
-        }
-        debug_assert!(self.stations.len() <= DEPARTED_MAX);
-    }
-
-    /// Returns the losses reported to a station that arrives at this loss count.
-    pub(crate) fn take(&mut self, station: MacAddress, losses: u64) -> ReportedLosses {
-        let known = self.stations.remove(&station);
-        known.unwrap_or_else(|| ReportedLosses::since(self.least.unwrap_or(losses)))
     }
 }
 
@@ -314,11 +299,6 @@ mod tests {
         assert_eq!(writers.share(), ANSWERS_MIN);
     }
 
-    fn station(number: u32) -> MacAddress {
-        let [a, b, c, d] = number.to_be_bytes();
-        MacAddress([2, 0, a, b, c, d])
-    }
-
     #[test]
     fn a_loss_is_told_once_and_again_to_a_copy() {
         let (mut told, now) = (ReportedLosses::since(3), Instant::now());
@@ -337,17 +317,16 @@ mod tests {
         assert!(told.report(now, 1, 4, 4) && told.report(now, 2, 4, 4), "the answers to both may be lost");
         assert!(!told.report(now, 3, 4, 4));
     }
-
     #[test]
     fn a_station_that_comes_back_knows_what_it_knew() {
+        let station = |number: u8| MacAddress([2, 0, 0, 0, 0, number]);
         let mut departed = Departed::default();
         departed.note(station(1), ReportedLosses::since(3));
-        assert_eq!(departed.take(station(2), 5), ReportedLosses::since(5), "a new one");
-        assert_eq!(departed.take(station(1), 5), ReportedLosses::since(3));
-        for number in 0..=DEPARTED_MAX as u32 {
-            departed.note(station(number), ReportedLosses::since(4));
-        }
-        assert_eq!(departed.stations.len(), DEPARTED_MAX);
-        assert_eq!(departed.take(station(0), 5), ReportedLosses::since(4), "it may have been there");
+        let mut arrives = |number| ReportedLosses::of_arriving(&mut departed, station(number), 5);
+        assert_eq!(arrives(2), ReportedLosses::since(5), "a new one");
+        assert_eq!(arrives(1), ReportedLosses::since(3));
+        (0..5000).for_each(|_| departed.note(station(3), ReportedLosses::since(4)));
+        let unknown = ReportedLosses::of_arriving(&mut departed, station(4), 5);
+        assert_eq!(unknown, ReportedLosses::since(4), "it may have been there");
     }
 }

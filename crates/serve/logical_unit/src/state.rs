@@ -15,13 +15,12 @@
 //! reported to a nexus that first attaches after the loss. It is reported to a nexus that was attached before
 //! the loss and attaches again, because its initiator continues the writes of the lost session.
 
-use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use block::{Blocks, DeviceError, Geometry};
 use scsi::{Condition, SenseFormat, SenseKey, asc};
-use volume::{Access, Requester, Volume, WriteProtection};
+use volume::{Access, Departed, Requester, Volume, WriteProtection};
 
 use crate::copy::results::Copies;
 use crate::failure::{self, Failure};
@@ -55,7 +54,7 @@ pub(crate) struct Attached {
 pub(crate) struct UnitState {
     pub(crate) volume: Arc<Volume>,
     pub(crate) nexuses: Vec<Attached>,
-    pub(crate) departed: Departed,
+    pub(crate) departed: Departed<DetachedNexus>,
     pub(crate) medium: Medium,
     pub(crate) modes: Pages,
     /// Results for RECEIVE COPY RESULTS.
@@ -98,7 +97,10 @@ impl UnitState {
         if let Some(at) = at {
             let nexus = self.nexuses.remove(at);
             self.past_traffic = self.past_traffic.plus(nexus.counters.traffic());
-            self.departed.note(&nexus.name, nexus.losses_told);
+            let name = DetachedNexus::of(&nexus.name);
+            let before = self.departed.take(|gone| gone.name == name.name);
+            self.departed
+                .note(name, before.map_or(nexus.losses_told, |before| before.min(nexus.losses_told)));
         }
         self.volume.end_reservation(Some(id));
         self.copies.forget_all(id);
@@ -270,25 +272,12 @@ pub(crate) enum Reserved {
     Own,
 }
 
-/// The loss counts that were reported to nexuses which have since detached.
-#[derive(Default)]
-pub(crate) struct Departed {
-    nexuses: VecDeque<DepartedNexus>,
-    /// The lowest count among the entries that were dropped. Any unknown nexus may have had such an entry.
-    forgotten: Option<u64>,
-}
-
 /// A detached nexus, identified by hashes of its names, because the names can be 500 bytes long. If two
 /// nexuses have the same hash, a loss may be reported to one of them twice.
-struct DepartedNexus {
+pub(crate) struct DetachedNexus {
     name: u64,
     initiator: u64,
-    told: u64,
 }
-
-/// Maximum number of entries; the nexuses that detached last are kept. Once entries have been dropped, a loss
-/// may also be reported to a nexus that attached after it: a spurious error is better than a missing one.
-const DEPARTED_MAX: usize = 4096;
 
 impl UnitState {
     /// Returns the count reported to a nexus with this name, if it was attached before. Otherwise returns the
@@ -300,35 +289,17 @@ impl UnitState {
             meant.map(|nexus| nexus.losses_told).min()
         };
         let (same, elsewhere) = (present(&|other| other == name), present(&|other| other.host == name.host));
-        let known = self.departed.take(name).into_iter().chain(same).min();
-        known.or_else(|| self.departed.by_initiator(name).into_iter().chain(elsewhere).min())
+        let name = DetachedNexus::of(name);
+        let known = self.departed.take(|gone| gone.name == name.name).into_iter().chain(same).min();
+        // Some of the forgotten entries may belong to the initiator.
+        let by_initiator = self.departed.lowest(|gone| gone.initiator == name.initiator);
+        known.or_else(|| [by_initiator, self.departed.forgotten(), elsewhere].into_iter().flatten().min())
     }
 }
 
-impl Departed {
-    pub(crate) fn note(&mut self, name: &NexusName, told: u64) {
-        let told = self.take(name).map_or(told, |before| before.min(told));
-        if self.nexuses.len() == DEPARTED_MAX
-            && let Some(DepartedNexus { told, .. }) = self.nexuses.pop_front()
-        {
-            self.forgotten = Some(self.forgotten.map_or(told, |lowest| lowest.min(told)));
-        }
-        self.nexuses.push_back(DepartedNexus { name: hash(name), initiator: hash(&name.host), told });
-        debug_assert!(self.nexuses.len() <= DEPARTED_MAX);
-    }
-
-    fn take(&mut self, name: &NexusName) -> Option<u64> {
-        let name = hash(name);
-        let place = self.nexuses.iter().position(|gone| gone.name == name)?;
-        self.nexuses.remove(place).map(|gone| gone.told)
-    }
-
-    /// Returns the lowest count reported to the initiator through any target port. The count of dropped
-    /// entries is included, because some of them may belong to the initiator.
-    fn by_initiator(&self, name: &NexusName) -> Option<u64> {
-        let initiator = hash(&name.host);
-        let gone = self.nexuses.iter().filter(|gone| gone.initiator == initiator);
-        gone.map(|gone| gone.told).chain(self.forgotten).min()
+impl DetachedNexus {
+    fn of(name: &NexusName) -> DetachedNexus {
+        DetachedNexus { name: hash(name), initiator: hash(&name.host) }
     }
 }
 

@@ -44,15 +44,16 @@
 //! acknowledged writes (`BlockDevice::losses`): a file counts each failed sync, a write-behind layer counts
 //! failed write-backs. A client counts losses of its server: after a reconnection, its `block::Losses` are in
 //! doubt until it has read the server's cache generation (`BlockDevice::resolve_losses`), and RAID does not
-//! read from a member in doubt. The volume adds up losses ([`Volume::lost_writes`]). A logical unit compares
-//! this count with the count last reported to each nexus. For devices with one user, `SingleUser` does the
-//! same.
+//! read from a member in doubt. The volume adds up losses ([`Volume::lost_writes`]). Front ends compare this
+//! count with the count last reported to each nexus, client or station, also after it has departed and
+//! returned ([`Departed`]). For devices with one user, `SingleUser` does the same.
 //!
 //! Before a loss is reported, [`PersistentState::record_loss`] records it. [`Volume::loss_mark`] changes the cache generation, so an
 //! initiator of an earlier server process that returns after the loss also detects it.
 
 pub mod backend;
 pub mod backends;
+mod departed;
 mod health;
 mod permission;
 mod persistent_state;
@@ -70,6 +71,7 @@ use permission::{Gate, Permissions};
 use persistent_state::{LostWrites, Saved};
 use reservations::Registrations;
 
+pub use departed::{Departed, Reported};
 pub use health::{Health, RequestKind, StorageCondition, StorageError};
 pub use permission::{Denied, Fence, WriteProtection};
 pub use persistent_state::{CacheGeneration, Damaged, LossMark, PersistentState, SaveLock, Unsaved};

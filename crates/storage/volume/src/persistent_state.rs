@@ -3,7 +3,9 @@
 
 use std::fmt;
 use std::num::NonZeroU64;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use block::{BlockDevice, DeviceError, Exclusive, Extent, Lock, Pending};
 
@@ -377,7 +379,12 @@ pub(crate) struct LostWrites {
     recorded: AtomicU64,
     /// The number of losses that the mark represents, and the mark.
     marked: Lock<(u64, LossMark)>,
+    /// The time at which the first user arrived.
+    first_arrival: OnceLock<Instant>,
 }
+
+/// Time in which users of an earlier server process return.
+const RETURN_TIME: Duration = Duration::from_secs(300);
 
 impl LostWrites {
     /// Starts without losses. `mark` is the mark of earlier losses.
@@ -465,6 +472,18 @@ impl Volume {
     pub fn lost_writes(&self) -> u64 {
         self.device.losses().count() + self.lost_writes.uncounted.load(Ordering::Acquire)
     }
+
+    /// Returns the loss count that a front end presumes to have reported to an unknown user, who arrives `now`.
+    /// A user that arrives within five minutes of the first one may have used the volume of an earlier server
+    /// process, and return after a loss that this process has found, so no loss counts as reported. To a later
+    /// user, all earlier losses do.
+    pub fn presumed_reported(&self, now: Instant) -> u64 {
+        let first = *self.lost_writes.first_arrival.get_or_init(|| now);
+        match now.saturating_duration_since(first) < RETURN_TIME {
+            true => 0,
+            false => self.lost_writes(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -516,6 +535,20 @@ mod tests {
             assert_eq!(volume.lost_writes(), before, "{flush}: it is one loss");
         }
         assert_eq!(volume.lost_writes(), 2);
+    }
+
+    #[test]
+    fn a_user_that_arrives_soon_after_the_first_may_be_one_that_returns() {
+        let losses = LossCounter::default();
+        let geometry =
+            Geometry { block_size: BlockSize::B512, blocks: block::Blocks(8), physical_exponent: 0 };
+        let device = Arc::new(Forgetful(Null::new(geometry), losses.clone()));
+        let volume = Volume::new(device, Default::default()).expect("nothing was saved");
+        let first = Instant::now();
+        assert_eq!(volume.presumed_reported(first), 0);
+        losses.count();
+        assert_eq!(volume.presumed_reported(first + RETURN_TIME / 2), 0);
+        assert_eq!(volume.presumed_reported(first + RETURN_TIME), 1);
     }
 
     fn kept() -> Saved {
