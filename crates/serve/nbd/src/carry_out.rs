@@ -221,7 +221,7 @@ impl Client {
 
     /// Flushes all writes that have been acknowledged to any client.
     async fn flush(&self, ticket: Ticket) -> Result<Outcome, Failed> {
-        let told = self.losses_told.get();
+        let told = self.losses.told();
         let ended = self.requests.ask(ticket, RequestKind::Flush, None, || self.volume().flush()).await;
         self.flushed(ended, Some(told))
     }
@@ -249,8 +249,8 @@ impl Client {
     fn flushed(&self, ended: Result<(), Unserved>, told: Option<u64>) -> Result<Outcome, Failed> {
         if let Some(told) = told {
             let losses = self.volume().lost_writes();
-            let reported = self.losses_told.replace(losses);
-            debug_assert!(told <= reported && reported <= losses, "losses only grow");
+            debug_assert!(told <= self.losses.told(), "losses only grow");
+            self.losses.report(losses, reactor::now());
             if told < losses {
                 return Err(DeviceError::WritesLost.into());
             }

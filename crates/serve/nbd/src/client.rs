@@ -21,6 +21,7 @@ use reactor::Payload;
 use volume::{AttachmentId, HostPath, HostPort, ServicePort};
 
 use crate::config::{Encryption, Export, Limits, Requester};
+use crate::reported::Account;
 
 /// The name of this front end in [`Portal::front_end`](front_end_core::Portal::front_end).
 pub const NBD: &str = "nbd";
@@ -37,8 +38,8 @@ pub(crate) struct Client {
     pub(crate) requests: Requests,
     /// Memory for data of its requests.
     pub(crate) memory: Rc<Budget>,
-    /// The loss count last reported to the client. Losses before it connected count as reported.
-    pub(crate) losses_told: Cell<u64>,
+    /// The lost writes reported to the client.
+    pub(crate) losses: Account,
     /// The label of its host for monitoring.
     pub(crate) counted_as: Arc<str>,
     /// Counts of the volume on this core.
@@ -179,7 +180,7 @@ pub(crate) struct Beginning {
     pub(crate) export: Arc<Export>,
     pub(crate) session: Session,
     pub(crate) limits: Limits,
-    pub(crate) losses_told: u64,
+    pub(crate) losses: Account,
 }
 
 impl Closing {
@@ -213,14 +214,14 @@ impl Client {
         tally: Rc<VolumeTally>,
         core_memory: &Rc<Budget>,
     ) -> Client {
-        let Beginning { peer, requester, local, portal, export, session, limits, losses_told } = beginning;
+        let Beginning { peer, requester, local, portal, export, session, limits, losses } = beginning;
         let volume = Arc::clone(&export.volume);
         Client {
             number: Number::next(),
             peer,
             requester,
             local,
-            losses_told: Cell::new(losses_told),
+            losses,
             requests: Requests::new(volume, AttachmentId::next(), path(&portal, peer, &export.name)),
             memory: Budget::new(limits.staging_bytes, Some(Rc::clone(core_memory))),
             export,

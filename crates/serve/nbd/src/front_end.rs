@@ -23,6 +23,7 @@ use crate::channels::{Channel, Channels};
 use crate::client::{Beginning, Client, ClientStatus, Closing, ConnectionEnd, NBD};
 use crate::config::{Config, Encryption, Export, Requester};
 use crate::connection::{Connection, SCRATCH_BYTES, Scratch};
+use crate::reported::{Account, Accounts};
 
 /// The NBD front end: exports and their clients.
 pub struct Nbd {
@@ -34,6 +35,8 @@ pub struct Nbd {
     addresses: Lock<Counts>,
     /// Connections that their clients have named.
     channels: Arc<Channels>,
+    /// The lost writes reported to other clients.
+    accounts: Arc<Accounts>,
     /// The labels of hosts for monitoring.
     names: HostNames,
 }
@@ -68,6 +71,7 @@ impl Nbd {
             loads,
             addresses: Lock::default(),
             channels: Arc::default(),
+            accounts: Arc::default(),
             names: HostNames::default(),
         })
     }
@@ -82,7 +86,9 @@ impl Nbd {
     /// to notify the client. New limits apply to later connections.
     pub fn adopt(&self, config: Config) {
         debug_assert!(config.has_distinct_names(), "the names of exports differ");
+        let openings: Vec<u64> = config.exports.iter().map(|export| export.volume.opening()).collect();
         *self.config.lock() = Arc::new(config);
+        self.accounts.keep(&openings);
     }
 
     /// Returns the status of all clients. Blocks for up to one second, so reactor threads must not call it.
@@ -179,6 +185,8 @@ impl CoreClients {
                     drop((permit, place));
                     core.see_off(&client, &end);
                     client.idle().await;
+                    let has_disconnected = matches!(end, ConnectionEnd::Closed(Closing::Disconnected));
+                    client.losses.end(has_disconnected, reactor::now());
                     debug_assert!(
                         !client.requests.are_outstanding(),
                         "all requests have ended or are given up"
@@ -445,9 +453,8 @@ async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
             let config = core.front_end.config();
             let Some(export) = config.find(&session.export.name, &requester).map(Arc::clone) else { return };
             let opening = export.volume.opening();
-            // For a client without a named connection, all earlier losses count as reported.
-            let losses = told.losses.get().filter(|_| channel.is_some());
-            let (told_of, losses_told) = losses.unwrap_or((opening, export.volume.lost_writes()));
+            let named = told.losses.get().filter(|_| channel.is_some());
+            let told_of = named.map_or(opening, |(told_of, _)| told_of);
             if told.opening.get() != Some(opening) || told_of != opening {
                 // The announced size, identity and start number belong to a volume that has since been
                 // replaced. Close the connection; the client reconnects.
@@ -455,9 +462,12 @@ async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
             }
             let place = core.front_end.place(AddressBlock::containing(peer.ip()));
             let (at, limits) = (place.core, config.limits);
+            let losses = match named {
+                Some((_, losses)) => Account::of_named(losses),
+                None => core.front_end.accounts.open(&export.volume, peer.ip(), reactor::now()),
+            };
             let stream = stream.detach();
-            let beginning =
-                Beginning { peer, requester, local, portal, export, session, limits, losses_told };
+            let beginning = Beginning { peer, requester, local, portal, export, session, limits, losses };
             let admitted = Admitted { stream, permit, place, beginning, channel };
             return server.run_on(at, move |local| {
                 if let Some(core) = local.front_end::<CoreClients>() {

@@ -17,7 +17,7 @@
 //!
 //! A client's writes and flushes have the same guarantees as in iSCSI. A flush covers writes acknowledged on
 //! all connections of the export (NBD_FLAG_CAN_MULTI_CONN). `flushed` in `carry_out` determines the client's
-//! reply if a flush fails.
+//! reply if a flush fails; `reported` records the losses that were reported to each client.
 
 mod carry_out;
 mod channels;
@@ -25,6 +25,7 @@ mod client;
 mod config;
 mod connection;
 mod front_end;
+mod reported;
 
 pub use client::{ClientStatus, NBD};
 pub use config::{Config, Encryption, Export, Limits, Requester, Tls};
