@@ -88,6 +88,7 @@ impl<T: Transport> Channels<T> {
             connections: Cell::new(1),
             parted: Cell::new(None),
             is_behind: Cell::new(false),
+            has_lost_before: Cell::new(false),
         });
         let first = InUse { link: first.link, number: 0, fences: first.fences };
         shared.publish(0, path, first.clone());
@@ -130,10 +131,11 @@ impl<T: Transport> Channels<T> {
 
     /// Keeps acknowledged changes that no flush has covered in a file from now on; a new file has room for
     /// `capacity` bytes. The file's earlier content is processed first, by the rule. `device` is the device
-    /// that these channels serve, and must not be in use yet.
+    /// that these channels serve, and must not be in use yet. If the earlier process was killed after a loss
+    /// that it had not reported, the next flush reports it.
     ///
     /// # Errors
-    /// The file cannot be used, and is unchanged.
+    /// The file cannot be used, and keeps its changes.
     pub async fn keep_in(
         &self,
         path: &Path,
@@ -145,6 +147,13 @@ impl<T: Transport> Channels<T> {
         let server = || Server { start: self.0.start.get(), connections: self.0.connections.get() };
         let mut file = JournalFile::recovered(path, rule, capacity, owner, device, &server).await?;
         let _ = file.set_start(self.0.start.get()); // a failure fails the next change
+        if file.has_dropped_unreported() {
+            tracing::warn!(
+                path = %path.display(),
+                "acknowledged writes of an earlier process were lost, and no flush has reported it: the next flush fails"
+            );
+            self.0.has_lost_before.set(true);
+        }
         self.0.file.replace(Some(file));
         Ok(())
     }
@@ -365,8 +374,10 @@ impl<T: Transport> Shared<T> {
         }
         let replayed = match has_changed {
             true => {
-                let is_as_before = match (self.start.get(), start) {
-                    (Some(before), Some(now)) if self.settings.is_coherent => before == now,
+                let is_as_before = match evidence {
+                    Evidence::Loss | Evidence::Kept if self.settings.is_coherent => {
+                        evidence == Evidence::Kept
+                    }
                     _ => self.is_as_before().await,
                 };
                 match is_as_before {
@@ -460,6 +471,7 @@ impl<T: Transport> Shared<T> {
         let InUse { link, number, fences } = lost;
         let is_used = |slot: &Slot<T::Link>| slot.in_use.as_ref().is_some_and(|used| used.number == number);
         debug_assert!(!self.state.borrow().slots.iter().any(is_used), "no channel uses a retired connection");
+        self.record_loss(); // the link may have counted one
         match (fences, loss) {
             (true, _) => {
                 link.reset();
@@ -663,11 +675,13 @@ const PIECE_BYTES: u64 = 1 << 20;
 /// Longer changes, which can only be zeros, are not compared: they count as missing.
 const COMPARED_BYTES_MAX: u64 = 64 << 20;
 
-/// Evidence of a loss of acknowledged changes by the server.
+/// Evidence whether the server has lost acknowledged changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Evidence {
     /// It reports a different cache than before.
     Loss,
+    /// It reports the same cache, so it has lost nothing.
+    Kept,
     /// It reports nothing about its cache.
     None,
 }
@@ -677,7 +691,8 @@ impl Evidence {
     pub(crate) fn of(before: Option<u128>, now: Option<u128>) -> Evidence {
         match before.zip(now) {
             Some((before, now)) if before != now => Evidence::Loss,
-            _ => Evidence::None,
+            Some(_) => Evidence::Kept,
+            None => Evidence::None,
         }
     }
 }
@@ -712,6 +727,7 @@ impl<T: Transport> Shared<T> {
     pub(crate) async fn replay(self: &Rc<Self>, link: &Rc<T::Link>, evidence: Evidence) -> Option<Replayed> {
         debug_assert!(self.state.borrow().has_changed, "without a change there is nothing to replay");
         if self.ledger.borrow_mut().note_loss() {
+            self.record_loss();
             tracing::warn!("the server may have been restarted, and acknowledged writes may be lost");
         }
         // Their later replies would come from the old instance of the server.
@@ -730,7 +746,7 @@ impl<T: Transport> Shared<T> {
                 let missing = changes.iter().filter(|change| promises_content::<T>(change)).count();
                 Compared { again: Vec::new(), missing }
             }
-            (_, Evidence::None) => self.compare(link, changes).await?,
+            (_, Evidence::Kept | Evidence::None) => self.compare(link, changes).await?,
         };
         if missing > 0 {
             tracing::warn!(
@@ -845,10 +861,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_another_start_than_before_is_evidence_of_a_loss() {
+    fn only_two_starts_are_evidence() {
         for (before, now, evidence) in [
             (Some(1), Some(2), Evidence::Loss),
-            (Some(1), Some(1), Evidence::None),
+            (Some(1), Some(1), Evidence::Kept),
             (None, Some(1), Evidence::None),
             (Some(1), None, Evidence::None),
             (None, None, Evidence::None),

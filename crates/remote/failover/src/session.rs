@@ -4,6 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
+use std::io;
 use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
@@ -77,6 +78,9 @@ pub(crate) struct Shared<T: Transport> {
     /// Whether the server may be without changes in the journal file. Until the file is empty, it must not
     /// name the server's current run.
     pub(crate) is_behind: Cell<bool>,
+    /// Whether an earlier process has lost changes without a report. The user's first flush counts the loss. Until
+    /// then, the layers above have recorded the count at which they start.
+    pub(crate) has_lost_before: Cell<bool>,
 }
 
 pub(crate) struct State<T: Transport> {
@@ -284,12 +288,12 @@ impl<T: Transport> Shared<T> {
     }
 
     /// Frees space in the journal and its file with a flush. If the server's flush fails, the changes may be
-    /// lost. They are still dropped from the journal: the ledger has counted the loss, and the user's next
-    /// flush reports it.
+    /// lost. They are still dropped from the journal: the ledger and the file have recorded the loss, and the
+    /// user's next flush reports it.
     async fn make_room(self: &Rc<Self>) -> Result<(), FailedOf<T>> {
         let mark = self.mark();
         match self.unreported_flush().await {
-            Err(failed) if failed.may_lose_changes::<T::Link>() => self.flushed(mark),
+            Err(failed) if failed.may_lose_changes::<T::Link>() => self.remove(mark, JournalFile::drop_lost),
             ended => ended,
         }
     }
@@ -301,10 +305,20 @@ impl<T: Transport> Shared<T> {
     }
 
     /// Records the success of a flush that was sent at the mark.
-    pub(crate) fn flushed(&self, (mark, in_file): (Mark, u64)) -> Result<(), FailedOf<T>> {
+    pub(crate) fn flushed(&self, mark: (Mark, u64)) -> Result<(), FailedOf<T>> {
+        self.record_loss();
+        self.remove(mark, JournalFile::flushed)
+    }
+
+    /// Removes the changes before the mark from the journal, and with `from_file` from its file.
+    fn remove(
+        &self,
+        (mark, in_file): (Mark, u64),
+        from_file: impl FnOnce(&mut JournalFile, u64) -> io::Result<()>,
+    ) -> Result<(), FailedOf<T>> {
         self.journal.borrow_mut().flushed(mark);
         let kept = self.file.borrow_mut().as_mut().map_or(Ok(()), |file| {
-            file.flushed(in_file)?;
+            from_file(file, in_file)?;
             // After a partial replay, the file still contains the earlier run of the server. Once the file is
             // empty, it contains no change of that run.
             if file.is_empty() {
@@ -350,6 +364,16 @@ impl<T: Transport> Shared<T> {
     /// Counts a loss of acknowledged changes. The user's next flush reports it.
     pub(crate) fn count_loss(&self) {
         self.ledger.borrow().losses().count();
+        self.record_loss();
+    }
+
+    /// Records in the journal file whether there are losses that no flush has reported to the user, for the
+    /// next process. If the file cannot be written, the next change fails.
+    pub(crate) fn record_loss(&self) {
+        let is_unreported = self.has_lost_before.get() || self.ledger.borrow().has_unreported_loss();
+        if let Some(file) = &mut *self.file.borrow_mut() {
+            let _ = if is_unreported { file.note_loss() } else { file.loss_reported() };
+        }
     }
 
     pub(crate) fn wake(&self) {
@@ -512,6 +536,9 @@ impl<T: Transport> Shared<T> {
     /// Flushes for the user. Reports the losses that no earlier flush of the user has reported.
     async fn flush(self: &Rc<Self>, request: RequestOf<T>) -> Result<ReplyOf<T>, FailedOf<T>> {
         let (flush, reply) = self.ended_flush(request).await?;
+        if self.has_lost_before.take() {
+            self.count_loss();
+        }
         let answer = match &reply {
             Ok(_) => Ok(()),
             Err(Failed::Server(error)) if <T::Link as Link>::is_no_space(error) => Err(DeviceError::NoSpace),
@@ -519,6 +546,7 @@ impl<T: Transport> Shared<T> {
             Err(_) => Err(DeviceError::NotReady),
         };
         let told = self.ledger.borrow_mut().report(flush, answer);
+        self.record_loss();
         let reply = reply?;
         told.map(|()| reply).map_err(|_| Failed::WritesLost)
     }
@@ -577,6 +605,7 @@ impl<T: Transport> FlushTask<T> {
         };
         if let Some(answer) = noted {
             let _ = shared.ledger.borrow_mut().note_answer(flush, answer); // the caller gets any error
+            shared.record_loss();
         }
         (flush, ended)
     }

@@ -927,7 +927,7 @@ fn a_comparison_finds_no_loss_where_there_was_none() {
 fn start_in(path: &std::path::Path) -> Option<u128> {
     let page = std::fs::read(path).expect("a file");
     let at = page.windows(8).position(|bytes| bytes == CAPACITY.to_le_bytes()).expect("a header") + 48;
-    let has_start = page[at] == 1;
+    let has_start = page[at] & 1 == 1;
     has_start.then(|| u128::from_le_bytes(page[at + 4..at + 20].try_into().expect("16 bytes")))
 }
 
@@ -1289,6 +1289,69 @@ fn a_change_that_waits_for_space_in_the_journal_file_reports_no_loss_of_others()
             assert_eq!(channels.ask(Asked::Flush).await, Err(Failed::WritesLost), "{case}");
             assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()), "{case}: it is reported once");
             channels.leave();
+        });
+    }
+}
+
+/// A flush that the user did not wait for finds a loss, and this process is killed before the user's next flush.
+#[test]
+fn a_loss_that_was_not_reported_is_reported_by_the_next_process() {
+    #[derive(Clone, Copy, Debug)]
+    enum FoundBy {
+        /// The file has no room, so each change waits for a flush.
+        Change,
+        /// Then a stable write, whose flush succeeds, empties the file.
+        AbandonedFlush,
+        /// Then the user's next flush reports the loss.
+        ReportedFlush,
+    }
+    for (found_by, capacity, told) in [
+        (FoundBy::Change, 16, Err(Failed::WritesLost)),
+        (FoundBy::AbandonedFlush, CAPACITY, Err(Failed::WritesLost)),
+        (FoundBy::ReportedFlush, CAPACITY, Ok(Vec::new())),
+    ] {
+        block_on(Alone::exact_virtual_time(), async {
+            let folder = tempfile::tempdir().expect("a folder");
+            let path = folder.path().join("journal");
+            let geometry =
+                Geometry { block_size: BlockSize::B512, blocks: Blocks(2048), physical_exponent: 0 };
+            let owner = Owner { identity: "disk".to_owned(), bytes: 1 << 20, writers: Writers::Several };
+            let world = World::new(41, Fencing::None, Duration::ZERO);
+            let started = async || {
+                let channels = opened(&world, 41, &Run { writers: Writers::Several, ..OF_OTHERS }).await;
+                let device = Null::new(geometry);
+                let kept = channels.keep_in(&path, ReplayRule::Auto, capacity, &owner, &device).await;
+                kept.expect("no other process uses the file");
+                channels
+            };
+            let killed = async |channels: Channels<Network>| {
+                channels.leave();
+                drop(channels);
+                sleep(Duration::from_secs(1)).await; // its tasks have ended
+            };
+            let channels = started().await;
+            world.fails_next_flush.set(true);
+            channels.ask(Asked::Write(0..4, 1, false)).await.expect("written");
+            if !matches!(found_by, FoundBy::Change) {
+                let _ = timeout(Duration::from_micros(1), channels.ask(Asked::Flush)).await;
+                sleep(Duration::from_secs(1)).await;
+                let write = channels.begin_stable_write();
+                channels.ask(Asked::Write(8..9, 2, false)).await.expect("written");
+                assert_eq!(channels.end_stable_write(write).await, Ok(()));
+            }
+            assert!(!world.fails_next_flush.get(), "{found_by:?}: the server has lost writes");
+            if matches!(found_by, FoundBy::ReportedFlush) {
+                assert_eq!(channels.ask(Asked::Flush).await, Err(Failed::WritesLost));
+            }
+            killed(channels).await;
+            killed(started().await).await;
+            let channels = started().await;
+            let counted = channels.losses().get().count();
+            assert_eq!(channels.ask(Asked::Flush).await, told, "{found_by:?}");
+            let counts = channels.losses().get().count() - counted;
+            assert_eq!(counts, u64::from(told.is_err()), "layers above, which started before, see it");
+            killed(channels).await;
+            assert_eq!(started().await.ask(Asked::Flush).await, Ok(Vec::new()), "{found_by:?}: once");
         });
     }
 }

@@ -80,6 +80,11 @@ impl FlushLedger {
         self.losses.get().count()
     }
 
+    /// Returns whether there are losses that no flush has reported to the user.
+    pub fn has_unreported_loss(&self) -> bool {
+        self.lost() > self.reported
+    }
+
     /// Records that a write was acknowledged and may be in a volatile cache.
     pub fn note_write(&mut self) {
         self.written = self.next;

@@ -16,6 +16,9 @@
 //! was flushed, or was already on the device when the file was started. An anchor is removed before a change
 //! to its blocks is sent. When a file is [replayed](recovery), anchors that no longer match show that another
 //! client has written.
+//!
+//! The header also records an [`UnreportedLoss`], so that a kill of this process does not hide the loss from
+//! the user of the device.
 
 pub(crate) mod recovery;
 
@@ -202,6 +205,7 @@ impl JournalFile {
             salt: RandomState::new().hash_one(0),
             boot: NEVER_USED,
             start: None, // set after the records have been processed
+            loss: UnreportedLoss::None,
             bytes: owner.bytes,
             identity: shortened(&owner.identity),
             anchors: Vec::new(),
@@ -347,12 +351,52 @@ impl JournalFile {
         Ok(true)
     }
 
+    /// Records that acknowledged changes may be lost and that no flush has reported this to the user yet. No
+    /// block changed so far becomes an anchor: after a failed flush, Linux keeps the data in its cache, where
+    /// it reads as written and no later flush stores it.
+    pub(crate) fn note_loss(&mut self) -> io::Result<()> {
+        self.candidates.clear();
+        let loss = if self.is_empty() { UnreportedLoss::Dropped } else { UnreportedLoss::InFile };
+        self.set_loss(self.header.loss.max(loss))
+    }
+
+    /// Records that a flush has reported all losses to the user.
+    pub(crate) fn loss_reported(&mut self) -> io::Result<()> {
+        self.set_loss(UnreportedLoss::None)
+    }
+
+    /// Whether changes that are no longer in the file were lost, and the user was not told.
+    pub(crate) fn has_dropped_unreported(&self) -> bool {
+        self.header.loss == UnreportedLoss::Dropped
+    }
+
+    /// Drops the records before this mark after a failed flush. Only the loss stays recorded, until it is
+    /// reported.
+    pub(crate) fn drop_lost(&mut self, mark: u64) -> io::Result<()> {
+        if self.header.loss != UnreportedLoss::None {
+            self.set_loss(UnreportedLoss::Dropped)?;
+        }
+        self.flushed(mark)
+    }
+
+    fn set_loss(&mut self, loss: UnreportedLoss) -> io::Result<()> {
+        if self.header.loss == loss {
+            return Ok(());
+        }
+        self.working()?;
+        self.header.loss = loss;
+        self.write_header()
+    }
+
     /// Records the success of a flush that covers everything before this mark. An older mark has no effect.
     pub(crate) fn flushed(&mut self, mark: u64) -> io::Result<()> {
         if mark <= self.header.tail {
             return Ok(());
         }
         self.working()?;
+        if self.header.loss != UnreportedLoss::None {
+            self.header.loss = UnreportedLoss::Dropped; // the lost changes may be among them
+        }
         debug_assert!(mark <= self.head, "a flush covers what was appended");
         debug_assert!(
             self.candidates.iter().all(|(end, _)| *end <= self.head),
@@ -381,9 +425,13 @@ impl JournalFile {
     }
 
     /// Empties the file after its records have been processed. Also records the boot, the size of the device,
-    /// the server's run and the current anchors.
+    /// the server's run and the current anchors. The lost changes in the file are stored, replaced or discarded
+    /// now; the loss of others still has to be reported.
     fn begin(&mut self, owner: &Owner, start: Option<u128>, anchors: Vec<Anchor>) -> io::Result<()> {
         self.header.tail = self.head;
+        if self.header.loss == UnreportedLoss::InFile {
+            self.header.loss = UnreportedLoss::None;
+        }
         self.header.boot = boot()?;
         self.header.bytes = owner.bytes;
         self.header.start = start;
@@ -512,6 +560,10 @@ pub(crate) const HEADER_BYTES: usize = 4096;
 const MAGIC: &[u8; 8] = b"LNRJNL01";
 /// Maximum number of anchors.
 const ANCHORS_MAX: usize = 64;
+/// In the header's flags: whether the server's run is known. The bits from [`LOSS_SHIFT`] on are the loss.
+const HAS_START: u32 = 1;
+const LOSS_SHIFT: u32 = 1;
+const LOSSES: [UnreportedLoss; 3] = [UnreportedLoss::None, UnreportedLoss::InFile, UnreportedLoss::Dropped];
 /// Maximum length of an identity in bytes.
 const IDENTITY_BYTES_MAX: usize = 1024;
 
@@ -529,11 +581,25 @@ pub(crate) struct Header {
     pub(crate) boot: u128,
     /// The server's run: see [`JournalFile::set_start`]. `None` if it is unknown.
     pub(crate) start: Option<u128>,
+    /// The loss of acknowledged changes that the user was not told.
+    pub(crate) loss: UnreportedLoss,
     /// The device's capacity.
     pub(crate) bytes: u64,
     /// The device's unique name, [shortened] if necessary.
     pub(crate) identity: String,
     pub(crate) anchors: Vec<Anchor>,
+}
+
+/// A loss of acknowledged changes that no flush has reported to the user. It only grows until it is reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum UnreportedLoss {
+    /// There is none.
+    #[default]
+    None,
+    /// All lost changes are in the file, so that a replay can store them.
+    InFile,
+    /// Lost changes are no longer in the file.
+    Dropped,
 }
 
 /// A range of the device, in bytes, with a checksum of its content.
@@ -594,7 +660,8 @@ impl Header {
             out.extend(number.to_le_bytes());
         }
         out.extend(self.boot.to_le_bytes());
-        out.extend(u32::from(self.start.is_some()).to_le_bytes());
+        let flags = (self.loss as u32) << LOSS_SHIFT | if self.start.is_some() { HAS_START } else { 0 };
+        out.extend(flags.to_le_bytes());
         out.extend(self.start.unwrap_or_default().to_le_bytes());
         out.extend((self.identity.len() as u32).to_le_bytes());
         out.extend(self.identity.as_bytes());
@@ -628,8 +695,9 @@ impl Header {
         let [capacity, tail, salt, bytes] =
             [take(&mut rest)?, take(&mut rest)?, take(&mut rest)?, take(&mut rest)?].map(u64::from_le_bytes);
         let boot = u128::from_le_bytes(take(&mut rest)?);
-        let has_start = u32::from_le_bytes(take(&mut rest)?) == 1;
-        let start = Some(u128::from_le_bytes(take(&mut rest)?)).filter(|_| has_start);
+        let flags = u32::from_le_bytes(take(&mut rest)?);
+        let loss = LOSSES.into_iter().find(|loss| *loss as u32 == flags >> LOSS_SHIFT)?;
+        let start = Some(u128::from_le_bytes(take(&mut rest)?)).filter(|_| flags & HAS_START != 0);
         let length = u32::from_le_bytes(take(&mut rest)?) as usize;
         let (identity, after) = rest.split_at_checked(length)?;
         let identity = String::from_utf8(identity.to_vec()).ok()?;
@@ -641,7 +709,7 @@ impl Header {
             let [length, checksum] = [take(&mut rest)?, take(&mut rest)?].map(u32::from_le_bytes);
             anchors.push(Anchor { start, length, checksum });
         }
-        (capacity > 0).then_some(Header { capacity, tail, salt, boot, start, bytes, identity, anchors })
+        (capacity > 0).then_some(Header { capacity, tail, salt, boot, start, loss, bytes, identity, anchors })
     }
 }
 

@@ -12,7 +12,7 @@ use crate::channels::Evidence;
 use crate::journal::{Journal, Part, Writers};
 use crate::journal_file::{
     ANCHOR_BYTES, Anchor, Content, Doubt, JournalFile, JournalFileError, Kind, Owner, Record, ReplayRule,
-    boot,
+    UnreportedLoss, boot,
 };
 
 /// Maximum number of outstanding requests.
@@ -87,7 +87,7 @@ impl JournalFile {
     /// from the first read to the end of the flush; otherwise everything is compared again.
     ///
     /// # Errors
-    /// It cannot be used, and is unchanged.
+    /// It cannot be used, and keeps its changes.
     pub(crate) async fn recovered(
         path: &Path,
         rule: ReplayRule,
@@ -105,14 +105,18 @@ impl JournalFile {
             return Err(JournalFileError::Damaged(path.to_owned()));
         }
         let changes = found.journal.changes().count();
-        if changes > 0 && rule == ReplayRule::Discard {
-            tracing::warn!(
-                path = %path.display(),
-                changes,
-                "the content of the journal file was discarded (journal-replay=discard)"
-            );
+        if rule == ReplayRule::Discard {
+            if changes > 0 || file.has_dropped_unreported() {
+                tracing::warn!(
+                    path = %path.display(),
+                    changes,
+                    "the content of the journal file was discarded (journal-replay=discard)"
+                );
+            }
             found = Found::default();
+            file.loss_reported().map_err(system)?;
         }
+        let losses = device.losses();
         let mut rounds = 0..ROUNDS_MAX;
         let start = loop {
             if rounds.next().is_none() {
@@ -125,7 +129,14 @@ impl JournalFile {
                 continue;
             }
             // Unacknowledged requests are now either durable or lost.
-            device.flush().await.map_err(|error| failed((error, 0)))?;
+            if let Err(error) = device.flush().await {
+                let is_loss = error.is_loss() || device.losses().count() > losses.count();
+                // The next attempt would find the lost changes in the server's cache, and its flush succeeds.
+                if is_loss && !file.is_empty() {
+                    file.note_loss().map_err(system)?;
+                }
+                return Err(failed((error, 0)));
+            }
             if is_same_cache() {
                 break before.start;
             }
@@ -142,13 +153,8 @@ impl JournalFile {
         Ok(file)
     }
 
-    /// Compares the changes with the server's current content. If some differ and there is no evidence
-    /// against it, replays them. `None` if the server has lost its cache during this.
-    ///
-    /// Changes that do not differ are replayed too, unless the server has certainly kept its cache: after a
-    /// failed flush, Linux keeps the data in its cache, where it reads as written, but no later flush stores
-    /// it. They are only replayed with evidence of a loss, or if nothing suggests that another client has
-    /// written. If other hosts also write, the file of a server that reports a loss is refused.
+    /// Compares the changes with the server's current content, and replays them as [`decide`] requires. `None`
+    /// if the server has lost its cache during this.
     async fn replay(
         &self,
         rule: ReplayRule,
@@ -164,36 +170,35 @@ impl JournalFile {
         if held.is_empty() {
             return Ok(Some(()));
         }
-        let is_same_start = start.is_some() && start == self.header.start;
+        let evidence = match self.header.loss {
+            UnreportedLoss::None => Evidence::of(self.header.start, start),
+            UnreportedLoss::InFile | UnreportedLoss::Dropped => Evidence::Loss,
+        };
+        let has_kept = evidence == Evidence::Kept;
         let compared = held.iter().map(|(range, kept)| {
             // If the server has lost nothing, a later change that was sent over this one may have been
             // executed.
-            let is_settled = !is_same_start || !sent.overlaps(range);
-            compare(device, range, kept, is_same_start, is_settled)
+            let is_settled = !has_kept || !sent.overlaps(range);
+            compare(device, range, kept, has_kept, is_settled)
         });
         let differing = all(compared).await.map_err(failed)?.into_iter().filter(|same| !same).count();
-        let has_lost = Evidence::of(self.header.start, start) == Evidence::Loss;
         let doubt = match rule {
-            ReplayRule::Auto if differing > 0 || !is_same_start => {
-                self.doubt(device, is_same_start, writers).await?
-            }
-            ReplayRule::Auto | ReplayRule::Force | ReplayRule::Discard => None,
+            ReplayRule::Auto => self.doubt(device, evidence, writers).await?,
+            ReplayRule::Force | ReplayRule::Discard => None,
         };
         if !is_same_cache() {
             return Ok(None); // the differences and the doubt concern a lost cache
         }
-        if let Some(doubt) = doubt
-            && (differing > 0 || has_lost && doubt == Doubt::Several)
-        {
-            let changes = if differing > 0 { differing } else { held.len() };
-            return Err(JournalFileError::Refused(self.path.clone(), changes, doubt));
-        }
         // The content of deallocated blocks is undefined, so it cannot be lost.
         let promises = |(_, kept): &&(Range<u64>, &Kept)| !matches!(kept.content, Content::Unmap);
-        let again: Vec<&(Range<u64>, &Kept)> = match differing {
-            0 if is_same_start || doubt.is_some() && !has_lost => Vec::new(),
-            0 => held.iter().filter(promises).collect(),
-            _ => held.iter().collect(),
+        let again: Vec<&(Range<u64>, &Kept)> = match decide(evidence, doubt, differing > 0) {
+            Decision::Refuse(doubt) => {
+                let changes = if differing > 0 { differing } else { held.len() };
+                return Err(JournalFileError::Refused(self.path.clone(), changes, doubt));
+            }
+            Decision::ReplayNone => Vec::new(),
+            Decision::ReplayPromised => held.iter().filter(promises).collect(),
+            Decision::ReplayAll => held.iter().collect(),
         };
         all(again.iter().map(|(range, kept)| write(device, range, kept))).await.map_err(failed)?;
         let (changes, bytes, replayed) = (held.len(), journal.bytes(), again.len());
@@ -208,14 +213,14 @@ impl JournalFile {
         Ok(Some(()))
     }
 
-    /// Evidence against replaying the changes.
+    /// Evidence that the changes must not replace the server's content.
     async fn doubt(
         &self,
         device: &dyn BlockDevice,
-        is_same_start: bool,
+        evidence: Evidence,
         writers: Writers,
     ) -> Result<Option<Doubt>, JournalFileError> {
-        if is_same_start {
+        if evidence == Evidence::Kept {
             return Ok(Some(Doubt::SameStart));
         }
         if writers == Writers::Several {
@@ -231,6 +236,41 @@ impl JournalFile {
         let now = all(anchors.iter().map(|before| anchor(device, before.range()))).await;
         let now = now.map_err(|(error, at)| JournalFileError::Device(self.path.clone(), error, at))?;
         Ok((now != *anchors).then_some(Doubt::Anchors))
+    }
+}
+
+// Changes from the file: which ones are replayed.
+//
+// ```text
+//                           │ no change differs                      │ some differ
+//   the cache is the same   │ none                                   │ refused; all with `force`
+//   the cache is unknown    │ all, or with a doubt none              │ all, or with a doubt refused
+//   changes were lost       │ all; with `writers=several` refused    │ all, or with a doubt refused
+// ```
+//
+// There is no doubt with `force`, and no change with `discard`. Unless the server has certainly kept its
+// cache, changes that do not differ are replayed too: after a failed flush, Linux keeps the data in its
+// cache, where it reads as written, but no later flush stores it. An unreported loss in the header counts as
+// a loss.
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decision {
+    /// The file is left unchanged, and the device cannot be opened with it.
+    Refuse(Doubt),
+    ReplayNone,
+    /// Only changes that promise content.
+    ReplayPromised,
+    ReplayAll,
+}
+
+fn decide(evidence: Evidence, doubt: Option<Doubt>, is_any_different: bool) -> Decision {
+    match (is_any_different, evidence, doubt) {
+        (true, _, Some(doubt)) | (false, Evidence::Loss, Some(doubt @ Doubt::Several)) => {
+            Decision::Refuse(doubt)
+        }
+        (true, _, None) => Decision::ReplayAll,
+        (false, Evidence::Kept, _) | (false, Evidence::None, Some(_)) => Decision::ReplayNone,
+        (false, Evidence::None, None) | (false, Evidence::Loss, _) => Decision::ReplayPromised,
     }
 }
 

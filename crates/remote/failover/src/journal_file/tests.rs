@@ -136,6 +136,13 @@ impl Scene {
         ready(self.medium.flush()).expect("memory");
         file.flushed(file.mark()).expect("a file");
     }
+
+    /// A flush fails, and the server keeps the writes in its cache.
+    fn fail_flush(&self, file: &mut JournalFile) {
+        self.medium.disk.fail_next_flush(DeviceError::WritesLost);
+        ready(self.medium.flush()).expect_err("it fails");
+        file.note_loss().expect("a file");
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -388,6 +395,73 @@ fn what_a_failed_flush_has_left_in_the_cache_is_written_again() {
     }
 }
 
+/// With several writers, nothing else distinguishes the lost write from a stored one.
+#[test]
+fn a_loss_that_no_flush_has_reported_is_evidence_for_the_next_process() {
+    let several = |scene: &Scene| Owner { writers: Writers::Several, ..scene.medium.owner() };
+    for is_found_by_the_recovery in [false, true] {
+        let scene = Scene::new();
+        let mut file = scene.open(ReplayRule::Auto, None).expect("a new file");
+        scene.write(&mut file, 40..41, 4);
+        if is_found_by_the_recovery {
+            drop(file);
+            scene.medium.disk.fail_next_flush(DeviceError::WritesLost);
+            match scene.open_as(ReplayRule::Auto, None, &several(&scene)) {
+                Err(JournalFileError::Device(_, DeviceError::WritesLost, _)) => {}
+                other => panic!("{other:?}"),
+            }
+        } else {
+            scene.fail_flush(&mut file);
+            drop(file);
+        }
+        for _ in 0..2 {
+            match scene.open_as(ReplayRule::Auto, None, &several(&scene)) {
+                Err(JournalFileError::Refused(_, 1, Doubt::Several)) => {}
+                other => panic!("found by the recovery: {is_found_by_the_recovery}: {other:?}"),
+            }
+        }
+        let file = scene.open_as(ReplayRule::Force, None, &several(&scene)).expect("that is wanted");
+        assert!(!file.has_dropped_unreported(), "a replay has repaired the loss");
+        assert_eq!(scene.medium.durable()[40], 4);
+    }
+}
+
+#[test]
+fn a_loss_of_changes_that_the_file_no_longer_has_is_kept_until_it_is_reported() {
+    for removes in [JournalFile::drop_lost, JournalFile::flushed] {
+        let scene = Scene::new();
+        let mut file = scene.open(ReplayRule::Auto, Some(1)).expect("a new file");
+        scene.write(&mut file, 40..41, 4);
+        scene.fail_flush(&mut file);
+        let mark = file.mark();
+        removes(&mut file, mark).expect("a file");
+        scene.write(&mut file, 50..51, 5);
+        for _ in 0..2 {
+            drop(file);
+            file = scene.open(ReplayRule::Auto, Some(1)).expect("no other writes");
+            assert!(file.has_dropped_unreported());
+        }
+        file.loss_reported().expect("a file");
+        drop(file);
+        assert!(!scene.open(ReplayRule::Auto, Some(1)).expect("its own file").has_dropped_unreported());
+    }
+}
+
+/// Blocks that a failed flush has abandoned are not durable, so their content says nothing about another
+/// client.
+#[test]
+fn what_a_failed_flush_has_abandoned_is_no_anchor() {
+    let scene = with_a_lost_write(|scene, file| {
+        scene.write(file, 20..21, 2);
+        scene.fail_flush(file);
+        file.drop_lost(file.mark()).expect("a file");
+        scene.flush(file);
+    });
+    assert_eq!(scene.medium.now()[20], 0, "abandoned");
+    drop(scene.open(ReplayRule::Auto, Some(2)).expect("no other client has written"));
+    assert_eq!(scene.medium.durable()[40], 4);
+}
+
 /// Blocks that another host may write are compared after a restart, and never replaced: neither by this
 /// process nor by the next one.
 #[test]
@@ -495,6 +569,7 @@ fn a_header_survives_its_page_however_long_the_name_is() {
         salt: 3,
         boot: 4,
         start: Some(5),
+        loss: UnreportedLoss::Dropped,
         bytes: 6,
         identity: super::shortened(&name),
         anchors: vec![Anchor { start: 1, length: 2, checksum: 3 }; 64],
