@@ -4,6 +4,7 @@
 //! it to the file. After an order to a RAID set, the set's new specification is written to the configuration
 //! file.
 
+use std::io;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
@@ -76,6 +77,37 @@ fn switch(live: &Live, name: &str, mode: FaultMode, by: &str) -> ControlReply {
     ControlReply::Refused { reason }
 }
 
+/// A new text of the configuration file.
+#[derive(Clone, Copy)]
+struct Rewrite<'a> {
+    before: &'a ConfigFile,
+    after: &'a ConfigFile,
+}
+
+impl Rewrite<'_> {
+    fn write(self) -> io::Result<()> {
+        self.after.replace(self.before)
+    }
+
+    /// Restores the former text, because the change that was written is not in effect. If this fails, adds the
+    /// error to the outcome of the change.
+    fn take_back(self, served: Result<Reloaded, Failure>) -> Result<Reloaded, Failure> {
+        let Err(error) = self.before.replace(self.after) else { return served };
+        let why = format!(
+            "{} still contains the change, because its former text could not be restored ({error}): undo the \
+             change there before the next start or reload",
+            self.before.path().display()
+        );
+        match served {
+            Ok(mut reloaded) => {
+                reloaded.failed.push(why);
+                Ok(reloaded)
+            }
+            Err(failure) => Err(failure.and(why)),
+        }
+    }
+}
+
 /// A changed configuration.
 struct Changed {
     start_options: StartOptions,
@@ -110,28 +142,26 @@ impl Live {
         };
         let (mut now, wanted, (file, changed)) = self.lock_for(options, plan)?;
         let files = file.as_ref().zip(changed.file.as_ref()).filter(|_| !options.dry_run);
+        let files = files.map(|(before, after)| Rewrite { before, after });
+        let asked = changed.wanted(file.as_ref())?;
         // Write a larger size to the file before the volume grows. If the server is killed in between, its next
         // start grows the volume. In the other order, the start would refuse to shrink the volume.
         let is_growth = matches!(change, Change::Resize { shrink: false, .. });
-        let early = files.filter(|_| is_growth).map(|(before, after)| after.replace(before));
+        let early = files.filter(|_| is_growth).map(|files| files.write());
         let served = self.serve(&mut now, wanted, options, Some(change));
-        // If a file could not grow, the configuration must not specify the new size at the next start either.
-        let is_in_effect = served.is_ok()
-            && Difference::between(&now.config, &changed.wanted(file.as_ref())?).lines.is_empty();
-        if let (Some((before, after)), Some(Ok(())), false) = (files, &early, is_in_effect)
-            && let Err(error) = before.replace(after)
-        {
-            let path = before.path().display();
-            tracing::error!(target: AUDIT, %error, "{path} contains the size of a volume that has not grown");
-        }
-        let mut reloaded = served?;
+        let is_in_effect = served.is_ok() && Difference::between(&now.config, &asked).lines.is_empty();
+        let mut reloaded = match (files, &early) {
+            // If a file could not grow, the configuration must not specify the new size at the next start either.
+            (Some(files), Some(Ok(()))) if !is_in_effect => files.take_back(served)?,
+            _ => served?,
+        };
         reloaded.notes.extend(changed.lasts.clone());
         if options.dry_run || !is_in_effect {
             return Ok(reloaded);
         }
-        if let Some((before, after)) = files {
-            let path = before.path().display();
-            match early.unwrap_or_else(|| after.replace(before)) {
+        if let Some(files) = files {
+            let path = files.before.path().display();
+            match early.unwrap_or_else(|| files.write()) {
                 Ok(()) => reloaded.notes.push(format!("{path} was also updated")),
                 Err(error) => reloaded.failed.push(format!(
                     "the change is in effect, but {path} could not be written ({error}): make the change there \
@@ -538,4 +568,36 @@ fn order_of(order: &RaidOrder) -> Result<Order, String> {
         RaidOrder::Grow => Order::Grow,
         RaidOrder::Assemble => Order::Assemble,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::FrontEnds;
+
+    #[test]
+    fn a_change_that_is_neither_made_nor_taken_back_names_both_errors() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let path = folder.path().join("linerate.toml");
+        std::fs::write(&path, "[volume.v]\nspec = \"file:/v.img?size=1MiB\"\n").expect("written");
+        let before = ConfigFile::read(&path, FrontEnds(&[])).expect("a file");
+        let after = before.with_size(&"v".parse().expect("a name"), Bytes(2 << 20)).expect("a size");
+        let files = Rewrite { before: &before, after: &after };
+        let not_grown = || Reloaded { failed: vec!["cannot grow".to_owned()], ..Reloaded::default() };
+        files.write().expect("written");
+        assert_eq!(files.take_back(Ok(not_grown())).expect("an outcome").failed, ["cannot grow"]);
+        assert!(std::fs::read_to_string(&path).expect("a file").contains("size=1MiB"), "taken back");
+
+        files.write().expect("written");
+        std::fs::write(&path, "# another program's\n").expect("written");
+        let failed = files.take_back(Ok(not_grown())).expect("an outcome").failed.join("; ");
+        let refused = files.take_back(Err(Failure::failed("cannot grow"))).expect_err("both").to_string();
+        for told in [failed, refused] {
+            assert!(
+                told.contains("cannot grow; ") && told.contains("linerate.toml still contains"),
+                "{told}"
+            );
+        }
+        assert_eq!(std::fs::read_to_string(&path).expect("a file"), "# another program's\n");
+    }
 }
