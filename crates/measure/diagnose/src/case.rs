@@ -125,7 +125,19 @@ impl<'a> Case<'a> {
             Term::Depth => bytes_per_s * truth,
             _ => *bytes_per_s,
         };
-        self.gain_to(changed.predict().terms.iter().map(limit).fold(f64::INFINITY, f64::min))
+        let gain =
+            self.gain_with_cpu(changed.predict().terms.iter().map(limit).fold(f64::INFINITY, f64::min));
+        // A rate far below the limit of the depth has another cause, which remains after the change.
+        match self.is_explained() {
+            true => gain,
+            false => Gain { low: gain.low.min(1.0), ..gain },
+        }
+    }
+
+    /// Whether the model explains most of the rate, with the time in which the ends had no CPU.
+    pub(super) fn is_explained(&self) -> bool {
+        let there = (1.0 - self.symptoms.target_away) * (1.0 - self.symptoms.starved);
+        self.rate.value >= EXPLAINED_MIN * self.modelled.bytes_per_s * there
     }
 
     /// Returns the predicted gain of removing a cause that the model does not cover. Without the cause, the
@@ -133,7 +145,7 @@ impl<'a> Case<'a> {
     pub(super) fn gain_without(&self, change: impl FnOnce(&mut Setting)) -> Gain {
         let mut changed = self.setting.clone();
         change(&mut changed);
-        self.gain_to(changed.predict().bytes_per_s)
+        self.gain_with_cpu(changed.predict().bytes_per_s * (1.0 - self.symptoms.target_away))
     }
 
     /// Returns the median share of the time for which loads of single requests waited for a CPU of this
@@ -170,6 +182,13 @@ impl<'a> Case<'a> {
         self.gain(bytes_per_s / self.rate.value)
     }
 
+    /// Returns the predicted gain of another rate. The CPU time for a request does not change, so the busier end limits
+    /// the rate.
+    fn gain_with_cpu(&self, bytes_per_s: f64) -> Gain {
+        let busy = self.run.client_busy.max(self.run.server_busy.unwrap_or(0.0)).max(f64::MIN_POSITIVE);
+        self.gain_to(bytes_per_s.min(self.rate.value / busy.min(1.0)))
+    }
+
     /// Returns a gain with the uncertainty of its measurements.
     pub(super) fn gain(&self, ratio: f64) -> Gain {
         // The error of the NOP's time matters only to the extent that the load's time consists of exchanges.
@@ -187,6 +206,9 @@ impl<'a> Case<'a> {
     }
 }
 
+/// The minimum share of the model's prediction. A lower rate has another cause.
+const EXPLAINED_MIN: f64 = 0.6;
+
 /// Limits of the scale. A load that achieves less than a quarter of the model's prediction is limited by
 /// something that the depth does not affect.
 const TRUTH_MIN: f64 = 0.25;
@@ -197,11 +219,13 @@ fn medium_full(run: &LoadRun, rate: Estimate, symptoms: &Symptoms, alone_s: f64)
     let service_s = run.under_way * f64::from(run.load.block_bytes) / rate.value;
     let quick = symptoms.nop_queue_s.is_some_and(|queue_s| queue_s <= service_s * NOP_SHARE_MAX);
     let ends_idle = run.client_busy < BUSY_MAX && run.server_busy.unwrap_or(0.0) < BUSY_MAX;
-    let waits = service_s >= alone_s * WAITS_MIN && service_s - alone_s >= WAITS_MIN_S;
+    // A target that is away for half of the time takes twice as long.
+    let there_s = service_s * (1.0 - symptoms.target_away);
+    let waits = there_s >= alone_s * WAITS_MIN && there_s - alone_s >= WAITS_MIN_S;
     let elsewhere =
         symptoms.window.is_some() || symptoms.stalls.is_some() || symptoms.lossy() || symptoms.starved();
     let elsewhere = elsewhere || run.by_connections().is_some_and(|ratio| ratio >= GAIN_MIN);
-    run.load.depth > 1 && quick && waits && ends_idle && symptoms.waiting < 0.1 && !elsewhere
+    run.load.depth > 1 && quick && waits && ends_idle && !elsewhere
 }
 
 /// The maximum delay of a NOP, as a share of the requests' time, that allows the conclusion that the NOP

@@ -10,13 +10,15 @@ use crate::symptoms::Symptoms;
 use crate::{Evidence, Known, LinkLayer, LoadRun, PathUnderLoad};
 
 /// The limits of the link: its rated speed, and its measured throughput when it is full.
+#[derive(Clone, Copy)]
 pub(super) struct Ceiling {
     /// The rated speed and its source, if known.
     pub(super) built_for: Option<BuiltFor>,
     /// Whether the path stays within this machine.
     pub(super) loopback: bool,
-    /// The TCP payload rate of the full link, in bytes per second, if a load filled it.
-    pub(super) full_per_s: Option<f64>,
+    /// The TCP payload rate of the full link in the direction of reads and of writes, in bytes per second, if a load
+    /// filled it.
+    full_per_s: [Option<f64>; 2],
 }
 
 /// The rated speed of a link.
@@ -35,16 +37,34 @@ impl Ceiling {
             evidence.loads.iter().filter_map(|run| payload_per_s(evidence, run)).fold(0.0, f64::max);
         let built_for =
             built_for(evidence).filter(|built| built.said || built.payload_per_s > fastest * CARRIED_MAX);
+        let [reads, writes] = [Direction::Read, Direction::Write].map(|direction| {
+            full_per_s(evidence, layers, built_for, direction).or(slow_per_s(layers, built_for, direction))
+        });
+        // A link that only loads in the other direction filled is assumed to have the same speed both ways, unless a
+        // load was faster.
+        let other = |full: Option<f64>, direction| {
+            full.filter(|full| *full >= fastest_per_s(evidence, direction) * FULL_MIN)
+        };
         Ceiling {
-            full_per_s: full_per_s(evidence, layers, built_for),
+            full_per_s: [reads.or(other(writes, Direction::Read)), writes.or(other(reads, Direction::Write))],
             built_for,
             loopback: loopback(evidence),
         }
     }
 
+    /// Returns the TCP payload rate of the full link in this direction, in bytes per second.
+    pub(super) fn full_per_s(&self, direction: Direction) -> Option<f64> {
+        let [reads, writes] = self.full_per_s;
+        match direction {
+            Direction::Read => reads,
+            Direction::Write => writes,
+        }
+    }
+
     /// Adds the limits that this load shows to a path.
     pub(super) fn limit(&self, path: &mut Path, run: &LoadRun, rate: Estimate, symptoms: &Symptoms) {
-        path.payload_per_s = self.full_per_s.or(self.built_for.map(|built| built.payload_per_s));
+        path.payload_per_s =
+            self.full_per_s(run.load.direction).or(self.built_for.map(|built| built.payload_per_s));
         path.window_bytes = symptoms.window.map(|window| window.bytes);
         path.commands_at_once = (symptoms.waiting >= WAITING_MIN).then(|| at_once(path, run, rate, symptoms));
         path.exchanges_per_s = at_its_end(run).map(|share| {
@@ -126,17 +146,50 @@ pub(super) fn step(evidence: &Evidence, carried_per_s: f64) -> Option<f64> {
         .find(|bits_per_s| REACHED.contains(&(carried_per_s / link_payload_per_s(evidence, *bits_per_s))))
 }
 
-/// Returns the throughput of the full link. If any load was faster, the link was not full.
-fn full_per_s(evidence: &Evidence, layers: &Layers, built_for: Option<BuiltFor>) -> Option<f64> {
+/// Returns the throughput of the full link in one direction. If any load was faster, the link was not full.
+fn full_per_s(
+    evidence: &Evidence,
+    layers: &Layers,
+    built_for: Option<BuiltFor>,
+    direction: Direction,
+) -> Option<f64> {
     if loopback(evidence) {
         return None;
     }
-    let all = || evidence.loads.iter().filter_map(|run| Some((run, payload_per_s(evidence, run)?)));
-    let full = all().filter(|(run, per_s)| is_full(evidence, layers, built_for, run, *per_s));
-    let carried = full.map(|(_, per_s)| per_s).max_by(f64::total_cmp)?;
-    let most = all().map(|(_, per_s)| per_s).fold(0.0, f64::max);
-    (carried >= most * FULL_MIN).then_some(carried)
+    let full = of_direction(evidence, direction)
+        .filter(|(run, per_s)| is_full(evidence, layers, built_for, run, *per_s))
+        .map(|(_, per_s)| per_s);
+    let carried = full.max_by(f64::total_cmp)?;
+    (carried >= fastest_per_s(evidence, direction) * FULL_MIN).then_some(carried)
 }
+
+/// Returns the loads of a direction, with their TCP payload rates.
+fn of_direction(evidence: &Evidence, direction: Direction) -> impl Iterator<Item = (&LoadRun, f64)> {
+    let loads = evidence.loads.iter().filter(move |run| run.load.direction == direction);
+    loads.filter_map(|run| Some((run, payload_per_s(evidence, run)?)))
+}
+
+/// Returns the TCP payload rate of the fastest load of a direction, or 0 without a load.
+fn fastest_per_s(evidence: &Evidence, direction: Direction) -> f64 {
+    of_direction(evidence, direction).map(|(_, per_s)| per_s).fold(0.0, f64::max)
+}
+
+/// Returns the rate at which the data of single requests crosses a link far below its rated speed, even if no load
+/// fills the link. NOPs with data confirm that the link takes this time: neither a TCP window nor the storage delays
+/// them.
+fn slow_per_s(layers: &Layers, built_for: Option<BuiltFor>, direction: Direction) -> Option<f64> {
+    let built = built_for?;
+    let single_per_s = layers.data_per_s(direction)?;
+    let ping_s = layers.ping_s?;
+    (single_per_s * SLOW_MIN <= built.payload_per_s && ping_s * single_per_s >= PING_MIN)
+        .then_some(single_per_s)
+}
+
+/// The minimum ratio of the rated speed to the rate of single requests. The ends also take time for data.
+const SLOW_MIN: f64 = 3.0;
+/// The minimum time of a byte of a NOP's data, which crosses the link both ways, as a share of the time of a byte of a
+/// request.
+const PING_MIN: f64 = 0.75;
 
 /// Whether the link is full. One of these conditions is sufficient:
 ///

@@ -159,8 +159,11 @@ pub enum Verdict {
     },
     /// The path is slower than its layers predict, and no measurement explains this share of the time.
     NotKnown {
-        /// The unexplained share of the time, for example 0.3 for thirty percent.
+        /// The unexplained share of the time of the least explained load, for example 0.3 for thirty percent.
         unexplained: f64,
+        /// The index of this load in [`Evidence::loads`].
+        #[serde(default)]
+        load: usize,
     },
     /// No cause was found, but the rounds of a load differ too much for a conclusion.
     Uncertain {
@@ -199,6 +202,8 @@ pub enum Cause {
     SlowPath,
     /// The storage behind the target is slow.
     Medium,
+    /// Requests make no progress at times.
+    Stalls,
     /// It takes long to make writes durable.
     Flush,
     /// Writes are shorter than a physical block, or cross its boundaries, so each is a read-modify-write.

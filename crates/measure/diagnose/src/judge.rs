@@ -91,11 +91,18 @@ const SHADOWS: [(Cause, Cause); 16] = [
     (Cause::Loss, Cause::Connections),
 ];
 
+/// The maximum gain of a finding, as a multiple of the gain of another cause, that this other cause explains.
+const EXPLAINED_MAX: f64 = 1.5;
+
 /// Returns the findings with the greatest gains, without those that another cause explains.
 fn settle(mut findings: Vec<Finding>) -> Vec<Finding> {
-    let causes: Vec<Cause> = findings.iter().map(|finding| finding.cause).collect();
+    let sizes: Vec<(Cause, f64)> = findings.iter().map(|finding| (finding.cause, size(finding))).collect();
+    let causes: Vec<Cause> = sizes.iter().map(|(cause, _)| *cause).collect();
     findings.retain(|finding| {
-        !SHADOWS.iter().any(|(cause, shadow)| *shadow == finding.cause && causes.contains(cause))
+        let explains = |(cause, gain): &(Cause, f64)| {
+            SHADOWS.contains(&(*cause, finding.cause)) && size(finding) <= gain * EXPLAINED_MAX
+        };
+        !sizes.iter().any(explains)
     });
     findings.sort_by(|one, other| {
         rank(one, &causes).cmp(&rank(other, &causes)).then(size(other).total_cmp(&size(one)))
@@ -114,9 +121,9 @@ fn rank(finding: &Finding, causes: &[Cause]) -> u8 {
     }
 }
 
-/// The share of a limit from which the path counts as good. The rest is the model's error and the scatter of
-/// the rounds.
-const FINE_MIN: f64 = 0.7;
+/// The share of its limits that each load of a good path reaches. The rest is the model's error and the scatter of the
+/// rounds.
+const FINE_MIN: f64 = 0.8;
 
 /// The relative uncertainty from which a rate is useless: it may hide causes, and its share of a limit is
 /// meaningless.
@@ -131,15 +138,16 @@ fn verdict(findings: &[Finding], cases: &[&Case<'_>]) -> Verdict {
         return Verdict::Uncertain { interval: least_known };
     }
     let share = |case: &Case<'_>| case.rate.value / case.modelled.bytes_per_s;
+    let by_share = |one: &&&Case<'_>, other: &&&Case<'_>| share(one).total_cmp(&share(other));
+    let Some(worst) = cases.iter().min_by(by_share) else {
+        return Verdict::NotKnown { unexplained: 1.0, load: 0 };
+    };
     // Prefer the link, because it is the most expensive limit to change.
     let at_link = cases.iter().filter(|case| case.modelled.binding() == Some(Term::Link));
-    let best = at_link
-        .max_by(|one, other| share(one).total_cmp(&share(other)))
-        .filter(|case| share(case) >= FINE_MIN);
-    let Some(case) = best.or(cases.first()) else { return Verdict::NotKnown { unexplained: 1.0 } };
-    match case.modelled.binding() {
-        Some(term) if share(case) >= FINE_MIN => Verdict::Fine { term, share: share(case) },
-        _ => Verdict::NotKnown { unexplained: (1.0 - share(case)).clamp(0.0, 1.0) },
+    let best = at_link.max_by(by_share).unwrap_or(&cases[0]);
+    match best.modelled.binding() {
+        Some(term) if share(worst) >= FINE_MIN => Verdict::Fine { term, share: share(best) },
+        _ => Verdict::NotKnown { unexplained: (1.0 - share(worst)).clamp(0.0, 1.0), load: worst.index },
     }
 }
 

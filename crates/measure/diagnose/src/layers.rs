@@ -27,6 +27,8 @@ pub(super) struct Layers {
     pub(super) reads: Vec<(f64, Estimate)>,
     /// The times of WRITEs by length in bytes, the shortest first.
     pub(super) writes: Vec<(f64, Estimate)>,
+    /// The time of a byte of a NOP's data, which the target returns, in seconds.
+    pub(super) ping_s: Option<f64>,
     /// The additional time of a READ of blocks that have not been read before.
     pub(super) seek_s: f64,
     /// The additional time of a durable WRITE.
@@ -87,6 +89,7 @@ impl Layers {
                 .or_else(|| spread(&ladder.cached_read).filter(|_| evidence.nbd.is_some())),
             away: away(evidence),
             unit_ready: median(&ladder.test_unit_ready),
+            ping_s: probe.and_then(|nop| ping_s(evidence, nop)),
             seek_s: more(&ladder.medium_read, median(&ladder.cached_read)).unwrap_or(0.0),
             flush_s: more(&ladder.durable_write, write)
                 .or(median(&ladder.flush).map(|flush| flush.value))
@@ -120,6 +123,16 @@ impl Layers {
             Direction::Write => &self.writes,
         };
         on_the_line(known, f64::from(bytes))
+    }
+
+    /// Returns the rate of additional data of a single long command, in bytes per second.
+    pub(super) fn data_per_s(&self, direction: Direction) -> Option<f64> {
+        let known = match direction {
+            Direction::Read => &self.reads,
+            Direction::Write => &self.writes,
+        };
+        let [.., (shorter, less), (longer, more)] = known[..] else { return None };
+        (more.value > less.value).then(|| (longer - shorter) / (more.value - less.value))
     }
 
     /// Returns the time of the shortest command with data, in addition to its exchanges: the target's work
@@ -171,6 +184,14 @@ impl Layers {
 const STATUS_MAX_S: f64 = 0.001;
 /// A shorter time counts as zero: medians of a few hundred probes do not distinguish them.
 const NOTHING_S: f64 = 1e-6;
+
+/// Returns the time of a byte of the longest NOP with data, in seconds.
+fn ping_s(evidence: &Evidence, nop: Estimate) -> Option<f64> {
+    let longest =
+        evidence.ladder.nop_with_data.iter().filter_map(|(bytes, probe)| Some((*bytes, median(probe)?)));
+    let (bytes, time) = longest.max_by_key(|(bytes, _)| *bytes)?;
+    Some((time.value - nop.value).max(0.0) / f64::from(bytes.max(1)))
+}
 
 /// Returns TCP's shortest round trip, which includes neither a queue nor a delayed acknowledgement. If the
 /// kernel does not report it, the time of a NOP is an upper bound.

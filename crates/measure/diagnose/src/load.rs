@@ -18,7 +18,7 @@ pub struct LoadRun {
     pub bytes_per_s: Vec<f64>,
     /// The service times of the requests.
     pub service: Histogram,
-    /// The measured average number of outstanding requests; it may differ from the configured queue depth.
+    /// The measured average number of requests at the target. Requests that wait for the command window do not count.
     pub under_way: f64,
     /// The average time of a command, by phase.
     pub parts: Parts,
@@ -35,6 +35,10 @@ pub struct LoadRun {
     pub first_failure: Option<String>,
     /// The times of NOPs sent during the load.
     pub nop: Known<Timed>,
+    /// The times of TCP handshakes during the load. A queue in the network delays them; data that waits in the
+    /// session's own connection, and a target without CPU time, do not. Not measured over NBD.
+    #[serde(default = "not_measured")]
+    pub connect: Known<Timed>,
     /// The connections during the load.
     pub paths: Vec<PathUnderLoad>,
     /// The same load over sessions with a change.
@@ -51,6 +55,10 @@ pub struct LoadRun {
     /// machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_busy: Option<f64>,
+}
+
+fn not_measured() -> Known<Timed> {
+    Known::Unknown("it was not measured".to_owned())
 }
 
 /// The average time of a command in microseconds, by phase: the initiator's phases

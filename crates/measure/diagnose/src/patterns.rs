@@ -47,6 +47,31 @@ pub(super) fn spread(times: &Histogram) -> Option<Spread> {
     })
 }
 
+/// Returns the share of the time of all requests for which they stood still, and the longest time in seconds. A request
+/// stood still if it took many times as long as the median.
+pub(super) fn stood_still(times: &Histogram) -> Option<(f64, f64)> {
+    if times.count() < COUNT_MIN {
+        return None;
+    }
+    let median_s = seconds(times.quantile_ns(0.5));
+    let bound_s = (median_s * STOOD_STILL_FACTOR).max(median_s + STOOD_STILL_MIN_S);
+    let (longer, _): (Vec<_>, Vec<_>) =
+        times.0.iter().copied().partition(|(ns, _)| seconds(*ns) > median_s * BETWEEN_FACTOR);
+    let (still, between): (Vec<_>, Vec<_>) = longer.into_iter().partition(|(ns, _)| seconds(*ns) > bound_s);
+    let excess_s = |of: &[(u64, u64)]| -> f64 {
+        of.iter().map(|(ns, count)| (seconds(*ns) - median_s) * *count as f64).sum()
+    };
+    let (lost_s, all_s) = (excess_s(&still), mean_s(&times.0)? * times.count() as f64);
+    (lost_s > excess_s(&between)).then(|| (lost_s / all_s, seconds(times.max_ns())))
+}
+
+/// The minimum time of a request that stood still: a multiple of the median, and longer than the median by this time.
+const STOOD_STILL_FACTOR: f64 = 3.5;
+const STOOD_STILL_MIN_S: f64 = 0.1;
+/// Between this multiple of the median and the minimum, requests lose less time. A disk that serves many random requests
+/// at once also takes several times as long for the unlucky ones, but its times have no gap.
+const BETWEEN_FACTOR: f64 = 2.0;
+
 /// Times of which some cluster at the delay of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stalls {

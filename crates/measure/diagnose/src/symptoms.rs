@@ -15,7 +15,9 @@ use crate::{Evidence, Known, LoadRun, PathUnderLoad, patterns};
 pub(super) struct Symptoms {
     /// Lost segments as a share of all segments, as far as this end can detect them.
     pub(super) lost: f64,
-    /// The queue in the network: the increase of TCP's round trip over that of the idle path, in seconds.
+    /// The queue in the network: the increase of the time of a TCP handshake over that on the idle path, in seconds. If
+    /// handshakes were not measured, the smaller of two upper bounds: the increase of TCP's round trip, which also grows
+    /// with late acknowledgements, and `nop_queue_s`.
     pub(super) queue_s: f64,
     /// The queue in the network and at both ends: the increase of a NOP's time over that on the idle path, in
     /// seconds.
@@ -60,12 +62,15 @@ pub(super) enum Whose {
 impl Symptoms {
     pub(super) fn of(evidence: &Evidence, layers: &Layers, run: &LoadRun, rate: Estimate) -> Symptoms {
         let waiting = waiting(run);
+        let nop_queue_s = median(&run.nop).map(|nop| nop.value - layers.probe_s());
+        let handshakes_s = handshakes_s(evidence, run);
         let symptoms = Symptoms {
             lost: lost(run),
-            queue_s: queue_s(layers, run),
-            nop_queue_s: median(&run.nop).map(|nop| nop.value - layers.probe_s()),
+            queue_s: handshakes_s
+                .unwrap_or_else(|| round_trips_s(layers, run).min(nop_queue_s.unwrap_or(f64::INFINITY))),
+            nop_queue_s,
             waiting,
-            at_once: run.under_way * (1.0 - waiting),
+            at_once: run.under_way,
             window: None,
             starved: starved(run),
             stalls: stalls(evidence, layers, run),
@@ -81,12 +86,9 @@ impl Symptoms {
         self.lost >= LOST_MIN
     }
 
-    /// Whether packets queue in the network because the link is full. TCP's round trip also increases if the
-    /// target has no data to send with an acknowledgement and delays it; in this case, a NOP's time does not
-    /// increase.
+    /// Whether packets queue in the network.
     pub(super) fn queued(&self, layers: &Layers) -> bool {
-        let queue_s = self.nop_queue_s.map_or(self.queue_s, |nop_queue_s| nop_queue_s.min(self.queue_s));
-        queue_s > QUEUE_MIN_S.max(layers.round_trip_s * QUEUE_SHARE_MIN)
+        self.queue_s > QUEUE_MIN_S.max(layers.round_trip_s * QUEUE_SHARE_MIN)
     }
 
     /// Whether this end waits for a CPU.
@@ -139,7 +141,14 @@ pub(super) fn starved(run: &LoadRun) -> f64 {
     (run.client_waited - run.server_busy.unwrap_or(0.0)).clamp(0.0, 1.0)
 }
 
-fn queue_s(layers: &Layers, run: &LoadRun) -> f64 {
+/// Returns the increase of the time of a TCP handshake, in seconds. Data of the session's own connection does not delay
+/// a handshake, and the kernel of the target answers it without the target.
+fn handshakes_s(evidence: &Evidence, run: &LoadRun) -> Option<f64> {
+    Some((median(&run.connect)?.value - median(&evidence.connect)?.value).max(0.0))
+}
+
+/// Returns the increase of TCP's round trip, in seconds.
+fn round_trips_s(layers: &Layers, run: &LoadRun) -> f64 {
     let loaded: Vec<f64> =
         run.paths.iter().map(|path| path.round_trip_us / 1e6).filter(|s| s.is_finite() && *s > 0.0).collect();
     if loaded.is_empty() { 0.0 } else { (stats::median(&loaded) - layers.round_trip_s).max(0.0) }
@@ -225,7 +234,7 @@ fn full_window(
     let asked = symptoms.at_once * f64::from(run.load.block_bytes);
     let connections = evidence.paths.len().max(1) as f64;
     let on_the_way = rate.value * layers.round_trip_s / connections;
-    let far = layers.round_trip_s >= FAR_S && asked / connections >= ASKED_MIN * on_the_way;
+    let far = layers.round_trip_s >= NEAR_S && asked / connections >= ASKED_MIN * on_the_way;
     // If requests take as long as single ones, a window does not limit their rate.
     let alone_s = layers.alone_s(run.load.direction, run.load.block_bytes).unwrap_or(0.0);
     let explained = asked <= EXPLAINED_MAX * rate.value * alone_s;
@@ -241,8 +250,9 @@ fn full_window(
     }
 }
 
-/// The minimum round trip. On shorter paths, the ends take longer than the path, and windows are not the
-/// limit.
+/// The minimum round trip of a window that the kernel reports as full, and of one that is inferred. On shorter paths,
+/// the ends take longer than the path.
+const NEAR_S: f64 = 0.000_1;
 const FAR_S: f64 = 0.000_5;
 /// The outstanding data must exceed the data in transit by this factor.
 const ASKED_MIN: f64 = 1.5;
@@ -291,7 +301,7 @@ fn receiving(
         Some(window) if used(window) && waits_for_data => {
             Some(FullWindow { bytes: on_the_way, whose: Whose::OurReceive })
         }
-        _ if waits_for_data && steady && !symptoms.starved() => {
+        _ if waits_for_data && steady && !symptoms.starved() && layers.round_trip_s >= FAR_S => {
             Some(FullWindow { bytes: on_the_way, whose: Whose::TargetSend })
         }
         _ => None,

@@ -119,6 +119,6 @@ fn roughly(gain: Gain) -> Gain {
 
 /// The share of the time from which an unresponsive target is a cause. A shared machine is normally busy for
 /// a tenth or two tenths of the time.
-const AWAY_MIN: f64 = 0.35;
+const AWAY_MIN: f64 = 0.25;
 /// The maximum share of the delay that this machine may have caused itself.
 const OURS_MAX: f64 = 0.5;

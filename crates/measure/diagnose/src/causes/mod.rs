@@ -34,7 +34,7 @@ pub(super) fn told(found: Found, case: &Case<'_>) -> Found {
 }
 
 /// All causes except lost long packets, which are found without a load.
-pub(super) const ALL: [fn(&Case<'_>) -> Option<Found>; 18] = [
+pub(super) const ALL: [fn(&Case<'_>) -> Option<Found>; 19] = [
     session::depth,
     session::command_window,
     network::tcp_window,
@@ -46,6 +46,7 @@ pub(super) const ALL: [fn(&Case<'_>) -> Option<Found>; 18] = [
     network::loss,
     network::slow_path,
     storage::medium,
+    storage::stalls,
     storage::flush,
     storage::misalignment,
     cpu::target_cpu,

@@ -18,14 +18,19 @@ const FALLEN_MIN: f64 = 1.8;
 
 pub(crate) fn link_rate(case: &Case<'_>) -> Option<Found> {
     let built_for = case.ceiling.built_for?;
-    let carried_per_s = case.ceiling.full_per_s?;
-    if case.modelled.binding() != Some(Term::Link) {
-        return None;
-    }
+    let carried_per_s = case.ceiling.full_per_s(case.load().direction)?;
     if built_for.payload_per_s < FALLEN_MIN * carried_per_s {
         return None;
     }
-    let gain = case.gain_of(|setting| setting.path.payload_per_s = Some(built_for.payload_per_s));
+    let gain = case.gain_of(|setting| {
+        setting.path.payload_per_s = Some(built_for.payload_per_s);
+        // The time of a single request includes the time of its data on the link.
+        let on_link_s = 1.0 / carried_per_s - 1.0 / built_for.payload_per_s;
+        setting.path.copy_per_s = setting
+            .path
+            .copy_per_s
+            .map(|copy| 1.0 / (1.0 / copy - on_link_s).max(1.0 / built_for.payload_per_s));
+    });
     let says = if built_for.said { "you specified" } else { "the interface reports" };
     let mut because = vec![match case.symptoms.queued(case.layers) {
         true => format!(
@@ -70,7 +75,8 @@ pub(crate) fn link_rate(case: &Case<'_>) -> Option<Found> {
 /// Packets are lost, and TCP halves its congestion window after each loss.
 pub(crate) fn loss(case: &Case<'_>) -> Option<Found> {
     // A full link also drops packets, which TCP relies on. Packets do not get lost within a machine.
-    let full = case.ceiling.full_per_s.is_some() && case.modelled.binding() == Some(Term::Link);
+    let full = case.ceiling.full_per_s(case.load().direction).is_some()
+        && case.modelled.binding() == Some(Term::Link);
     if !case.symptoms.lossy() || full || case.ceiling.loopback {
         return None;
     }

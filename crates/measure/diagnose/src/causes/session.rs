@@ -18,8 +18,6 @@ const DEPTHS: [u32; 5] = [2, 4, 8, 16, DEPTH_MAX];
 /// request waits for the distance. Below it, the request waits for something at the target, for which
 /// additional requests would also wait.
 const WAY_MIN: f64 = 0.5;
-/// The minimum share of the model's prediction. A lower rate has another cause.
-const EXPLAINED_MIN: f64 = 0.6;
 /// A depth is sufficient if it achieves this share of the highest rate of any depth.
 const ENOUGH: f64 = 0.95;
 
@@ -31,7 +29,7 @@ pub(crate) fn depth(case: &Case<'_>) -> Option<Found> {
     let sent_s = case.setting.path.payload_per_s.map_or(0.0, |payload| f64::from(load.block_bytes) / payload);
     let way_s = f64::from(case.modelled.exchanges) * case.layers.exchange_s() + sent_s;
     let far = way_s >= WAY_MIN * case.modelled_alone_s();
-    if !far || case.rate.value < EXPLAINED_MIN * case.modelled.bytes_per_s {
+    if !far || !case.is_explained() {
         return None;
     }
     let depth = enough(case)?;

@@ -6,7 +6,7 @@ use super::words;
 use crate::case::Case;
 use crate::causes::Found;
 use crate::layers::median;
-use crate::{Cause, Gain, Remedy, Where};
+use crate::{Cause, Gain, Known, Remedy, Where, patterns};
 
 // The storage behind the target is slow: each access takes long, or the rate of accesses is limited.
 
@@ -14,13 +14,21 @@ use crate::{Cause, Gain, Remedy, Where};
 /// tenth of this time, and a hard disk ten times as long.
 const ACCESS_MIN_S: f64 = 0.001;
 
+/// The minimum time of an access, as a multiple of a NOP's, from which the medium is slow although this machine has no
+/// CPU time.
+const STARVED_MIN: f64 = 5.0;
+
 pub(crate) fn medium(case: &Case<'_>) -> Option<Found> {
-    if case.symptoms.starved() || case.symptoms.stalls.is_some() {
+    if case.symptoms.stalls.is_some() {
         return None;
     }
     let load = case.load();
     let what = if load.direction == Direction::Read { "read" } else { "write" };
     let access_s = access_s(case);
+    // Without CPU time, all times are long: only an access that takes several times as long as a NOP stands out.
+    if case.symptoms.starved() && access_s < STARVED_MIN * case.layers.exchange_s() {
+        return None;
+    }
     let (gain, because) = match case.symptoms.medium_full {
         true => full(case, what, access_s),
         false if access_s >= ACCESS_MIN_S => slow(case, what, access_s),
@@ -119,6 +127,60 @@ fn remedies() -> Vec<Remedy> {
     ]
 }
 
+// Requests make no progress at times: a disk that recovers from an error, a controller that flushes its cache, a
+// snapshot, a path that fails over.
+
+/// The minimum share of the time without progress. Without it, the rate would be 15 % higher.
+const STALLED_MIN: f64 = 0.13;
+/// A stall that delays a NOP by this share of its length affects NOPs.
+const NOP_MIN: f64 = 0.5;
+
+pub(crate) fn stalls(case: &Case<'_>) -> Option<Found> {
+    let (share, longest_s) = patterns::stood_still(&case.run.service)?;
+    if share < STALLED_MIN || case.symptoms.stalls.is_some() || case.symptoms.starved() {
+        return None;
+    }
+    let nop_s = match &case.run.nop {
+        Known::Measured(nop) => Some(nop.times.max_ns() as f64 / 1e9),
+        Known::Unknown(_) => None,
+    };
+    let shortest = case.shortest();
+    let because = vec![
+        format!(
+            "Half of the requests took {} or less, but the longest took {}; {} of the time, requests made no progress.",
+            words::time(case.run.service.quantile_ns(0.5) as f64 / 1e9),
+            words::time(longest_s),
+            words::share(share),
+        ),
+        match nop_s {
+            Some(nop_s) if nop_s >= NOP_MIN * longest_s => format!(
+                "{shortest} took up to {}: the network or the whole {} stopped as well.",
+                words::time(nop_s),
+                case.server(),
+            ),
+            Some(nop_s) => format!(
+                "{shortest} took at most {}: the network and the {} responded, and only the storage stopped.",
+                words::time(nop_s),
+                case.server(),
+            ),
+            None => "Whether the network or the storage stopped was not measured.".to_owned(),
+        },
+    ];
+    let remedies = vec![
+        Where::Target.remedy(
+            "look in the kernel log for resets and timeouts of disks and controllers (dmesg), at SMART for reallocated \
+             and pending sectors, and for work at regular intervals: snapshots, scrubs, trims, cache flushes \
+             (iostat -x 1 during a stall)",
+        ),
+        Where::Kernel.remedy(
+            "if many dirty pages are written at once: lower vm.dirty_bytes and vm.dirty_background_bytes on the host \
+             with the disks",
+        ),
+        Where::Network.remedy("if NOPs stop as well: look for failovers, spanning tree changes and flapping ports"),
+    ];
+    Some(Found { cause: Cause::Stalls, because, gain: case.gain(1.0 / (1.0 - share)), remedies, trial: None })
+}
+
 // It takes long to make writes durable. Every commit of a database waits for this.
 
 /// The minimum time of a slow flush. A solid-state disk without power-loss protection takes 1 to 4 ms; a hard
@@ -127,8 +189,10 @@ const FLUSH_MIN_S: f64 = 0.005;
 
 pub(crate) fn flush(case: &Case<'_>) -> Option<Found> {
     let (load, flush_s) = (case.load(), case.layers.flush_s);
-    if load.direction != Direction::Write || !load.durable || flush_s < FLUSH_MIN_S || case.symptoms.starved()
-    {
+    if load.direction != Direction::Write || !load.durable || flush_s < FLUSH_MIN_S {
+        return None;
+    }
+    if case.symptoms.starved() && flush_s < STARVED_MIN * case.layers.exchange_s() {
         return None;
     }
     let gain = case.gain_of(|setting| setting.path.command_s = (setting.path.command_s - flush_s).max(0.0));

@@ -64,9 +64,7 @@ pub async fn evidence(
         None => subject.server(),
     };
     evidence.environment.0.extend(hidden_server(&connections, server.as_ref()));
-    let target = device.lun().map(|lun| lun.target().nexus().address);
-    let connect = target.zip(settings(subject).map(|settings| settings.stream.clone()));
-    let mut ground = Ground::new(part, writable, options.seed, connect);
+    let mut ground = Ground::new(part, writable, options.seed, way.address(&device));
     let pace = Pace::new(options.quick, options.seconds);
     let round_trip = round_trip(&device, &mut ground).await;
     drop(device);

@@ -21,7 +21,8 @@ use reactor::PathInfo;
 
 use crate::measure::device::{Device, Told};
 use crate::measure::places::Part;
-use crate::measure::way::Way;
+use crate::measure::probe::connect;
+use crate::measure::way::{Address, Way};
 use crate::{Known, LoadRun, Parts, PathUnderLoad, Timed};
 
 /// A load in progress, with the sessions that it needs in addition to the first.
@@ -64,7 +65,8 @@ impl Running {
     ) -> Option<f64> {
         match self.devices(way).await {
             Ok(devices) => {
-                let place = Where { devices: &devices, part, server };
+                let address = devices.first().and_then(|device| way.address(device));
+                let place = Where { devices: &devices, part, server, address };
                 match round(place, &self.load, times, seed).await {
                     Ok(round) => return Some(self.sum.add(round)),
                     Err(why) => self.sum.fail(why),
@@ -128,6 +130,8 @@ struct Round {
     clocks: Option<(Snapshot, Snapshot)>,
     /// The times of NOPs during the round.
     nops: Vec<Duration>,
+    /// The times of TCP handshakes during the round.
+    connects: Vec<Duration>,
 }
 
 /// The storage on which a round runs.
@@ -136,6 +140,7 @@ struct Where<'a> {
     devices: &'a [Device],
     part: Part,
     server: Option<&'a Server>,
+    address: Option<Address>,
 }
 
 /// Time after the round for outstanding requests, which `bench::run` abandons earlier. The rest is reserve
@@ -165,9 +170,9 @@ async fn round(place: Where<'_>, load: &Load, times: Times, seed: u64) -> Result
     let mut on = |_: &Sample| Go::On;
     let run = bench::run(&devices, &workload, &orders, &mut on);
     let run = reactor::timeout(times.warm_up + times.counted + DRAIN, run).await;
-    let (clocks, nops) = watch.end(to).await;
+    let (clocks, nops, connects) = watch.end(to).await;
     let run = run.map_err(|_| "requests did not complete".to_owned())?.map_err(|error| error.to_string())?;
-    Ok(Round { run, clocks, nops })
+    Ok(Round { run, clocks, nops, connects })
 }
 
 fn workload(load: &Load, part: Part, seed: u64) -> Workload {
@@ -181,11 +186,11 @@ fn workload(load: &Load, part: Part, seed: u64) -> Workload {
     }
 }
 
-/// Reads clocks and counters when counting starts and ends, and sends NOPs in between.
+/// Reads clocks and counters when counting starts and ends, and sends probes in between.
 struct Watch {
     snapshots: reactor::JoinHandle<(Snapshot, Snapshot)>,
-    nops: reactor::JoinHandle<()>,
-    times: Rc<RefCell<Vec<Duration>>>,
+    nops: Probes,
+    connects: Probes,
 }
 
 impl Watch {
@@ -197,13 +202,14 @@ impl Watch {
             reactor::sleep_until(to).await;
             (before, Snapshot::take(&devices, server.as_ref()).await)
         });
-        let times = Rc::default();
-        let nops = reactor::spawn(ping(place.devices.first().cloned(), from, to, Rc::clone(&times)));
-        Watch { snapshots, nops, times }
+        let (device, address) = (place.devices.first().cloned(), place.address.clone());
+        let nops = Probes::begin(from, to, NOPS, async move || device.as_ref()?.ping_aside().await.ok());
+        let connects = Probes::begin(from, to, CONNECTS, async move || connect(address.as_ref()?).await.ok());
+        Watch { snapshots, nops, connects }
     }
 
-    async fn end(self, to: Instant) -> (Option<(Snapshot, Snapshot)>, Vec<Duration>) {
-        self.nops.abort();
+    async fn end(self, to: Instant) -> (Option<(Snapshot, Snapshot)>, Vec<Duration>, Vec<Duration>) {
+        let (nops, connects) = (self.nops.end(), self.connects.end());
         let clocks = match reactor::now() >= to {
             true => Some(self.snapshots.await),
             false => {
@@ -211,21 +217,45 @@ impl Watch {
                 None
             }
         };
-        (clocks, self.times.take())
+        (clocks, nops, connects)
     }
 }
 
-/// Sends NOPs, one at a time: about thirty in a round, far enough apart not to be a load themselves.
-async fn ping(device: Option<Device>, from: Instant, to: Instant, times: Rc<RefCell<Vec<Duration>>>) {
-    let Some(device) = device else { return };
-    let gap = ((to - from) / 30).max(Duration::from_millis(5));
-    reactor::sleep_until(from).await;
-    while reactor::now() < to {
-        match device.ping_aside().await {
-            Ok(time) => times.borrow_mut().push(time),
-            Err(_) => return,
-        }
-        reactor::sleep(gap).await;
+/// The number of NOPs and of TCP handshakes in a round.
+const NOPS: u32 = 30;
+const CONNECTS: u32 = 8;
+/// The minimum time between two probes, so that they are not a load themselves.
+const GAP_MIN: Duration = Duration::from_millis(5);
+
+/// Probes of one kind during a round, sent one at a time until one fails.
+struct Probes {
+    task: reactor::JoinHandle<()>,
+    times: Rc<RefCell<Vec<Duration>>>,
+}
+
+impl Probes {
+    fn begin(
+        from: Instant,
+        to: Instant,
+        count: u32,
+        mut probe: impl AsyncFnMut() -> Option<Duration> + 'static,
+    ) -> Probes {
+        let times: Rc<RefCell<Vec<Duration>>> = Rc::default();
+        let measured = Rc::clone(&times);
+        let task = reactor::spawn(async move {
+            reactor::sleep_until(from).await;
+            while reactor::now() < to {
+                let Some(time) = probe().await else { return };
+                measured.borrow_mut().push(time);
+                reactor::sleep(((to - from) / count).max(GAP_MIN)).await;
+            }
+        });
+        Probes { task, times }
+    }
+
+    fn end(self) -> Vec<Duration> {
+        self.task.abort();
+        self.times.take()
     }
 }
 
@@ -277,6 +307,7 @@ pub(in crate::measure) struct Sum {
     digests: Option<Duration>,
     server: Option<Duration>,
     nops: Vec<Duration>,
+    connects: Vec<Duration>,
     /// For each connection, the times in which sending was limited by the peer's window and by our send
     /// buffer.
     limited: Vec<(Duration, Duration)>,
@@ -300,6 +331,7 @@ impl Sum {
             errors: 0,
             first_failure: None,
             nop: Known::Unknown("the time was used up".to_owned()),
+            connect: Known::Unknown("the time was used up".to_owned()),
             paths: Vec::new(),
             beside: Vec::new(),
             client_busy: 0.0,
@@ -321,6 +353,7 @@ impl Sum {
             digests: None,
             server: None,
             nops: Vec::new(),
+            connects: Vec::new(),
             limited: Vec::new(),
         }
     }
@@ -338,11 +371,12 @@ impl Sum {
 
     /// Adds a round, and returns its rate in bytes per second.
     fn add(&mut self, round: Round) -> f64 {
-        let Round { run, clocks, nops } = round;
+        let Round { run, clocks, nops, connects } = round;
         if let Some((before, after)) = clocks {
             self.add_clocks(&before, &after);
         }
         self.nops.extend(nops);
+        self.connects.extend(connects);
         let flow = match self.run.load.direction {
             Direction::Read => &run.reads,
             Direction::Write => &run.writes,
@@ -450,6 +484,9 @@ impl Sum {
         }
         if let Some(timed) = Timed::of(&self.nops) {
             run.nop = Known::Measured(timed);
+        }
+        if let Some(timed) = Timed::of(&self.connects) {
+            run.connect = Known::Measured(timed);
         }
         run
     }

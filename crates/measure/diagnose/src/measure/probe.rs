@@ -1,19 +1,18 @@
 //! Single requests, and their times. Each kind of request reaches one layer deeper than the previous one.
 
 use std::io;
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use backends::Failure;
 use block::Random;
 use block::{BlockDevice as _, Buffer, DeviceError, Durability, Extent, Slice};
 use iscsi::pdu::Cid;
-use reactor::StreamOptions;
 
 use crate::LongPackets;
 use crate::measure::Subject;
 use crate::measure::device::Device;
 use crate::measure::places::{Part, Untouched, physical_block_bytes};
+use crate::measure::way::Address;
 use crate::measure::way::Way;
 
 /// A kind of single request.
@@ -66,21 +65,15 @@ pub(super) struct Ground {
     pub(super) random: Random,
     /// Incompressible data to write.
     data: Slice,
-    /// The address for TCP connections, and the options of their sockets. `None` over NBD, because NBD
-    /// servers log an error for each client that disconnects without a handshake.
-    connect: Option<(SocketAddr, StreamOptions)>,
+    /// The address for TCP connections ([`Way::address`](super::way::Way::address)).
+    connect: Option<Address>,
 }
 
 /// The longest write of any probe.
 pub(super) const WRITE_BYTES_MAX: u32 = 256 << 10;
 
 impl Ground {
-    pub(super) fn new(
-        part: Part,
-        writable: Option<Part>,
-        seed: u64,
-        connect: Option<(SocketAddr, StreamOptions)>,
-    ) -> Ground {
+    pub(super) fn new(part: Part, writable: Option<Part>, seed: u64, connect: Option<Address>) -> Ground {
         let mut random = Random::new(seed);
         let mut data = Buffer::zeroed(WRITE_BYTES_MAX as usize);
         data.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&random.next().to_le_bytes()));
@@ -145,7 +138,15 @@ impl Probe {
         let geometry = device.geometry();
         let block = geometry.block_size.bytes();
         match self {
-            Probe::Connect => connect(ground).await,
+            Probe::Connect => {
+                connect(
+                    ground
+                        .connect
+                        .as_ref()
+                        .ok_or_else(|| never("the target has no address to connect to"))?,
+                )
+                .await
+            }
             Probe::Nop => device.ping(None, 0).await,
             Probe::NopBy(cid, bytes) => device.ping(Some(cid), bytes).await,
             Probe::NopWithData(bytes) => device.ping(None, bytes).await,
@@ -191,11 +192,11 @@ impl Probe {
     }
 }
 
-async fn connect(ground: &Ground) -> Result<Duration, NoTime> {
+/// Opens a TCP connection and closes it again. Returns the time of the three-way handshake, in which only the kernels
+/// of both ends take part.
+pub(super) async fn connect((address, options): &Address) -> Result<Duration, NoTime> {
     let failed = |error: io::Error| NoTime::Failed(format!("cannot connect: {error}"));
     let begun = reactor::now();
-    let (address, options) =
-        ground.connect.as_ref().ok_or_else(|| never("the target has no address to connect to"))?;
     let stream = reactor::world().connect(*address, options).map_err(failed)?;
     std::future::poll_fn(|cx| stream.poll_writable(cx)).await.map_err(failed)?;
     // A first write shows whether the connection succeeded, even if the write is empty.

@@ -1,6 +1,7 @@
 //! The path to the LUN or export: a session that is reopened when it is lost, so that a probe that breaks it
 //! does not affect the other probes.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use nbd_client::flags::transmission;
 
 use backends::Failure;
 use backends::{nbd, remote};
+use reactor::StreamOptions;
 
 use crate::measure::Subject;
 use crate::measure::device::Device;
@@ -20,6 +22,9 @@ pub(super) struct Way {
     /// The number of times that the session was reopened.
     again: u32,
 }
+
+/// The address of a target, and the options of the session's sockets.
+pub(super) type Address = (SocketAddr, StreamOptions);
 
 /// Maximum number of sessions to reopen. A target that ends more sessions is not probed further.
 const AGAIN_MAX: u32 = 12;
@@ -62,6 +67,13 @@ impl Way {
     /// The LUN or export.
     pub(super) fn subject(&self) -> &Subject {
         &self.subject
+    }
+
+    /// Returns the target's address for further TCP connections. `None` over NBD, because NBD servers log an error for
+    /// each client that disconnects without a handshake.
+    pub(super) fn address(&self, device: &Device) -> Option<Address> {
+        let Subject::Lun(url) = &self.subject else { return None };
+        Some((device.lun()?.target().nexus().address, url.settings.stream.clone()))
     }
 
     /// Logs out if possible.

@@ -16,6 +16,8 @@ pub(super) struct World {
     pub(super) loopback: bool,
     /// The actual speed of the link.
     pub(super) link_bits_per_s: f64,
+    /// The actual speed in the direction of writes, if it differs.
+    pub(super) uplink_bits_per_s: Option<f64>,
     /// The rated speed of the link.
     pub(super) built_for: Option<f64>,
     /// The round trips of the connections.
@@ -47,6 +49,8 @@ pub(super) struct World {
     pub(super) client_starved: f64,
     /// The share of single requests that wait for a delayed acknowledgement.
     pub(super) held_back: f64,
+    /// The storage stops for this time, in seconds, once in every two seconds.
+    pub(super) stall_s: f64,
     pub(super) long_packets: Option<LongPackets>,
     /// The load that the user specified.
     pub(super) named: Option<Load>,
@@ -75,6 +79,7 @@ impl World {
             seed,
             loopback: false,
             link_bits_per_s,
+            uplink_bits_per_s: None,
             built_for: Some(link_bits_per_s),
             round_trips_s: vec![round_trip_s],
             exchange_s: between(20e-6, 80e-6),
@@ -93,13 +98,16 @@ impl World {
             target_away: 0.0,
             client_starved: 0.0,
             held_back: 0.0,
+            stall_s: 0.0,
             long_packets: None,
             named: None,
         }
     }
 
-    fn payload_per_s(&self) -> f64 {
-        let link = Link { timestamps: true, ..Link::ethernet(self.link_bits_per_s, 1500) };
+    fn payload_per_s(&self, direction: Direction) -> f64 {
+        let uplink = self.uplink_bits_per_s.filter(|_| direction == Direction::Write);
+        let bits_per_s = uplink.unwrap_or(self.link_bits_per_s);
+        let link = Link { timestamps: true, ..Link::ethernet(bits_per_s, 1500) };
         if self.loopback { 3e9 } else { link.payload_per_s() }
     }
 
@@ -119,16 +127,16 @@ impl World {
         let after_losses = (self.loss > 0.0).then(|| 1448.0 * 1.22 / self.loss.sqrt());
         let window_bytes = [window, after_losses].into_iter().flatten().reduce(f64::min);
         Path {
-            payload_per_s: Some(self.payload_per_s()),
+            payload_per_s: Some(self.payload_per_s(load.direction)),
             window_bytes,
             connections: self.round_trips_s.len() as u16,
             exchange_s: self.exchange_s,
             command_s: self.dispatch_s + self.access_s + flush_s + short_s,
             // The data of a single request is first copied and then sent.
-            copy_per_s: Some(1.0 / (1.0 / self.copy_per_s + 1.0 / self.payload_per_s())),
+            copy_per_s: Some(1.0 / (1.0 / self.copy_per_s + 1.0 / self.payload_per_s(load.direction))),
             commands_at_once: self.commands_at_once,
             medium_per_s: Some(self.accesses_per_s * f64::from(load.block_bytes)),
-            exchanges_per_s: Some(150_000.0),
+            exchanges_per_s: Some(EXCHANGES_PER_S),
             ..Path::of_round_trip(round_trip_s)
         }
     }
@@ -139,7 +147,8 @@ impl World {
 
     /// Returns the rate of a load, in bytes per second.
     pub(super) fn bytes_per_s(&self, load: &Load) -> f64 {
-        let there = (1.0 - self.target_away) * (1.0 - self.client_starved);
+        let there =
+            (1.0 - self.target_away) * (1.0 - self.client_starved) * (1.0 - self.stall_s / STALL_PERIOD_S);
         let bytes_per_s = self.predict(load).bytes_per_s * there;
         if load.depth > 1 || self.held_back == 0.0 {
             return bytes_per_s;
@@ -209,14 +218,18 @@ impl World {
             f64::from(bytes) / self.bytes_per_s(&load)
                 * (1.0 - self.target_away)
                 * (1.0 - self.client_starved)
+                * (1.0 - self.stall_s / STALL_PERIOD_S)
         };
         let mut ask = |seconds: f64| Known::Measured(noise.probe(seconds, self.target_away));
+        let ping_s = 1.0 / self.copy_per_s
+            + 1.0 / self.payload_per_s(Direction::Read)
+            + 1.0 / self.payload_per_s(Direction::Write);
         let sizes = [4096, 16_384, 65_536, 262_144];
         let read = |bytes| alone(Direction::Read, bytes, false);
         let write = |bytes| alone(Direction::Write, bytes, false);
         Ladder {
             nop: ask(nop_s),
-            nop_with_data: vec![(4096, ask(nop_s + 4096.0 / self.copy_per_s))],
+            nop_with_data: vec![(4096, ask(nop_s + 4096.0 * ping_s))],
             test_unit_ready: ask(nop_s + self.dispatch_s),
             cached_read: ask(read(512)),
             cached_reads: sizes.map(|bytes| (bytes, ask(read(bytes)))).to_vec(),
@@ -295,7 +308,7 @@ impl World {
             named: false,
             bytes_per_s: (0..6).map(|_| bytes_per_s * noise.factor(0.03)).collect(),
             service: as_many(self.service(load, service_s, noise), bytes_per_s * COUNTED_S / block),
-            under_way: depth,
+            under_way: at_once,
             parts: Parts {
                 waiting_us: waiting_s * 1e6,
                 r2t_us: r2t_s * 1e6,
@@ -308,10 +321,14 @@ impl World {
             errors: 0,
             first_failure: None,
             nop: Known::Measured(noise.timed(nop_s + behind_data_s)),
+            connect: Known::Measured(noise.timed(self.round_trip_s() + 20e-6 + queue_s)),
             paths: (0..self.round_trips_s.len() as u16).map(path).collect(),
             beside: Vec::new(),
             // On loopback, a full link stands for saturated ends.
-            client_busy: if self.loopback && at_link { 0.97 } else { 0.5 * (1.0 - self.client_starved) },
+            client_busy: match self.loopback && at_link {
+                true => 0.97,
+                false => 0.97 * f64::from(modelled.exchanges) * bytes_per_s / block / EXCHANGES_PER_S,
+            },
             client_waited: self.client_starved,
             client_digests: None,
             server_busy: None,
@@ -323,9 +340,23 @@ impl World {
             let quick_s = service_s - self.held_back * 0.0405;
             return noise.mixture(&[(quick_s, 1.0 - self.held_back), (quick_s + 0.0405, self.held_back)]);
         }
-        noise.probe(service_s * (1.0 - self.target_away), self.target_away).times
+        let running_s = service_s * (1.0 - self.stall_s / STALL_PERIOD_S);
+        let mut times = noise.probe(running_s * (1.0 - self.target_away), self.target_away).times;
+        if self.stall_s > 0.0 {
+            // Each stall delays as many requests as are outstanding.
+            let stalled = times.count() as f64 * running_s / (STALL_PERIOD_S - self.stall_s);
+            let longest_s = running_s + self.stall_s;
+            times.0.push(((longest_s * 1e9) as u64, (stalled.round() as u64).max(1)));
+        }
+        times
     }
 }
+
+/// The time from one stall of the storage to the next, in seconds.
+const STALL_PERIOD_S: f64 = 2.0;
+
+/// The number of exchanges per second for which the ends have CPU time.
+const EXCHANGES_PER_S: f64 = 150_000.0;
 
 /// The counted time of a load over all rounds, in seconds.
 const COUNTED_S: f64 = 5.0;

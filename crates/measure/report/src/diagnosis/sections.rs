@@ -313,7 +313,8 @@ fn loads_section(diagnosis: &Diagnosis) -> Option<Section> {
 }
 
 fn results(diagnosis: &Diagnosis) -> Table {
-    let columns = ["load", "#MB/s", "#± %", "#IOPS", "#p50", "#p99", "#model", "tightest limits in MB/s"];
+    let columns =
+        ["load", "#MB/s", "#± %", "#IOPS", "#p50", "#p99", "#longest", "#model", "tightest limits in MB/s"];
     let mut table = Table::of("", &columns);
     for (index, run) in diagnosis.evidence.loads.iter().enumerate() {
         let explained = diagnosis.explained.get(index);
@@ -323,7 +324,7 @@ fn results(diagnosis: &Diagnosis) -> Table {
     table
 }
 
-fn result(run: &LoadRun, explained: Option<&Explained>) -> [String; 8] {
+fn result(run: &LoadRun, explained: Option<&Explained>) -> [String; 9] {
     let rate = rate(run).unwrap_or(0.0);
     let give = interval(run).map_or("?".to_owned(), |interval| significant(interval.half_percent_of(rate)));
     let modelled = explained.map_or("?".to_owned(), |explained| megabytes(explained.modelled_per_s));
@@ -335,6 +336,7 @@ fn result(run: &LoadRun, explained: Option<&Explained>) -> [String; 8] {
         grouped((rate / f64::from(run.load.block_bytes.max(1))).round() as u64),
         latency(run.service.quantile_ns(0.5) as f64 / 1e3),
         latency(run.service.quantile_ns(0.99) as f64 / 1e3),
+        latency(run.service.max_ns() as f64 / 1e3),
         modelled,
         tightest,
     ]
@@ -578,7 +580,7 @@ fn headlines(diagnosis: &Diagnosis) -> Vec<Headline> {
         Told::HeldBack => return Vec::new(),
         Told::Fine { term, share } => ("of the limit", percent(share.min(1.0)), words::term(*term)),
         Told::Uncertain { interval } => ("95 % interval", percent(*interval), "of a rate, in each direction"),
-        Told::NotKnown { unexplained } => ("not explained", percent(*unexplained), "of the time"),
+        Told::NotKnown { unexplained, .. } => ("not explained", percent(*unexplained), "of the time"),
     };
     vec![Headline { what: what.to_owned(), value, note: note.to_owned() }]
 }

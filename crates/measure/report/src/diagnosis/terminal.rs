@@ -105,13 +105,15 @@ fn piece(step: &Step, most_us: f64, room: usize) -> String {
 }
 
 /// The columns, with the order in which they are omitted if they do not all fit.
-const COLUMNS: [(&str, Align, u8); 7] = [
+const COLUMNS: [(&str, Align, u8); 9] = [
     ("loads", Align::Left, 0),
     ("MB/s", Align::Right, 0),
-    ("± %", Align::Right, 4),
+    ("± %", Align::Right, 5),
     ("IOPS", Align::Right, 2),
     ("p50", Align::Right, 1),
-    ("model", Align::Right, 3),
+    ("p99", Align::Right, 3),
+    ("longest", Align::Right, 2),
+    ("model", Align::Right, 4),
     ("tightest limits", Align::Left, 1),
 ];
 
@@ -122,11 +124,11 @@ fn loads(diagnosis: &Diagnosis, width: usize) -> Vec<String> {
     }
     let names = COLUMNS.map(|(name, ..)| name);
     let loads = runs.iter().enumerate().map(|(index, run)| load(run, diagnosis.explained.get(index)));
-    let rows: Vec<[String; 7]> = [names.map(str::to_owned)].into_iter().chain(loads).collect();
+    let rows: Vec<[String; 9]> = [names.map(str::to_owned)].into_iter().chain(loads).collect();
     indented("  ", &names, &COLUMNS.map(|(_, align, rank)| Column { align, rank }), &rows, width)
 }
 
-fn load(run: &LoadRun, explained: Option<&Explained>) -> [String; 7] {
+fn load(run: &LoadRun, explained: Option<&Explained>) -> [String; 9] {
     let rate = rate(run).unwrap_or(0.0);
     let iops = rate / f64::from(run.load.block_bytes.max(1));
     [
@@ -135,6 +137,8 @@ fn load(run: &LoadRun, explained: Option<&Explained>) -> [String; 7] {
         interval(run).map_or("?".to_owned(), |known| significant(known.half_percent_of(rate))),
         grouped(iops.round() as u64),
         latency(run.service.quantile_ns(0.5) as f64 / 1e3),
+        latency(run.service.quantile_ns(0.99) as f64 / 1e3),
+        latency(run.service.max_ns() as f64 / 1e3),
         explained.map_or("?".to_owned(), |explained| megabytes(explained.modelled_per_s)),
         explained.map(|explained| tightest(explained, 2)).unwrap_or_default(),
     ]

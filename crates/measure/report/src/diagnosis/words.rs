@@ -26,6 +26,7 @@ pub(super) fn cause(diagnosis: &Diagnosis, cause: Cause) -> &'static str {
         Cause::Loss => "Packets are lost on the path",
         Cause::SlowPath => "One connection has a slower path than the others",
         Cause::Medium => "The storage behind the target is slow",
+        Cause::Stalls => "Requests make no progress at times",
         Cause::Flush => "Flushes to stable storage are slow",
         Cause::Misalignment => "Writes are not aligned to physical blocks",
         Cause::TargetCpu => "The target has no CPU time left",
@@ -175,16 +176,33 @@ pub(super) fn verdict(diagnosis: &Diagnosis) -> String {
         (Verdict::HeldBack, None) => "There is a bottleneck".to_owned(),
         (Verdict::Fine { term, share }, _) => {
             let does = if *share <= 1.0 { percent(*share) } else { "all".to_owned() };
-            format!("Nothing is wrong: the path reaches {does} of what {}", allows(*term))
+            let assumed =
+                if *term == Term::Link { assumed_speed(&diagnosis.evidence) } else { String::new() };
+            format!("Nothing is wrong: the path reaches {does} of what {}{assumed}", allows(*term))
         }
-        (Verdict::NotKnown { unexplained }, _) => {
-            format!("Unknown: the measurements do not explain {} of the time", percent(*unexplained))
+        (Verdict::NotKnown { unexplained, load: index }, _) => {
+            let run = diagnosis.evidence.loads.get(*index);
+            let of = run.map_or(String::new(), |run| format!(" of {}", load(&run.load)));
+            format!("Unknown: the measurements do not explain {} of the time{of}", percent(*unexplained))
         }
         (Verdict::Uncertain { interval }, _) => format!(
             "The result is too uncertain for a conclusion: the error of a rate is ±{}. Repeat the diagnosis \
              without --quick, or with --seconds 120, while this machine and the path are mostly idle",
             percent(*interval)
         ),
+    }
+}
+
+/// Returns a sentence with the rated speed of the link that the verdict assumes, unless the user specified it. It follows
+/// the end of another sentence.
+fn assumed_speed(evidence: &Evidence) -> String {
+    let Known::Measured(link) = &evidence.link else { return String::new() };
+    let advice = "if the link was built for more, specify its speed by --link";
+    match (evidence.expected_link_bits_per_s, link.bits_per_s) {
+        _ if link.loopback => String::new(),
+        (Some(_), _) => String::new(),
+        (None, Some(bits)) => format!(". The interface reports {}bit/s; {advice}", short_unit(bits)),
+        (None, None) => format!(". The interface does not report its speed; {advice}"),
     }
 }
 

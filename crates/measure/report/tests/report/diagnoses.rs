@@ -55,7 +55,7 @@ pub(crate) fn fine() -> Diagnosis {
 pub(crate) fn not_known() -> Diagnosis {
     let mut diagnosis = Diagnosis {
         findings: Vec::new(),
-        verdict: Verdict::NotKnown { unexplained: 0.31 },
+        verdict: Verdict::NotKnown { unexplained: 0.31, load: 0 },
         explained: Vec::new(),
         ..held_back()
     };
@@ -269,6 +269,7 @@ fn run(load: Load, bytes_per_s: f64) -> LoadRun {
         errors: 0,
         first_failure: None,
         nop: timed(10_900.0),
+        connect: timed(10_300.0),
         paths: vec![under_load(1, bytes_per_s, 0), under_load(2, bytes_per_s, 3)],
         beside: Vec::new(),
         client_busy: 0.12,
