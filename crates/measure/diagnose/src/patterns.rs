@@ -69,7 +69,7 @@ pub(super) fn stood_still(times: &Histogram) -> Option<(f64, f64)> {
 const STOOD_STILL_FACTOR: f64 = 3.5;
 const STOOD_STILL_MIN_S: f64 = 0.1;
 /// Between this multiple of the median and the minimum, requests lose less time. A disk that serves many random requests
-/// at once also takes several times as long for the unlucky ones, but its times have no gap.
+/// together also takes several times as long for the unlucky ones, but its times have no gap.
 const BETWEEN_FACTOR: f64 = 2.0;
 
 /// Times of which some cluster at the delay of an acknowledgement.

@@ -173,7 +173,7 @@ pub(crate) fn stalls(case: &Case<'_>) -> Option<Found> {
              (iostat -x 1 during a stall)",
         ),
         Where::Kernel.remedy(
-            "if many dirty pages are written at once: lower vm.dirty_bytes and vm.dirty_background_bytes on the host \
+            "if many dirty pages are written together: lower vm.dirty_bytes and vm.dirty_background_bytes on the host \
              with the disks",
         ),
         Where::Network.remedy("if NOPs stop as well: look for failovers, spanning tree changes and flapping ports"),

@@ -1,4 +1,4 @@
-//! Random paths with up to three impairments at once. The truth is a counterfactual: the same path without one of them.
+//! Random paths with up to three impairments. The truth is a counterfactual: the same path without one of them.
 
 use block::Random;
 use model::{Direction, Load};
