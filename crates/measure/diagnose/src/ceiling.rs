@@ -66,7 +66,9 @@ impl Ceiling {
         path.payload_per_s =
             self.full_per_s(run.load.direction).or(self.built_for.map(|built| built.payload_per_s));
         path.window_bytes = symptoms.window.map(|window| window.bytes);
-        path.commands_at_once = (symptoms.waiting >= WAITING_MIN).then(|| at_once(path, run, rate, symptoms));
+        let is_short = symptoms.waiting >= WAITING_MIN
+            || run.window_stalled >= STALLED_MIN && run.under_way <= run.places() * SHORT_MAX;
+        path.commands_at_once = is_short.then(|| at_once(path, run, rate, symptoms));
         path.exchanges_per_s = at_its_end(run).map(|share| {
             let requests_per_s = rate.value / f64::from(run.load.block_bytes.max(1));
             requests_per_s / share
@@ -74,17 +76,22 @@ impl Ceiling {
     }
 }
 
-/// Returns the number of concurrent commands: the larger of two estimates, one from their waiting times, the
+/// Returns the number of concurrent commands of a session: the larger of two estimates, one from their waiting times, the
 /// other from the achieved rate (Little's law). The larger one is more accurate, because requests also wait
 /// for each other at this end.
 fn at_once(path: &Path, run: &LoadRun, rate: Estimate, symptoms: &Symptoms) -> f64 {
     let alone_s = path.round_trip_s + path.exchange_s + path.command_s;
     let by_rate = rate.value * alone_s / f64::from(run.load.block_bytes.max(1));
-    by_rate.min(run.under_way).max(symptoms.at_once).max(1.0)
+    let sessions = f64::from(run.load.sessions.max(1));
+    (by_rate.min(run.under_way).max(symptoms.at_once) / sessions).max(1.0)
 }
 
 /// The window limits a command that waits for it for at least this share of its time.
 const WAITING_MIN: f64 = 0.1;
+/// The share of the time with a full command window from which the window is the limit, if the target then has at most
+/// `SHORT_MAX` of the requests.
+pub(super) const STALLED_MIN: f64 = 0.2;
+const SHORT_MAX: f64 = 0.8;
 /// A speed that the interface reports is ignored if its payload rate is not above this share of the fastest
 /// load. A real link cannot exceed its rated speed: an interface that reports 10 Mbit/s but carries ten times
 /// as much is a virtual one.
@@ -258,8 +265,7 @@ pub(super) fn achieved_rate(evidence: &Evidence, run: &LoadRun) -> Option<Estima
 
 /// Returns the number of requests per queue slot in a round.
 fn requests_of_a_place(run: &LoadRun) -> f64 {
-    let places = f64::from(run.load.depth.max(1)) * run.bytes_per_s.len().max(1) as f64;
-    run.service.count() as f64 / places
+    run.service.count() as f64 / (run.places() * run.bytes_per_s.len().max(1) as f64)
 }
 
 fn moved(evidence: &Evidence, run: &LoadRun) -> Option<Estimate> {

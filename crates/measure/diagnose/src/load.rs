@@ -57,6 +57,13 @@ pub struct LoadRun {
     pub server_busy: Option<f64>,
 }
 
+impl LoadRun {
+    /// Returns the maximum number of outstanding requests of all sessions.
+    pub(super) fn places(&self) -> f64 {
+        f64::from(self.load.depth.max(1)) * f64::from(self.load.sessions.max(1))
+    }
+}
+
 fn not_measured() -> Known<Timed> {
     Known::Unknown("it was not measured".to_owned())
 }

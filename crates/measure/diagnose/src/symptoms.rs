@@ -232,7 +232,7 @@ fn full_window(
     symptoms: &Symptoms,
 ) -> Option<FullWindow> {
     let asked = symptoms.at_once * f64::from(run.load.block_bytes);
-    let connections = evidence.paths.len().max(1) as f64;
+    let connections = evidence.paths.len().max(1) as f64 * f64::from(run.load.sessions.max(1));
     let on_the_way = rate.value * layers.round_trip_s / connections;
     let far = layers.round_trip_s >= NEAR_S && asked / connections >= ASKED_MIN * on_the_way;
     // If requests take as long as single ones, a window does not limit their rate.

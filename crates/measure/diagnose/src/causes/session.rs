@@ -5,7 +5,7 @@ use model::{Direction, Keys, Load, Term};
 use super::words;
 use crate::case::Case;
 use crate::causes::{Found, settings, windows};
-use crate::{Cause, Change, LoadRun, Remedy, Where};
+use crate::{Cause, Change, LoadRun, Remedy, Where, ceiling};
 
 // The queue depth is too low for the distance. This applies only to a load that the user specified: the
 // default load of single requests is there to measure latency.
@@ -94,14 +94,12 @@ fn requests(depth: u32) -> String {
 /// The share of rejected requests from which the queue is too short. A lower share means that it was only
 /// full occasionally.
 const REFUSED_MIN: f64 = 0.01;
-/// The share of the time with a full command window from which the window is the cause.
-const STALLED_MIN: f64 = 0.2;
 
 pub(crate) fn command_window(case: &Case<'_>) -> Option<Found> {
     let (run, load) = (case.run, case.load());
     let requests = run.service.count().max(1) as f64;
     let refused = run.busy_answers as f64 / requests >= REFUSED_MIN;
-    let stalled = run.window_stalled >= STALLED_MIN && case.setting.path.commands_at_once.is_some();
+    let stalled = run.window_stalled >= ceiling::STALLED_MIN && case.setting.path.commands_at_once.is_some();
     if load.depth < 2 || !(refused || stalled) || case.modelled.binding() != Some(Term::Depth) {
         return None;
     }

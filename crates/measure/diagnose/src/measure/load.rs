@@ -470,8 +470,8 @@ impl Sum {
             status_us: status,
         };
         // A request that is outstanding at the start or end of counting counts with its whole time, so limit
-        // the result to the depth.
-        run.under_way = share(self.under_way, self.time).min(f64::from(run.load.depth));
+        // the result to the depth of all sessions.
+        run.under_way = share(self.under_way, self.time).min(run.places());
         run.window_stalled = share(self.stalled, self.session_time).min(1.0);
         run.r2ts_per_command = if self.commands == 0 { 0.0 } else { self.r2ts as f64 / self.commands as f64 };
         run.client_busy = share(self.cpu, self.time);
@@ -552,6 +552,23 @@ mod tests {
             (None, None),
             "an old kernel does not tell"
         );
+    }
+
+    #[test]
+    fn requests_of_all_sessions_are_outstanding() {
+        let load = Load {
+            direction: Direction::Read,
+            block_bytes: 4096,
+            depth: 8,
+            sessions: 4,
+            random: true,
+            durable: false,
+        };
+        let mut sum = Sum::new(&load, true);
+        sum.time = Duration::from_secs(1);
+        sum.under_way = Duration::from_secs(33);
+        sum.commands = 1;
+        assert_eq!(sum.finish().under_way, 32.0);
     }
 
     #[test]

@@ -159,6 +159,17 @@ fn a_command_window_of_one() {
     });
 }
 
+/// The initiator counts a full window even if it does not count the time for which each request waits.
+#[test]
+fn a_command_window_that_is_full_without_a_time_of_waiting() {
+    let dice = &mut Dice::new(3);
+    let world = World { commands_at_once: Some(2.0), ..far(3, dice) };
+    let mut evidence = world.evidence();
+    evidence.loads.iter_mut().for_each(|run| run.parts.waiting_us = 0.0);
+    let first = diagnose(evidence).findings.into_iter().next();
+    assert_eq!(first.map(|first| first.cause), Some(Cause::CommandWindow));
+}
+
 #[test]
 fn a_load_that_asks_one_at_a_time() {
     for seed in SEEDS {
