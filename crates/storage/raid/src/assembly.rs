@@ -386,12 +386,14 @@ async fn open_journal(
         Origin::WithoutJournal => None,
         _ => Log::newest(&area.devices()).await?,
     };
-    let (generation, key) = old.as_ref().map_or((0, 0), |log| (log.generation(), log.key()));
+    let (mut generation, key) = old.as_ref().map_or((0, 0), |log| (log.generation(), log.key()));
     let replayed = if origin == Origin::Existing { Some(old.ok_or(AssemblyError::NoJournal)?) } else { None };
     if matches!(origin, Origin::Existing | Origin::WithoutJournal) {
         set.members.started().await?;
     }
     if let Some(mut log) = replayed {
+        log.secure(&area).await?;
+        generation = log.generation();
         while let Some(change) = log.next().await? {
             set.check_change(&change)?;
             set.apply(&set.with_parity(change), Durability::Cached).await?;

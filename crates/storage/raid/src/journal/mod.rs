@@ -609,6 +609,56 @@ impl Log {
         Ok(Some(log))
     }
 
+    /// Writes the records to stable storage again, on all copies. A record that was read may be only in a
+    /// cache, because its write was interrupted; a flush does not prove the opposite, because an earlier one
+    /// may have failed. If such a record were lost while it is being replayed, the stripe would stay
+    /// inconsistent. If the records cannot be written to a separate device, they move to the members.
+    pub(crate) async fn secure(&mut self, area: &Area) -> Result<(), DeviceError> {
+        let Err(error) = self.write_again(area).await else { return Ok(()) };
+        area.members().check_service()?;
+        if !area.is_on_device() || !area.use_reserve() {
+            return Err(error);
+        }
+        self.write_again(area).await?;
+        area.members().record_journal_on_members().await
+    }
+
+    async fn write_again(&mut self, area: &Area) -> Result<(), DeviceError> {
+        let records = self.extents().await?;
+        if records.is_empty() {
+            return Ok(());
+        }
+        let block_bytes = area.block_bytes();
+        for part in records.iter().flat_map(|extent| extent.chunks((BATCH_BYTES / block_bytes) as u64)) {
+            let bytes = read(&*self.device, part.lba.0, part.blocks.0).await?;
+            area.write(part.lba.0, &bytes.share()).await?;
+        }
+        for _ in 0..HEADERS {
+            self.header.generation = self.header.generation.wrapping_add(1);
+            let header = self.header.encode(block_bytes);
+            area.write(self.header.generation % HEADERS, &header).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the blocks of all records.
+    async fn extents(&mut self) -> Result<Vec<Extent>, DeviceError> {
+        let mut extents: Vec<Extent> = Vec::new();
+        let mut before = 0;
+        self.rewind();
+        while self.next().await?.is_some() {
+            let blocks = self.blocks_read - before;
+            before = self.blocks_read;
+            let lba = HEADERS + self.at - blocks;
+            match extents.last_mut() {
+                Some(last) if last.lba.0 + last.blocks.0 == lba => last.blocks.0 += blocks,
+                _ => extents.push(Extent::new(lba, blocks)),
+            }
+        }
+        self.rewind();
+        Ok(extents)
+    }
+
     fn rewind(&mut self) {
         (self.at, self.sequence, self.blocks_read) = (self.header.start, self.header.sequence, 0);
     }
