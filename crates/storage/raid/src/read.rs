@@ -189,7 +189,12 @@ impl Set {
     async fn read_copy(self: &Arc<Self>, piece: Piece, mut buffer: Buffer) -> Result<Buffer, DeviceError> {
         if self.is_unsynced(piece.stripe) && !self.profile.read_only {
             let set = Arc::clone(self);
-            self.operations.run(async move { set.synchronise_before_read(piece.stripe).await }).await?;
+            let synchronised =
+                self.operations.run(async move { set.synchronise_before_read(piece.stripe).await });
+            if synchronised.await.is_err() {
+                // The last copy cannot be written, but it may be readable.
+                self.members.check_service()?;
+            }
         }
         if self.is_unsynced(piece.stripe) {
             return self.read_chosen(piece.stripe, &piece.columns()).await;

@@ -5,9 +5,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Permit, Slice};
+use block::{Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent, Permit, Run, Slice};
 
-use crate::concurrency::{Locked, all};
+use crate::concurrency::{Locked, all, try_all};
 use crate::journal::record::{Change, Part};
 use crate::layout::Layout;
 use crate::member::MemberState;
@@ -315,13 +315,17 @@ impl Set {
             self.members.flush().await?;
             intent.synchronised(stripes.start);
         }
-        let moved_bytes = self.strip_bytes() * self.layout.strips() as u64;
+        let moved_bytes = 2 * self.strip_bytes() * self.layout.strips() as u64;
         Ok(Some(Progress { done, total, moved_bytes }))
     }
 
     /// Makes the copies of a stripe equal, or its parity match its data. Returns false if this is impossible.
     /// Unreadable blocks do not prevent synchronisation: these blocks, or their parity, are added to the list
     /// of lost blocks. The caller must hold the lock of the stripe.
+    ///
+    /// All strips are written, even those that read as they should. The process that wrote them may have been
+    /// killed after a flush of their member failed, and before it recorded this. Linux keeps the content of a
+    /// failed flush in its cache, where it reads as written, but no later flush stores it.
     pub(crate) async fn synchronise(&self, stripe: u64, durability: Durability) -> Result<bool, DeviceError> {
         let mut is_done = true;
         let whole = 0..self.layout.strip_blocks();
@@ -369,22 +373,40 @@ impl Set {
             Err(DeviceError::Unreadable(_)) if columns.end - columns.start > 1 => {
                 return Ok(Synchronised::Unreadable);
             }
-            Err(DeviceError::Unreadable(_)) => {
-                return self.lose_parity(stripe, std::slice::from_ref(columns)).await.map_or_else(
-                    |error| match error {
-                        DeviceError::Unreadable(_) => Ok(Synchronised::Impossible),
-                        error => Err(error),
-                    },
-                    |()| Ok(Synchronised::Done),
-                );
-            }
+            Err(DeviceError::Unreadable(_)) => return self.synchronise_beside_lost(stripe, columns).await,
             Err(_) => return Ok(Synchronised::Impossible),
         };
         let all: Vec<&[u8]> = gathered.strips[..data].iter().filter_map(Option::as_deref).collect();
         let length = self.bytes(columns.end - columns.start);
         let parity = parity_of(&all, self.layout.level().parity_strips(), length);
-        for (strip, parity) in (data..).zip(parity) {
-            self.write_strip(stripe, strip, columns, parity.share(), Durability::Cached).await?;
+        let strips = gathered.strips.into_iter().take(data).flatten().chain(parity).enumerate();
+        let writes = strips.map(|(strip, content)| {
+            self.write_again(stripe, strip, columns, content.share(), Durability::Cached)
+        });
+        try_all(writes).await?;
+        Ok(Synchronised::Done)
+    }
+
+    /// Synchronises a column with unreadable data: its parity is lost, and the readable data is written again.
+    async fn synchronise_beside_lost(
+        &self,
+        stripe: u64,
+        column: &Range<u64>,
+    ) -> Result<Synchronised, DeviceError> {
+        debug_assert_eq!(column.end - column.start, 1);
+        match self.lose_parity(stripe, std::slice::from_ref(column)).await {
+            Ok(()) => {}
+            Err(DeviceError::Unreadable(_)) => return Ok(Synchronised::Impossible),
+            Err(error) => return Err(error),
+        }
+        for strip in 0..self.layout.data_strips() {
+            match self.read_strip(stripe, strip, column).await {
+                Ok(content) => {
+                    self.write_again(stripe, strip, column, content.share(), Durability::Cached).await?;
+                }
+                Err(Unread::Bad(DeviceError::Unreadable(_))) => {}
+                Err(Unread::Lacking | Unread::Bad(_)) => return Ok(Synchronised::Impossible),
+            }
         }
         Ok(Synchronised::Done)
     }
@@ -415,15 +437,34 @@ impl Set {
             }
             return Ok(Synchronised::Done);
         };
-        for (copy, read) in copies {
-            // A block with correct content may have a wrong checksum.
-            let is_right =
-                read.is_some_and(|(content, fits)| content[..] == data[..] && fits.iter().all(|fits| *fits));
-            if !is_right {
-                self.write_strip(stripe, copy, columns, data.clone(), durability).await?;
-            }
-        }
+        let writes =
+            copies.iter().map(|(copy, _)| self.write_again(stripe, *copy, columns, data.clone(), durability));
+        try_all(writes).await?;
         Ok(Synchronised::Done)
+    }
+
+    /// Writes columns of a strip whose member may already contain `data`. A hole that reads as zeros stays a
+    /// hole.
+    async fn write_again(
+        &self,
+        stripe: u64,
+        strip: usize,
+        columns: &Range<u64>,
+        data: Slice,
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
+        let (index, extent) = self.place(stripe, strip, columns);
+        if let Some(member) = self.members.holder(index, stripe)
+            && data.iter().all(|byte| *byte == 0)
+            && is_hole(&member, extent).await
+        {
+            self.clear_extent(index, extent, true).await?;
+            return match durability {
+                Durability::Cached => Ok(()),
+                Durability::Stable => self.members.flush_one(member).await,
+            };
+        }
+        self.write_strip(stripe, strip, columns, data, durability).await
     }
 
     /// Reads all copies on members that have the stripe. An unreadable copy is `None`.
@@ -627,6 +668,12 @@ impl Set {
             parity.into_iter().zip(&differences).enumerate().filter(|(_, (_, found))| !is_zero(found));
         wrong.map(|(at, (right, _))| (data + at, right)).collect()
     }
+}
+
+async fn is_hole(member: &Member, extent: Extent) -> bool {
+    let runs = member.device.allocation(extent, 1).await;
+    let is_hole = |run: &Run| run.allocation == Allocation::Deallocated && run.extent.end() >= extent.end();
+    runs.is_ok_and(|runs| runs.first().is_some_and(is_hole))
 }
 
 /// Returns the copies that differ from the majority. Of two different copies, returns the second.

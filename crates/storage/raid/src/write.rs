@@ -408,7 +408,12 @@ impl Set {
         }
     }
 
-    async fn clear_extent(&self, index: usize, extent: Extent, may_unmap: bool) -> Result<(), DeviceError> {
+    pub(crate) async fn clear_extent(
+        &self,
+        index: usize,
+        extent: Extent,
+        may_unmap: bool,
+    ) -> Result<(), DeviceError> {
         let Some(member) = self.members.present(index) else { return Ok(()) };
         self.members.check_ownership()?;
         let result = self.members.land(zero(&member, extent, may_unmap)).await;

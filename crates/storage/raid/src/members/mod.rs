@@ -421,7 +421,8 @@ impl Members {
         self.recorded().await
     }
 
-    async fn flush_one(self: &Arc<Self>, member: Member) -> Result<(), DeviceError> {
+    /// Flushes a member to stable storage. If it cannot be flushed, it is marked failed.
+    pub(crate) async fn flush_one(self: &Arc<Self>, member: Member) -> Result<(), DeviceError> {
         let before = member.device.losses().count();
         if let Err(error) = block::flush_now(&*member.device).await {
             return self.write_failed(&member, error).await;

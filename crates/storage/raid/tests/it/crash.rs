@@ -19,6 +19,9 @@ use crate::world::{End, Task, draw, end, once_in, pause, run, seed};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trouble {
     pub(crate) crashes: bool,
+    /// Whether some crashes kill only the process, shortly after flushes of members have failed, and whether
+    /// crashes also interrupt assembly.
+    pub(crate) kills: bool,
     /// Whether members fail while the set is in use.
     pub(crate) failures: bool,
     /// Whether a member is missing after a crash.
@@ -42,24 +45,16 @@ pub(crate) fn case(level: Level, guard: Guard, trouble: Trouble, number: u64) ->
     scene.all_is_right()
 }
 
-/// Runs a case whose only crash is after `polls` polls of its third batch. Returns `None` if the batch ends
+/// Runs a case that crashes in use only once, after `polls` polls of its third batch. Returns `None` if the batch ends
 /// earlier.
 pub(crate) fn crash_at(
     level: Level,
     guard: Guard,
-    corruption: bool,
+    trouble: Trouble,
     number: u64,
     polls: u64,
 ) -> Option<Result<(), String>> {
-    let trouble = Trouble {
-        crashes: false,
-        failures: false,
-        lost_members: true,
-        corruption,
-        bad_sectors: false,
-        hides_doubt: false,
-        comebacks: false,
-    };
+    debug_assert!(!trouble.crashes, "one crash");
     let mut scene = Scene::new(level, guard, trouble, number);
     let begun = (0..2).try_for_each(|_| scene.batch());
     if begun.is_err() {
@@ -68,7 +63,9 @@ pub(crate) fn crash_at(
     if run(scene.requests(), polls) == End::Done {
         return None;
     }
-    Some(scene.crash().and_then(|()| scene.all_is_right()))
+    // Content that a failed flush has left in the cache is lost only in a later power failure.
+    let crashes = if trouble.kills { 3 } else { 1 };
+    Some((0..crashes).try_for_each(|_| scene.crash()).and_then(|()| scene.all_is_right()))
 }
 
 struct Scene {
@@ -335,10 +332,24 @@ impl Scene {
         self.rig.disks.iter().any(|disk| disk.is_spoilt())
     }
 
-    /// Makes power fail and return, possibly without a member.
+    /// Makes power fail and return, or kills only the process.
+    fn stop(&self) {
+        let is_power_failure = !self.trouble.kills || once_in(2);
+        for disk in self.rig.disks.iter().chain([&self.rig.journal]) {
+            if is_power_failure {
+                disk.crash();
+                continue;
+            }
+            disk.kill();
+            if once_in(2) {
+                disk.fail_flush_unseen();
+            }
+        }
+    }
+
+    /// Stops the set and assembles it again, possibly without a member.
     fn crash(&mut self) -> Result<(), String> {
-        self.rig.disks.iter().for_each(|disk| disk.crash());
-        self.rig.journal.crash();
+        self.stop();
         // The device must be present as long as the set names it.
         self.rig.journal.revive();
         self.model.borrow_mut().crashed();
@@ -369,12 +380,20 @@ impl Scene {
                 }
             }
         }
+        while self.trouble.kills && once_in(2) {
+            let assembly = self.rig.assembly(Origin::Existing, &missing);
+            run(vec![Box::pin(async move { drop(RaidDevice::assemble(assembly).await) })], draw(400));
+            self.stop();
+        }
         let assembled = self.rig.assemble(Origin::Existing, &missing);
         self.device = Arc::new(assembled.map_err(|error| format!("assembly: {error}"))?);
         if self.rig.guard.is_journal() || once_in(2) {
             let data = self.read_all("after a crash")?;
-            // From now on, the data that was read must persist, whichever member fails.
-            self.model.borrow_mut().settle(&data);
+            // From now on, the data that was read must persist, whichever member fails. But a set with parity
+            // and no journal stores it again only when it is synchronised.
+            if !self.trouble.kills || self.rig.guard.is_journal() || !self.rig.layout.has_parity() {
+                self.model.borrow_mut().settle(&data);
+            }
         }
         if self.rig.guard.is_journal() {
             return Ok(());
@@ -533,8 +552,9 @@ async fn write(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Exten
     pause().await;
     let (lba, blocks) = (extent.lba.0, extent.blocks.0);
     let (value, data) = model.borrow_mut().write_begins(lba, blocks, false);
+    let was_degraded = is_degraded(&device);
     let result = device.write(extent, Buffer::from(&data[..]).share(), durability).await;
-    if is_excused(&device, &model, &result) {
+    if is_excused(&device, was_degraded, &model, &result) {
         return model.borrow_mut().write_dropped(lba, blocks, value);
     }
     if expect(&model, "write", result).is_some() {
@@ -544,21 +564,31 @@ async fn write(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Exten
 
 /// Whether a failed write is allowed: data of a missing member cannot be stored where another member has a
 /// bad sector.
-fn is_excused(device: &RaidDevice, model: &RefCell<Model>, result: &Result<(), DeviceError>) -> bool {
-    let is_degraded = device.status().states.lacking().contains(&true);
+fn is_excused(
+    device: &RaidDevice,
+    was_degraded: bool,
+    model: &RefCell<Model>,
+    result: &Result<(), DeviceError>,
+) -> bool {
     matches!(result, Err(DeviceError::Unreadable(_)))
         && device.layout().has_parity()
-        && is_degraded
+        // A rebuild may have ended in the meantime.
+        && (was_degraded || is_degraded(device))
         && !model.borrow().may_be_lost.is_empty()
+}
+
+fn is_degraded(device: &RaidDevice) -> bool {
+    device.status().states.lacking().contains(&true)
 }
 
 async fn clear(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Extent) {
     pause().await;
     let (lba, blocks) = (extent.lba.0, extent.blocks.0);
     let (value, _) = model.borrow_mut().write_begins(lba, blocks, true);
+    let was_degraded = is_degraded(&device);
     let result =
         if once_in(2) { device.unmap(extent).await } else { device.write_zeroes(extent, once_in(2)).await };
-    if is_excused(&device, &model, &result) {
+    if is_excused(&device, was_degraded, &model, &result) {
         return model.borrow_mut().write_dropped(lba, blocks, value);
     }
     if expect(&model, "write of zeros", result).is_some() {

@@ -24,6 +24,9 @@ struct State {
     versions: Vec<Vec<(u64, Arc<[u8]>)>>,
     /// Number of the next version.
     next: u64,
+    /// By block: the last version that a failed flush has left in the cache. Reads return it, but no flush
+    /// stores it.
+    abandoned: BTreeMap<u64, u64>,
     bad: BTreeSet<u64>,
     /// By block: corrupt content.
     corrupt: BTreeMap<u64, Arc<[u8]>>,
@@ -76,6 +79,7 @@ impl Disk {
         Disk(Arc::new(Mutex::new(State {
             versions: (0..blocks).map(block).collect(),
             next: 1,
+            abandoned: BTreeMap::new(),
             bad: BTreeSet::new(),
             corrupt: BTreeMap::new(),
             is_dead: false,
@@ -200,13 +204,35 @@ impl Disk {
 
     /// Cuts the disk's power. Writes since the last flush may or may not survive.
     pub(crate) fn crash(&self) {
+        self.kill();
+        let mut state = self.state();
+        state.abandoned.clear();
+        for versions in &mut state.versions {
+            let kept = versions[draw(versions.len() as u64) as usize].clone();
+            *versions = vec![kept];
+        }
+    }
+
+    /// Kills the disk's user. The disk keeps its cache.
+    pub(crate) fn kill(&self) {
         let mut state = self.state();
         state.writes_left = None;
         // The disk's next user starts without a doubt.
         state.losses = Losses::counted(state.times_lost);
-        for versions in &mut state.versions {
-            let kept = versions[draw(versions.len() as u64) as usize].clone();
-            *versions = vec![kept];
+    }
+
+    /// Makes a flush fail of which no user has a record. For some of the unflushed blocks, reads still return
+    /// the written content, but no later flush stores it: Linux keeps the pages of a failed write-back in its
+    /// cache, and regards them as clean.
+    pub(crate) fn fail_flush_unseen(&self) {
+        let mut state = self.state();
+        let State { versions, abandoned, .. } = &mut *state;
+        for (lba, versions) in (0..).zip(versions) {
+            if let [_, .., (newest, _)] = versions[..]
+                && once_in(2)
+            {
+                abandoned.insert(lba, newest);
+            }
         }
     }
 
@@ -332,10 +358,14 @@ impl Disk {
         }
         // A flush always updates the losses.
         state.losses = Losses::counted(losses);
+        let State { versions, abandoned, .. } = &mut *state;
         for lba in extent.lba.0..extent.lba.0 + extent.blocks.0 {
-            let versions = &mut state.versions[lba as usize];
+            let versions = &mut versions[lba as usize];
             let newest = versions.iter().rposition(|(number, _)| *number < next).unwrap_or(0);
-            versions.drain(..newest);
+            if abandoned.get(&lba).is_none_or(|last| versions[newest].0 > *last) {
+                abandoned.remove(&lba);
+                versions.drain(..newest);
+            }
         }
         Ok(())
     }

@@ -52,6 +52,7 @@ fn all_right(levels: &[Level], guard: Guard, trouble: Trouble) {
 
 const NONE: Trouble = Trouble {
     crashes: false,
+    kills: false,
     failures: false,
     lost_members: false,
     corruption: false,
@@ -106,6 +107,30 @@ fn model_of_members_that_come_back() {
     all_right(&[Level::Raid5, Level::Raid6], Guard::Bitmap, trouble);
 }
 
+/// A member may read as written without being stable: after a failed flush of which the killed process has
+/// left no record, a later power failure restores its old content.
+#[test]
+fn model_of_a_bitmap_with_killed_processes_and_failed_flushes() {
+    let trouble = Trouble { crashes: true, kills: true, ..NONE };
+    all_right(&[Level::Raid1, Level::Raid10, Level::Raid5, Level::Raid6], Guard::Bitmap, trouble);
+    let trouble = Trouble { failures: true, lost_members: true, ..trouble };
+    all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, trouble);
+    all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, Trouble { comebacks: true, ..trouble });
+    all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, Trouble { corruption: true, ..trouble });
+    all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, Trouble { bad_sectors: true, ..trouble });
+}
+
+/// Likewise, a record may be read from the journal without being stable.
+#[test]
+fn model_of_a_journal_with_killed_processes_and_failed_flushes() {
+    let trouble = Trouble { crashes: true, kills: true, failures: true, lost_members: true, ..NONE };
+    for guard in [Guard::Journal, Guard::JournalDisk] {
+        all_right(&[Level::Raid5, Level::Raid6], guard, trouble);
+        all_right(&[Level::Raid5, Level::Raid6], guard, Trouble { corruption: true, ..trouble });
+        all_right(&[Level::Raid5, Level::Raid6], guard, Trouble { bad_sectors: true, ..trouble });
+    }
+}
+
 #[test]
 fn model_of_parity_with_a_bitmap_and_crashes() {
     let trouble = Trouble { crashes: true, ..NONE };
@@ -144,12 +169,24 @@ fn model_of_a_crash_at_every_point() {
         (Level::Raid5, Guard::JournalDisk),
         (Level::Raid6, Guard::JournalDisk),
     ];
-    for ((level, guard), sums) in levels.into_iter().flat_map(|level| [(level, false), (level, true)]) {
-        for seed in 0..number("RAID_CASES").map_or(2, |cases| cases.div_ceil(100)) {
-            let cases = (0..).map_while(|polls| Some((polls, crash_at(level, guard, sums, seed, polls)?)));
-            let fault = cases.into_iter().find_map(|(polls, result)| Some((polls, result.err()?)));
-            assert_eq!(fault, None, "{level}, {guard:?}, checksums: {sums}, seed {seed}");
+    let trouble = Trouble { lost_members: true, ..NONE };
+    for (level, guard) in levels {
+        for (corruption, kills) in [(false, false), (true, false), (false, true)] {
+            all_right_at_every_point(level, guard, Trouble { corruption, kills, ..trouble });
         }
+    }
+    for level in [Level::Raid5, Level::Raid6] {
+        all_right_at_every_point(level, Guard::Bitmap, Trouble { kills: true, ..NONE });
+    }
+}
+
+fn all_right_at_every_point(level: Level, guard: Guard, trouble: Trouble) {
+    // A record that is only in the cache is lost in the middle of its replay only in a few of the cases.
+    let seeds = if trouble.kills { 15 } else { 2 };
+    for seed in 0..number("RAID_CASES").map_or(seeds, |cases| cases.div_ceil(100)) {
+        let cases = (0..).map_while(|polls| Some((polls, crash_at(level, guard, trouble, seed, polls)?)));
+        let fault = cases.into_iter().find_map(|(polls, result)| Some((polls, result.err()?)));
+        assert_eq!(fault, None, "{level}, {guard:?}, {trouble:?}, seed {seed}");
     }
 }
 

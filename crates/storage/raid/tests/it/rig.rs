@@ -247,10 +247,16 @@ impl Rig {
         origin: Origin,
         missing: &[usize],
     ) -> Result<RaidDevice, AssemblyError> {
+        let assembly = self.assembly(origin, missing);
+        self.returning.clear();
+        end(RaidDevice::assemble(assembly))
+    }
+
+    /// Returns the parts of the set without these members.
+    pub(crate) fn assembly(&mut self, origin: Origin, missing: &[usize]) -> Assembly {
         self.nonce += 1;
         // A crash has aborted outstanding records.
         *self.store.recording.lock().expect("no panic") = 0;
-        let returning = std::mem::take(&mut self.returning);
         let device = |(index, disk)| (!missing.contains(&index)).then(|| self.data(disk));
         let mut protection = self.protection();
         if let ProtectionAreas::Journal(copies) | ProtectionAreas::Bitmap { copies, .. } = &mut protection {
@@ -262,10 +268,10 @@ impl Rig {
             (false, true) => Missed::Unknown,
             (false, false) => Missed::Nothing,
         };
-        for member in returning {
-            states.members[member] = MemberState::Rebuilding { done: 0 };
+        for member in &self.returning {
+            states.members[*member] = MemberState::Rebuilding { done: 0 };
         }
-        let assembly = Assembly {
+        Assembly {
             layout: self.layout,
             members: self.disks.iter().enumerate().map(device).collect(),
             states,
@@ -278,8 +284,7 @@ impl Rig {
             accepts_wrong_data: self.accepts_wrong_data,
             sleeper: Arc::new(StepClock),
             spawner: Arc::new(HereSpawner),
-        };
-        end(RaidDevice::assemble(assembly))
+        }
     }
 
     /// Assembles a new set of zeros.

@@ -2,13 +2,16 @@
 //! and when it ends.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
-use raid::{AssemblyError, Level, MemberStates, Origin, Scrubbed};
+use block::{
+    BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Null, Pending, Slice,
+};
+use raid::{Assembly, AssemblyError, Level, MemberDevice, MemberStates, Origin, RaidDevice, Scrubbed};
 
 use crate::disk::Disk;
 use crate::rig::{
-    Guard, Rig, ask, crashed, crashed_with_two_regions, read, requests, scrub, synchronised, write,
+    Guard, Rig, ask, crashed, crashed_with_two_regions, flush, read, requests, scrub, synchronised, write,
 };
 use crate::world::{End, end, run, seed};
 
@@ -155,5 +158,59 @@ fn a_degraded_mirror_takes_writes_in_clean_regions_after_its_last_member_has_los
         ask(&device, async move |device| device.resolve_losses().await).expect("asked");
         assert!(before.is_in_doubt() || device.losses().count() == before.count());
         assert_eq!(device.losses().count(), 1);
+    }
+}
+
+#[test]
+fn the_last_copy_is_readable_after_a_crash_even_if_it_cannot_be_written() {
+    seed(26);
+    let mut rig = Rig::new(Level::Raid1, 2, 4, Guard::Bitmap);
+    let device = rig.created();
+    write(&device, 0, 8, 5);
+    flush(&device).expect("flushed");
+    drop(device);
+    rig.disks.iter().for_each(Disk::crash);
+    let device = Arc::new(rig.assemble(Origin::Existing, &[1]).expect("assembled"));
+    for _ in 0..2 {
+        rig.disks[0].fail_write_after(0);
+        assert_eq!(read(&device, 0, 8), vec![5; 4096]);
+        assert!(device.status().unsynced_regions > 0, "it must be written later");
+    }
+}
+
+/// A member without data that counts the writes that would allocate blocks.
+struct Sparse(Null, Arc<AtomicU64>);
+
+impl BlockDevice for Sparse {
+    block::forward!(self => self.0;
+        geometry, profile, read, unmap, write_zeroes, flush, losses, allocation, quiesced);
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.write(extent, data, durability)
+    }
+}
+
+#[test]
+fn holes_are_still_holes_after_they_were_synchronised() {
+    for (level, members, reads_first) in
+        [(Level::Raid1, 2, false), (Level::Raid1, 2, true), (Level::Raid5, 3, false)]
+    {
+        let writes = Arc::new(AtomicU64::new(0));
+        let mut rig = Rig::new(level, members, 4, Guard::Bitmap);
+        let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(32), physical_exponent: 0 };
+        let sparse = || {
+            Some(MemberDevice::from(
+                Arc::new(Sparse(Null::new(geometry), Arc::clone(&writes))) as Arc<dyn BlockDevice>
+            ))
+        };
+        let members = (0..members).map(|_| sparse()).collect();
+        let assembly = Assembly { members, ..rig.assembly(Origin::New, &[]) };
+        let device = Arc::new(end(RaidDevice::assemble(assembly)).expect("a set"));
+        if reads_first {
+            read(&device, 0, 32);
+        }
+        assert_eq!((synchronised(&device), device.status().unsynced_regions), (Ok(()), 0));
+        assert_eq!(writes.load(Ordering::Relaxed), 0, "{level}");
     }
 }
