@@ -273,6 +273,9 @@ struct ShowOptions {
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
+    /// Also print all findings with all remedies, the layers and the loads
+    #[arg(long, conflicts_with = "json")]
+    details: bool,
     /// Progress display [default: a bar on a terminal, otherwise a line every five seconds]
     #[arg(long, value_name = "HOW")]
     progress: Option<ProgressKind>,
@@ -297,7 +300,7 @@ struct Stage<'a> {
 impl ShowOptions {
     /// Options for output on the terminal, unless `quiet` is set, and for a report in this directory.
     fn report(out: PathBuf, quiet: bool) -> ShowOptions {
-        ShowOptions { json: false, progress: None, out: Some(out), check: false, quiet }
+        ShowOptions { json: false, details: false, progress: None, out: Some(out), check: false, quiet }
     }
 }
 
@@ -321,6 +324,7 @@ impl<'a> Stage<'a> {
         match self.options.json {
             _ if quiet => {}
             true => say(&json),
+            false if self.options.details => say(&report.details(width())),
             false => say(&report.terminal(width())),
         }
         if let Some(folder) = &self.folder {

@@ -26,7 +26,7 @@ fn a_directory_holds_the_page_the_text_and_what_programs_read() {
     let server = Server::serving(&["disk=ram:64MiB"]);
     let folder = tempfile::tempdir().expect("a folder");
     let out = folder.path().join("why").display().to_string();
-    let said = diagnose(&server.url("disk"), &["--out", &out]).expect_success();
+    let said = diagnose(&server.url("disk"), &["--details", "--out", &out]).expect_success();
     assert!(said.contains("tightest limits") && said.contains("report.html"), "{said}");
     let read = |name: &str| fs::read_to_string(format!("{out}/{name}")).expect(name);
     let told = json(&read("diagnosis.json"));
@@ -43,8 +43,8 @@ fn what_was_found_is_shown_though_there_is_no_room_for_the_report() {
     let server = Server::serving(&["disk=ram:64MiB"]);
     let folder = tempfile::tempdir().expect("a folder");
     fs::create_dir_all(folder.path().join("report.md/taken")).expect("a directory in the place of a file");
-    let said =
-        diagnose(&server.url("disk"), &["--out", &folder.path().display().to_string()]).expect_failure();
+    let said = diagnose(&server.url("disk"), &["--details", "--out", &folder.path().display().to_string()])
+        .expect_failure();
     assert!(said.contains("tightest limits") && said.contains("cannot write"), "{said}");
 }
 

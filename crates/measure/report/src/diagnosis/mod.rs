@@ -63,9 +63,15 @@ impl<'a> DiagnosisReport<'a> {
         serde_json::to_string_pretty(&told).map(|text| text + "\n")
     }
 
-    /// Returns a summary for a terminal with this number of columns, of which up to 100 are used.
+    /// Returns the verdict and the first finding for a terminal with this number of columns, of which up to 100 are used:
+    /// one screen.
     pub fn terminal(&self, width: usize) -> String {
-        terminal::summary(self.diagnosis, width)
+        terminal::screen(self.diagnosis, width)
+    }
+
+    /// Returns all findings, layers and loads for a terminal with this number of columns, of which up to 100 are used.
+    pub fn details(&self, width: usize) -> String {
+        terminal::details(self.diagnosis, width)
     }
 }
 

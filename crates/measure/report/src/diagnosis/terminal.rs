@@ -9,15 +9,61 @@ use super::waterfall::{Step, Waterfall, unknown, waterfalls};
 use super::words;
 use crate::diagnosis::words::{confirmed, interval, predicted, rate, rates};
 use crate::terminal::{indented, printed, used};
-use diagnose::{Diagnosis, Explained, Finding, Known, LoadRun, Remedy};
+use diagnose::{Diagnosis, Explained, Finding, Known, LoadRun, Remedy, Where};
 use readable::figures::{grouped, latency, megabytes, significant};
 use readable::table::{Align, Column, hanging, wrapped};
 
 /// The width of a layer's name and time, which precede its bar.
 const LAYER_WIDTH: usize = 34;
 
-/// Returns the summary for a terminal with this number of columns.
-pub(super) fn summary(diagnosis: &Diagnosis, width: usize) -> String {
+/// Returns one screen for a terminal with this number of columns: the verdict, the first finding with the remedies for
+/// this path, and the titles of the others. With 80 columns, it has at most 24 lines.
+pub(super) fn screen(diagnosis: &Diagnosis, width: usize) -> String {
+    let width = used(width);
+    let mut lines = heading(diagnosis, width);
+    if let [first, others @ ..] = &diagnosis.findings[..] {
+        lines.extend(spaced(short_finding(diagnosis, first, width)));
+        lines
+            .extend((2..).zip(others).flat_map(|(number, finding)| title(diagnosis, number, finding, width)));
+    }
+    let unknown = not_known(diagnosis, width);
+    if diagnosis.findings.is_empty() && !unknown.is_empty() {
+        lines.extend(spaced(unknown));
+    }
+    lines.extend(spaced(wrapped(
+        "Layers, loads and all remedies: --details, or a report with --out DIR",
+        width,
+    )));
+    printed(&lines)
+}
+
+/// The evidence and the remedies of a finding on one screen.
+const EVIDENCE_MAX: usize = 2;
+const REMEDIES_MAX: usize = 3;
+
+fn short_finding(diagnosis: &Diagnosis, finding: &Finding, width: usize) -> Vec<String> {
+    let product = diagnosis.evidence.storage.product.as_deref().unwrap_or_default();
+    let remedies =
+        finding.remedies.iter().filter(|remedy| is_near(remedy.at, product)).take(REMEDIES_MAX).cloned();
+    let because = finding.because.iter().take(EVIDENCE_MAX).cloned().collect();
+    let short = Finding { because, remedies: remedies.collect(), ..finding.clone() };
+    self::finding(diagnosis, 0, &short, width)
+}
+
+/// Whether a remedy concerns this machine, the network or this target, whose INQUIRY data (SPC-4 6.4.2) has the vendor
+/// and the product.
+fn is_near(at: Where, product: &str) -> bool {
+    match at {
+        Where::Windows | Where::Esxi => false,
+        Where::Linerate => product.starts_with("LINERATE"),
+        Where::Lio => product.starts_with("LIO-ORG"),
+        Where::Tgt => product.starts_with("IET"),
+        _ => true,
+    }
+}
+
+/// Returns everything for a terminal with this number of columns.
+pub(super) fn details(diagnosis: &Diagnosis, width: usize) -> String {
     let width = used(width);
     let below = [layers(diagnosis, width), loads(diagnosis, width), not_known(diagnosis, width)];
     let below = below.into_iter().filter(|lines| !lines.is_empty()).flat_map(spaced);
@@ -48,8 +94,7 @@ fn findings(diagnosis: &Diagnosis, width: usize) -> Vec<String> {
 }
 
 fn finding(diagnosis: &Diagnosis, index: usize, finding: &Finding, width: usize) -> Vec<String> {
-    let title = format!("{}  {}", words::cause(diagnosis, finding.cause), predicted(&finding.gain));
-    let mut lines = hanging(&format!("{}  ", index + 1), &title, width);
+    let mut lines = title(diagnosis, index + 1, finding, width);
     if let Some((run, rates)) = diagnosis.evidence.loads.get(finding.load).zip(rates(diagnosis, finding)) {
         lines.extend(hanging("   ", &format!("{}: {rates}", words::load(&run.load)), width));
     }
@@ -58,6 +103,11 @@ fn finding(diagnosis: &Diagnosis, index: usize, finding: &Finding, width: usize)
     let tried = finding.gain.confirmed.iter().map(|tried| format!("tried: {}", confirmed(tried)));
     lines.extend(tried.flat_map(|tried| hanging("   ", &tried, width)));
     lines
+}
+
+fn title(diagnosis: &Diagnosis, number: usize, finding: &Finding, width: usize) -> Vec<String> {
+    let title = format!("{}  {}", words::cause(diagnosis, finding.cause), predicted(&finding.gain));
+    hanging(&format!("{number}  "), &title, width)
 }
 
 fn remedies(finding: &Finding, width: usize) -> Vec<String> {

@@ -15,7 +15,7 @@ fn the_verdict_is_the_first_sentence_of_every_form() {
     let diagnosis = diagnoses::held_back();
     let verdict =
         "! Writes wait for an R2T for their first data: in a trial, the fix gained ×1.85 (1.80 to 1.90)";
-    let seen = report(&diagnosis).terminal(100);
+    let seen = report(&diagnosis).details(100);
     assert!(seen.lines().nth(3).is_some_and(|line| line.starts_with(verdict)), "{seen}");
     let page = report(&diagnosis).markdown();
     let (verdict, evidence) = (page.find(verdict), page.find("InitialR2T"));
@@ -26,7 +26,7 @@ fn the_verdict_is_the_first_sentence_of_every_form() {
 #[test]
 fn a_finding_has_its_evidence_its_gain_its_settings_and_what_came_of_trying() {
     let diagnosis = diagnoses::held_back();
-    for text in [report(&diagnosis).terminal(100), report(&diagnosis).markdown()] {
+    for text in [report(&diagnosis).details(100), report(&diagnosis).markdown()] {
         for part in ["one round trip of 10.2", "12.3 MB/s now, about 23.4 MB/s (", "open-iscsi", "×1.46"] {
             assert!(text.contains(part), "{part}:\n{text}");
         }
@@ -47,7 +47,7 @@ fn every_cause_has_a_name_of_its_own_in_every_form() {
         let verdict = report::verdict(&diagnosis);
         let (name, _) = verdict.split_once(": expected gain about ×2.5 (2.3 to 2.7)").expect("the gain");
         let report = report(&diagnosis);
-        for text in [report.terminal(100), report.markdown(), report.html().replace("&#39;", "'")] {
+        for text in [report.details(100), report.markdown(), report.html().replace("&#39;", "'")] {
             assert!(text.contains(name), "{cause:?}: {name}");
         }
         names.push(name.to_owned());
@@ -73,7 +73,7 @@ fn that_nothing_is_wrong_is_said_with_what_limits() {
     let mut diagnosis = diagnoses::fine();
     assert!(
         report(&diagnosis)
-            .terminal(80)
+            .details(80)
             .contains("✓ Nothing is wrong: the path reaches 97 % of what the link carries.")
     );
     diagnosis.verdict = Verdict::Fine { term: Term::Medium, share: 0.991 };
@@ -90,7 +90,7 @@ fn that_nothing_is_wrong_is_said_with_what_limits() {
 #[test]
 fn what_is_not_known_is_said_once_for_each_reason() {
     let diagnosis = diagnoses::not_known();
-    for text in [report(&diagnosis).terminal(100), report(&diagnosis).markdown()] {
+    for text in [report(&diagnosis).details(100), report(&diagnosis).markdown()] {
         assert!(text.contains("Unknown: the measurements do not explain 31 % of the time"), "{text}");
         assert!(
             text.contains("Long packets do not arrive: a READ of 65,536 bytes had no response in 3 s"),
@@ -127,7 +127,7 @@ fn the_layers_of_a_write_tell_the_wait_for_r2ts_apart() {
 fn the_terminal_shows_all_of_it_in_lines_of_its_width() {
     for (name, diagnosis) in diagnoses::all() {
         for width in [0, 60, 80, 100, 500] {
-            let seen = report(&diagnosis).terminal(width);
+            let seen = report(&diagnosis).details(width);
             let longest = seen.lines().map(|line| line.chars().count()).max().unwrap_or(0);
             assert!(!seen.contains(" …") && !seen.contains("more, in the report"), "{name}:\n{seen}");
             let words = seen.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -138,7 +138,7 @@ fn the_terminal_shows_all_of_it_in_lines_of_its_width() {
             assert!(longest <= width.clamp(60, 100), "{name}: {longest} of {width}:\n{seen}");
         }
     }
-    let seen = report(&diagnoses::held_back()).terminal(100);
+    let seen = report(&diagnoses::held_back()).details(100);
     assert!(seen.lines().count() >= 25, "{seen}");
 }
 
@@ -149,7 +149,7 @@ fn what_a_target_says_stays_text() {
     assert_eq!(html.matches("<script").count(), 1, "the page's own");
     assert!(html.contains("&lt;script&gt;alert(1)"));
     assert_well_formed(&html);
-    let [page, seen] = [report(&diagnosis).markdown(), report(&diagnosis).terminal(80)];
+    let [page, seen] = [report(&diagnosis).markdown(), report(&diagnosis).details(80)];
     assert!(!page.contains("<script") && !page.contains("\n# x"), "{page}");
     for text in [&html, &page, &seen] {
         assert!(!text.contains(['\u{202e}', '\u{1b}']) && !text.contains("NaN"), "{text}");
@@ -177,5 +177,14 @@ fn a_diagnosis_survives_its_own_json() {
         // The last bit of a number may differ, since exact parsing would be slow.
         assert_eq!(again.evidence.environment, diagnosis.evidence.environment);
         assert_eq!(again.evidence.loads.len(), diagnosis.evidence.loads.len());
+    }
+}
+
+#[test]
+fn a_diagnosis_fits_on_a_screen() {
+    for diagnosis in [diagnoses::held_back(), diagnoses::fine(), diagnoses::not_known()] {
+        let seen = report(&diagnosis).terminal(80);
+        assert!(seen.lines().count() <= 24, "{} lines:\n{seen}", seen.lines().count());
+        assert!(seen.contains("--details"), "{seen}");
     }
 }
