@@ -304,30 +304,38 @@ impl Writer {
     }
 
     /// Overwrites the older of the two superblocks. If that fails, the next one is written to the same slot,
-    /// so that the intact superblock is never overwritten. An invalid record, such as one longer than its
-    /// slot, is not written.
+    /// so that the intact superblock is never overwritten. The first call also writes the newer one again,
+    /// which may be only in a cache: an earlier process may have failed to flush it. An invalid record, such
+    /// as one longer than its slot, is not written.
     async fn write(&self, set: &SetRecord) -> Result<(), DeviceError> {
         set.check().map_err(|_| DeviceError::OutOfRange)?;
-        let device = self.device.as_ref();
         let known = *self.newest.lock();
         let newest = match known {
             Some(newest) => newest,
-            None => match read(device).await {
-                Ok((_, slot)) => Some(slot),
+            None => match read(self.device.as_ref()).await {
+                Ok((found, slot)) => {
+                    self.write_slot(slot, &found).await?;
+                    Some(slot)
+                }
                 Err(NoSuperblock::Unreadable(error)) => return Err(error),
                 Err(_) => None,
             },
         };
         *self.newest.lock() = Some(newest);
         let slot = newest.map_or(Slot::First, Slot::other);
-        let bytes = Superblock { set: set.clone(), member: self.uuid }.emit();
+        self.write_slot(slot, &Superblock { set: set.clone(), member: self.uuid }).await?;
+        *self.newest.lock() = Some(Some(slot));
+        Ok(())
+    }
+
+    async fn write_slot(&self, slot: Slot, superblock: &Superblock) -> Result<(), DeviceError> {
+        let device = self.device.as_ref();
+        let bytes = superblock.emit();
         let length = bytes.len().next_multiple_of(device.geometry().block_size.bytes() as usize);
         let mut data = Buffer::zeroed(length);
         data[..bytes.len()].copy_from_slice(&bytes);
         let extent = bytewise::covering(device, &(slot.offset()..slot.offset() + length as u64))?;
-        device.write(extent, data.share(), Durability::Stable).await?;
-        *self.newest.lock() = Some(Some(slot));
-        Ok(())
+        device.write(extent, data.share(), Durability::Stable).await
     }
 }
 

@@ -257,6 +257,37 @@ fn a_spare_stays_one_until_it_is_a_member() {
     }
 }
 
+/// A record that is read may be only in a cache. The record before it must not be overwritten until it is on
+/// stable storage.
+#[test]
+fn a_torn_record_after_one_that_was_not_stored_forgets_no_failure() {
+    for torn in 0..64 {
+        let scene = Scene::new(Level::Raid1, 2);
+        let disk = &scene.memory[0];
+        let records = scene.opened().records;
+        ready(records.start(&MemberStates::in_sync(2))).expect("started");
+        let mut states = MemberStates::in_sync(2);
+        states.members[1] = MemberState::Failed;
+        scene.memory[1].tear_after(Some(0));
+        ready(records.record(&states)).expect("recorded");
+        let stable = disk.contents();
+        ready(records.record(&states)).expect("recorded");
+        let cached = disk.contents();
+        disk.with_bytes(|bytes| bytes.copy_from_slice(&stable));
+        ready(disk.flush()).expect("flushed");
+        disk.with_bytes(|bytes| bytes.copy_from_slice(&cached));
+        let (_, newest) = ready(read(&**disk)).expect("a superblock");
+        let next = scene.opened().records;
+        disk.tear_after(Some(torn));
+        let _ = ready(next.record(&states));
+        // Power fails. The disk has stored what it could of the slot that was being written.
+        let slot = newest.other().offset() / 512..(newest.other().offset() + SLOT_BYTES) / 512;
+        disk.lose_cache_except(|lba| slot.contains(&lba));
+        let (found, _) = ready(read(&**disk)).unwrap_or_else(|error| panic!("torn after {torn}: {error}"));
+        assert_eq!(found.set.members[1].state, MemberState::Failed, "torn after {torn}");
+    }
+}
+
 #[test]
 fn a_record_of_more_space_that_was_torn_is_taken_back_by_the_next_one() {
     let mut record = set(Level::Raid5, 3);
