@@ -72,9 +72,7 @@ pub fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> {
     }
     if cut(&mut suite, limits)? {
         let bytes = limits.device_bytes;
-        notes.push(format!(
-            "the suite uses more than the {bytes} bytes of the storage: its size was reduced accordingly"
-        ));
+        notes.push(format!("the suite was reduced to fit the storage, which has only {bytes} bytes"));
     }
     Ok(Fitted { suite, notes })
 }

@@ -586,8 +586,8 @@ async fn end_left(
         } else {
             tracing::error!(
                 target = %connector,
-                "the commands in portal group {} could not be terminated: its writes fail, and requests for \
-                 the same blocks fail until the session has logged in to that group again",
+                "the commands in portal group {} could not be terminated: the writes among them fail, and so \
+                 do other requests for the same blocks until the session has logged in to that group again",
                 nexus.leading.group()
             );
             session.nexus_not_ended(nexus.epoch);

@@ -525,8 +525,8 @@ pub enum OpenError {
     },
     /// The export ends within a block, and the server rejects requests for part of a block.
     #[display(
-        "the export has {bytes} bytes, but its server accepts only requests in multiples of {minimum} bytes: \
-         its last {} bytes cannot be reached",
+        "the export has {bytes} bytes, but the server accepts only requests in multiples of {minimum} bytes: \
+         the export's last {} bytes cannot be reached",
         bytes % u64::from(*minimum)
     )]
     Unreachable {

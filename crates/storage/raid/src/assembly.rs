@@ -160,7 +160,7 @@ pub enum AssemblyError {
     },
     /// No copy of the journal or bitmap is present, or its block size differs from the members'.
     #[display(
-        "no copy of the {protection} can be used: its members are missing, or have a different block size"
+        "no copy of the {protection} can be used: all copies are missing, or have a different block size"
     )]
     NoArea {
         /// `journal` or `bitmap`.

@@ -197,7 +197,7 @@ pub(super) fn verdict(diagnosis: &Diagnosis) -> String {
 /// the end of another sentence.
 fn assumed_speed(evidence: &Evidence) -> String {
     let Known::Measured(link) = &evidence.link else { return String::new() };
-    let advice = "if the link was built for more, specify its speed by --link";
+    let advice = "if the link was built for more, specify its speed with --link";
     match (evidence.expected_link_bits_per_s, link.bits_per_s) {
         _ if link.loopback => String::new(),
         (Some(_), _) => String::new(),

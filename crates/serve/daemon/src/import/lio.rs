@@ -381,7 +381,7 @@ impl Lio {
             Some(Err(note)) => self.san.notes.push(note),
             None => {
                 let sentence =
-                    "`discovery_enable_auth` is not imported: it has no user, and discovery is open here";
+                    "`discovery_enable_auth` is not imported: discovery has no user, and is open here";
                 self.san.notes.push(Note::new(&module.place_of("discovery_enable_auth"), sentence));
             }
         }

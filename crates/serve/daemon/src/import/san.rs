@@ -263,7 +263,7 @@ impl Volume {
             self.notes.extend(new);
             if self.names != other.names {
                 let sentence = format_args!(
-                    "the identity of `{wanted}` is not imported: its file is the volume {}, which has \
+                    "the identity of `{wanted}` is not imported: the volume {} has the same file, but \
                      another identity",
                     self.name
                 );
