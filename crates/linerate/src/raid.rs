@@ -34,8 +34,8 @@ enum Set {
     Served(ServedSet),
 }
 
-/// Parses a specification or the name of a volume. Names of volumes contain no colon, and do not start with a
-/// slash or a dot.
+/// Parses a specification or a volume name. Volume names contain no colon, and do not start with a slash or a
+/// dot.
 fn set(text: &str) -> Result<Set, String> {
     match text.contains(':') || text.starts_with(['/', '.']) {
         true => parse(text).map(Set::Unused).map_err(|error| error.to_string()),

@@ -1,4 +1,4 @@
-//! The errors of plans, and of building a lab.
+//! Errors in a plan, and errors while building a lab.
 
 use std::io;
 

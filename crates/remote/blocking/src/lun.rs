@@ -306,8 +306,8 @@ impl From<io::Error> for OpenError {
     }
 }
 
-// A request is a slot for the outcome, which the requester and the session's thread share. Each of the two
-// has a waker in the slot.
+// A request is a slot for the outcome, shared by the requester and the session's thread. Each of the two has
+// a waker in the slot.
 
 /// An outstanding request. It is executed even if it is not polled. Dropping it cancels it, like a request of
 /// a [`block::BlockDevice`].

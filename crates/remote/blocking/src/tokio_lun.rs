@@ -1,5 +1,5 @@
-//! A LUN with the interface of tokio's files: it has a position in bytes, which reads, writes and seeks
-//! advance.
+//! A LUN with the interface of tokio's files: it has a position in bytes, and each read, write or seek
+//! moves it.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, SeekFrom};

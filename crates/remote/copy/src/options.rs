@@ -119,7 +119,7 @@ impl Default for Options<'_> {
     }
 }
 
-/// Limits of outstanding requests. Pieces start and end at multiples of a request's length, which must
+/// Limits on outstanding requests. Pieces start and end at multiples of a request's length, which must
 /// therefore be a multiple of the block sizes of both sides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flight {

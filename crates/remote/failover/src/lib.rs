@@ -36,7 +36,7 @@
 //! | a claim, space in the journal, a usable channel, a response, earlier flushes | the deadline that `ask` sets |
 //! | a flush because the journal file is full | its own deadline: twice the time in all |
 //!
-//! The time limit of an NBD reply restarts at each progress, up to 10 times the limit in total (`patience`).
+//! The time limit of an NBD reply restarts on any progress, up to 10 times the limit in total (`patience`).
 //! With several iSCSI sessions, a response is awaited as long as no command of the session is overdue. Waits
 //! for claims and space end when the requests that hold them end. A channel whose connection is lost within
 //! `BRIEF` backs off like one whose login has failed.

@@ -1,4 +1,4 @@
-//! Addresses of hosts.
+//! Host addresses.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;

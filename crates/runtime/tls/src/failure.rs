@@ -1,4 +1,4 @@
-//! Failures of handshakes and encrypted streams.
+//! Errors in TLS handshakes and encrypted streams.
 
 use std::{fmt, io};
 

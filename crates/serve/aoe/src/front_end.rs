@@ -1,5 +1,6 @@
-//! AoE as a front end: the state shared by all cores, and the part of a core, which receives and sends frames
-//! and keeps track of the stations. All portals are on the first core, which therefore does all of the work.
+//! AoE as a front end: the state shared by all cores, and each core's own part, which receives and sends
+//! frames and keeps track of the stations. All portals are on the first core, which therefore does all of the
+//! work.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};

@@ -35,8 +35,8 @@ pub struct Started {
 }
 
 /// Starts the server of `config`, which was read from `start_options`. Until the server is
-/// [open](Started::open), it listens, but rejects logins with a temporary status. Also raises the limit of
-/// open files of this process to the maximum that the system allows.
+/// [open](Started::open), it listens, but rejects logins with a temporary status. Also raises this
+/// process's limit on open files to the maximum that the system allows.
 ///
 /// # Errors
 /// The configuration cannot be served completely. Files that were created for it have been removed.

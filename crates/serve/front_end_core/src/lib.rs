@@ -33,7 +33,7 @@
 //! `crates/linerate/tests/echo_disk` is a small but complete front end.
 //!
 //! 1. The crate `crates/serve/NAME` has a [`FrontEnd`] (one for all cores: configuration, registry of
-//!    sessions) and a [`CoreFrontEnd`] (one per core: sessions). The codec, which client and server share, is
+//!    sessions) and a [`CoreFrontEnd`] (one per core: sessions). The codec, shared by client and server, is
 //!    a separate crate, `crates/wire/NAME`, with fuzz targets (`fuzz/fuzz_targets`, `fuzz/Cargo.toml`).
 //! 2. Add a file or directory to `crates/serve/daemon/src/front_ends`, with a `FrontEndKind` and
 //!    implementations of three traits: `Configured` reads the section, `Exposed` describes the exports, and

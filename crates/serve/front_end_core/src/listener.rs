@@ -108,7 +108,7 @@ impl Listeners {
         self.logins.borrow_mut().remove(number);
     }
 
-    /// Changes the limit of connections that have not logged in.
+    /// Changes the limit on connections that have not logged in.
     pub(crate) fn set_limit(&self, logins: usize) {
         self.logins.borrow_mut().set_limit(logins);
     }
@@ -346,8 +346,8 @@ async fn accept(local: Rc<RunningCore>, logins: SharedLogins, portal: Portal, li
     }
 }
 
-/// Starts the login of a connection. If its address is at its limit of connections, a connection of that
-/// address that has not logged in is evicted.
+/// Starts the login of a connection. If its address has reached its connection limit, a connection from
+/// that address that has not logged in is evicted.
 fn welcome(local: &Rc<RunningCore>, logins: &SharedLogins, portal: &Portal, stream: Box<dyn Stream>) {
     let (server, address) = (local.server(), stream.peer().ip());
     if let Some(permit) = server.admit(address) {

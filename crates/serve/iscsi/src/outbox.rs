@@ -32,8 +32,8 @@ const ARENA_COPY_BYTES_MAX: usize = 8 << 10;
 /// Size of the pieces that are copied and then added to the digest: small enough for the L1 cache.
 const PIECE_BYTES: usize = 16 << 10;
 
-/// Returns the longest data segment to send to a peer with the limit `peer_max`. With data digests, it is
-/// also limited by the limit of copies.
+/// Returns the longest data segment to send to a peer with the limit `peer_max`. With data digests,
+/// `STAGED_BYTES` is also a limit.
 pub(crate) fn segment_max(peer_max: u32, framing: Framing) -> u32 {
     if framing.data_digest { peer_max.min(STAGED_BYTES as u32) } else { peer_max }
 }

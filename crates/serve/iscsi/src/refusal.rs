@@ -42,9 +42,9 @@ pub(crate) enum Refusal {
     SessionOfAnother(String),
     /// The TSIH of the login does not identify a session of its nexus and user.
     NoSuchSession(Tsih),
-    /// The session's limit of connections is reached.
+    /// The session has reached its connection limit.
     SessionIsFull,
-    /// The server's limit of sessions is reached.
+    /// The server has reached its session limit.
     ServerIsFull,
     /// The session of its nexus was reinstated too often while this login waited.
     ReplacedTooOften,

@@ -95,7 +95,7 @@ pub(crate) enum SlotOutcome {
         /// The user's name.
         user: String,
     },
-    /// The limit of normal sessions is reached, or all TSIHs are in use.
+    /// The limit on normal sessions is reached, or all TSIHs are in use.
     Full,
 }
 

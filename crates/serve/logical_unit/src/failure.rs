@@ -1,4 +1,4 @@
-//! Errors of commands, and their sense data.
+//! Command errors and their sense data.
 
 use block::DeviceError;
 use scsi::{Condition, SenseKey, asc};

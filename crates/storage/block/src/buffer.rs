@@ -140,10 +140,10 @@ impl fmt::Debug for Slice {
     }
 }
 
-/// Limit on the memory of dropped buffers per thread: 32 commands of 256 KiB.
+/// Limit on the memory that a thread keeps from dropped buffers: enough for 32 commands of 256 KiB.
 pub const POOL_BYTES_MAX: usize = 8 << 20;
 
-/// For as long as this value exists, raises the limit on dropped buffers of the thread that created it. It is
+/// While this value exists, the thread that created it may keep more memory from dropped buffers. It is
 /// intended for users that drop many buffers together and soon need the same number again: allocating the
 /// memory from the system again would cost more than using it.
 #[derive(Debug)]

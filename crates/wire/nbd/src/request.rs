@@ -1,5 +1,5 @@
 //! Requests (section "Request message", and "Extended headers"), the rules for them that follow from the
-//! result of a handshake ([`Session`]), and errors of replies (section "Error values").
+//! result of a handshake ([`Session`]), and error values in replies (section "Error values").
 
 use derive_more::Display;
 use num_enum::TryFromPrimitive;

@@ -226,7 +226,7 @@ layout! {
         destination_lba: u64 = (20, 7, 64, "DESTINATION LBA", "the first block of the destination"),
     }
 
-    /// Limits of copies: RECEIVE COPY RESULTS, OPERATING PARAMETERS (SPC-4 table 255), without the descriptor
+    /// Copy limits: RECEIVE COPY RESULTS, OPERATING PARAMETERS (SPC-4 table 255), without the descriptor
     /// types.
     OperatingParameters: 44 bytes,
     {

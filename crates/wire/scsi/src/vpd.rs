@@ -283,7 +283,7 @@ layout! {
         max_sense: u8 = (13, 7, 8, "MAX_SENSE", "longest sense data, in bytes"),
     }
 
-    /// The limits of commands (SBC-3 6.6.4).
+    /// Command limits (SBC-3 6.6.4).
     BlockLimits: 64 bytes from vpd_header(0xb0, 64),
     {
         wsnz: bool = (4, 0, 1, "WSNZ", "WRITE SAME of zero blocks is rejected"),

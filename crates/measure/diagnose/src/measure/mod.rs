@@ -175,7 +175,7 @@ impl Subject {
         if !nbd::is_url(text) {
             return Ok(Subject::Lun(Box::new(remote::url(text)?)));
         }
-        // Parse the URL as a volume, because the errors of volumes mark their position in the text.
+        // Parse the URL as a volume, because a volume's errors show their position in the text.
         let spec = backends::parse(text).map_err(Failure::refused)?;
         let url =
             nbd::url_of(&spec).ok_or_else(|| Failure::refused(format!("{text} is not an NBD export")))?;

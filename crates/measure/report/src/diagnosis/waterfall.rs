@@ -198,8 +198,8 @@ fn steps(rungs: Vec<Rung>) -> Vec<Step> {
 // Unknown values with the reasons: layers that a target does not expose, failed loads, and writes that were
 // not allowed.
 
-/// Returns one sentence for each reason, with all values that it affects, in the order of the layers. The
-/// failures of loads follow.
+/// Returns one sentence for each reason, with all values that it affects, in the order of the layers. Load
+/// failures follow.
 pub(super) fn unknown(evidence: &Evidence) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for (what, why) in gaps(evidence) {

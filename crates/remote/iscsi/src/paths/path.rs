@@ -199,8 +199,8 @@ pub(crate) fn rank(groups: &[PortGroup], group: u16) -> Option<u8> {
     }
 }
 
-/// Waits for the response to a request. The session has a time limit for each command, which starts again at
-/// each progress. While none of the session's commands is overdue, the request is not overdue either,
+/// Waits for the response to a request. The session has a time limit for each command, and any progress
+/// restarts the limit. While none of the session's commands is overdue, the request is not overdue either,
 /// regardless of its deadline. Returns `None` if the request is overdue, unless the requester continues to
 /// wait for the response.
 async fn in_time<R>(

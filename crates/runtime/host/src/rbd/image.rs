@@ -34,7 +34,7 @@ pub(super) struct Image {
     pub(super) stripe_bytes: u64,
 }
 
-/// The open handles; null if not open yet. Dropping closes them, which waits for outstanding requests.
+/// The open handles; null if not open yet. Drop closes the handles, and waits for outstanding requests.
 struct Handles {
     library: &'static Library,
     cluster: Handle,
@@ -105,7 +105,7 @@ impl Image {
         let handles = self.handles();
         let image = handles.as_ref().filter(|_| !self.fence.is_set()).map(|handles| handles.image);
         let image = image.ok_or_else(shut_out)?;
-        // SAFETY: the image is open, and only `rbd_close` closes it, which waits for its requests.
+        // SAFETY: the image is open; only `rbd_close` closes it, and that call waits for its requests.
         let running = unsafe { submit(self.library, &self.fence, image, request, at, permit, orphans) };
         running.map_err(|error| self.fence.error(error))
     }

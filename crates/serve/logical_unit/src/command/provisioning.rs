@@ -213,7 +213,7 @@ fn descriptors(run: &Run) -> impl Iterator<Item = LbaStatusDescriptor> + use<> {
 const HEADER_BYTES: usize = LbaStatusDescriptor::HEADER_BYTES;
 const DESCRIPTOR_BYTES: usize = LbaStatusDescriptor::BYTES;
 /// Maximum number of descriptors in a response, 16 KiB in total. An initiator that needs more sends another
-/// command, which starts at their end.
+/// command that starts where they end.
 const DESCRIPTORS_MAX: usize = 1024;
 /// Maximum number of runs per device query; adjacent runs of one kind may then be merged into fewer.
 const RUNS_MAX: usize = 1024;

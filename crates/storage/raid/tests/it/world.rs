@@ -90,7 +90,7 @@ impl Sleeper for StepClock {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Done,
-    /// The limit of polls was reached, and all tasks were dropped.
+    /// The limit on polls was reached, and all tasks were dropped.
     Crashed,
 }
 

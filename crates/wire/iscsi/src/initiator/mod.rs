@@ -364,7 +364,7 @@ pub struct Counters {
     pub r2ts: u64,
     /// Our PDUs that the target rejected.
     pub rejects: u64,
-    /// Number of submissions refused because the target's command window was full, or the limit of
+    /// Number of submissions refused because the target's command window was full, or the limit on
     /// outstanding commands was reached.
     pub window_stalls: u64,
     /// Total duration of these stalls: from a refused command until one can be submitted again.

@@ -31,7 +31,7 @@ pub struct Command<'a> {
 /// Why a command was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum SubmitError {
-    /// The command window, or our own limit of outstanding commands, is full.
+    /// The command window is full, or our own limit on outstanding commands is reached.
     #[display("the target has no room for another command")]
     NoRoom,
     /// The connection is not part of the session, or is logging out.

@@ -32,7 +32,7 @@ pub(crate) struct Pair {
     pub(crate) cut: usize,
     /// Buffers of the initiator's commands: data to write, or data read.
     pub(crate) buffers: HashMap<initiator::TaskId, Vec<u8>>,
-    /// Results of commands.
+    /// Command results.
     pub(crate) ended: HashMap<initiator::TaskId, Ended>,
     /// Times per phase of commands with a status.
     pub(crate) times: HashMap<initiator::TaskId, initiator::Times>,
