@@ -185,12 +185,13 @@ const STATUS_MAX_S: f64 = 0.001;
 /// A shorter time counts as zero: medians of a few hundred probes do not distinguish them.
 const NOTHING_S: f64 = 1e-6;
 
-/// Returns the time of a byte of the longest NOP with data, in seconds.
+/// Returns the time of a byte of a NOP's data, in seconds: the least of all lengths, because a small congestion window
+/// adds a round trip to a longer NOP.
 fn ping_s(evidence: &Evidence, nop: Estimate) -> Option<f64> {
-    let longest =
-        evidence.ladder.nop_with_data.iter().filter_map(|(bytes, probe)| Some((*bytes, median(probe)?)));
-    let (bytes, time) = longest.max_by_key(|(bytes, _)| *bytes)?;
-    Some((time.value - nop.value).max(0.0) / f64::from(bytes.max(1)))
+    let each = evidence.ladder.nop_with_data.iter().filter_map(|(bytes, probe)| {
+        Some((median(probe)?.value - nop.value).max(0.0) / f64::from((*bytes).max(1)))
+    });
+    each.min_by(f64::total_cmp)
 }
 
 /// Returns TCP's shortest round trip, which includes neither a queue nor a delayed acknowledgement. If the
