@@ -67,12 +67,17 @@ fn worth_it(finding: &Finding) -> bool {
 
 /// Causes that also produce the symptoms of others. In each pair, the first is the actual cause, and the
 /// second is not reported.
-const SHADOWS: [(Cause, Cause); 16] = [
+const SHADOWS: [(Cause, Cause); 20] = [
     // Without CPU time, everything appears to be slow.
     (Cause::ClientCpu, Cause::Medium),
     (Cause::ClientCpu, Cause::Flush),
     (Cause::TargetCpu, Cause::Medium),
     (Cause::TargetCpu, Cause::Flush),
+    // Without CPU time or with losses, requests stand still, too; over a slow path, they take many times as long.
+    (Cause::ClientCpu, Cause::Stalls),
+    (Cause::TargetCpu, Cause::Stalls),
+    (Cause::Loss, Cause::Stalls),
+    (Cause::SlowPath, Cause::Stalls),
     // A stall of 40 ms delays every probe that it affects.
     (Cause::DelayedAck, Cause::Medium),
     (Cause::DelayedAck, Cause::TargetCpu),
