@@ -192,7 +192,9 @@ fn verdict(comparison: &Comparison, fail_above: f64) -> Result<ExitCode, Failure
         return Err(Failure::new(FailureKind::Worse, format_args!("B is worse in {}", listed(&worse))));
     }
     if comparison.judged() == 0 {
-        return Err(Failure::failed("no cell could be compared: there are too few measurements"));
+        return Err(Failure::failed(
+            "no cell could be compared: the workloads differ, or there are too few measurements",
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -143,17 +143,24 @@ impl<'a> Reports<'a> {
         table
     }
 
-    /// Returns the cells that several results have in common, one below the other.
+    /// Returns the cells that several results have in common, one below the other. Cells that share only
+    /// their names are listed below them.
     fn in_common(&self) -> Option<Section> {
         let columns = ["cell", "#result", "#IOPS", "#95 % interval", "#MB/s", "#p50", "#p99"];
         let mut table = Table::of("", &columns);
+        let mut others: Vec<&str> = Vec::new();
         let all: Vec<(usize, &CellSummary)> = (1..)
             .zip(&self.0)
             .flat_map(|(n, report)| report.summaries.iter().map(move |summary| (n, summary)))
             .filter(|(_, summary)| summary.runs > 0)
             .collect();
         for (at, (n, summary)) in all.iter().enumerate() {
-            let same = |(_, other): &&(usize, &CellSummary)| other.cell == summary.cell;
+            let name = summary.cell.name.as_str();
+            let named = |(_, other): &&(usize, &CellSummary)| other.cell.name == name;
+            let same = |one: &&(usize, &CellSummary)| named(one) && one.1.cell.is_comparable(&summary.cell);
+            if all.iter().filter(named).any(|one| !same(&one)) && !others.contains(&name) {
+                others.push(name);
+            }
             let known = all[..at].iter().any(|other| same(&other));
             let later: Vec<&(usize, &CellSummary)> = all[at + 1..].iter().filter(same).collect();
             if known || later.is_empty() {
@@ -172,8 +179,18 @@ impl<'a> Reports<'a> {
                 ]);
             }
         }
-        let is_empty = table.rows.is_empty();
-        let blocks = vec![Block::Table(table)];
-        (!is_empty).then_some(Section { id: "common", title: "The same cells in several results", blocks })
+        let mut blocks = Vec::new();
+        if !table.rows.is_empty() {
+            blocks.push(Block::Table(table));
+        }
+        if !others.is_empty() {
+            let names = crate::views::listed(&others);
+            blocks.push(Block::Text(format!("Cells with the same name, but different requests: {names}.")));
+        }
+        (!blocks.is_empty()).then_some(Section {
+            id: "common",
+            title: "The same cells in several results",
+            blocks,
+        })
     }
 }

@@ -177,6 +177,14 @@ impl Role {
     pub fn new(name: impl Into<String>, client: u16, workload: Workload) -> Role {
         Role { name: name.into(), client, sessions: 1, read_ahead_bytes: None, apart: false, workload }
     }
+
+    /// Returns the requests of the role alone: without the client's identity, the seed, and the part of the
+    /// storage. The part is no property of the requests, because it follows from the size of the storage
+    /// where a workload uses all of it.
+    pub fn requests(&self) -> Role {
+        let workload = Workload { seed: 0, span: Span::default(), ..self.workload.clone() };
+        Role { name: String::new(), client: 0, apart: false, workload, ..self.clone() }
+    }
 }
 
 impl Order {
@@ -199,6 +207,21 @@ impl Cell {
     /// Returns the condition that ends a run of this cell, in a step with the given stop.
     pub fn stop(&self, step: Stop) -> Stop {
         self.stop.unwrap_or(step)
+    }
+
+    /// Returns whether the results of both cells can be compared: the same clients make the same requests.
+    /// The place of the requests may differ, since its effect can be what a comparison is to show: the part
+    /// of the storage, and the alignment.
+    pub fn is_comparable(&self, other: &Cell) -> bool {
+        let requests = |cell: &Cell| -> Vec<(u16, Role)> {
+            let of_role = |role: &Role| {
+                let mut requests = role.requests();
+                requests.workload.accesses.iter_mut().for_each(|access| access.align = Align::Natural);
+                (role.client, requests)
+            };
+            cell.roles.iter().map(of_role).collect()
+        };
+        requests(self) == requests(other)
     }
 
     /// Assigns a part of the span to each role with `apart`, on a device of `device_bytes`. The parts are

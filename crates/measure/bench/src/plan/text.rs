@@ -217,6 +217,16 @@ impl FromStr for Align {
     }
 }
 
+impl fmt::Display for Align {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Align::Natural => f.write_str("natural"),
+            Align::Block => f.write_str("block"),
+            Align::Bytes(bytes) => Bytes(u64::from(*bytes)).fmt(f),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,7 +249,11 @@ mod tests {
 
     #[test]
     fn alignments_have_names() {
-        assert_eq!("4KiB".parse(), Ok(Align::Bytes(4096)));
+        for (align, name) in
+            [(Align::Natural, "natural"), (Align::Block, "block"), (Align::Bytes(4096), "4KiB")]
+        {
+            assert_eq!((name.parse(), align.to_string()), (Ok(align), name.to_owned()));
+        }
     }
 
     fn percent(share: u8) -> Percent {

@@ -14,7 +14,8 @@
 mod tests;
 mod words;
 
-use bench::plan::{Cell, Role, Workload};
+use bench::Extent;
+use bench::plan::{Cell, Span};
 use bench::record::{CellRun, Fact, Group, Histogram, Record};
 use serde::{Serialize, Serializer};
 use stats::{Interval, MeanEstimate, Welch, holm, mean, series_mean, standard_deviation, welch};
@@ -129,7 +130,7 @@ pub fn compare(a: &Record, b: &Record) -> Comparison {
         cells,
         only_a: missing(&of_a, &of_b),
         only_b: missing(&of_b, &of_a),
-        environment: differences(a, b),
+        environment: differences(a, b, &pairs),
     }
 }
 
@@ -200,7 +201,7 @@ struct Pair<'a> {
 
 impl<'a> Pair<'a> {
     fn new(a: &'a CellSummary, b: &'a CellSummary, figure: Figure, sides: [Option<Measured>; 2]) -> Pair<'a> {
-        let alike = same_work(&a.cell, &b.cell);
+        let alike = a.cell.is_comparable(&b.cell);
         let test = match &sides {
             [Some(one), Some(other)] if alike => one.log.zip(other.log).map(|(one, other)| welch(one, other)),
             _ => None,
@@ -262,18 +263,6 @@ fn sentences<S: Serializer>(flags: &[Flag], serializer: S) -> Result<S::Ok, S::E
     serializer.collect_seq(flags.iter().map(Flag::to_string))
 }
 
-/// Returns whether two cells make the same requests, apart from their seeds and names.
-fn same_work(one: &Cell, other: &Cell) -> bool {
-    let what = |cell: &Cell| -> Vec<Role> {
-        let plain = |role: &Role| {
-            let workload = Workload { seed: 0, ..role.workload.clone() };
-            Role { name: String::new(), workload, ..role.clone() }
-        };
-        cell.roles.iter().map(plain).collect()
-    };
-    what(one) == what(other)
-}
-
 fn missing(from: &[CellSummary], among: &[CellSummary]) -> Vec<String> {
     let is_missing = |cell: &&CellSummary| !among.iter().any(|other| other.cell.name == cell.cell.name);
     from.iter().filter(is_missing).map(|cell| cell.cell.name.clone()).collect()
@@ -292,9 +281,9 @@ pub struct Difference {
     pub b: Option<String>,
 }
 
-/// Compares the storage, the program and all facts. Returns those that differ, in the order of A, followed by
-/// facts that are known only in B.
-fn differences(a: &Record, b: &Record) -> Vec<Difference> {
+/// Compares the storage, the program, the place of the requests and all facts. Returns those that differ, in
+/// the order of A, followed by facts that are known only in B.
+fn differences(a: &Record, b: &Record, pairs: &[Pair<'_>]) -> Vec<Difference> {
     let about = |name: &str, of: fn(&Record) -> String| Difference {
         name: name.to_owned(),
         a: Some(of(a)),
@@ -316,7 +305,43 @@ fn differences(a: &Record, b: &Record) -> Vec<Difference> {
         a: a.environment.value(group, name).map(str::to_owned),
         b: b.environment.value(group, name).map(str::to_owned),
     });
-    head.into_iter().chain(facts).filter(|one| one.a != one.b).collect()
+    let alike = || pairs.iter().filter(|pair| pair.alike);
+    let sides: [(u64, Vec<&Cell>); 2] = [
+        (a.subject.bytes, alike().map(|pair| &pair.a.cell).collect()),
+        (b.subject.bytes, alike().map(|pair| &pair.b.cell).collect()),
+    ];
+    let place = [placed("part of the storage", part, &sides), placed("alignment", alignment, &sides)];
+    head.into_iter().chain(place).chain(facts).filter(|one| one.a != one.b).collect()
+}
+
+/// Compares a property of the compared cells, for the size of each storage and the cells measured there. Each
+/// value is listed once.
+fn placed(name: &str, of: fn(&Cell, u64) -> String, sides: &[(u64, Vec<&Cell>); 2]) -> Difference {
+    let [a, b] = sides.each_ref().map(|(device_bytes, cells)| {
+        let mut values: Vec<String> = Vec::new();
+        for value in cells.iter().map(|cell| of(cell, *device_bytes)) {
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        Some(values.join(", "))
+    });
+    Difference { name: name.to_owned(), a, b }
+}
+
+/// Returns the smallest part of the storage that contains the parts of all clients.
+fn part(cell: &Cell, device_bytes: u64) -> String {
+    let whole = Extent::of(Span::default(), device_bytes);
+    let parts = cell.roles.iter().map(|role| Extent::of(role.workload.span, device_bytes));
+    let part = parts.reduce(Extent::around).filter(|part| *part != whole);
+    part.unwrap_or(Extent::ALL).to_string()
+}
+
+fn alignment(cell: &Cell, _: u64) -> String {
+    let accesses = cell.roles.iter().flat_map(|role| &role.workload.accesses);
+    let mut aligns: Vec<String> = accesses.map(|access| access.align.to_string()).collect();
+    aligns.dedup();
+    aligns.join(", ")
 }
 
 fn key(fact: &Fact) -> (Group, &str) {

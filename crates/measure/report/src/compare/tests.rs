@@ -159,6 +159,53 @@ fn equal_names_are_not_equal_work() {
     assert_eq!(compare(&a, &b).cells[0].judgement, Judgement::OtherWorkload);
 }
 
+/// Creates a record of a suite as it is measured on storage of this size.
+fn on_storage(mut cells: Vec<Cell>, bytes: u64, iops: f64) -> Record {
+    for workload in cells.iter_mut().flat_map(|cell| &mut cell.roles).map(|role| &mut role.workload) {
+        let wanted = workload.span.bytes.unwrap_or(u64::MAX);
+        workload.span.bytes = Some(wanted.min(bytes));
+    }
+    let iops = [iops, iops * 1.01];
+    let of_all: Vec<&[f64]> = vec![&iops; cells.len()];
+    let mut record = rates(&cells, &of_all);
+    record.subject.bytes = bytes;
+    record
+}
+
+fn preset(name: &str) -> Vec<Cell> {
+    bench::suite::named(name).unwrap().cells().cloned().collect()
+}
+
+fn difference(comparison: &Comparison, name: &str) -> Option<(String, String)> {
+    let one = comparison.environment.iter().find(|one| one.name == name)?;
+    Some((one.a.clone()?, one.b.clone()?))
+}
+
+#[test]
+fn a_suite_is_the_same_on_storage_of_another_size() {
+    let (ram, disk) = (512 << 20, 64 << 30);
+    let dpmeter = || preset("dpmeter");
+    let comparison = compare(&on_storage(dpmeter(), ram, 978_010.0), &on_storage(dpmeter(), disk, 24_430.0));
+    assert_eq!(comparison.worse(90.0).count(), dpmeter().len(), "{comparison:?}");
+    assert_eq!(difference(&comparison, "part of the storage"), None, "both use all of it");
+    // On the smaller storage, less than the 4,096 MB of the suite is used.
+    let vmware4 = || preset("vmware4");
+    let comparison = compare(&on_storage(vmware4(), ram, 978_010.0), &on_storage(vmware4(), disk, 24_430.0));
+    assert_eq!(comparison.worse(90.0).count(), 4, "{comparison:?}");
+    let parts = difference(&comparison, "part of the storage").unwrap();
+    assert_eq!(parts, ("all of it".to_owned(), "0B to 4000000KiB".to_owned()));
+}
+
+#[test]
+fn an_alignment_is_a_difference_and_not_another_workload() {
+    let [any, aligned] =
+        ["vmware4", "vmware4-aligned"].map(|name| on_storage(preset(name), 64 << 30, 1000.0));
+    let comparison = compare(&any, &aligned);
+    assert_eq!(comparison.judged(), 4, "{comparison:?}");
+    let alignments = difference(&comparison, "alignment").unwrap();
+    assert_eq!(alignments, ("block".to_owned(), "natural".to_owned()));
+}
+
 #[test]
 fn cells_of_one_side_are_named() {
     let all = cells(3);

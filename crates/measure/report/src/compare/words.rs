@@ -76,6 +76,9 @@ fn count(comparison: &Comparison) -> String {
     let better = of(|judgement| matches!(judgement, Judgement::Better(_)));
     let undecided = of(|judgement| matches!(judgement, Judgement::Undecided(_)));
     let unjudged = comparison.cells.len() - comparison.judged();
+    if comparison.judged() == 0 {
+        return "No cell could be compared.".to_owned();
+    }
     let mut line = match (worse, better) {
         (0, 0) => "No differences were found".to_owned(),
         (0, better) => format!("B is better in {}", cells(better)),
@@ -280,6 +283,12 @@ mod tests {
                 "write-4KiB   52,301   41,207      +0.4 %    −2.6 % … +3.4 %  none found      −4.1 %  1.20 ms → 1.20 ms",
             ]
         );
+    }
+
+    #[test]
+    fn cells_that_cannot_be_compared_are_no_absence_of_differences() {
+        let text = terminal(&comparison(vec![cell("c", Judgement::OtherWorkload)]), 200);
+        assert!(text.starts_with("No cell could be compared.\n"), "{text}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use bench::plan::{Access, Cell, Order, Role, Span, Step, Stop, Workload};
+use bench::plan::{Cell, Order, Role, Step, Stop, Workload};
 use bench::record::{CellRun, ClientRun, Ended, Record, ServerMachine};
 use stats::steady::Window;
 use stats::{Scalability, drained_mean, median, scalability, steady};
@@ -272,11 +272,9 @@ fn length(cell: &Cell) -> Option<u32> {
 
 fn differ_in_length(one: &Cell, other: &Cell) -> bool {
     let rest = |cell: &Cell| {
-        let role = cell.roles.first()?;
-        let accesses = role.workload.accesses.iter();
-        let accesses = accesses.map(|access| Access { block_bytes: 0, ..access.clone() }).collect();
-        let workload = Workload { accesses, seed: 0, ..role.workload.clone() };
-        Some(Role { workload, name: String::new(), ..role.clone() })
+        let mut requests = cell.roles.first()?.requests();
+        requests.workload.accesses.iter_mut().for_each(|access| access.block_bytes = 0);
+        Some(requests)
     };
     one.series == other.series && rest(one) == rest(other)
 }
@@ -344,9 +342,7 @@ fn without_depth(cell: &Cell) -> Option<Role> {
     Some(Role { sessions: 1, workload: Workload { depth: 0, ..role.workload }, ..role })
 }
 
-/// Returns a role without the properties that distinguish it from others with the same workload.
+/// Returns the requests of a role in a closed loop.
 fn plain(role: &Role) -> Option<Role> {
-    let workload = Workload { seed: 0, span: Span::default(), ..role.workload.clone() };
-    let plain = Role { name: String::new(), client: 0, apart: false, workload, ..role.clone() };
-    (!role.workload.pace.is_open()).then_some(plain)
+    (!role.workload.pace.is_open()).then(|| role.requests())
 }

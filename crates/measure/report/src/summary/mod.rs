@@ -8,7 +8,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use bench::plan::{Cell, Order, Role, Span, Step, Workload};
+use bench::plan::{Cell, Order, Role, Step};
 use bench::record::{CellRun, ClientRun, Flow, Histogram, Record};
 use stats::steady::Window;
 use stats::{ALPHA, Interval, jain, median, median_interval, series_mean, steady};
@@ -293,7 +293,7 @@ fn clients_of(counted: &Counted<'_>, all: &[Counted<'_>]) -> Vec<ClientSummary> 
 /// Returns Jain's index, if several clients run the same workload.
 fn fairness(cell: &Cell, clients: &[ClientSummary]) -> Option<f64> {
     let (first, others) = cell.roles.split_first()?;
-    let alike = !others.is_empty() && others.iter().all(|other| do_the_same(first, other));
+    let alike = !others.is_empty() && others.iter().all(|other| first.requests() == other.requests());
     let rates: Vec<f64> = clients.iter().map(|client| client.iops).collect();
     if alike { jain(&rates) } else { None }
 }
@@ -319,19 +319,11 @@ fn clients_summarize(counted: &Counted<'_>, index: usize, alone: Option<f64>) ->
 /// Returns the rate of a role's workload in a cell without other clients.
 fn alone(role: &Role, cell: &Cell, all: &[Counted<'_>]) -> Option<f64> {
     let single = |other: &&Counted<'_>| match other.cell.roles.as_slice() {
-        [only] => do_the_same(only, role),
+        [only] => only.requests() == role.requests(),
         _ => false,
     };
     let others = cell.roles.len() > 1;
     let found = all.iter().find(single).filter(|_| others)?;
     let rates: Vec<f64> = found.runs.iter().map(|run| CellRun::iops(run)).collect();
     Some(median(&rates))
-}
-
-/// Returns whether two roles make the same requests, apart from their span and seed.
-fn do_the_same(one: &Role, other: &Role) -> bool {
-    let what = |role: &Role| Workload { seed: 0, span: Span::default(), ..role.workload.clone() };
-    one.sessions == other.sessions
-        && one.read_ahead_bytes == other.read_ahead_bytes
-        && what(one) == what(other)
 }

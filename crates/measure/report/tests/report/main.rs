@@ -7,9 +7,11 @@ mod exports;
 mod hostile;
 mod records;
 
+use bench::plan::{Cell, Percent, Role, Step, Workload};
 use bench::record::Record;
-use report::Report;
+use bench::test_record::{clients, record, run};
 use report::measured::{Beside, Measured};
+use report::{Report, Reports};
 
 pub(crate) fn report(record: &Record) -> Report<'_> {
     Report::new(record)
@@ -69,6 +71,55 @@ fn there_are_only_sections_that_the_record_has_data_for() {
     assert_eq!(of(records::wan()), [false; 6]);
     assert!(distance.iter().all(|section| has(&records::wan(), section)));
     assert!(!distance.iter().any(|section| has(&records::pts(), section)));
+}
+
+/// Returns the sentence about one, two and more clients with these rates, in thousands per second.
+fn about_clients(rates: &[f64]) -> String {
+    let workload = Workload::simple(4096, 4, Percent::ALL, Percent::NONE);
+    let counts = 1..=u16::try_from(rates.len()).expect("a few");
+    let cells: Vec<_> = counts.map(|count| clients(&format!("{count}"), count, &workload)).collect();
+    let each = |cell: &Cell, rate: &f64| vec![1000.0 * rate / cell.roles.len() as f64; cell.roles.len()];
+    let runs = cells.iter().zip(rates).map(|(cell, rate)| run(cell, 0, &each(cell, rate))).collect();
+    let page = report(&record(cells, runs)).markdown();
+    let line = page.lines().find(|line| line.contains("Universal scalability law:"));
+    line.unwrap_or_else(|| panic!("{page}")).to_owned()
+}
+
+#[test]
+fn a_rate_that_falls_with_each_client_is_not_said_to_grow() {
+    let said = about_clients(&[101.0, 51.8, 50.9]);
+    assert!(said.contains("the rate is highest with 1 client (101,000 IOPS). "), "{said}");
+    let said = about_clients(&[100.0, 160.0, 150.0]);
+    assert!(said.contains("the rate is highest with 2 clients (160,000 IOPS). "), "{said}");
+    let said = about_clients(&[100.0, 180.0, 220.0]);
+    assert!(
+        said.contains("highest with the maximum of 3 clients (220,000 IOPS); by the law, it peaks at "),
+        "{said}"
+    );
+    let said = about_clients(&[100.0, 200.0, 300.0]);
+    assert!(said.contains("highest with the maximum of 3 clients (300,000 IOPS). "), "{said}");
+}
+
+#[test]
+fn a_suite_on_storage_of_two_sizes_has_its_cells_in_common() {
+    let (large, mut small) = (records::sweep(), records::sweep());
+    change_roles(&mut small, |role| role.workload.span.bytes = Some(512 << 20));
+    let page = |small: &Record| Reports::new(vec![report(&large), report(small)]).markdown();
+    let common = page(&small);
+    assert!(common.contains("| cell | result |"), "{common}");
+    assert!(!common.contains("but different requests"), "{common}");
+    change_roles(&mut small, |role| role.workload.depth += 1);
+    let others = page(&small);
+    let names = "Cells with the same name, but different requests: read-512, read-1024";
+    assert!(others.contains(names) && !others.contains("| cell | result |"), "{others}");
+}
+
+/// Changes the planned role of every cell.
+fn change_roles(record: &mut Record, change: fn(&mut Role)) {
+    for step in &mut record.suite.steps {
+        let Step::Measure { cells, .. } = step else { continue };
+        cells.iter_mut().flat_map(|cell| &mut cell.roles).for_each(change);
+    }
 }
 
 #[test]
