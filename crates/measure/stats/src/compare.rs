@@ -125,9 +125,16 @@ impl Scalability {
         self.one * n / (1.0 + self.contention * (n - 1.0) + self.coherency * n * (n - 1.0))
     }
 
-    /// Returns N*, at which the rate is highest: sqrt((1 - σ) / κ). Returns `None` if the rate never falls.
+    /// Returns N*, at which the rate is highest: sqrt((1 - σ) / κ), or 1 if the rate does not rise at all.
+    /// Returns `None` if the rate never falls.
+    ///
+    /// The slope of X(N) has the sign of 1 - σ - κN². If σ is 1 or more, the rate falls from the first client
+    /// on, even without cost of coordination.
     pub fn peak(&self) -> Option<f64> {
-        (self.coherency > 0.0).then(|| ((1.0 - self.contention).max(0.0) / self.coherency).sqrt().max(1.0))
+        if self.contention >= 1.0 {
+            return Some(1.0);
+        }
+        (self.coherency > 0.0).then(|| ((1.0 - self.contention) / self.coherency).sqrt().max(1.0))
     }
 
     fn off_percent(&self, points: &[(f64, f64)]) -> f64 {
@@ -363,6 +370,13 @@ mod tests {
         assert!(found.peak().is_none_or(|peak| peak > 1e4), "{found:?}");
         let amdahl = scalability(&points(&law(0.2, 0.0))).unwrap();
         assert!((amdahl.contention - 0.2).abs() < 1e-6, "{amdahl:?}");
+    }
+
+    #[test]
+    fn a_rate_that_falls_from_the_first_client_has_its_peak_there() {
+        let found = scalability(&[(1.0, 101.0), (2.0, 51.8), (3.0, 50.9)]).unwrap();
+        assert!(found.contention > 1.0 && found.coherency == 0.0, "{found:?}");
+        assert_eq!(found.peak(), Some(1.0), "{found:?}");
     }
 
     #[test]

@@ -154,22 +154,27 @@ pub(super) fn laws(summaries: &[CellSummary], over: Over) -> Vec<Scaling> {
 }
 
 fn sentence(summaries: &[CellSummary], scaling: &Scaling) -> String {
+    /// The multiple of the largest measured number up to which a peak is extrapolated.
+    const BEYOND_MAX: f64 = 10.0;
     let law = &scaling.law;
     let of = |summary: &&CellSummary| scaling.cells.first() == Some(&summary.cell.name);
     let series = summaries.iter().find(of).map_or("", |summary| summary.cell.series.as_str());
-    let number = match scaling.over {
-        Over::Clients => "clients",
-        Over::Depth => "outstanding requests",
+    let (one, many) = match scaling.over {
+        Over::Clients => ("client", "clients"),
+        Over::Depth => ("outstanding request", "outstanding requests"),
     };
+    let count = |number: f64| format!("{} {}", round(number), if number == 1.0 { one } else { many });
     let measured = scaling.points.last().map_or(1.0, |(number, _)| *number);
-    let peak = match law.peak() {
-        Some(peak) if peak <= measured => {
-            let most = significant(law.at(peak));
-            format!("the rate is highest with {} {number} ({most} IOPS)", round(peak.round()))
-        }
-        Some(peak) => format!("the rate would be highest with {} {number}", significant(peak)),
-        None => format!("the rate grows up to the maximum of {} {number}", round(measured)),
-    };
+    let best = scaling.points.iter().max_by(|(_, one), (_, other)| one.total_cmp(other));
+    let (at, most) = best.copied().unwrap_or((1.0, 0.0));
+    // The measured rates decide within their range, and the law only beyond it.
+    let is_last = at == measured;
+    let up_to = if is_last { "the maximum of " } else { "" };
+    let mut peak = format!("the rate is highest with {up_to}{} ({} IOPS)", count(at), significant(most));
+    let may_follow = measured..=BEYOND_MAX * measured;
+    if let Some(beyond) = law.peak().filter(|peak| is_last && may_follow.contains(peak)) {
+        peak += &format!("; by the law, it peaks at {}", count(beyond.round()));
+    }
     format!(
         "{series}: {peak}. Universal scalability law: contention {:.4}, coherency {:.6}; its error is {} %.",
         law.contention,
