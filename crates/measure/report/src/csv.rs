@@ -98,7 +98,7 @@ fn cell(summary: &CellSummary) -> Vec<String> {
         number(summary.service.p50_us),
         number(summary.service.p99_us),
         maybe(summary.client_cpu.map(|cost| cost.us_per_io)),
-        maybe(summary.client_cpu.map(|cost| cost.iops_per_percent)),
+        maybe(summary.iops_per_percent(summary.cpu_load.client)),
         maybe(summary.server_cpu.map(|cost| cost.us_per_io)),
         maybe(summary.cpu_load.client),
         maybe(summary.cpu_load.server),

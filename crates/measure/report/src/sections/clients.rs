@@ -190,8 +190,11 @@ pub(super) fn cpu_section(report: &Report<'_>) -> Option<Section> {
     if known.is_empty() {
         return None;
     }
-    let says = "IOPS per % CPU is Iometer's measure, relative to all CPUs of the machine; higher is better. \
-                For long requests, µs per MiB mainly shows the cost of copying.";
+    let says = "IOPS per % CPU, as in document 003, is the rate divided by the CPU utilisation of that end, in \
+                percent of all CPUs of its machine, including other programs; if both ends share a machine, the \
+                utilisation of each is that of its process. µs are CPU time of the threads that sent the \
+                requests, and of the server process or, if an agent measured it, of all programs on the \
+                server's machine. For long requests, µs per MiB mainly shows the cost of copying.";
     let mut blocks = vec![Block::Text(says.to_owned())];
     let series = over_size(&report.summaries);
     if !series.is_empty() {
@@ -208,14 +211,14 @@ const BARS_MAX: usize = 16;
 
 /// Returns a chart of IOPS per percent of CPU over the length of requests, as in document 003.
 fn effectiveness(series: &[Series<'_>]) -> Block {
-    let sides: [(&str, Look, Side); 2] = [
-        ("client", Look::Measured, |summary| summary.client_cpu),
-        ("server", Look::Companion, |summary| summary.server_cpu),
+    let sides: [(&str, Look, Load); 2] = [
+        ("client", Look::Measured, |summary| summary.cpu_load.client),
+        ("server", Look::Companion, |summary| summary.cpu_load.server),
     ];
     let curves: Vec<Curve> = series
         .iter()
         .enumerate()
-        .flat_map(|(index, series)| sides.map(|(side, look, cost)| curve(index, series, side, look, cost)))
+        .flat_map(|(index, series)| sides.map(|(side, look, load)| curve(index, series, side, look, load)))
         .filter(|curve| !curve.points.is_empty())
         .collect();
     let points = || curves.iter().flat_map(|curve| &curve.points);
@@ -229,10 +232,10 @@ fn effectiveness(series: &[Series<'_>]) -> Block {
     Block::Plot(Box::new(plot), String::new(), None)
 }
 
-fn curve(index: usize, series: &Series<'_>, side: &str, look: Look, cost: Side) -> Curve {
+fn curve(index: usize, series: &Series<'_>, side: &str, look: Look, load: Load) -> Curve {
     let name = format!("{}, {side}", series.name);
     let point = |summary: &&CellSummary| {
-        let per_percent = cost(summary)?.iops_per_percent;
+        let per_percent = summary.iops_per_percent(load(summary))?;
         let length = block_bytes(&summary.cell);
         let says = format!("{name}, {}: {} IOPS per % CPU", size(length), significant(per_percent));
         (per_percent > 0.0).then(|| Point::exact(length, per_percent, says))
@@ -241,6 +244,10 @@ fn curve(index: usize, series: &Series<'_>, side: &str, look: Look, cost: Side) 
     Curve { points, name, look, colour: index }
 }
 
+/// Returns the CPU utilisation of one end.
+type Load = fn(&CellSummary) -> Option<f64>;
+
+/// Returns the CPU cost of one end.
 type Side = fn(&CellSummary) -> Option<CpuCost>;
 
 fn cpu_bars(known: &[&CellSummary]) -> Bars {
@@ -266,14 +273,17 @@ fn cpu_bars(known: &[&CellSummary]) -> Bars {
 }
 
 fn cpu_table(known: &[&CellSummary]) -> Table {
-    let columns = ["cell", "side", "#% of one CPU", "#µs per request", "#µs per MiB", "#IOPS per % CPU"];
+    let columns = ["cell", "side", "#% CPU", "#µs per request", "#µs per MiB", "#IOPS per % CPU"];
     let mut table = Table::of("", &columns);
     for summary in known {
-        for (side, cost) in [("client", summary.client_cpu), ("server", summary.server_cpu)] {
+        let load = summary.cpu_load;
+        let sides =
+            [("client", summary.client_cpu, load.client), ("server", summary.server_cpu, load.server)];
+        for (side, cost, load) in sides {
             let Some(cost) = cost else { continue };
-            let values = [cost.percent, cost.us_per_io, cost.us_per_mib, cost.iops_per_percent];
-            table
-                .row([summary.cell.name.clone(), side.to_owned()].into_iter().chain(values.map(significant)));
+            let values = [load, Some(cost.us_per_io), Some(cost.us_per_mib), summary.iops_per_percent(load)];
+            let values = values.map(|value| value.map(significant).unwrap_or_default());
+            table.row([summary.cell.name.clone(), side.to_owned()].into_iter().chain(values));
         }
     }
     let many = table.rows.len() > 40;

@@ -109,22 +109,13 @@ fn tracked_window(runs: &[&CellRun]) -> Option<Window> {
 
 // The CPU time of requests.
 
-/// Returns the CPU cost of the clients: the time of their threads per request, and the time of the whole
-/// machines for Iometer's effectiveness.
+/// Returns the CPU cost of the clients: the time of the threads that sent the requests.
 pub(super) fn of_clients(runs: &[&CellRun]) -> Option<CpuCost> {
-    let clients = || runs.iter().flat_map(|run| &run.clients);
-    let work = Work::of(runs);
-    let seconds: f64 = clients().map(|client| client.cpu.seconds).sum();
-    let percent_of_machines: f64 =
-        clients().filter_map(machine_percent).sum::<f64>() / runs.len().max(1) as f64;
-    let own = clients().map(|client| client.cpu.cpus).max().map_or(1, |cpus| cpus.max(1));
-    work.cost(seconds).map(|cost| match percent_of_machines > 0.0 {
-        true => CpuCost { iops_per_percent: work.iops() / percent_of_machines, ..cost },
-        false => CpuCost { iops_per_percent: cost.iops_per_percent * f64::from(own), ..cost },
-    })
+    let clients = runs.iter().flat_map(|run| &run.clients);
+    Work::of(runs).cost(clients.map(|client| client.cpu.seconds).sum())
 }
 
-/// Returns the CPU cost of the server. The time of its whole machine is unknown.
+/// Returns the CPU cost of the server.
 pub(super) fn of_server(runs: &[&CellRun]) -> Option<CpuCost> {
     let known: Vec<&CellRun> = runs.iter().copied().filter(|run| run.server_cpu.is_some()).collect();
     let seconds = known.iter().filter_map(|run| run.server_cpu.as_ref()).map(|cpu| cpu.seconds).sum();
@@ -174,37 +165,20 @@ pub(super) fn load(runs: &[&CellRun]) -> CpuLoad {
 struct Work {
     ios: f64,
     bytes: f64,
-    seconds: f64,
 }
 
 impl Work {
     fn of(runs: &[&CellRun]) -> Work {
         let total =
             |of: fn(&ClientRun) -> u64| runs.iter().flat_map(|run| &run.clients).map(|c| of(c) as f64).sum();
-        let longest =
-            |run: &&CellRun| run.clients.iter().map(|client| client.run.seconds).fold(0.0, f64::max);
-        Work {
-            ios: total(|client| client.run.ios()),
-            bytes: total(|client| client.run.bytes()),
-            seconds: runs.iter().map(longest).sum(),
-        }
-    }
-
-    fn iops(&self) -> f64 {
-        self.ios / self.seconds
+        Work { ios: total(|client| client.run.ios()), bytes: total(|client| client.run.bytes()) }
     }
 
     fn cost(&self, cpu_s: f64) -> Option<CpuCost> {
         const MIB: f64 = 1_048_576.0;
-        if self.ios <= 0.0 || self.seconds <= 0.0 || cpu_s <= 0.0 {
-            return None;
-        }
-        let percent = 100.0 * cpu_s / self.seconds;
-        Some(CpuCost {
+        (self.ios > 0.0 && cpu_s > 0.0).then(|| CpuCost {
             us_per_io: 1e6 * cpu_s / self.ios,
             us_per_mib: if self.bytes > 0.0 { 1e6 * cpu_s / (self.bytes / MIB) } else { 0.0 },
-            percent,
-            iops_per_percent: self.iops() / percent,
         })
     }
 }

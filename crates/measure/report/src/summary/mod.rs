@@ -121,6 +121,15 @@ pub struct CpuLoad {
     pub is_shared: bool,
 }
 
+impl CellSummary {
+    /// Returns requests per second for each percent of the CPU utilisation of one end: Iometer's "CPU
+    /// effectiveness", and document 003's "IOPs/%CPU". `load` is a value of [`CpuLoad`], so the definition is
+    /// the same for both ends. Returns `None` if the load is unknown or 0.
+    pub fn iops_per_percent(&self, load: Option<f64>) -> Option<f64> {
+        load.filter(|percent| *percent > 0.0).map(|percent| self.iops.median / percent)
+    }
+}
+
 /// A median over runs, with its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
@@ -151,19 +160,14 @@ pub struct Latencies {
     pub max_us: f64,
 }
 
-/// The CPU time of requests.
+/// The CPU time of requests: of the threads that sent them, or of the server. If an agent measured the server,
+/// its time includes all programs of its machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuCost {
     /// CPU time per request, in microseconds.
     pub us_per_io: f64,
     /// CPU time per MiB, in microseconds.
     pub us_per_mib: f64,
-    /// CPU time in percent of the time of one CPU.
-    pub percent: f64,
-    /// Iometer's "CPU effectiveness": requests per second for each percent of all CPUs of the machine,
-    /// including other programs. If the machine's CPU time is unknown (for a server), the unit is one percent
-    /// of one CPU.
-    pub iops_per_percent: f64,
 }
 
 /// The results of one client in a cell.

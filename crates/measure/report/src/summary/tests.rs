@@ -73,22 +73,25 @@ fn latencies_are_those_of_all_runs_and_directions_together() {
 }
 
 #[test]
-fn cpu_time_is_told_for_each_request_and_as_iometer_does() {
+fn cpu_time_is_told_for_each_request_and_as_document_003_does() {
     let cell = cell("c", 1 << 20, 1);
     let mut run = run(&cell, 0, &[1000.0]);
     run.clients[0].cpu.machine_s = Some(20.0);
     run.server_cpu =
         Some(ServerCpu { of: "target".into(), seconds: 5.0, busiest_thread_s: None, machine: None });
     let summary = summary_of(cell, vec![run]);
+    // 10,000 requests of 1 MiB took one second of CPU time.
     let client = summary.client_cpu.unwrap();
-    // 10,000 requests of 1 MiB took one second of CPU time. 20 of 40 seconds of four CPUs are half of the
-    // machine.
-    assert_eq!((client.us_per_io, client.us_per_mib, client.percent), (100.0, 100.0, 10.0));
-    assert_eq!(client.iops_per_percent, 1000.0 / 50.0);
-    let server = summary.server_cpu.unwrap();
-    assert_eq!((server.us_per_io, server.percent, server.iops_per_percent), (500.0, 50.0, 20.0));
+    assert_eq!((client.us_per_io, client.us_per_mib), (100.0, 100.0));
+    assert_eq!(summary.server_cpu.unwrap().us_per_io, 500.0);
     // Both processes ran on a machine with four CPUs, for 10 s.
     assert_eq!(summary.cpu_load, CpuLoad { client: Some(2.5), server: Some(12.5), is_shared: true });
+    let load = summary.cpu_load;
+    assert_eq!(
+        [load.client, load.server].map(|load| summary.iops_per_percent(load)),
+        [Some(400.0), Some(80.0)],
+        "both ends divide by the percentage of all four CPUs"
+    );
 }
 
 #[test]
@@ -100,6 +103,12 @@ fn machines_of_their_own_are_as_busy_as_they_were() {
     let machine = Some(ServerMachine { elapsed_s: 12.5, cpus: 2 });
     run.server_cpu = Some(ServerCpu { of: "san1".into(), seconds: 5.0, busiest_thread_s: None, machine });
     assert_eq!(cpu_load(&run), CpuLoad { client: Some(50.0), server: Some(20.0), is_shared: false });
+    let summary = summary_of(cell, vec![run]);
+    let load = summary.cpu_load;
+    assert_eq!(
+        [load.client, load.server].map(|load| summary.iops_per_percent(load)),
+        [Some(20.0), Some(50.0)]
+    );
 }
 
 #[test]
