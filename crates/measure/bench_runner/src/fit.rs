@@ -120,6 +120,12 @@ fn cut(suite: &mut Suite, limits: &Limits) -> Result<bool, Failure> {
             workload.span = left.span();
         }
         cells.iter_mut().for_each(|cell| cell.divide(limits.device_bytes));
+        if let Some(cell) = cells.iter().find(|cell| cell.verifies_foreign_data()) {
+            return Err(Failure::refused(format!(
+                "the roles of {} overwrite data that others of them verify; give each its own span",
+                cell.name
+            )));
+        }
     }
     Ok(is_longer)
 }
@@ -195,7 +201,7 @@ impl Shorten {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bench::plan::{Percent, Role, Span, Stop, Workload};
+    use bench::plan::{Data, Percent, Role, Span, Stop, Workload};
 
     fn cell(name: &str, block_bytes: u32, read: Percent) -> Cell {
         let workload = Workload::simple(block_bytes, 1, read, Percent::ALL);
@@ -291,6 +297,20 @@ mod tests {
             Some(1 << 20)
         );
         assert_eq!(fitted.notes.len(), 1);
+    }
+
+    #[test]
+    fn roles_that_verify_overlapping_parts_are_refused() {
+        let mut cell = cell("write", 4096, Percent::NONE);
+        cell.roles.push(Role { client: 1, ..cell.roles[0].clone() });
+        let spans = [(0, 1 << 19), (0, 1 << 20)]; // their halves are 0 to 256 KiB, and 512 KiB to 1 MiB
+        for (role, (start_bytes, bytes)) in cell.roles.iter_mut().zip(spans) {
+            role.workload.span = Span { start_bytes, bytes: Some(bytes) };
+            role.workload.data = Data::Stamped;
+        }
+        assert!(fit(suite(Order::Once, vec![cell.clone()]), &limits(true)).is_ok());
+        cell.roles[0].workload.span = Span { start_bytes: 1 << 19, bytes: Some(1 << 19) };
+        assert!(why(fit(suite(Order::Once, vec![cell]), &limits(true))).contains("give each its own span"));
     }
 
     #[test]

@@ -227,7 +227,12 @@ impl Cell {
     /// Assigns a part of the span to each role with `apart`, on a device of `device_bytes`. The parts are
     /// equal, in the order of the roles. Their length is a multiple of 1 MiB if it is at least 1 MiB, and
     /// otherwise of 4 KiB.
+    ///
+    /// Roles that write are also kept apart if one of them would verify another one's data.
     pub fn divide(&mut self, device_bytes: u64) {
+        if self.verifies_foreign_data() {
+            self.roles.iter_mut().filter(|role| role.workload.writes()).for_each(|role| role.apart = true);
+        }
         let parts = self.roles.iter().filter(|role| role.apart).count().max(1) as u64;
         for (index, role) in self.roles.iter_mut().filter(|role| role.apart).enumerate() {
             let span = &mut role.workload.span;
@@ -238,6 +243,28 @@ impl Cell {
             *span = Span { start_bytes: span.start_bytes + part * index as u64, bytes: Some(part) };
             role.apart = false;
         }
+    }
+
+    /// Returns whether a role verifies blocks that another role overwrites. A role knows only its own writes,
+    /// so it would report the other's data as wrong.
+    pub fn verifies_foreign_data(&self) -> bool {
+        let part = |role: &Role| {
+            let Span { start_bytes, bytes } = role.workload.span;
+            (start_bytes, bytes.map_or(u64::MAX, |bytes| start_bytes.saturating_add(bytes)))
+        };
+        let overlap = |one: &Role, other: &Role| {
+            let ((start, end), (other_start, other_end)) = (part(one), part(other));
+            start < other_end && other_start < end
+        };
+        let writers: Vec<&Role> = self.roles.iter().filter(|role| role.workload.writes()).collect();
+        let mut pairs = writers
+            .iter()
+            .enumerate()
+            .flat_map(|(at, one)| writers[..at].iter().map(move |other| (one, other)));
+        pairs.any(|(one, other)| {
+            let verified = [one, other].iter().any(|role| role.workload.data == Data::Stamped);
+            verified && overlap(one, other)
+        })
     }
 
     /// Returns whether all runs of the cell take the same time.
@@ -661,6 +688,23 @@ mod tests {
         assert_eq!(parts(all, 10 * MIB), [(0, 3 * MIB), (3 * MIB, 3 * MIB), (6 * MIB, 3 * MIB)]);
         let some = readers(2, Span { start_bytes: 4096, bytes: Some(4 * MIB) });
         assert_eq!(parts(some, 100 * MIB), [(4096, 2 * MIB), (4096 + 2 * MIB, 2 * MIB)]);
+    }
+
+    #[test]
+    fn clients_that_verify_their_writes_share_no_block() {
+        const MIB: u64 = 1 << 20;
+        let mut cell = readers(2, Span::default());
+        for role in &mut cell.roles {
+            role.apart = false;
+            role.workload.accesses[0].read = Percent::NONE;
+        }
+        cell.divide(10 * MIB);
+        assert_eq!(cell.roles[1].workload.span, Span::default(), "data that nobody verifies may be shared");
+        cell.roles[1].workload.data = Data::Stamped;
+        assert_eq!(parts(cell.clone(), 10 * MIB), [(0, 5 * MIB), (5 * MIB, 5 * MIB)]);
+        cell.roles[0].workload.accesses[0].read = Percent::ALL;
+        cell.divide(10 * MIB);
+        assert_eq!(cell.roles[1].workload.span, Span::default(), "a reader overwrites nothing");
     }
 
     #[test]
