@@ -153,11 +153,26 @@ fn drift_percent(samples: &[f64]) -> Option<f64> {
     if quarter < QUARTER_MIN {
         return None;
     }
+    let middle = &samples[quarter..samples.len() - quarter];
+    let (second, third) = middle.split_at(middle.len() / 2);
     let (first, last) =
         (series_mean(&samples[..quarter])?, series_mean(&samples[samples.len() - quarter..])?);
     let change = welch(first, last);
+    let is_real = change.p() <= CHANCE_MAX || stands_out(first.mean, [mean(second), mean(third), last.mean]);
     let percent = || (100.0 * change.difference / first.mean.max(0.0)).min(PERCENT_MAX);
-    (mean(samples) > 0.0 && change.p() <= CHANCE_MAX).then(percent)
+    (mean(samples) > 0.0 && is_real).then(percent)
+}
+
+/// Returns whether the first quarter's mean differs from the others by Dixon's test (r10; Rorabacher, Analytical
+/// Chemistry 63, 1991). A write cache that fills within the first quarter scatters its samples so widely that
+/// a test of their mean finds nothing, although the other quarters agree with each other.
+fn stands_out(first: f64, others: [f64; 3]) -> bool {
+    /// The critical value for four values at a chance of 1 %, on either side.
+    const CRITICAL: f64 = 0.926;
+    let [low, high] =
+        [others.iter().copied().fold(f64::INFINITY, f64::min), others.iter().copied().fold(0.0, f64::max)];
+    let gap = (first - high).max(low - first);
+    gap > 0.0 && gap >= CRITICAL * (first.max(high) - first.min(low))
 }
 
 fn over_runs(counted: &Counted<'_>, value: impl Fn(&CellRun) -> f64) -> f64 {
