@@ -40,7 +40,7 @@ pub struct Measured<'a> {
     /// The congestion control algorithm; `null` if the storage is not accessed over a network.
     congestion: Option<&'a str>,
     device_bytes: u64,
-    /// Warnings about the cell over all its runs, as in a report.
+    /// Warnings about the cell over all its runs, as in a report, and the notes of the record.
     warnings: Vec<Warning<'a>>,
     /// The results of each client, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -53,13 +53,19 @@ pub struct Measured<'a> {
 /// The version of the JSON format. It changes if a name is removed or changes its meaning.
 const VERSION: u32 = 1;
 
-/// A warning about a cell.
+/// A warning, with its sentence.
 #[derive(Serialize)]
-struct Warning<'a> {
-    #[serde(flatten)]
-    flag: &'a Flag,
-    /// The warning as a sentence.
-    sentence: String,
+#[serde(untagged)]
+enum Warning<'a> {
+    /// A warning about the cell.
+    Cell {
+        #[serde(flatten)]
+        flag: &'a Flag,
+        sentence: String,
+    },
+    /// A note on the whole record, such as on blocks that were never written. On a terminal, notes are shown
+    /// before the first run.
+    Note { kind: &'static str, sentence: &'a str },
 }
 
 /// The results of one client in a run.
@@ -116,7 +122,8 @@ impl<'a> Measured<'a> {
         let is_only = beside.record.suite.cells().count() == 1;
         let sessions = || run.clients.iter().flat_map(|client| &client.sessions).collect();
         let load = summary::cpu_load(run);
-        let warning = |flag: &'a Flag| Warning { flag, sentence: flag.to_string() };
+        let of_cell = |flag: &'a Flag| Warning::Cell { flag, sentence: flag.to_string() };
+        let note = |sentence: &'a String| Warning::Note { kind: "note", sentence };
         Measured {
             version: VERSION,
             cell: (!is_only).then_some(run.cell.as_str()),
@@ -136,7 +143,12 @@ impl<'a> Measured<'a> {
             seconds: runs().map(|run| run.seconds).fold(0.0, f64::max),
             congestion: beside.congestion,
             device_bytes: beside.record.subject.bytes,
-            warnings: beside.flags(run).iter().map(warning).collect(),
+            warnings: beside
+                .flags(run)
+                .iter()
+                .map(of_cell)
+                .chain(beside.record.notes.iter().map(note))
+                .collect(),
             clients: Share::all(run),
             sessions: beside.statistics.then(sessions),
         }
@@ -172,7 +184,10 @@ impl<'a> Measured<'a> {
         lines.extend(hanging("  CPU       ", &cpu, width));
         lines.extend(hanging("  requests  ", &requests, width));
         lines.extend(self.parts().lines().map(str::to_owned));
-        lines.extend(self.warnings.iter().flat_map(|warning| hanging("! ", &warning.sentence, width)));
+        lines.extend(self.warnings.iter().flat_map(|warning| match warning {
+            Warning::Cell { sentence, .. } => hanging("! ", sentence, width),
+            Warning::Note { .. } => Vec::new(),
+        }));
         terminal::printed(&lines)
     }
 

@@ -295,10 +295,41 @@ fn a_run_in_which_no_request_completed_is_told_and_has_no_latency() {
     let json: serde_json::Value = serde_json::from_str(&measured.json().unwrap()).unwrap();
     assert_eq!(json["latency_us"]["p50"], serde_json::Value::Null);
     assert_eq!(json["warnings"][0]["kind"], "nothing_completed");
+    assert_eq!(json["warnings"].as_array().unwrap().len(), 1, "there is no note");
     let text = measured.text(&cell, &record, 100);
     assert!(text.contains("p50 -   p99 -") && text.contains("! No request completed"), "{text}");
     let table = crate::Report::new(&record).terminal(100);
     assert!(table.contains("No request completed") && !table.contains("0.000 µs"), "{table}");
+}
+
+#[test]
+fn a_note_on_the_record_is_a_warning_for_programs() {
+    let cell = cell("c", 4096, 1);
+    let mut record = record(vec![cell.clone()], vec![run(&cell, 0, &[1000.0])]);
+    let note = "90 % of the 1GiB examined have never been written";
+    record.notes.push(note.to_owned());
+    let beside = crate::measured::Beside::new(&record, None, false);
+    let measured = crate::measured::Measured::of(&record.runs[0], &beside);
+    let json: serde_json::Value = serde_json::from_str(&measured.json().unwrap()).unwrap();
+    assert_eq!(json["warnings"], serde_json::json!([{ "kind": "note", "sentence": note }]));
+    let text = measured.text(&cell, &record, 100);
+    assert!(!text.contains(note), "a terminal has shown it before the run: {text}");
+}
+
+#[test]
+fn a_write_cache_that_fills_in_the_first_quarter_is_a_drift() {
+    // In MB/s, the quarters are 45.5, 20.0, 19.8 and 19.9, as with a write cache of a real disk.
+    let first = [120, 48, 20, 20, 20];
+    let flags = flags_after(&cell("c", 4096, 1), move |run| {
+        for (index, sample) in run.clients[0].run.samples.iter_mut().enumerate() {
+            let rest = [200, 198, 199][(index / 5).saturating_sub(1)] + index as u64 % 2;
+            sample.reads = first.get(index).map_or(rest, |rate| 10 * rate);
+        }
+    });
+    assert!(
+        matches!(flags[..], [Flag::Drifts { percent }] if (-58.0..-54.0).contains(&percent)),
+        "{flags:?}"
+    );
 }
 
 #[test]
