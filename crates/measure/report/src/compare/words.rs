@@ -142,12 +142,12 @@ fn value(side: &Side, figure: Figure, unit: &str) -> String {
     }
 }
 
-/// Formats a difference in percent with its sign: `+3.1 %`, `−0.4 %`. The end of an interval may be infinite.
+/// Formats a difference in percent with its sign: `+3.1 %`, `−0.4 %`, `> +9999 %`.
 fn signed(percent: f64) -> String {
     const SHOWN_MAX: f64 = 9999.0;
     let sign = if percent < 0.0 { '−' } else { '+' };
     match percent.abs() {
-        large if large > SHOWN_MAX => format!("{sign}∞"),
+        large if large > SHOWN_MAX => format!("> {sign}{SHOWN_MAX} %"),
         large if large >= 99.95 => format!("{sign}{large:.0} %"),
         small => format!("{sign}{small:.1} %"),
     }
@@ -355,10 +355,10 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_without_bounds_is_shown_as_that() {
+    fn a_difference_has_its_sign_and_a_largest_value() {
         assert_eq!(
             [1e6, 312.4, 12.34, -0.04, -100.0].map(signed),
-            ["+∞", "+312 %", "+12.3 %", "−0.0 %", "−100 %"]
+            ["> +9999 %", "+312 %", "+12.3 %", "−0.0 %", "−100 %"]
         );
     }
 }
