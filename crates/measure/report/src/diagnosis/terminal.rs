@@ -43,10 +43,12 @@ const REMEDIES_MAX: usize = 3;
 
 fn short_finding(diagnosis: &Diagnosis, finding: &Finding, width: usize) -> Vec<String> {
     let product = diagnosis.evidence.storage.product.as_deref().unwrap_or_default();
-    let remedies =
-        finding.remedies.iter().filter(|remedy| is_near(remedy.at, product)).take(REMEDIES_MAX).cloned();
+    let near = finding.remedies.iter().filter(|remedy| is_near(remedy.at, product)).cloned();
+    let is_general = |remedy: &Remedy| !matches!(remedy.at, Where::Linerate | Where::Lio | Where::Tgt);
+    let (general, of_product): (Vec<_>, Vec<_>) = near.partition(is_general);
+    let remedies = of_product.into_iter().chain(general).take(REMEDIES_MAX).collect();
     let because = finding.because.iter().take(EVIDENCE_MAX).cloned().collect();
-    let short = Finding { because, remedies: remedies.collect(), ..finding.clone() };
+    let short = Finding { because, remedies, ..finding.clone() };
     self::finding(diagnosis, 0, &short, width)
 }
 

@@ -1,6 +1,6 @@
 //! Tests of the reports of diagnoses.
 
-use diagnose::{Diagnosis, Verdict};
+use diagnose::{Cause, Diagnosis, Remedy, Verdict, Where};
 use model::Term;
 use report::DiagnosisReport;
 
@@ -186,5 +186,25 @@ fn a_diagnosis_fits_on_a_screen() {
         let seen = report(&diagnosis).terminal(80);
         assert!(seen.lines().count() <= 24, "{} lines:\n{seen}", seen.lines().count());
         assert!(seen.contains("--details"), "{seen}");
+    }
+}
+
+#[test]
+fn a_screen_has_the_remedies_for_this_target_first() {
+    let mut diagnosis = diagnoses::with(Cause::Medium);
+    let remedy = |at, change: &str| Remedy { at, change: change.to_owned() };
+    diagnosis.findings[0].remedies = vec![
+        remedy(Where::Target, "of any"),
+        remedy(Where::Lio, "of LIO"),
+        remedy(Where::Linerate, "of Linerate"),
+    ];
+    for (product, first) in
+        [("LINERATE VOLUME", "of Linerate"), ("LIO-ORG disk", "of LIO"), ("ACME X", "of any")]
+    {
+        diagnosis.evidence.storage.product = Some(product.to_owned());
+        let seen = report(&diagnosis).terminal(80);
+        let lines: Vec<&str> = seen.lines().filter(|line| line.contains('→')).collect();
+        assert!(lines[0].ends_with(first), "{product}: {lines:?}");
+        assert!(lines.len() <= 2, "{product}: {lines:?}");
     }
 }
