@@ -159,7 +159,7 @@ fn equal_names_are_not_equal_work() {
     assert_eq!(compare(&a, &b).cells[0].judgement, Judgement::OtherWorkload);
 }
 
-/// Creates a record of a suite as it is measured on storage of this size.
+/// Creates the record of a suite on storage of this size.
 fn on_storage(mut cells: Vec<Cell>, bytes: u64, iops: f64) -> Record {
     for workload in cells.iter_mut().flat_map(|cell| &mut cell.roles).map(|role| &mut role.workload) {
         let wanted = workload.span.bytes.unwrap_or(u64::MAX);
