@@ -249,17 +249,20 @@ pub(crate) fn spread(mut suite: Suite, agents: usize) -> Suite {
         let Step::Measure { cells, .. } = step else { continue };
         for cell in cells {
             let roles = std::mem::take(&mut cell.roles);
-            cell.roles =
-                (0..agents as u16).flat_map(|agent| roles.iter().map(move |role| on(agent, role))).collect();
+            let name = |agent: u16, role: &Role| match roles.as_slice() {
+                [_] => format!("client {}", agent + 1),
+                _ => format!("{} {}", role.name, agent + 1),
+            };
+            let on_agent = |agent| roles.iter().map(move |role| on(agent, name(agent, role), role));
+            cell.roles = (0..agents as u16).flat_map(on_agent).collect();
         }
     }
     suite
 }
 
 /// Returns a copy of the role for an agent, with a separate part of the span and different data.
-fn on(agent: u16, role: &Role) -> Role {
-    let mut role =
-        Role { client: agent, apart: true, name: format!("{} {}", role.name, agent + 1), ..role.clone() };
+fn on(agent: u16, name: String, role: &Role) -> Role {
+    let mut role = Role { client: agent, apart: true, name, ..role.clone() };
     role.workload.seed = role.workload.seed.wrapping_add(u64::from(agent));
     role
 }
@@ -462,6 +465,17 @@ mod tests {
             .iter()
             .map(|role| (role.name.as_str(), role.client, role.workload.seed, role.apart))
             .collect();
-        assert_eq!(roles, [("reader 1", 0, 1, true), ("reader 2", 1, 2, true), ("reader 3", 2, 3, true)]);
+        assert_eq!(roles, [("client 1", 0, 1, true), ("client 2", 1, 2, true), ("client 3", 2, 3, true)]);
+    }
+
+    #[test]
+    fn several_roles_on_each_agent_keep_their_names() {
+        let mut suite = suite(1);
+        let Step::Measure { cells, .. } = &mut suite.steps[0] else { unreachable!("it measures") };
+        let writer = Role { name: "writer".to_owned(), ..cells[0].roles[0].clone() };
+        cells[0].roles.push(writer);
+        let spread = spread(suite, 2);
+        let roles = spread.cells().flat_map(|cell| &cell.roles).map(|role| role.name.as_str());
+        assert_eq!(roles.collect::<Vec<_>>(), ["reader 1", "writer 1", "reader 2", "writer 2"]);
     }
 }
