@@ -179,13 +179,13 @@ async fn prove(
     let mut view: Box<dyn View> = if is_watched { Box::new(ProgressLine::new()) } else { Box::new(()) };
     let record = storage.measure(suite, &mut *view, &|| interrupt.is_asked()).await?;
     drop(view);
-    args.say(&::report::proof::table(&::report::summary::of(&record), &record.limits));
+    args.say(&::report::proof::table(&record));
     let report = args.out.join("report.html").display().to_string();
     args.say(&format!("\nReport: {report}\n"));
     args.say("\nBottleneck: the path layer by layer, as in `linerate diagnose`\n\n");
     diagnose::of_own(&url, args.seconds * DIAGNOSIS, args.out.join("diagnosis"), args.json).await?;
     // Write the report again, now with the diagnosis.
-    folder::write_report(&Folder::open(&args.out), &record, Vec::new())?;
+    folder::write_report(&Folder::open(&args.out), &record, &[])?;
     let proved = sound && args.went_well(&record);
     let beside = Beside::new(&record, url.settings.stream.congestion.as_deref(), false);
     let run = |run| Measured::of(run, &beside).json().and_then(|line| serde_json::from_str(&line));

@@ -8,7 +8,6 @@ use ::report::compare::{Comparison, compare, listed};
 use ::report::{Report, documents};
 use bench_runner::folder::{self, Folder, read_result, report_of, together, write_report, write_together};
 use clap::{Args, ValueEnum};
-use published::Curve;
 use serde::Serialize;
 
 use crate::failure::{Failure, FailureKind};
@@ -22,7 +21,7 @@ pub(crate) struct ReportArguments {
     /// Directory for the page of several results, reports.html and reports.md [default: DIR, if only one is named]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Add the published curves of a source document to the report's charts; repeatable
+    /// Compare the results with those of the same class in a source document; repeatable
     #[arg(long, value_name = "DOCUMENT", value_parser = ["000", "001", "002", "003", "004"])]
     beside: Vec<String>,
     /// Print this form, instead of writing report.html, report.md, cells.csv and samples.csv
@@ -53,25 +52,25 @@ enum Format {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failure> {
-    let curves = curves(&arguments.beside);
+    let beside = arguments.beside.as_slice();
     let folders = folder::with_results_in(&arguments.directories)?;
     if let ([only], None) = (folders.as_slice(), &arguments.out) {
         let folder = Folder::open(only);
         let record = folder.load()?;
         match arguments.format {
             Some(format) => {
-                say(&printed(&report_of(&folder, &record, curves)?, format).map_err(Failure::failed)?)
+                say(&printed(&report_of(&folder, &record, beside)?, format).map_err(Failure::failed)?)
             }
             None => {
-                write_report(&folder, &record, curves)?;
-                say(&Report::new(&record).terminal(width()));
+                write_report(&folder, &record, beside)?;
+                say(&Report::new(&record).beside(beside).terminal(width()));
                 say(&format!("\nreport: {}\n", folder.file("report.html").display()));
             }
         }
         return Ok(());
     }
     if let Some(format) = arguments.format {
-        return together(&folders, &curves, |reports| {
+        return together(&folders, beside, |reports| {
             let text = match format {
                 Format::Terminal => reports.terminal(width()),
                 Format::Html => reports.html(),
@@ -92,10 +91,10 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failure> {
     };
     for path in &folders {
         let folder = Folder::open(path);
-        write_report(&folder, &folder.load()?, curves.clone())?;
+        write_report(&folder, &folder.load()?, beside)?;
     }
-    let page = write_together(&folders, &curves, out)?;
-    together(&folders, &curves, |reports| {
+    let page = write_together(&folders, beside, out)?;
+    together(&folders, beside, |reports| {
         say(&reports.terminal(width()));
         Ok(())
     })?;
@@ -114,11 +113,6 @@ fn printed(report: &Report<'_>, format: Format) -> serde_json::Result<String> {
         Format::FioJson => report.fio_json(),
         Format::Json => report.runs_json()?,
     })
-}
-
-/// The curves of the documents with these numbers.
-pub(crate) fn curves(numbers: &[String]) -> Vec<Curve> {
-    numbers.iter().flat_map(|number| published::curves(number)).collect()
 }
 
 #[derive(Debug, Args)]

@@ -93,7 +93,7 @@ const ARROWS: &[(&str, &str)] = &[
     // directory of a record.
     (
         "bench-runner",
-        "block volume disk-contents foreign readable reactor host iscsi-client backends stats published bench environment agent report lab",
+        "block volume disk-contents foreign readable reactor host iscsi-client backends stats bench environment agent report lab",
     ),
     // The only measurement with its own target, which runs within the process.
     (

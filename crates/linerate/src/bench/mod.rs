@@ -77,8 +77,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
         }
     }
     if let Some(out) = several {
-        let curves = report::curves(&arguments.output.beside);
-        let all = write_together(&with_results(out)?, &curves, out)?;
+        let all = write_together(&with_results(out)?, &arguments.output.beside, out)?;
         if !arguments.output.quiet && !arguments.output.json {
             say(&format!("all reports: {}\n", all.display()));
         }
@@ -146,7 +145,7 @@ impl Work {
 
 /// Writes the files of the result, and prints the path of the main one.
 fn files(arguments: &BenchArguments, folder: &Folder, record: &Record) -> Result<(), Failure> {
-    write_report(folder, record, report::curves(&arguments.output.beside))?;
+    write_report(folder, record, &arguments.output.beside)?;
     if !arguments.output.quiet && !arguments.output.json {
         say(&format!("\nreport: {}\n", folder.file("report.html").display()));
     }
@@ -210,8 +209,10 @@ fn print_result(
     }
     let mut cells = record.suite.cells();
     match (cells.next(), cells.next(), record.runs.as_slice()) {
-        (Some(only), None, [run]) => say(&Measured::of(run, &beside).text(only, record, width())),
-        _ => say(&Report::new(record).terminal(width())),
+        (Some(only), None, [run]) if options.beside.is_empty() => {
+            say(&Measured::of(run, &beside).text(only, record, width()))
+        }
+        _ => say(&Report::new(record).beside(&options.beside).terminal(width())),
     }
     if options.statistics {
         tables.iter().for_each(|table| say(&format!("\n{table}")));

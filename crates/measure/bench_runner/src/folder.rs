@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use backends::Failure;
 use bench::record::{CellRun, FORMAT, Record};
-use published::Curve;
 use report::{Report, Reports, read_diagnosis};
 
 const RESULT: &str = "result.json";
@@ -255,12 +254,12 @@ fn longest(run: &CellRun) -> f64 {
     run.clients.iter().map(|client| client.run.seconds).fold(0.0, f64::max)
 }
 
-/// Writes the reports of the record, in human-readable form and for other programs, including the given
-/// curves.
+/// Writes the reports of the record, in human-readable form and for other programs, including the results
+/// of the documents `beside`.
 ///
 /// # Errors
 /// A file cannot be written, or the diagnosis in the directory cannot be read.
-pub fn write_report(folder: &Folder, record: &Record, beside: Vec<Curve>) -> Result<(), Failure> {
+pub fn write_report(folder: &Folder, record: &Record, beside: &[String]) -> Result<(), Failure> {
     let report = report_of(folder, record, beside)?;
     folder.write("cells.csv", report.cells_csv().as_bytes())?;
     folder.write("samples.csv", report.samples_csv().as_bytes())?;
@@ -272,7 +271,7 @@ pub fn write_report(folder: &Folder, record: &Record, beside: Vec<Curve>) -> Res
 ///
 /// # Errors
 /// The diagnosis cannot be read.
-pub fn report_of<'a>(folder: &Folder, record: &'a Record, beside: Vec<Curve>) -> Result<Report<'a>, Failure> {
+pub fn report_of<'a>(folder: &Folder, record: &'a Record, beside: &[String]) -> Result<Report<'a>, Failure> {
     let report = Report::new(record).beside(beside).in_folder(folder.path().display().to_string());
     let files = ["diagnosis.json", "diagnosis/diagnosis.json"].map(|name| folder.file(name));
     let Some(file) = files.into_iter().find(|file| file.is_file()) else { return Ok(report) };
@@ -289,13 +288,13 @@ pub fn report_of<'a>(folder: &Folder, record: &'a Record, beside: Vec<Curve>) ->
 /// A result or diagnosis cannot be read, or `then` fails.
 pub fn together<T>(
     folders: &[PathBuf],
-    beside: &[Curve],
+    beside: &[String],
     then: impl FnOnce(&Reports<'_>) -> Result<T, Failure>,
 ) -> Result<T, Failure> {
     let folders: Vec<Folder> = folders.iter().map(|path| Folder::open(path)).collect();
     let records: Vec<Record> = folders.iter().map(Folder::load).collect::<Result<_, _>>()?;
     let each = folders.iter().zip(&records);
-    let reports = each.map(|(folder, record)| report_of(folder, record, beside.to_vec()));
+    let reports = each.map(|(folder, record)| report_of(folder, record, beside));
     then(&Reports::new(reports.collect::<Result<_, _>>()?))
 }
 
@@ -303,7 +302,7 @@ pub fn together<T>(
 ///
 /// # Errors
 /// Fails as [`together`] does, or if `out` cannot be written.
-pub fn write_together(folders: &[PathBuf], beside: &[Curve], out: &Path) -> Result<PathBuf, Failure> {
+pub fn write_together(folders: &[PathBuf], beside: &[String], out: &Path) -> Result<PathBuf, Failure> {
     let out = Folder::replace(out)?;
     together(folders, beside, |reports| {
         out.write("reports.md", reports.markdown().as_bytes())?;

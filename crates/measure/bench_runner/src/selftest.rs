@@ -69,7 +69,7 @@ impl OwnStorage<'_> {
         let (outcome, _) = conduct(crew, &mut keeper, view, Some(self.server.into()), asked).await;
         let (record, folder, lost) = keeper.end();
         lost.map_or(Ok(()), Err)?;
-        folder.iter().try_for_each(|folder| write_report(folder, &record, Vec::new()))?;
+        folder.iter().try_for_each(|folder| write_report(folder, &record, &[]))?;
         match outcome? {
             Outcome::Complete => Ok(record),
             Outcome::Interrupted => Err(Failure::new(FailureKind::Interrupted, "interrupted")),

@@ -3,7 +3,7 @@
 //! The numbers are data files in the directory `data` of this crate. Each row contains one number exactly as
 //! printed, with the measured quantity, the method and notes. This crate parses the rows and converts the
 //! numbers to base units ([`Row::si`], explained in [`megabyte`]). It returns them as [`rows`], as [`tables`]
-//! with the layout of the documents, and as [`curves`] for comparison.
+//! with the layout of the documents, and, for a measurement, the [`comparable`] ones.
 //!
 //! ```
 //! let reads = published::tables("002").into_iter().find(|table| table.name == "iSCSI Throughput: Reads");
@@ -11,17 +11,19 @@
 //! assert_eq!(published::rows().len(), 498);
 //! ```
 
-mod curve;
+mod class;
 mod document;
 mod row;
+mod source;
 mod table;
 
 use std::sync::LazyLock;
 
-pub use curve::Curve;
+pub use class::{Class, Conditions, Level, Load, Medium, Path, Scope, comparable};
 pub use document::{DOCUMENTS, Document, Megabyte, megabyte};
 use row::parse;
 pub use row::{Direction, Quantity, Row, Unit};
+pub use source::Source;
 pub use table::{Cell, Column, Line, Table};
 
 const FILES: [&str; 6] = [
@@ -46,33 +48,6 @@ pub fn rows() -> &'static [Row] {
 /// Returns the tables of a document, such as `001`, with the document's layout.
 pub fn tables(document: &str) -> Vec<Table> {
     table::of(rows().iter().filter(|row| row.document == document))
-}
-
-/// Returns curves of bytes per second over the length of requests: one for each table, test, direction, depth
-/// and round trip of a document.
-pub fn curves(document: &str) -> Vec<Curve> {
-    curve::of(rows().iter().filter(|row| row.document == document))
-}
-
-/// Returns the row with the highest rate over a network for requests of this length in this direction, with
-/// any storage, depth and order, but without an added delay. Returns `None` if no document has such a row.
-pub fn best(direction: Direction, block_bytes: u32) -> Option<&'static Row> {
-    let fits = |row: &&Row| {
-        row.direction == Some(direction)
-            && row.block_bytes == Some(block_bytes)
-            && row.metric == "throughput"
-            && row.rtt_ms.unwrap_or(0.0) == 0.0
-            && is_over_a_network(row)
-    };
-    let rows = rows().iter().filter(fits).filter_map(|row| Some((row, row.bytes_per_s()?)));
-    rows.max_by(|one, other| one.1.total_cmp(&other.1)).map(|(row, _)| row)
-}
-
-/// Whether a row was measured over a network. 000 also has rows of local drives, and the second part of 004
-/// is about local RAID sets.
-fn is_over_a_network(row: &Row) -> bool {
-    let is_about_raid = row.document == "004" && row.table.starts_with("4.");
-    !row.test.starts_with("local") && !is_about_raid
 }
 
 #[cfg(test)]
@@ -115,20 +90,5 @@ mod tests {
             compared += 1;
         }
         assert_eq!(compared, 11);
-    }
-
-    #[test]
-    fn the_best_of_several_documents_is_found() {
-        let read = best(Direction::Read, 65_536).expect("several have it");
-        assert_eq!((read.document.as_str(), read.printed.as_str()), ("002", "91.9"));
-        let write = best(Direction::Write, 1 << 20).expect("000 has it");
-        assert_eq!((write.document.as_str(), write.printed.as_str()), ("000", "107.0"));
-        assert_eq!(best(Direction::Read, 12_345), None);
-    }
-
-    #[test]
-    fn what_never_crossed_a_network_is_not_compared_with() {
-        // Table 4 of 000 contains 2,525 MB/s for a RAM drive without iSCSI, which must not be returned.
-        assert_eq!(best(Direction::Read, 524_288).expect("001 has it").document, "001");
     }
 }

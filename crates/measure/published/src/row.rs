@@ -5,6 +5,7 @@ use std::error::Error;
 
 use serde::{Deserialize, Serialize};
 
+use super::class::Class;
 use super::document::megabyte;
 
 /// One number of a source document. A field is empty if the document does not contain the information.
@@ -44,6 +45,9 @@ pub struct Row {
     pub si: Option<Quantity>,
     /// Notes.
     pub note: String,
+    /// The conditions of the measurement; `None` for settings, sums and calculated numbers.
+    #[serde(skip_deserializing)]
+    pub class: Option<Class>,
 }
 
 /// The direction of the data.
@@ -118,11 +122,32 @@ impl Row {
     pub fn bytes_per_s(&self) -> Option<f64> {
         self.si.filter(|si| si.unit == Unit::BytesPerSecond).map(|si| si.value)
     }
+
+    /// Returns the rate in bytes per second, if that or requests per second is the measured quantity.
+    pub fn rate(&self) -> Option<f64> {
+        match self.metric.as_str() {
+            "throughput" => self.bytes_per_s(),
+            "iops" => Some(self.si?.value * f64::from(self.block_bytes?)),
+            _ => None,
+        }
+    }
 }
 
 /// Parses a file of rows. The first line contains the names of the columns.
 pub(super) fn parse(text: &str) -> Result<Vec<Row>, Box<dyn Error>> {
-    csv::Reader::from_reader(text.as_bytes()).deserialize().map(|row| Row::counted(row?)).collect()
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let heads = reader.headers()?.clone();
+    let path = heads.iter().position(|head| head == "path");
+    let parsed = |record: Result<csv::StringRecord, csv::Error>| {
+        let record = record?;
+        let mut row: Row = record.deserialize(Some(&heads))?;
+        // A row without a path has no class.
+        if path.is_some_and(|path| record.get(path).is_some_and(|path| !path.is_empty())) {
+            row.class = Some(record.deserialize(Some(&heads))?);
+        }
+        row.counted()
+    };
+    reader.records().map(parsed).collect()
 }
 
 impl Row {

@@ -36,6 +36,7 @@
 //! assert_eq!(compare(&before, &after).worse(3.0).count(), 1);
 //! ```
 
+mod beside;
 mod chart;
 pub mod compare;
 mod csv;
@@ -63,8 +64,8 @@ pub use diagnosis::{DiagnosisReport, read as read_diagnosis, verdict};
 pub use several::Reports;
 
 use bench::record::Record;
+use beside::{Counterpart, counterparts};
 use diagnose::Diagnosis;
-use published::Curve;
 use summary::CellSummary;
 use wan::Wan;
 
@@ -73,10 +74,8 @@ use wan::Wan;
 pub struct Report<'a> {
     record: &'a Record,
     summaries: Vec<CellSummary>,
-    beside: Vec<Curve>,
-    /// Published results for the same requests: the results of the document that the suite repeats, and added
-    /// curves.
-    published: Vec<Curve>,
+    /// The numbers of the documents whose results are shown next to the measured ones.
+    beside: Vec<String>,
     /// A diagnosis of the same storage.
     diagnosis: Option<Diagnosis>,
     /// The name of the record's directory.
@@ -90,16 +89,29 @@ impl<'a> Report<'a> {
     pub fn new(record: &'a Record) -> Report<'a> {
         let summaries = summary::of(record);
         let wan = Wan::of_summaries(record, &summaries);
-        let published = record.suite.document.as_deref().map(published::curves).unwrap_or_default();
-        Report { record, summaries, beside: Vec::new(), published, diagnosis: None, folder: None, wan }
+        Report { record, summaries, beside: Vec::new(), diagnosis: None, folder: None, wan }
     }
 
-    /// Adds published curves to the charts.
+    /// Adds the results of these documents, such as `001`.
     #[must_use]
-    pub fn beside(mut self, curves: Vec<Curve>) -> Report<'a> {
-        self.published.extend_from_slice(&curves);
-        self.beside = curves;
+    pub fn beside(mut self, documents: &[String]) -> Report<'a> {
+        self.beside = documents.to_vec();
+        self.beside.sort();
+        self.beside.dedup();
         self
+    }
+
+    /// Returns the documents with which the results are compared: the one that the suite repeats, and those
+    /// of [`Report::beside`].
+    fn documents(&self) -> Vec<&str> {
+        let own = self.record.suite.document.as_deref();
+        let others = self.beside.iter().map(String::as_str).filter(|document| Some(*document) != own);
+        own.into_iter().chain(others).collect()
+    }
+
+    /// Returns the published results of a document that are of the same class as measured ones.
+    fn counterparts(&self, document: &str) -> Vec<Counterpart<'_>> {
+        counterparts(&self.record.subject, &self.summaries, document)
     }
 
     /// Adds the name of the record's directory.

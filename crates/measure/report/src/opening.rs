@@ -2,7 +2,7 @@
 //! result, and possible improvements.
 //!
 //! Each answer uses only data of the record, or states that the data is not sufficient. [`judgements`] uses
-//! the limits in the record or, without any, the numbers published for the same requests. [`helps`] uses a
+//! the limits in the record or, without any, published results of the same class. [`helps`] uses a
 //! diagnosis of the same storage or, without one, the last step of each sweep. The answers are first computed
 //! as values; the functions at the end formulate them.
 
@@ -14,13 +14,13 @@ use super::diagnosis::{at, verdict};
 use super::document::Lead;
 use super::summary::{CellSummary, Estimate};
 use super::views::{
-    Direction, Series, asked_rate, block_bytes, kinds, latencies, lowest_limit, over_load, over_size,
+    Direction, Series, asked_rate, block_bytes, latencies, lowest_limit, over_load, over_size,
 };
+use crate::beside::Counterpart;
 use crate::sections::fastest;
-use bench::plan::Distribution;
 use bench::record::Limit;
 use diagnose::Diagnosis;
-use published::Curve;
+use published::Row;
 use readable::figures::{grouped, latency, megabytes, significant, size};
 
 /// The fastest cell of a direction, compared with a reference.
@@ -30,8 +30,8 @@ pub(super) enum Judgement<'a> {
     OfCeiling { cell: &'a CellSummary, ceiling: &'a str, share: f64 },
     /// The cell exceeded the limit in the record, so the limit is wrong.
     AboveCeiling { cell: &'a CellSummary, ceiling: &'a str },
-    /// The cell reached this multiple of the highest published result for requests of its length.
-    OfPublished { cell: &'a CellSummary, curve: &'a Curve, times: f64 },
+    /// The cell reached this multiple of the published result of the same class.
+    OfPublished { cell: &'a CellSummary, row: &'a Row, times: f64 },
 }
 
 /// A change that would improve the result.
@@ -77,10 +77,13 @@ pub(super) fn leads(report: &Report<'_>) -> Vec<Lead> {
     if report.record.runs.is_empty() {
         return vec![lead("What was measured?", "Nothing yet.".to_owned())];
     }
-    let judged = judgements(&report.summaries, &report.record.limits, &report.published);
+    let documents = report.documents();
+    let counterparts: Vec<Counterpart<'_>> =
+        documents.iter().flat_map(|document| report.counterparts(document)).collect();
+    let judged = judgements(&report.summaries, &report.record.limits, &counterparts);
     let good = match &report.wan {
         Some(wan) => beside_document(&wan.verdict()),
-        None => good(&judged),
+        None => good(&judged, &documents),
     };
     let helps = helps(&report.summaries, &judged, report.diagnosis.as_ref());
     let helps: Vec<String> = helps.iter().map(|help| self::help(help)).collect();
@@ -92,12 +95,11 @@ pub(super) fn leads(report: &Report<'_>) -> Vec<Lead> {
 }
 
 /// Returns one judgement for each direction with a reference: for the fastest cell with a limit or, without
-/// one, for the fastest cell with published results for its length, compared with the highest of these
-/// results.
+/// one, for the fastest cell with a published result of the same class, compared with the highest such result.
 pub(super) fn judgements<'a>(
     summaries: &'a [CellSummary],
     limits: &'a [Limit],
-    published: &'a [Curve],
+    counterparts: &[Counterpart<'a>],
 ) -> Vec<Judgement<'a>> {
     let judge = |direction| {
         let cell = fastest(summaries.iter(), direction)?;
@@ -108,33 +110,13 @@ pub(super) fn judgements<'a>(
                 _ => Judgement::AboveCeiling { cell, ceiling },
             });
         }
-        let comparable = summaries.iter().filter(|summary| !most_published(published, summary).is_empty());
-        let cell = fastest(comparable, direction)?;
-        let (curve, most) = most_published(published, cell).first().copied()?;
-        Some(Judgement::OfPublished { cell, curve, times: cell.bytes_per_s.median / most })
+        let of_cells = || counterparts.iter().filter(|counterpart| counterpart.client.is_none());
+        let cell = fastest(of_cells().map(|counterpart| counterpart.summary), direction)?;
+        let those = of_cells().filter(|counterpart| counterpart.summary.cell.name == cell.cell.name);
+        let most = those.max_by(|one, other| one.published.total_cmp(&other.published))?;
+        Some(Judgement::OfPublished { cell, row: most.row, times: most.times() })
     };
     [Direction::Read, Direction::Write, Direction::Both].into_iter().filter_map(judge).collect()
-}
-
-/// Returns the published results for requests of this length in this direction without an added delay, the
-/// highest first. There are none for uneven distributions.
-fn most_published<'a>(published: &'a [Curve], summary: &CellSummary) -> Vec<(&'a Curve, f64)> {
-    let is_even = kinds(&summary.cell).iter().all(|kind| kind.distribution == Distribution::Uniform);
-    let direction = match Direction::of(&summary.cell) {
-        Direction::Read if is_even => published::Direction::Read,
-        Direction::Write if is_even => published::Direction::Write,
-        _ => return Vec::new(),
-    };
-    let is_near = |curve: &&Curve| curve.rtt_ms.is_none_or(|ms| ms == 0.0);
-    let those = published.iter().filter(is_near).filter(|curve| curve.direction == Some(direction));
-    let length = block_bytes(&summary.cell);
-    let rate = |curve: &'a Curve| {
-        let (_, rate) = curve.points.iter().find(|(bytes, _)| f64::from(*bytes) == length)?;
-        (*rate > 0.0).then_some((curve, *rate))
-    };
-    let mut rates: Vec<(&Curve, f64)> = those.filter_map(rate).collect();
-    rates.sort_by(|one, other| other.1.total_cmp(&one.1));
-    rates
 }
 
 /// Returns the changes that would help; at least one.
@@ -240,7 +222,7 @@ fn name(cell: &CellSummary) -> &'static str {
     }
 }
 
-fn good(judged: &[Judgement<'_>]) -> String {
+fn good(judged: &[Judgement<'_>], documents: &[&str]) -> String {
     let shares = || {
         judged.iter().filter_map(|judgement| match judgement {
             Judgement::OfCeiling { share, .. } => Some(*share),
@@ -261,9 +243,13 @@ fn good(judged: &[Judgement<'_>]) -> String {
         (None, Some(times)) if times >= 1.0 => "As fast as published results, or faster: ",
         (None, Some(_)) => "Slower than published results: ",
         (None, None) if judged.is_empty() => {
-            return "There is nothing to compare with: the record has no ceiling, and no published results use the \
-                    same requests."
-                .to_owned();
+            return format!(
+                "There is nothing to compare with: the record has no ceiling, and {}.",
+                match documents {
+                    [] => "no document to compare with was named".to_owned(),
+                    _ => format!("no result of the same class is in document {}", documents.join(" or ")),
+                }
+            );
         }
         (None, None) => "There is nothing to compare with: ",
     };
@@ -279,14 +265,12 @@ fn judgement(judgement: &Judgement<'_>) -> String {
         Judgement::AboveCeiling { cell, ceiling } => {
             format!("{} were faster than {ceiling}, so the measured ceiling is too low", name(cell))
         }
-        Judgement::OfPublished { cell, curve, times } => format!(
-            "{} of {} reach {} times the rate in document {} ({}: {})",
+        Judgement::OfPublished { cell, row, times } => format!(
+            "{} of {} reach {} times the rate in {}",
             name(cell),
             size(block_bytes(&cell.cell)),
             significant(*times),
-            curve.document,
-            curve.table,
-            curve.name
+            row.source()
         ),
     }
 }

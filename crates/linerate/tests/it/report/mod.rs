@@ -114,7 +114,7 @@ fn the_check_finds_what_overlaps_and_what_leaves_its_frame() {
 #[test]
 fn screenshots_and_a_print_are_kept_to_be_looked_at() {
     let Some(browser) = Browser::open("pictures") else { return };
-    for (name, page) in pages().into_iter().filter(|(name, _)| ["sweep", "held-back"].contains(name)) {
+    for (name, page) in pages().into_iter().filter(|(name, _)| ["atto", "held-back"].contains(name)) {
         keep_pictures(&browser, name, &page);
     }
 }
@@ -135,10 +135,10 @@ fn keep_pictures(browser: &Browser, name: &str, page: &str) {
 /// A page of each shape.
 fn pages() -> Vec<(&'static str, String)> {
     let page = |record: Record| Report::new(&record).html();
-    let sweep = records::sweep();
-    let beside = published::curves("000").into_iter().chain(published::curves("001")).collect();
+    let atto = records::atto();
+    let beside = ["000", "001"].map(str::to_owned);
     let of_records = vec![
-        ("sweep", Report::new(&sweep).beside(beside).html()),
+        ("atto", Report::new(&atto).beside(&beside).html()),
         ("depths", page(records::depths())),
         ("clients", page(records::clients())),
         ("open", page(records::open_loop())),

@@ -52,25 +52,10 @@ fn a_rate_is_judged_by_its_own_ceiling_else_by_what_was_published_of_its_length(
                 points,
             });
         }
-        let mut published: Vec<Curve> = Vec::new();
-        for (n, direction) in
-            [published::Direction::Read, published::Direction::Write].into_iter().enumerate()
-        {
+        let mut published: Vec<(bool, u32, f64)> = Vec::new();
+        for reads in [true, false] {
             if random.below(2) == 0 {
-                let points = vec![(lengths[random.below(3) as usize], between(&mut random, 1e6, 1e9))];
-                let (document, table) = ("001".to_owned(), n.to_string());
-                let (name, pattern) = ("it".to_owned(), String::new());
-                let rtt_ms = (random.below(4) == 0).then_some(10.0);
-                published.push(Curve {
-                    document,
-                    table,
-                    name,
-                    direction: Some(direction),
-                    pattern,
-                    depth: None,
-                    rtt_ms,
-                    points,
-                });
+                published.push((reads, lengths[random.below(3) as usize], between(&mut random, 1e6, 1e9)));
             }
         }
 
@@ -79,10 +64,25 @@ fn a_rate_is_judged_by_its_own_ceiling_else_by_what_was_published_of_its_length(
             cells.iter().flat_map(|(cell, rates, _)| runs_of(cell, *rates)).collect(),
         );
         let summaries = summary::of(&all);
-        let judged = judgements(&summaries, &limits, &published);
+        let counterparts: Vec<Counterpart<'_>> = published
+            .iter()
+            .flat_map(|published| summaries.iter().map(move |summary| (published, summary)))
+            .filter(|((reads, bytes, _), summary)| {
+                let workload = &summary.cell.roles[0].workload;
+                (workload.reads(), workload.block_bytes_max()) == (*reads, *bytes)
+            })
+            .map(|((.., rate), summary)| Counterpart {
+                summary,
+                client: None,
+                measured: summary.bytes_per_s.median,
+                row: &published::rows()[0],
+                published: *rate,
+            })
+            .collect();
+        let judged = judgements(&summaries, &limits, &counterparts);
 
         let mut expected: Vec<(String, f64)> = Vec::new();
-        for (reads, kind) in [(true, published::Direction::Read), (false, published::Direction::Write)] {
+        for reads in [true, false] {
             let length = |cell: &Cell| cell.roles[0].workload.block_bytes_max();
             let mut those: Vec<(f64, &Cell)> = cells
                 .iter()
@@ -98,12 +98,10 @@ fn a_rate_is_judged_by_its_own_ceiling_else_by_what_was_published_of_its_length(
                 expected.push((fastest.name.clone(), rate / most));
                 continue;
             }
-            let Some(curve) = published.iter().find(|c| c.direction == Some(kind) && c.rtt_ms.is_none())
-            else {
+            let Some((_, bytes, most)) = published.iter().find(|(read, ..)| *read == reads) else {
                 continue;
             };
-            let (bytes, most) = curve.points[0];
-            if let Some((rate, cell)) = those.iter().find(|(_, cell)| length(cell) == bytes) {
+            if let Some((rate, cell)) = those.iter().find(|(_, cell)| length(cell) == *bytes) {
                 expected.push((cell.name.clone(), rate / most));
             }
         }
@@ -124,11 +122,11 @@ fn a_rate_is_judged_by_its_own_ceiling_else_by_what_was_published_of_its_length(
                     assert!(near(*times) && cell.cell.name == *name, "seed {seed}");
                 }
             }
-            let says = good(&judged);
+            let says = good(&judged, &[]);
             assert!(!says.contains("10001") && says.ends_with('.'), "{says}");
         }
         if expected.is_empty() {
-            assert!(good(&judged).starts_with("There is nothing to compare with"));
+            assert!(good(&judged, &[]).starts_with("There is nothing to compare with"));
         }
     }
     assert!(seen.iter().all(|count| *count > 30), "{seen:?}");
@@ -230,8 +228,8 @@ fn a_record_with_nothing_beside_it_is_told_and_not_judged() {
             ),
             (
                 "Is it good?",
-                "There is nothing to compare with: the record has no ceiling, and no published results use \
-                 the same requests."
+                "There is nothing to compare with: the record has no ceiling, and no document to compare \
+                 with was named."
                     .to_owned()
             ),
             (
@@ -253,4 +251,23 @@ fn wrong_data_are_all_that_is_said() {
 #[test]
 fn nearly_all_of_a_ceiling_is_not_all_of_it() {
     assert_eq!([0.999, 1.0, 0.0512, 0.5].map(percent), ["99 %", "100 %", "5.12 %", "50 %"]);
+}
+
+#[test]
+fn a_lun_is_judged_by_results_over_a_network() {
+    let mut record = one_cell();
+    record.suite.document = Some("000".to_owned());
+    let judged = |record: &Record| said(record)[1].1.clone();
+    let local = "Slower than published results: reads of 4 KiB reach 0.202 times the rate in document 000, \
+                 Table 4, local (no iSCSI) RAM drive.";
+    assert_eq!(judged(&record), local);
+    record.subject.kind = "iscsi".to_owned();
+    let over_a_network = "Slower than published results: reads of 4 KiB reach 0.556 times the rate in document \
+                          000, Table 5, iSCSI to hard drive, alternate adapter.";
+    assert_eq!(judged(&record), over_a_network);
+    // No document has numbers for these drives.
+    record.subject.kind = "raid5".to_owned();
+    let none = "There is nothing to compare with: the record has no ceiling, and no result of the same class is \
+                in document 000.";
+    assert_eq!(judged(&record), none);
 }

@@ -1,6 +1,7 @@
 //! The section on throughput against the length of requests, with limits and published results.
 
 use crate::Report;
+use crate::beside::Counterpart;
 use crate::chart::{Axis, Curve, Look, Plot, Point, Scale};
 use crate::document::{Block, Section, Table};
 use crate::summary::CellSummary;
@@ -15,9 +16,8 @@ pub(super) fn section(report: &Report<'_>) -> Option<Section> {
     if series.is_empty() {
         return None;
     }
-    let mut blocks =
+    let blocks =
         vec![Block::Plot(Box::new(plot(report, &series)), says(report), Some(table(report, &series)))];
-    blocks.extend(published_sources(&report.beside).map(Block::List));
     Some(Section { id: "sizes", title: "Throughput against block size", blocks })
 }
 
@@ -32,8 +32,7 @@ fn plot(report: &Report<'_>, series: &[Series<'_>]) -> Plot {
         let is_alone = limits.iter().filter(alike).count() == 1;
         is_first.then(|| limit_curve(limit, is_alone, range))
     }));
-    let colour = series.len();
-    curves.extend(report.beside.iter().enumerate().map(|(n, curve)| published_curve(colour + n, curve)));
+    curves.extend(published_curves(report, series));
     let points = || curves.iter().flat_map(|curve| &curve.points);
     let rates: Vec<f64> = points().flat_map(|point| [point.y, point.high]).collect();
     Plot {
@@ -123,28 +122,31 @@ fn limit_curve(limit: &Limit, with_direction: bool, (low, high): (f64, f64)) -> 
     }
 }
 
-fn published_curve(colour: usize, curve: &published::Curve) -> Curve {
-    let name = published_name(curve);
-    let point = |(length, rate): &(u32, f64)| {
-        let says = format!("{name}, {}: {} MB/s", size(f64::from(*length)), megabytes(*rate));
-        Point::exact(f64::from(*length), rate / 1e6, says)
-    };
-    let points = curve.points.iter().map(point).collect();
-    Curve { points, name, look: Look::Published, colour }
+/// Returns one published curve for each series and document, in the colour of the series.
+fn published_curves(report: &Report<'_>, series: &[Series<'_>]) -> Vec<Curve> {
+    let mut curves: Vec<Curve> = Vec::new();
+    for document in &report.beside {
+        let counterparts = report.counterparts(document);
+        for (colour, series) in series.iter().enumerate() {
+            let of_series = counterparts.iter().filter(|counterpart| {
+                let is_same = |cell: &&CellSummary| cell.cell.name == counterpart.summary.cell.name;
+                counterpart.client.is_none() && series.cells.iter().any(|cell| is_same(&cell))
+            });
+            curves.extend(published_curve(colour, &of_series.collect::<Vec<_>>()));
+        }
+    }
+    curves
 }
 
-fn published_name(curve: &published::Curve) -> String {
-    format!("{}: {}", curve.document, curve.name)
-}
-
-/// Lists the tables from which the published curves come.
-fn published_sources(curves: &[published::Curve]) -> Option<Vec<String>> {
-    let source = |curve: &published::Curve| {
-        let depth = curve.depth.map(|depth| format!(", depth {depth}")).unwrap_or_default();
-        let delay = curve.rtt_ms.map(|ms| format!(", {ms} ms delay")).unwrap_or_default();
-        format!("{}: {}, {}{depth}{delay}.", published_name(curve), curve.table, curve.pattern)
+fn published_curve(colour: usize, counterparts: &[&Counterpart<'_>]) -> Option<Curve> {
+    let name = counterparts.first()?.row.source().to_string();
+    let point = |counterpart: &&Counterpart<'_>| {
+        let length = block_bytes(&counterpart.summary.cell);
+        let says = format!("{name}, {}: {} MB/s", size(length), megabytes(counterpart.published));
+        Point::exact(length, counterpart.published / 1e6, says)
     };
-    (!curves.is_empty()).then(|| curves.iter().map(source).collect())
+    let points = counterparts.iter().map(point).collect();
+    Some(Curve { points, name, look: Look::Published, colour })
 }
 
 fn table(report: &Report<'_>, series: &[Series<'_>]) -> Table {

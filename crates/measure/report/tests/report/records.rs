@@ -20,9 +20,24 @@ const IOPS: f64 = 180_000.0;
 /// Returns a record of block sizes from 512 B to 8 MiB in both directions, with three rounds, on a link of 10
 /// Gbit/s.
 pub(crate) fn sweep() -> Record {
+    sizes_at(4)
+}
+
+/// Returns the same record with one outstanding request and sequential writes, as in document 001's ATTO
+/// pattern.
+pub(crate) fn atto() -> Record {
+    let mut record = sizes_at(1);
+    for step in &mut record.suite.steps {
+        let Step::Measure { cells, .. } = step else { continue };
+        cells.iter_mut().for_each(|cell| cell.roles[0].workload.accesses[0].random = Percent::NONE);
+    }
+    record
+}
+
+fn sizes_at(depth: u32) -> Record {
     let sizes = || (9..=23).map(|power| 1_u32 << power);
-    let reads = sizes().map(|size| one(&format!("read-{size}"), "read", size, 4, Percent::ALL));
-    let writes = sizes().map(|size| one(&format!("write-{size}"), "write", size, 4, Percent::NONE));
+    let reads = sizes().map(|size| one(&format!("read-{size}"), "read", size, depth, Percent::ALL));
+    let writes = sizes().map(|size| one(&format!("write-{size}"), "write", size, depth, Percent::NONE));
     let interleaved = Order::Interleaved { repeats_min: 3, repeats_max: 5 };
     let suite = suite("atto", "ATTO: 512 B to 8 MiB", interleaved, reads.chain(writes).collect());
     let mut record = measured(suite, 3, 2.0);
