@@ -131,7 +131,7 @@ pub(super) struct OutputOptions {
     /// Resume an interrupted measurement
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub(super) resume: Option<PathBuf>,
-    /// Add the published curves of a source document to the report's charts; repeatable
+    /// Compare the results with those of the same class in a source document; repeatable
     #[arg(long, value_name = "DOCUMENT", value_parser = ["000", "001", "002", "003", "004"])]
     pub(super) beside: Vec<String>,
     /// Progress display [default: a bar on a terminal, otherwise a line every five seconds]

@@ -122,7 +122,7 @@ fn of_cell<'a>(subject: &Subject, summary: &'a CellSummary) -> Vec<Measured<'a>>
                 clients: total.clients,
                 load: total.load,
                 scope: Scope::Share,
-                ..within(subject, alone)
+                ..within(subject, &alone)
             };
             let nth = of_clients.iter().filter(|other| other.conditions == conditions).count();
             let (client, rate) = (Some(client.role.as_str()), client.bytes_per_s);
@@ -147,7 +147,7 @@ pub(crate) fn conditions(subject: &Subject, cell: &Cell) -> Option<Conditions> {
     } else {
         both_ways(first, others).filter(|_| clients == 1)?
     };
-    Some(Conditions { clients: u16::try_from(clients).ok()?, ..within(subject, of_all) })
+    Some(Conditions { clients: u16::try_from(clients).ok()?, ..within(subject, &of_all) })
 }
 
 /// Returns the conditions of a role that is the only one of its cell, on unknown storage.
@@ -211,9 +211,9 @@ fn both_ways(first: &Conditions, others: &[Conditions]) -> Option<Conditions> {
 }
 
 /// Adds the path to the storage and its possible media.
-fn within(subject: &Subject, conditions: Conditions) -> Conditions {
+fn within(subject: &Subject, conditions: &Conditions) -> Conditions {
     let (path, media) = storage(subject);
-    Conditions { path, media, ..conditions }
+    Conditions { path, media, ..conditions.clone() }
 }
 
 /// Returns the path to the storage, and the media that it may have. A layer such as `raid5:` uses a network

@@ -8,8 +8,9 @@ use readable::table::{Align, Column, fitted, hanging, wrapped};
 use crate::document::Verdict;
 use crate::loads::Loads;
 use crate::markup::is_hidden;
+use crate::sections::beside::{Beside, COLUMNS as COMPARED, Compared, comparisons};
 use crate::summary::CellSummary;
-use crate::views::{latencies, load, plus_minus};
+use crate::views::{latencies, listed, load, plus_minus};
 use crate::wan::{Row, Wan};
 use crate::{Report, sections};
 
@@ -33,8 +34,10 @@ pub(super) fn summary(report: &Report<'_>, width: usize) -> String {
     };
     let title = wrapped(&sections::title(report), width);
     let loads = Loads::of(report).map(|loads| beside_published(&loads, width)).unwrap_or_default();
-    let parts = [title, headlines(&verdict, width), table, loads, trust(&verdict, width)];
-    let parts: Vec<Vec<String>> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    let besides = comparisons(report).into_iter().map(|beside| compared(&beside, width));
+    let parts = [title, headlines(&verdict, width), table].into_iter();
+    let parts = parts.chain(besides).chain([loads, trust(&verdict, width)]);
+    let parts: Vec<Vec<String>> = parts.filter(|part| !part.is_empty()).collect();
     printed(&parts.join(&String::new()))
 }
 
@@ -98,6 +101,32 @@ fn table(summaries: &[CellSummary], width: usize) -> Vec<String> {
         ]
     }));
     indented("  ", &names, &COLUMNS.map(|(_, align, rank)| Column { align, rank }), &rows, width)
+}
+
+/// Returns measured and published rates with their ratio, followed by the sources of the published ones.
+fn compared(beside: &Beside, width: usize) -> Vec<String> {
+    let mut lines = wrapped(&beside.title, width);
+    let names = COMPARED.map(|name| name.trim_start_matches('#'));
+    let columns = COMPARED.map(|name| match name.strip_prefix('#') {
+        Some(_) => Column { align: Align::Right, rank: 0 },
+        None => Column { align: Align::Left, rank: 0 },
+    });
+    let mut sources: Vec<(&str, Vec<&str>)> = Vec::new();
+    for Compared { cells: [cell, ..], source } in &beside.rows {
+        match sources.iter_mut().find(|(known, _)| known == source) {
+            Some((_, those)) => those.push(cell),
+            None => sources.push((source, vec![cell])),
+        }
+    }
+    if !beside.rows.is_empty() {
+        let rows = beside.rows.iter().map(|row| row.cells.clone());
+        let rows: Vec<[String; 4]> = [names.map(str::to_owned)].into_iter().chain(rows).collect();
+        lines.extend(indented("  ", &names, &columns, &rows, width));
+    }
+    let sources = sources.iter().map(|(source, those)| format!("{source}: {}.", listed(those)));
+    let notes = sources.chain(beside.notes.iter().cloned());
+    lines.extend(notes.flat_map(|note| hanging("  - ", &note, width)));
+    lines
 }
 
 /// Returns rates and CPU loads, with those of the document.

@@ -13,7 +13,7 @@ const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
 /// A directory as written by `linerate bench --out`.
 fn result() -> TempDir {
-    directory(&serde_json::to_string(&records::sweep()).expect("JSON"))
+    directory(&serde_json::to_string(&records::atto()).expect("JSON"))
 }
 
 fn directory(result: &str) -> TempDir {
@@ -30,14 +30,16 @@ fn report(directory: &Path, arguments: &[&str]) -> crate::program::Ended {
 #[test]
 fn the_files_of_a_report_are_written_again() {
     let directory = result();
-    let said = report(directory.path(), &["--beside", "000"]).expect_success();
+    let said = report(directory.path(), &["--beside", "001"]).expect_success();
+    let sources = ["read", "write"].map(|way| format!("Super ATTO Clone pattern, {way}"));
+    assert!(sources.iter().all(|source| said.contains(source)) && said.contains("ratio"), "{said}");
     assert!(said.contains("read-512") && said.contains("report.html"), "{said}");
     assert!(said.contains("write-8388608") && !said.contains("more, in the report"), "{said}");
     for name in ["report.html", "report.md", "cells.csv", "samples.csv"] {
         assert!(fs::metadata(directory.path().join(name)).expect(name).len() > 1000, "{name}");
     }
     let page = fs::read_to_string(directory.path().join("report.html")).expect("a page");
-    assert!(page.contains("000: iSCSI to RAM drive"));
+    assert!(sources.iter().all(|source| page.contains(&format!("document 001, {source}"))));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The sections of a report, in reading order. Each file creates one section, or none if the record does not
 //! contain the data for it.
 
+pub(super) mod beside;
 mod clients;
 mod latency;
 mod sizes;
@@ -24,6 +25,7 @@ pub(super) fn document(report: &Report<'_>) -> Document {
         Some(wan) => wan::sections(wan),
         None => {
             let sections = [
+                beside::section(report),
                 sizes::section(report),
                 latency::load_section(report),
                 latency::percentiles_section(report),

@@ -130,7 +130,7 @@ fn published_curves(report: &Report<'_>, series: &[Series<'_>]) -> Vec<Curve> {
         for (colour, series) in series.iter().enumerate() {
             let of_series = counterparts.iter().filter(|counterpart| {
                 let is_same = |cell: &&CellSummary| cell.cell.name == counterpart.summary.cell.name;
-                counterpart.client.is_none() && series.cells.iter().any(|cell| is_same(&cell))
+                counterpart.client.is_none() && series.cells.iter().any(is_same)
             });
             curves.extend(published_curve(colour, &of_series.collect::<Vec<_>>()));
         }

@@ -9,7 +9,7 @@ mod records;
 
 use bench::plan::{Cell, Percent, Role, Step, Workload};
 use bench::record::Record;
-use bench::test_record::{clients, record, run};
+use bench::test_record::{clients, record, record_of, run};
 use report::measured::{Beside, Measured};
 use report::{Report, Reports};
 
@@ -148,13 +148,23 @@ fn a_run_of_the_largest_suite_is_drawn_in_less_than_two_megabytes() {
 }
 
 #[test]
-fn published_curves_are_drawn_beside_and_named_with_their_table() {
-    let record = records::sweep();
-    let curves = published::curves("000");
-    let page = report(&record).beside(curves.clone()).html();
-    assert_eq!(page.matches("class=\"curve published").count(), curves.len());
-    assert!(page.contains("000: iSCSI to RAM drive"));
-    assert_well_formed(&page);
+fn one_published_curve_a_series_is_drawn_beside_and_named_with_its_column() {
+    let mut record = records::atto();
+    let drawn = |record: &Record| {
+        let page = report(record).beside(&["001".to_owned()]).html();
+        assert_well_formed(&page);
+        page
+    };
+    let place = std::mem::replace(&mut record.subject.place, "disk.img".to_owned());
+    record.subject.kind = "file".to_owned();
+    assert_eq!(drawn(&record).matches("class=\"curve published").count(), 0);
+    (record.subject.kind, record.subject.place) = ("iscsi".to_owned(), place);
+    let page = drawn(&record);
+    assert_eq!(page.matches("class=\"curve published").count(), 2);
+    for direction in ["read", "write"] {
+        let name = format!("document 001, Super ATTO Clone pattern, {direction}");
+        assert!(page.contains(&name), "{name}");
+    }
 }
 
 #[test]
@@ -266,4 +276,60 @@ pub(crate) fn assert_well_formed(page: &str) {
         }
     }
     assert!(open.is_empty(), "{open:?}");
+}
+
+/// Returns a record of a built-in suite over iSCSI, in which every client completes 1000 requests a second.
+fn of_suite(name: &str) -> Record {
+    let suite = bench::suite::named(name).expect("a built-in suite");
+    let runs = suite.cells().map(|cell| run(cell, 0, &vec![1000.0; cell.roles.len()])).collect();
+    let mut record = record_of(suite, runs);
+    record.subject.kind = "iscsi".to_owned();
+    record
+}
+
+#[test]
+fn every_form_has_measured_and_published_rates_with_their_ratio() {
+    for (suite, document, cell, rates, source) in [
+        ("dpmeter", "000", "read-256KiB", "262 34.9 7.51", "Table 6, iSCSI to RAM drive"),
+        (
+            "vmware4",
+            "001",
+            "max-throughput-100-read",
+            "32.8 57.7 0.568",
+            "Test 001, 001a Max Throughput 100% read",
+        ),
+        ("clients", "001", "max-throughput-3-clients", "98.3 54.5 1.80", "Test 007, 007 Totals"),
+        (
+            "clients",
+            "001",
+            "mixed-3-clients, VM03 MaxThroughput",
+            "32.8 4.74 6.92",
+            "Test 008, 008 VM03 MaxThroughput",
+        ),
+        ("bonnie", "004", "input-block", "8.19 62.0 0.132", "bonnie++ sequential input block"),
+        ("cern", "004", "random-read", "1,573 42.0 37.4", "seqent_random_io64 random read"),
+    ] {
+        let record = of_suite(suite);
+        let report = report(&record).beside(&[document.to_owned()]);
+        let words = |text: &str| text.replace('|', " ").split_whitespace().collect::<Vec<_>>().join(" ");
+        let (terminal, markdown) = (words(&report.terminal(80)), words(&report.markdown()));
+        let line = format!("{cell} {rates}");
+        assert!(terminal.contains(&line) && terminal.contains(source), "{line}: {}", report.terminal(80));
+        let line = format!("{line} ");
+        assert!(markdown.contains(&line), "{line}: {}", report.markdown());
+        let cells = [cell].into_iter().chain(rates.split(' '));
+        let html = report.html();
+        assert!(cells.chain([source]).all(|cell| html.contains(cell)), "{line}: {html}");
+    }
+}
+
+#[test]
+fn cells_without_a_counterpart_are_named() {
+    let record = of_suite("bonnie");
+    let report = report(&record).beside(&["004".to_owned()]);
+    let sentence = "Not compared: output-block-direct, input-block-direct. Document 004 has no result";
+    let words = |text: String| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for text in [report.terminal(100), report.markdown(), report.html()] {
+        assert!(words(text.clone()).contains(sentence), "{text}");
+    }
 }
