@@ -153,7 +153,7 @@ impl Row {
             && self.direction == Some(conditions.direction)
             && class.read_percent == conditions.read_percent
             && class.random_percent == conditions.random_percent
-            && self.block_bytes == conditions.block_bytes
+            && self.has_length(conditions.block_bytes)
             && self.rtt_ms.unwrap_or(0.0) == 0.0
     }
 }
@@ -218,6 +218,24 @@ mod tests {
         assert_eq!(found(&Conditions { outstanding: 64, ..mixed }), [("Test 001", "22.040195")]);
     }
 
+    /// Figures 4 to 6 of document 003 are about ranges of lengths: "for 64 KB and larger".
+    #[test]
+    fn a_number_about_a_range_is_comparable_with_each_of_its_lengths() {
+        let found = |direction, read_percent, block_bytes| {
+            let conditions = Conditions { outstanding: 6, direction, read_percent, ..dpmeter(block_bytes) };
+            found(&conditions).first().map(|(table, _)| *table)
+        };
+        let both = |block_bytes| found(Direction::Bidirectional, None, block_bytes);
+        assert_eq!([32_768, 65_536, 131_072, 1 << 20, 2 << 20].map(both), {
+            let figure = Some("Figure 4 text");
+            [None, figure, figure, figure, None]
+        });
+        let read = |block_bytes| found(Direction::Read, Some(100), block_bytes);
+        assert_eq!([4096, 8192, 1 << 20].map(read), [None, Some("Figure 5 text"), Some("Figure 5 text")]);
+        let write = |block_bytes| found(Direction::Write, Some(0), block_bytes);
+        assert_eq!([4096, 8192, 1 << 20].map(write), [None, Some("Figure 6 text"), Some("Figure 6 text")]);
+    }
+
     #[test]
     fn a_delay_is_part_of_the_conditions() {
         let deep = Conditions { outstanding: 32, ..dpmeter(1024) };
@@ -225,7 +243,7 @@ mod tests {
         assert_eq!(delays, [Some(0.0), None]);
     }
 
-    /// Numbers that no client of a storage measured have no class: settings, sums, plain TCP and limits.
+    /// Settings, ratios, plain TCP and limits have no class, and neither do comments that omit the conditions.
     #[test]
     fn every_measurement_of_storage_has_a_class() {
         let measured = ["throughput", "iops", "latency_avg", "latency_max", "cpu_load_client"];
@@ -237,8 +255,11 @@ mod tests {
             .collect();
         let limits = [
             ("000", "claimed theoretical limit"),
+            ("001", "ATTO read"),
+            ("001", "ATTO write"),
             ("003", "theoretical maximum iSCSI payload"),
             ("004", "disk limit"),
+            ("004", "maximum measured bandwidth"),
         ];
         assert_eq!(without, limits);
         assert_eq!(rows().iter().filter(|row| row.class.is_some()).count(), 421);

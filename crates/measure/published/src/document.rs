@@ -44,7 +44,7 @@ pub const DOCUMENTS: [Document; 5] = [
     Document {
         number: "004",
         title: "iSCSI, HyperSCSI, ENBD, hardware and software RAID on commodity disk servers",
-        by: "CERN, with kernels 2.4.19 and 2.4.20",
+        by: "Mathias Gug, CERN, CHEP 2003 (arXiv cs/0305060)",
         about: "bonnie++ and seqent_random_io64 with the client's CPU load",
     },
 ];

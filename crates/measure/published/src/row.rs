@@ -23,9 +23,12 @@ pub struct Row {
     pub direction: Option<Direction>,
     /// The access pattern.
     pub pattern: String,
-    /// The length of each request, in bytes.
+    /// The length of each request, in bytes; the shortest one if the number is about several lengths.
     #[serde(rename(deserialize = "block_size_bytes"))]
     pub block_bytes: Option<u32>,
+    /// The longest request, in bytes, if the number is about a range of lengths: `64 KB and larger`.
+    #[serde(rename(deserialize = "block_size_max_bytes"))]
+    pub block_bytes_max: Option<u32>,
     /// The queue depth.
     #[serde(rename(deserialize = "queue_depth"))]
     pub depth: Option<u32>,
@@ -123,6 +126,14 @@ impl Row {
         self.si.filter(|si| si.unit == Unit::BytesPerSecond).map(|si| si.value)
     }
 
+    /// Returns whether the number is about requests of this length, or about no length if there is none.
+    pub(super) fn has_length(&self, block_bytes: Option<u32>) -> bool {
+        match (self.block_bytes, block_bytes) {
+            (Some(least), Some(length)) => (least..=self.block_bytes_max.unwrap_or(least)).contains(&length),
+            (known, length) => known == length,
+        }
+    }
+
     /// Returns the rate in bytes per second, if that or requests per second is the measured quantity.
     pub fn rate(&self) -> Option<f64> {
         match self.metric.as_str() {
@@ -178,19 +189,19 @@ impl Row {
 mod tests {
     use super::*;
 
-    const HEADER: &str = "document,table,system,test,direction,pattern,block_size_bytes,queue_depth,rtt_ms,\
+    const HEADER: &str = "document,table,system,test,direction,pattern,block_size_bytes,block_size_max_bytes,queue_depth,rtt_ms,\
                           tcp_window_bytes,metric,unit,value,note\n";
 
     #[test]
     fn what_is_no_row_is_refused() {
         let is_refused = |row: &str| parse(&format!("{HEADER}{row}\n")).is_err();
-        assert!(!is_refused("9,t,s,x,read,,,,,,m,ms,1,"));
+        assert!(!is_refused("9,t,s,x,read,,,,,,,m,ms,1,"));
         for wrong in [
             "a,b",
-            "9,t,s,x,up,,,,,,m,ms,1,",
-            "9,t,s,x,read,,4K,,,,m,ms,1,",
-            "9,t,s,x,read,,,,,,m,mph,1,",
-            "9,t,s,x,read,,,,,,m,ms,one,",
+            "9,t,s,x,up,,,,,,,m,ms,1,",
+            "9,t,s,x,read,,4K,,,,,m,ms,1,",
+            "9,t,s,x,read,,,,,,,m,mph,1,",
+            "9,t,s,x,read,,,,,,,m,ms,one,",
         ] {
             assert!(is_refused(wrong), "{wrong}");
         }
@@ -198,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_number_is_kept_as_printed_and_counted_without_prefix() {
-        let rows = parse(&format!("{HEADER}001_x,t,s,x,read,,32768,,,,throughput,MiB/s,55.0,n\n"));
+        let rows = parse(&format!("{HEADER}001_x,t,s,x,read,,32768,,,,,throughput,MiB/s,55.0,n\n"));
         let row = &rows.expect("a row")[0];
         assert_eq!((row.document.as_str(), row.printed.as_str()), ("001", "55.0"));
         assert_eq!(row.bytes_per_s(), Some(55.0 * 1_048_576.0));

@@ -114,7 +114,10 @@ impl Key {
             Key::Test => row.test.clone(),
             Key::Direction => row.direction.map_or_else(String::new, |direction| direction.to_string()),
             Key::Pattern => row.pattern.clone(),
-            Key::Block => row.block_bytes.map_or_else(String::new, size),
+            Key::Block => match (row.block_bytes, row.block_bytes_max) {
+                (Some(least), Some(most)) => format!("{} to {}", size(least), size(most)),
+                (length, _) => length.map_or_else(String::new, size),
+            },
             Key::Depth => row.depth.map_or_else(String::new, |depth| depth.to_string()),
             Key::Rtt => row.rtt_ms.map_or_else(String::new, |rtt| format!("{rtt} ms")),
             Key::Metric => row.metric.replace('_', " "),
@@ -169,7 +172,9 @@ fn layout(row: &Row) -> Layout {
         ("002", _) => at(&[Key::Block, Key::Depth], &[Key::Rtt]),
         ("003", "Appendix A") => at(&[Key::Test], &[]),
         ("003", "Appendix B summary") => at(&[Key::Direction], &[]),
-        ("003", table) if table.starts_with("Appendix") => at(&[Key::Metric], &[]),
+        ("003", table) if table.starts_with("Appendix") || table.starts_with("Ack") => {
+            at(&[Key::Metric], &[])
+        }
         ("003", _) => Layout {
             name: "Results in figures 4 to 9 and in the text",
             ..at(&[Key::Table, Key::Test, Key::Block], &[])

@@ -299,6 +299,8 @@ mod tests {
             ("dd-ladder", "iscsi", "000", 13),
             ("vmware4", "iscsi", "001", 4),
             ("atto", "iscsi", "001", 30),
+            // Figures 4 to 9: 512 B, and 8 KiB or 64 KiB and larger.
+            ("iometer-sweep", "iscsi", "003", 9 + 9 + 6),
             ("bonnie", "iscsi", "004", 2),
             ("cern", "nbd", "004", 3),
             ("cern", "file", "004", 3),

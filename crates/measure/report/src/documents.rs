@@ -190,13 +190,13 @@ pub fn json(rows: &[&Row]) -> serde_json::Result<String> {
 
 /// Returns every number as a line of CSV. The last two columns contain its value in base units.
 pub fn csv(rows: &[&Row]) -> Result<String, csv::Error> {
-    const COLUMNS: &str = "document,table,system,test,direction,pattern,block_bytes,depth,rtt_ms,tcp_window_bytes,\
+    const COLUMNS: &str = "document,table,system,test,direction,pattern,block_bytes,block_bytes_max,depth,rtt_ms,tcp_window_bytes,\
                            metric,unit,printed,note,si_value,si_unit";
     let mut table = csv::Writer::from_writer(Vec::new());
     table.write_record(COLUMNS.split(','))?;
     for row in rows {
         let some = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
-        let fields: [&str; 16] = [
+        let fields: [&str; 17] = [
             &row.document,
             &row.table,
             &row.system,
@@ -204,6 +204,7 @@ pub fn csv(rows: &[&Row]) -> Result<String, csv::Error> {
             &row.direction.map_or_else(String::new, |direction| direction.to_string()),
             &row.pattern,
             &some(row.block_bytes),
+            &some(row.block_bytes_max),
             &some(row.depth),
             &row.rtt_ms.map_or_else(String::new, |rtt| rtt.to_string()),
             &some(row.tcp_window_bytes),

@@ -263,7 +263,7 @@ fn a_lun_is_judged_by_results_over_a_network() {
     assert_eq!(judged(&record), local);
     record.subject.kind = "iscsi".to_owned();
     let over_a_network = "Slower than published results: reads of 4 KiB reach 0.556 times the rate in document \
-                          000, Table 5, iSCSI to hard drive, alternate adapter.";
+                          000, Table 5, iSCSI to hard drive, alternate adapter (Intel PRO 1000/T).";
     assert_eq!(judged(&record), over_a_network);
     // No document has numbers for these drives.
     record.subject.kind = "raid5".to_owned();
