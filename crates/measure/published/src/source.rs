@@ -28,6 +28,13 @@ impl Row {
         Source { document: self.document.clone(), table: table.to_owned(), column: self.column() }
     }
 
+    /// Returns the source in words, with the conditions that the document does not state: `document 003,
+    /// figures 5 and 8, read (sequential requests assumed)`.
+    pub fn citation(&self) -> String {
+        let assumed = self.class.as_ref().map(|class| class.assumed.as_str()).filter(|text| !text.is_empty());
+        format!("{}{}", self.source(), assumed.map_or_else(String::new, |text| format!(" ({text} assumed)")))
+    }
+
     fn column(&self) -> String {
         let system = || self.system.rsplit_once(", ").map_or(self.system.as_str(), |(_, last)| last);
         let direction = || self.direction.map_or_else(String::new, |direction| direction.to_string());
@@ -73,6 +80,17 @@ mod tests {
         assert_eq!(shown("003").len(), 3);
         // Three kinds of requests with depths of 1 and 32, on a LAN and over four round trips.
         assert_eq!(shown("002").len(), 3 * 2 * (1 + 4));
+    }
+
+    #[test]
+    fn a_citation_has_the_assumptions() {
+        let cited = |document: &str, table: &str| {
+            let row = rows().iter().find(|row| row.document == document && row.table == table);
+            row.expect("a row").citation()
+        };
+        let of_003 = "document 003, figures 5 and 8, read (sequential requests assumed)";
+        assert_eq!(cited("003", "Figure 5 text"), of_003);
+        assert_eq!(cited("000", "Table 3"), "document 000, Table 3, iSCSI to RAM drive");
     }
 
     #[test]

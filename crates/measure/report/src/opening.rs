@@ -270,7 +270,7 @@ fn judgement(judgement: &Judgement<'_>) -> String {
             name(cell),
             size(block_bytes(&cell.cell)),
             significant(*times),
-            row.source()
+            row.citation()
         ),
     }
 }

@@ -139,7 +139,7 @@ fn published_curves(report: &Report<'_>, series: &[Series<'_>]) -> Vec<Curve> {
 }
 
 fn published_curve(colour: usize, counterparts: &[&Counterpart<'_>]) -> Option<Curve> {
-    let name = counterparts.first()?.row.source().to_string();
+    let name = counterparts.first()?.row.citation();
     let point = |counterpart: &&Counterpart<'_>| {
         let length = block_bytes(&counterpart.summary.cell);
         let says = format!("{name}, {}: {} MB/s", size(length), megabytes(counterpart.published));
