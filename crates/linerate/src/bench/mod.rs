@@ -36,8 +36,8 @@ use crate::failure::{Failure, FailureKind};
 use crate::interrupt::Interrupt;
 use crate::location::Location;
 use crate::output::{say, say_json, width};
+use crate::remote;
 use crate::terminal::{self, ProgressKind};
-use crate::{remote, report};
 
 mod arguments;
 mod view;
